@@ -1,0 +1,2 @@
+//! The narufs command.
+fn main() {}

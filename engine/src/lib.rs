@@ -1,0 +1,7 @@
+//! narufs, the engine: a crash-consistent, multi-core-scalable file system in user space.
+//!
+//! The modules read in the order of a request's way through the system; each uses only those after it.
+
+pub mod error;
+
+pub use error::{Error, Result};

@@ -1,0 +1,1 @@
+//! The mount of narufs: the FUSE protocol of the kernel, spoken directly.

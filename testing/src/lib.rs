@@ -1,0 +1,1 @@
+//! Proof of narufs: reference model, crash enumeration, stress and real programs.
