@@ -2,6 +2,9 @@
 //!
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
+pub mod pmem;
+pub mod device;
 pub mod error;
+pub mod sync;
 
 pub use error::{Error, Result};

@@ -1,0 +1,160 @@
+//! The block device: 4 KiB blocks, batches of requests, many in flight.
+//!
+//! This module knows nothing of what the blocks mean. Ordering is the caller's: a completed write is on
+//! media that survive the machine's loss of power only after a flush that *began* after its completion.
+
+use crate::Result;
+
+mod buffer;
+
+pub use buffer::IoBuf;
+
+/// Bytes in a block.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// Why a request was made; every device read and write is counted under its cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[repr(usize)]
+pub enum Cause {
+    /// Superblock and mount-time reads and writes.
+    Superblock,
+    /// File data going home: background write-back and fsync.
+    DataWriteBack,
+    /// The journal's stream to the ring region of the image.
+    Journal,
+    /// Metadata pages going home.
+    Checkpoint,
+    /// Metadata images going to the double-write area.
+    DoubleWrite,
+    /// Dirty data written because its frames were needed.
+    Eviction,
+    /// File data read because it was asked for.
+    ReadMiss,
+    /// File data read in expectation.
+    ReadAhead,
+    /// Metadata pages read.
+    Metadata,
+    /// Reads and writes of recovery.
+    Recovery,
+    /// Reads and writes of fsck.
+    Fsck,
+}
+
+impl Cause {
+    /// Every cause, in the order of the discriminants.
+    pub const ALL: [Cause; 11] = [
+        Cause::Superblock,
+        Cause::DataWriteBack,
+        Cause::Journal,
+        Cause::Checkpoint,
+        Cause::DoubleWrite,
+        Cause::Eviction,
+        Cause::ReadMiss,
+        Cause::ReadAhead,
+        Cause::Metadata,
+        Cause::Recovery,
+        Cause::Fsck,
+    ];
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Fill the buffer from `block` on.
+    Read,
+    /// Write the buffer from `block` on.
+    Write,
+    /// Tell the device that `count` blocks from `block` on hold nothing of use.
+    Discard {
+        /// Number of blocks.
+        count: u32,
+    },
+}
+
+/// One request of a batch. The buffer's length is a multiple of [`BLOCK_SIZE`] (empty for a discard).
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// First block.
+    pub block: u64,
+    /// Source or destination; handed back with the completion.
+    pub buf: IoBuf,
+    /// What it is counted under.
+    pub cause: Cause,
+}
+
+/// A finished request, in the order of submission.
+#[derive(Debug)]
+pub struct Completion {
+    /// The buffer of the request.
+    pub buf: IoBuf,
+    /// Whether it was done whole.
+    pub result: Result<()>,
+}
+
+/// A submitted batch, to be waited for.
+#[derive(Debug)]
+#[must_use = "a batch owns its buffers until it is waited for"]
+pub struct Ticket(pub u64);
+
+/// A device of 4 KiB blocks.
+pub trait BlockDevice: Send + Sync {
+    /// Number of blocks.
+    fn blocks(&self) -> u64;
+
+    /// Starts a batch; its requests may run in any order and side by side.
+    fn submit(&self, batch: Vec<Request>) -> Ticket;
+
+    /// Waits for a batch: one completion a request, in the order of submission.
+    fn wait(&self, ticket: Ticket) -> Vec<Completion>;
+
+    /// Number of writes completed so far. Take it *after* the completion of the write in question.
+    fn writes_completed(&self) -> u64;
+
+    /// Returns once every write counted in `upto` is on durable media. One flush serves all who wait: a
+    /// call that finds a flush which began late enough waits for it, or returns at once when it is over.
+    fn flush_upto(&self, upto: u64) -> Result<()>;
+
+    /// Number of writes that completed flushes have covered.
+    fn writes_flushed(&self) -> u64;
+
+    /// Bytes and requests so far by cause.
+    fn counters(&self) -> Vec<CauseCount>;
+
+    /// Submits one batch and waits for it; the first error is returned.
+    fn run(&self, batch: Vec<Request>) -> Result<Vec<IoBuf>> {
+        let ticket = self.submit(batch);
+        let mut bufs = Vec::new();
+        let mut first = Ok(());
+        for done in self.wait(ticket) {
+            if first.is_ok() {
+                first = done.result;
+            }
+            bufs.push(done.buf);
+        }
+        first.map(|()| bufs)
+    }
+
+    /// Flushes everything completed before the call.
+    fn flush(&self) -> Result<()> {
+        self.flush_upto(self.writes_completed())
+    }
+}
+
+/// What one cause has cost so far.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub struct CauseCount {
+    /// The cause.
+    pub cause: Cause,
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+}
