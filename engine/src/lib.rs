@@ -4,6 +4,7 @@
 
 pub mod pmem;
 pub mod device;
+pub mod blocking;
 pub mod error;
 pub mod sync;
 
