@@ -2,10 +2,11 @@
 //!
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
-pub mod pmem;
 pub mod device;
 pub mod blocking;
 pub mod error;
+pub mod format;
+pub mod pmem;
 pub mod sync;
 
 pub use error::{Error, Result};

@@ -1,0 +1,35 @@
+//! Every persisted type: layout only, no logic beyond encoding, checksums and bounds.
+//!
+//! All integers are little-endian, all sizes are held by constant assertions, all types can be read from
+//! arbitrary bytes without harm; whoever reads them verifies checksum, owner and bounds before use.
+//! docs/FORMAT.md describes the same bytes in words.
+
+mod block;
+mod dentry;
+mod extent;
+mod inode;
+mod nat;
+mod orphan;
+mod slot;
+mod superblock;
+
+pub use block::*;
+pub use dentry::*;
+pub use extent::*;
+pub use inode::*;
+pub use nat::*;
+pub use orphan::*;
+pub use slot::*;
+pub use superblock::*;
+
+/// Little-endian integers as they lie on media.
+pub use zerocopy::little_endian::{I64, U16, U32, U64};
+
+/// The identity of an inode: what `st_ino` shows. 0 is never one.
+pub type Nid = u64;
+
+/// The root directory.
+pub const ROOT_NID: Nid = 1;
+
+/// A position in the journal: it counts slots, grows for ever and never wraps.
+pub type Position = u64;

@@ -1,0 +1,47 @@
+//! Orphans and intents: what recovery must finish.
+
+use super::{BLOCK_HEADER_SIZE, U32, U64};
+use crate::device::BLOCK_SIZE;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What is to be finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Intent {
+    /// The inode has no name: free it once nobody holds it.
+    Orphan = 1,
+    /// Blocks from `arg0` (bytes) on are to be freed; the size is already set.
+    Truncate = 2,
+    /// Blocks of the byte range `arg0..arg1` are to be freed.
+    Punch = 3,
+    /// COLLAPSE_RANGE of `arg0..arg1`: extents move down; `progress` is the first block not yet moved.
+    Collapse = 4,
+    /// INSERT_RANGE of `arg1` bytes at `arg0`: extents move up; `progress` is the end of what is not moved.
+    Insert = 5,
+}
+
+/// One entry of an orphan table; all zero where free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct OrphanEntry {
+    /// The inode; 0 where the entry is free.
+    pub nid: U64,
+    /// Its generation.
+    pub generation: U32,
+    /// [`Intent`].
+    pub intent: U32,
+    /// See [`Intent`].
+    pub arg0: U64,
+    /// See [`Intent`].
+    pub arg1: U64,
+    /// See [`Intent`].
+    pub progress: U64,
+}
+const _: () = assert!(size_of::<OrphanEntry>() == ORPHAN_ENTRY_SIZE);
+
+/// Bytes of [`OrphanEntry`].
+pub const ORPHAN_ENTRY_SIZE: usize = 40;
+/// Entries in an orphan table.
+pub const ORPHANS_PER_BLOCK: usize = (BLOCK_SIZE - BLOCK_HEADER_SIZE) / ORPHAN_ENTRY_SIZE;
+/// Tables that the orphan root can point to (8 bytes each).
+pub const ORPHAN_TABLES: usize = (BLOCK_SIZE - BLOCK_HEADER_SIZE) / 8;
