@@ -1,0 +1,56 @@
+# narufs: `make run` shows it at work, `make test` proves it, `make help` lists the rest.
+CARGO ?= cargo
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+SBINDIR ?= /sbin
+NARUFS = target/release/narufs
+
+.PHONY: help run stop build test test-full crash-full bench install uninstall lint deps test-deps clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
+
+run: deps build ## mount an image at ./mnt, run real programs, kill the server, verify, report
+	scripts/run.sh
+
+stop: ## unmount ./mnt and remove what `make run` left
+	scripts/stop.sh
+
+build: ## build the release binary
+	$(CARGO) build --release --locked
+
+deps:
+	scripts/deps.sh run
+
+test-deps:
+	scripts/deps.sh test
+
+test: test-deps lint ## everything that CI runs
+	scripts/test.sh
+
+test-full: test-deps lint ## the same at ten times the length, with the long programs
+	NARUFS_TEST_SCALE=10 scripts/test.sh
+
+crash-full: ## every crash state of every pair of operations: hours
+	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture
+
+bench: deps build ## the small benchmark behind the figures in docs/SPEED.md (root)
+	scripts/bench.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+install: build ## install the binary and its names for mount(8) and fsck(8)
+	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
+	install -d $(DESTDIR)$(SBINDIR)
+	for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do \
+		ln -sf $(BINDIR)/narufs $(DESTDIR)$(SBINDIR)/$$name; done
+
+uninstall: ## remove what install made
+	rm -f $(DESTDIR)$(BINDIR)/narufs
+	for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do \
+		rm -f $(DESTDIR)$(SBINDIR)/$$name; done
+
+clean: ## remove what was built
+	$(CARGO) clean

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that are missing: `deps.sh run` for the demonstration, `deps.sh test` for the tests.
+set -euo pipefail
+packages=(fuse3 sqlite3 e2fsprogs python3)
+if [[ "${1:-run}" == test ]]; then
+    packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux)
+fi
+missing=()
+for p in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")
+done
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+if [[ $(id -u) -ne 0 ]]; then
+    echo "narufs: these Debian packages are missing: ${missing[*]}; install them as root: apt-get install ${missing[*]}" >&2
+    exit 1
+fi
+echo "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
