@@ -6,6 +6,7 @@ pub mod device;
 pub mod blocking;
 pub mod error;
 pub mod format;
+pub mod lock;
 pub mod pmem;
 pub mod sync;
 

@@ -44,6 +44,12 @@ pub use shuttle::{hint, sync::atomic, thread, thread_local};
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{hint, sync::atomic, thread, thread_local};
 
+/// Cores that this process may run on, found once.
+pub fn available_cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, Into::into))
+}
+
 /// How often a waiter looks before it sleeps. A model checker gains nothing from a spin.
 pub(crate) const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
