@@ -2,12 +2,13 @@
 //!
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
-pub mod device;
 pub mod blocking;
+pub mod device;
 pub mod error;
 pub mod format;
 pub mod lock;
 pub mod pmem;
 pub mod sync;
+pub mod vfs;
 
 pub use error::{Error, Result};

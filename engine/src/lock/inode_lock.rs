@@ -51,16 +51,14 @@ impl<T> InodeLock<T> {
     /// Waits for a share. For several inodes take a [`LockSet`](super::LockSet).
     pub fn read(&self) -> InodeReadGuard<'_, T> {
         let held = self.rank().waiting();
-        let inode =
-            self.lock.try_read().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.read()));
+        let inode = self.lock.try_read().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.read()));
         InodeReadGuard { inode, _held: held }
     }
 
     /// Waits for the whole. For several inodes take a [`LockSet`](super::LockSet).
     pub fn write(&self) -> InodeWriteGuard<'_, T> {
         let held = self.rank().waiting();
-        let inode =
-            self.lock.try_write().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.write()));
+        let inode = self.lock.try_write().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.write()));
         InodeWriteGuard { inode, _held: held }
     }
 

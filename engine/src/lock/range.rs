@@ -139,8 +139,7 @@ impl Shard {
         };
         if let Some(waiter) = waiter {
             // Acquire: pairs with the Release in `release`, for what the holders before have written.
-            LockClass::Range
-                .wait(|| waiter.queue.wait_until(|| waiter.granted.load(Ordering::Acquire)));
+            LockClass::Range.wait(|| waiter.queue.wait_until(|| waiter.granted.load(Ordering::Acquire)));
         }
     }
 

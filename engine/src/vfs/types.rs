@@ -1,0 +1,410 @@
+//! What callers of [`Fs`](super::Fs) give and get.
+
+use crate::Result;
+use crate::error::Error;
+use crate::format::Nid;
+use std::cell::OnceCell;
+
+/// Who asks: credentials of the calling task, and its umask.
+#[derive(Debug)]
+pub struct Context {
+    /// File-system user id. 0 may do everything.
+    pub uid: u32,
+    /// File-system group id.
+    pub gid: u32,
+    /// Process, for advisory locks and lazily read groups; 0 where unknown.
+    pub pid: u32,
+    /// Bits taken from the mode of what is created, unless the directory has a default ACL.
+    pub umask: u32,
+    groups: OnceCell<Vec<u32>>,
+    load_groups: fn(pid: u32) -> Vec<u32>,
+}
+
+impl Context {
+    /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
+    pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(u32) -> Vec<u32>) -> Context {
+        Context { uid, gid, pid, umask: umask & 0o777, groups: OnceCell::new(), load_groups }
+    }
+
+    /// Credentials with known supplementary groups.
+    pub fn with_groups(uid: u32, gid: u32, groups: Vec<u32>) -> Context {
+        let ctx = Context::new(uid, gid, 0, 0, |_| Vec::new());
+        ctx.groups.get_or_init(|| groups);
+        ctx
+    }
+
+    /// Uid 0, umask 0.
+    pub fn root() -> Context {
+        Context::with_groups(0, 0, Vec::new())
+    }
+
+    /// Whether the caller is uid 0 and so has every capability.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller is in a group.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.get_or_init(|| (self.load_groups)(self.pid)).contains(&gid)
+    }
+}
+
+/// The type of an inode; the discriminants are the kernel's `DT_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FileType {
+    /// A named pipe.
+    Fifo = libc::DT_FIFO,
+    /// A character device.
+    CharDevice = libc::DT_CHR,
+    /// A directory.
+    Directory = libc::DT_DIR,
+    /// A block device.
+    BlockDevice = libc::DT_BLK,
+    /// A regular file.
+    Regular = libc::DT_REG,
+    /// A symbolic link.
+    Symlink = libc::DT_LNK,
+    /// A socket.
+    Socket = libc::DT_SOCK,
+}
+
+impl FileType {
+    /// The type in the `S_IFMT` bits of a mode; `None` if there is no such type.
+    pub fn from_mode(mode: u32) -> Option<FileType> {
+        FileType::from_dt(((mode & libc::S_IFMT) >> 12) as u8)
+    }
+
+    /// The type of a `DT_*` value.
+    pub fn from_dt(dt: u8) -> Option<FileType> {
+        use FileType::*;
+        [Fifo, CharDevice, Directory, BlockDevice, Regular, Symlink, Socket]
+            .into_iter()
+            .find(|t| *t as u8 == dt)
+    }
+
+    /// The `S_IFMT` bits.
+    pub fn mode(self) -> u32 {
+        (self as u32) << 12
+    }
+}
+
+/// A time in nanoseconds since 1970; negative before.
+pub type Time = i64;
+
+/// The attributes of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Identity.
+    pub nid: Nid,
+    /// Generation of the identity.
+    pub generation: u32,
+    /// Type.
+    pub file_type: FileType,
+    /// Permission bits with setuid, setgid and sticky (`0o7777`), without the type.
+    pub perm: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, as `st_rdev`.
+    pub rdev: u32,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units that belong to the inode, as `st_blocks`.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Birth.
+    pub btime: Time,
+}
+
+impl Attr {
+    /// Type and permissions as `st_mode`.
+    pub fn mode(&self) -> u32 {
+        self.file_type.mode() | self.perm
+    }
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetTime {
+    /// Leave it.
+    #[default]
+    Omit,
+    /// The present.
+    Now,
+    /// This time.
+    At(Time),
+}
+
+/// Attributes to set; what is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttr {
+    /// Permission bits (`0o7777`); type bits are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes, of a regular file.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: SetTime,
+    /// Last change of content.
+    pub mtime: SetTime,
+    /// Drop setuid and setgid as a write by an unprivileged task would (the kernel's KILL_SUIDGID).
+    pub kill_suidgid: bool,
+}
+
+/// What a name leads to. Each entry that [`Fs`](super::Fs) returns holds one lookup count on its inode, to be
+/// given back with [`Fs::forget`](super::Fs::forget).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Identity.
+    pub nid: Nid,
+    /// Generation: with the nid unique for ever.
+    pub generation: u32,
+    /// Attributes.
+    pub attr: Attr,
+}
+
+/// One entry of a directory as [`Fs::readdir`](super::Fs::readdir) shows it; it holds no lookup count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode.
+    pub nid: Nid,
+    /// The place in the directory: the next call with it continues after this entry.
+    pub cookie: u64,
+    /// Type of the inode.
+    pub file_type: FileType,
+}
+
+bitflags::bitflags! {
+    /// How a file is opened; the bits are the kernel's `O_*`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct OpenFlags: i32 {
+        /// For writing only.
+        const WRITE_ONLY = libc::O_WRONLY;
+        /// For reading and writing.
+        const READ_WRITE = libc::O_RDWR;
+        /// Each write goes to the end.
+        const APPEND = libc::O_APPEND;
+        /// Empty the file.
+        const TRUNCATE = libc::O_TRUNC;
+        /// Fail if the name exists.
+        const EXCLUSIVE = libc::O_EXCL;
+        /// Past the page cache.
+        const DIRECT = libc::O_DIRECT;
+        /// Each write returns when it and all attributes are durable.
+        const SYNC = libc::O_SYNC;
+        /// Each write returns when it is durable and can be read back.
+        const DSYNC = libc::O_DSYNC;
+        /// Reading leaves the access time.
+        const NO_ATIME = libc::O_NOATIME;
+        /// Only a directory will do.
+        const DIRECTORY = libc::O_DIRECTORY;
+        /// Not through a symlink.
+        const NO_FOLLOW = libc::O_NOFOLLOW;
+        /// For execution: needs execute permission in place of read permission (the kernel's `FMODE_EXEC`).
+        const EXECUTE = 0o40;
+    }
+}
+
+impl OpenFlags {
+    /// The flags of a system call or FUSE request; unknown bits are dropped.
+    pub fn from_kernel(flags: u32) -> OpenFlags {
+        OpenFlags::from_bits_truncate(flags as i32)
+    }
+
+    /// Whether reading is allowed.
+    pub fn reads(self) -> bool {
+        self.bits() & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    /// Whether writing is allowed.
+    pub fn writes(self) -> bool {
+        self.bits() & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    /// Whether all of O_SYNC is set, O_DSYNC being a part of it.
+    pub fn is_sync(self) -> bool {
+        self.contains(OpenFlags::SYNC)
+    }
+
+    /// Whether O_DSYNC or O_SYNC is set.
+    pub fn is_dsync(self) -> bool {
+        self.contains(OpenFlags::DSYNC)
+    }
+}
+
+bitflags::bitflags! {
+    /// What holds for one write, beside the flags of its open file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct WriteFlags: u32 {
+        /// To the end, whatever the offset.
+        const APPEND = 1;
+        /// As O_SYNC.
+        const SYNC = 2;
+        /// As O_DSYNC.
+        const DSYNC = 4;
+        /// Past the page cache.
+        const DIRECT = 8;
+        /// Drop setuid, setgid and capabilities: the writer is not privileged.
+        const KILL_SUIDGID = 16;
+        /// The kernel writes back its cache: on behalf of nobody, no permission to check.
+        const FROM_CACHE = 32;
+    }
+}
+
+bitflags::bitflags! {
+    /// How to rename; the bits are the kernel's.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct RenameFlags: u32 {
+        /// Fail if the new name exists.
+        const NO_REPLACE = libc::RENAME_NOREPLACE;
+        /// Exchange the two names, which must exist.
+        const EXCHANGE = libc::RENAME_EXCHANGE;
+    }
+}
+
+/// What [`Fs::fallocate`](super::Fs::fallocate) does with its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FallocateMode {
+    /// Gives it blocks.
+    Allocate {
+        /// Leave the size, even where the range goes beyond it.
+        keep_size: bool,
+    },
+    /// Makes it a hole; the size stays.
+    PunchHole,
+    /// Makes it read as zeros, with blocks.
+    ZeroRange {
+        /// Leave the size, even where the range goes beyond it.
+        keep_size: bool,
+    },
+    /// Takes it out: what follows moves down. Whole blocks, within the file.
+    Collapse,
+    /// Puts a hole before what is there, which moves up. Whole blocks, within the file.
+    Insert,
+}
+
+impl FallocateMode {
+    /// The mode of the kernel's `FALLOC_FL_*` bits.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for combinations that have no meaning here.
+    pub fn from_kernel(mode: u32) -> Result<FallocateMode> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | KEEP;
+        match mode as i32 {
+            0 => Ok(FallocateMode::Allocate { keep_size: false }),
+            KEEP => Ok(FallocateMode::Allocate { keep_size: true }),
+            PUNCH => Ok(FallocateMode::PunchHole),
+            libc::FALLOC_FL_ZERO_RANGE => Ok(FallocateMode::ZeroRange { keep_size: false }),
+            ZERO_KEEP => Ok(FallocateMode::ZeroRange { keep_size: true }),
+            libc::FALLOC_FL_COLLAPSE_RANGE => Ok(FallocateMode::Collapse),
+            libc::FALLOC_FL_INSERT_RANGE => Ok(FallocateMode::Insert),
+            _ => Err(Error::Errno(libc::EOPNOTSUPP)),
+        }
+    }
+}
+
+/// What [`Fs::lseek`](super::Fs::lseek) looks for. Offsets from start, position and end need no file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// The next byte that is not in a hole.
+    Data,
+    /// The next hole; the end of the file counts as one.
+    Hole,
+}
+
+/// How an extended attribute is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrMode {
+    /// Made or replaced.
+    #[default]
+    Any,
+    /// Must be new.
+    Create,
+    /// Must exist.
+    Replace,
+}
+
+/// Room and use, as statfs shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct StatFs {
+    /// Bytes of a block: the unit of the counts.
+    pub block_size: u32,
+    /// Blocks that files and metadata can have.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks for tasks without privilege.
+    pub blocks_available: u64,
+    /// Inodes in use and still possible.
+    pub files: u64,
+    /// Inodes still possible.
+    pub files_free: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+}
+
+/// When reading changes the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtimePolicy {
+    /// If it is not later than the last change, or a day old.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+    /// Never.
+    Never,
+}
+
+/// How a mounted image behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct FsOptions {
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// When reading changes the access time.
+    pub atime: AtimePolicy,
+    /// Changed times alone are written only with something else, at fsync, at eviction or at unmount.
+    pub lazytime: bool,
+    /// Every change is durable when it returns.
+    pub sync: bool,
+}
+
+/// What an advisory lock asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// None: gives the range up.
+    Unlock,
+}
+
+/// An advisory lock as fcntl(2) knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLockRequest {
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX`: to infinity.
+    pub end: u64,
+    /// Kind.
+    pub kind: LockKind,
+    /// Process, as F_GETLK reports it.
+    pub pid: u32,
+}
