@@ -1,6 +1,6 @@
 //! The command line: what can be said, and the help that teaches it.
 
-use bytesize::ByteSize;
+use crate::size::Size;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -55,10 +55,10 @@ pub struct Mkfs {
     pub image: PathBuf,
     /// Size of the image [default: the size of the file or device, or 8G for a new file]
     #[arg(long, value_name = "SIZE")]
-    pub size: Option<ByteSize>,
+    pub size: Option<Size>,
     /// Size of the journal
     #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub journal_size: ByteSize,
+    pub journal_size: Size,
     /// Keep the journal in persistent memory: a DAX file or a devdax device
     #[arg(long, value_name = "PMEM", conflicts_with = "journal_emulated")]
     pub journal: Option<PathBuf>,

@@ -1,0 +1,204 @@
+//! The `-o` options of mount: parsed once, every unknown one named.
+
+use crate::size::Size;
+use std::time::Duration;
+
+/// What `narufs mount --help` says of options.
+pub const OPTIONS_HELP: &str = "\
+Options (-o a,b=c):
+  ro | rw                   read only | read and write (default)
+  durability=power          fsync waits until the device has flushed (default)
+  durability=process        fsync waits until the data survive the end of the server, not of the machine
+  commit=SECONDS            commit what nobody synced after this time (default 5)
+  sync                      every write is synchronous, as with O_SYNC
+  relatime | noatime | strictatime | lazytime
+                            when reading updates access times (default relatime)
+  memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
+  metadata_memory=SIZE      cache of metadata pages (default 256M)
+  checkpoint_threads=N      threads that write metadata home (default by device)
+  allow_other               other users may enter the mount (default for root)
+  default_permissions       let the kernel check permissions too
+  suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
+
+Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.";
+
+/// When reads update access times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtimePolicy {
+    /// Where the access time is older than the modification, or than a day.
+    Relative,
+    /// Never.
+    Never,
+    /// Always.
+    Strict,
+}
+
+/// How far fsync waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// For the power horizon.
+    Power,
+    /// For the process horizon.
+    Process,
+}
+
+/// Parsed options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Nothing is written.
+    pub read_only: bool,
+    /// See [`Durability`].
+    pub durability: Durability,
+    /// Period of commits nobody asked for.
+    pub commit: Duration,
+    /// Every write is synchronous.
+    pub sync: bool,
+    /// See [`AtimePolicy`].
+    pub atime: AtimePolicy,
+    /// Access times are kept in memory until something else writes the inode.
+    pub lazytime: bool,
+    /// Bytes of the page cache.
+    pub memory: Option<u64>,
+    /// Bytes of the metadata cache.
+    pub metadata_memory: Option<u64>,
+    /// Checkpoint threads.
+    pub checkpoint_threads: Option<usize>,
+    /// Other users may enter.
+    pub allow_other: Option<bool>,
+    /// The kernel checks permissions too.
+    pub default_permissions: bool,
+    /// Set-user-id bits count.
+    pub suid: bool,
+    /// Device nodes work.
+    pub dev: bool,
+    /// Programs may run.
+    pub exec: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            durability: Durability::Power,
+            commit: Duration::from_secs(5),
+            sync: false,
+            atime: AtimePolicy::Relative,
+            lazytime: false,
+            memory: None,
+            metadata_memory: None,
+            checkpoint_threads: None,
+            allow_other: None,
+            default_permissions: false,
+            suid: false,
+            dev: false,
+            exec: true,
+        }
+    }
+}
+
+impl MountOptions {
+    /// Parses the lists of all `-o`; the error is one line for the user.
+    pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
+        let mut options = MountOptions::default();
+        for item in lists.iter().flat_map(|l| l.split(',')).filter(|o| !o.is_empty()) {
+            options.apply(item)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, item: &str) -> Result<(), String> {
+        let (name, value) = item.split_once('=').map_or((item, None), |(n, v)| (n, Some(v)));
+        let wanted = || value.ok_or_else(|| format!("option {name} needs a value: {name}=..."));
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "durability" => {
+                self.durability = match wanted()? {
+                    "power" => Durability::Power,
+                    "process" => Durability::Process,
+                    other => return Err(format!("durability={other}: say durability=power or durability=process")),
+                }
+            }
+            "commit" => {
+                let seconds: u64 = number(name, wanted()?)?;
+                if !(1..=3600).contains(&seconds) {
+                    return Err(format!("commit={seconds}: say 1 to 3600 seconds"));
+                }
+                self.commit = Duration::from_secs(seconds);
+            }
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "relatime" | "atime" => self.atime = AtimePolicy::Relative,
+            "noatime" => self.atime = AtimePolicy::Never,
+            "strictatime" => self.atime = AtimePolicy::Strict,
+            "lazytime" => self.lazytime = true,
+            "nolazytime" => self.lazytime = false,
+            "memory" => self.memory = Some(size(name, wanted()?)?),
+            "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
+            "checkpoint_threads" => {
+                let n: usize = number(name, wanted()?)?;
+                if !(1..=64).contains(&n) {
+                    return Err(format!("checkpoint_threads={n}: say 1 to 64"));
+                }
+                self.checkpoint_threads = Some(n);
+            }
+            "allow_other" => self.allow_other = Some(true),
+            "default_permissions" => self.default_permissions = true,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            // What fstab and mount(8) say to themselves.
+            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner"
+            | "group" | "loop" | "mand" | "nomand" | "diratime" | "nodiratime" | "silent" | "loud" => {}
+            _ if name.starts_with("x-") || name.starts_with("X-") || name == "comment" => {}
+            _ => return Err(format!("unknown option {name}: `narufs mount --help` lists the options")),
+        }
+        Ok(())
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{name}={value}: not a number"))
+}
+
+fn size(name: &str, value: &str) -> Result<u64, String> {
+    value.parse::<Size>().map(|s| s.0).map_err(|e| format!("{name}={e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<MountOptions, String> {
+        MountOptions::parse(&[list.to_string()])
+    }
+
+    #[test]
+    fn the_last_word_counts() {
+        let o = parse("ro,noatime,rw,relatime").unwrap();
+        assert!(!o.read_only);
+        assert_eq!(o.atime, AtimePolicy::Relative);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse("memory=64MiB").unwrap().memory, Some(64 << 20));
+        assert!(parse("memory=lots").unwrap_err().contains("not a size"));
+    }
+
+    #[test]
+    fn what_fstab_says_to_mount_is_ignored() {
+        assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn a_bad_option_is_named() {
+        assert!(parse("durability=maybe").unwrap_err().contains("durability=maybe"));
+        assert!(parse("colour").unwrap_err().contains("colour"));
+        assert!(parse("commit").unwrap_err().contains("needs a value"));
+        assert!(parse("commit=0").unwrap_err().contains("1 to 3600"));
+    }
+}
