@@ -4,6 +4,7 @@
 //! This module knows what may be held together and in which order ([`LockClass`]); which operation needs
 //! which locks is the business of `vfs`. A thread never leaves a guard to another thread.
 
+mod advisory;
 mod buckets;
 mod class;
 mod inode_lock;
@@ -11,6 +12,7 @@ mod lock_set;
 mod one_word;
 mod range;
 
+pub use advisory::{AdvisoryKind, AdvisoryLocks, Completion, Conflict, LockRequest, WaitId};
 pub use buckets::{BucketGuard, BucketLocks, StripeSet};
 pub use class::{Held, LockClass, LockWaits, Rank, lock_waits};
 pub use inode_lock::{InodeLock, InodeReadGuard, InodeWriteGuard};

@@ -1,0 +1,75 @@
+//! Who waits for whom among the owners of POSIX locks, over all files.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// The edges from waiting requests to the owners that block them. An owner may wait several times at once (a
+/// program with threads).
+#[derive(Debug, Default)]
+pub(super) struct WaitGraph {
+    edges: BTreeMap<(u64, u64), Vec<u64>>,
+}
+
+impl WaitGraph {
+    /// Notes that the request `id` of `owner` waits for `blockers`, in place of whom it waited for before.
+    /// False says that this would close a cycle; the request is then not noted any more.
+    pub(super) fn wait(&mut self, owner: u64, id: u64, blockers: Vec<u64>) -> bool {
+        self.edges.remove(&(owner, id));
+        if self.reaches(&blockers, owner) {
+            return false;
+        }
+        self.edges.insert((owner, id), blockers);
+        true
+    }
+
+    /// Forgets a request that waits no more.
+    pub(super) fn done(&mut self, owner: u64, id: u64) {
+        self.edges.remove(&(owner, id));
+    }
+
+    /// Whether any of `from` waits, however indirectly, for `goal`.
+    fn reaches(&self, from: &[u64], goal: u64) -> bool {
+        let mut seen = HashSet::new();
+        let mut next = from.to_vec();
+        while let Some(owner) = next.pop() {
+            if owner == goal {
+                return true;
+            }
+            if seen.insert(owner) {
+                let waits = self.edges.range((owner, 0)..=(owner, u64::MAX));
+                next.extend(waits.flat_map(|(_, blockers)| blockers));
+            }
+        }
+        false
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_of_three_is_refused_and_a_chain_is_not() {
+        let mut graph = WaitGraph::default();
+        assert!(graph.wait(1, 10, vec![2]));
+        assert!(graph.wait(2, 20, vec![7, 3]));
+        assert!(!graph.wait(3, 30, vec![1]));
+        assert!(graph.wait(3, 31, vec![4]));
+        graph.done(1, 10);
+        assert!(graph.wait(4, 40, vec![1]));
+        assert!(!graph.wait(1, 11, vec![3]));
+    }
+
+    #[test]
+    fn a_request_that_waits_anew_forgets_its_former_blockers() {
+        let mut graph = WaitGraph::default();
+        assert!(graph.wait(1, 10, vec![2]));
+        assert!(graph.wait(1, 10, vec![3]));
+        assert!(graph.wait(2, 20, vec![1]));
+        assert!(!graph.wait(3, 30, vec![2]));
+    }
+}
