@@ -9,6 +9,8 @@ mod buckets;
 mod class;
 mod inode_lock;
 mod lock_set;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod one_word;
 mod range;
 

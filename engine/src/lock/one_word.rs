@@ -99,7 +99,7 @@ impl OneWord {
     }
 
     /// Whether the word was opened.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn is_open(&self) -> bool {
         // Relaxed: tests ask when nobody else is there.
         self.word.load(Ordering::Relaxed) & OPEN != 0

@@ -20,6 +20,8 @@
 
 mod counter;
 mod futex;
+#[cfg(all(test, loom))]
+mod loom_models;
 #[cfg(any(loom, shuttle))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]

@@ -1,0 +1,203 @@
+//! Models of the word, its opening, and the range lock, on the production types.
+
+use super::one_word::{OneWord, Way};
+use super::{Access, FileLock, RangeLock};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, thread};
+
+fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// An increment in two steps that only its lock makes whole: without exclusion, or without visibility of what
+/// the holder before wrote, the sum comes out too small.
+fn bump(data: &AtomicU64) {
+    let seen = data.load(Ordering::Relaxed);
+    data.store(seen + 1, Ordering::Relaxed);
+}
+
+fn joined(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().expect("a model's threads do not panic");
+    }
+}
+
+/// Enters by the word, or waits until the holders by the word have left; then the table is the caller's.
+fn enter(word: &OneWord, access: Access, table: &AtomicU64) -> Way {
+    // The table is "made" by a Relaxed store: the word alone must publish it.
+    let way = word.try_enter(access, || table.store(1, Ordering::Relaxed));
+    if way.is_none() {
+        word.wait_until_left();
+    }
+    let way = way.unwrap_or(Way::Table);
+    if way == Way::Table {
+        assert_eq!(table.load(Ordering::Relaxed), 1, "who sees the word open sees the table");
+    }
+    way
+}
+
+/// Writers by the word exclude each other, and everything they did is seen by who comes after the opening.
+#[test]
+fn the_word_hands_over_to_the_table() {
+    loom::model(|| {
+        let shared = Arc::new((OneWord::default(), AtomicU64::new(0), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            let (word, table, data) = &*theirs;
+            if enter(word, Access::Write, table) == Way::Word {
+                bump(data);
+                word.leave(Access::Write);
+            } else {
+                // The only other user has left: it used the word, or it would not have been opened.
+                assert_eq!(data.load(Ordering::Relaxed), 1);
+            }
+        });
+        let (word, table, data) = &*shared;
+        if enter(word, Access::Write, table) == Way::Word {
+            bump(data);
+            word.leave(Access::Write);
+        } else {
+            assert_eq!(data.load(Ordering::Relaxed), 1);
+        }
+        joined([other]);
+    });
+}
+
+/// Readers share the word; a writer that comes meanwhile waits for both.
+#[test]
+fn the_word_is_opened_when_the_last_reader_has_left() {
+    bounded(3, || {
+        let shared = Arc::new((OneWord::default(), AtomicU64::new(0), AtomicU64::new(0)));
+        let reader = |shared: Arc<(OneWord, AtomicU64, AtomicU64)>| {
+            move || {
+                let (word, table, readers) = &*shared;
+                if enter(word, Access::Read, table) == Way::Word {
+                    readers.fetch_add(1, Ordering::Relaxed);
+                    readers.fetch_sub(1, Ordering::Relaxed);
+                    word.leave(Access::Read);
+                }
+            }
+        };
+        let threads = [thread::spawn(reader(shared.clone())), thread::spawn(reader(shared.clone()))];
+        let (word, table, readers) = &*shared;
+        let way = enter(word, Access::Write, table);
+        assert_eq!(readers.load(Ordering::Relaxed), 0);
+        if way == Way::Word {
+            word.leave(Access::Write);
+        }
+        joined(threads);
+    });
+}
+
+/// Two writers of one range.
+#[test]
+fn two_overlapping_writers_exclude_each_other() {
+    bounded(4, || {
+        let shared = Arc::new((RangeLock::for_file(1), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            for _ in 0..2 {
+                let _range = theirs.0.write(0..10);
+                bump(&theirs.1);
+            }
+        });
+        {
+            let _range = shared.0.write(5..20);
+            bump(&shared.1);
+        }
+        joined([other]);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 3);
+    });
+}
+
+/// A lock whose word is open already: the waiters of one shard.
+#[test]
+fn a_waiter_in_the_table_is_granted_and_sees_what_was_written() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let threads = [5..20, 8..30].map(|range| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _range = shared.0.write(range);
+                bump(&shared.1);
+            })
+        });
+        {
+            let _range = shared.0.write(0..10);
+            bump(&shared.1);
+        }
+        joined(threads);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 3);
+    });
+}
+
+/// A reader and two writers, the word still closed.
+#[test]
+fn a_reader_and_two_writers_agree() {
+    bounded(2, || {
+        let shared = Arc::new((RangeLock::for_file(1), AtomicU64::new(0)));
+        let threads = [0..10, 5..20].map(|range| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _range = shared.0.write(range);
+                bump(&shared.1);
+                bump(&shared.1);
+            })
+        });
+        {
+            let _range = shared.0.read(0..6);
+            assert_eq!(shared.1.load(Ordering::Relaxed) % 2, 0, "no writer is halfway");
+        }
+        joined(threads);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 4);
+    });
+}
+
+/// Ranges over both shards, in the table: nobody waits in a circle.
+#[test]
+fn wide_ranges_do_not_deadlock() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            let _range = theirs.0.write(0..u64::MAX);
+            bump(&theirs.1);
+        });
+        {
+            let _range = shared.0.write(100..u64::MAX);
+            bump(&shared.1);
+        }
+        joined([other]);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Tries, which may fail but not let two in.
+#[test]
+fn tries_exclude_too() {
+    bounded(3, || {
+        let shared = Arc::new((RangeLock::for_file(1), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            let got = theirs.0.try_write(0..10).map(|_range| bump(&theirs.1));
+            got.is_some() as u64
+        });
+        {
+            let _range = shared.0.write(0..u64::MAX);
+            bump(&shared.1);
+        }
+        let theirs = other.join().expect("a model's threads do not panic");
+        assert_eq!(shared.1.load(Ordering::Relaxed), 1 + theirs);
+    });
+}
+
+/// A range lock whose word was opened by a conflict that is over.
+fn opened() -> RangeLock {
+    let lock = RangeLock::for_file(1);
+    let held = lock.write(0..1);
+    assert!(lock.try_write(0..1).is_none());
+    drop(held);
+    lock
+}
