@@ -101,8 +101,10 @@ pub struct Mount {
 
 /// Arguments of `narufs umount`.
 #[derive(Debug, Args)]
-#[command(after_help = "The command returns when the server has written everything and ended: the image can be\n\
-    copied or mounted anew at once. Exit status: 0 unmounted, 1 failed.")]
+#[command(
+    after_help = "The command returns when the server has written everything and ended: the image can be\n\
+    copied or mounted anew at once. Exit status: 0 unmounted, 1 failed."
+)]
 pub struct Umount {
     /// Directory of the mount
     pub dir: PathBuf,
@@ -113,8 +115,10 @@ pub struct Umount {
 
 /// Arguments of `narufs sync`.
 #[derive(Debug, Args)]
-#[command(after_help = "sync(1) and syncfs(2) do not reach a file system in user space; this command does.\n\
-    Exit status: 0 everything is down, 1 it is not.")]
+#[command(
+    after_help = "sync(1) and syncfs(2) do not reach a file system in user space; this command does.\n\
+    Exit status: 0 everything is down, 1 it is not."
+)]
 pub struct SyncArgs {
     /// A directory in the mount
     pub dir: PathBuf,
@@ -122,9 +126,11 @@ pub struct SyncArgs {
 
 /// Arguments of `narufs fsck`.
 #[derive(Debug, Args)]
-#[command(after_help = "Without --repair nothing is written. An image that was not unmounted cleanly is checked as\n\
+#[command(
+    after_help = "Without --repair nothing is written. An image that was not unmounted cleanly is checked as\n\
     recovery would leave it.\n\n\
-    Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage.")]
+    Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage."
+)]
 pub struct Fsck {
     /// Image file or block device
     pub image: PathBuf,
@@ -154,8 +160,10 @@ pub struct Info {
 
 /// Arguments of `narufs stats`.
 #[derive(Debug, Args)]
-#[command(after_help = "Counters start at the mount. Reads and writes of the device are shown under their cause,\n\
-    waits under the class of lock that was waited for.")]
+#[command(
+    after_help = "Counters start at the mount. Reads and writes of the device are shown under their cause,\n\
+    waits under the class of lock that was waited for."
+)]
 pub struct Stats {
     /// A directory in the mount
     pub dir: PathBuf,

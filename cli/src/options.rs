@@ -116,7 +116,9 @@ impl MountOptions {
                 self.durability = match wanted()? {
                     "power" => Durability::Power,
                     "process" => Durability::Process,
-                    other => return Err(format!("durability={other}: say durability=power or durability=process")),
+                    other => {
+                        return Err(format!("durability={other}: say durability=power or durability=process"));
+                    }
                 }
             }
             "commit" => {

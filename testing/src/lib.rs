@@ -1,1 +1,6 @@
 //! Proof of narufs: reference model, crash enumeration, stress and real programs.
+
+pub mod dir_target;
+pub mod model;
+pub mod op;
+pub mod target;

@@ -29,7 +29,8 @@ impl Worker {
         std::fs::create_dir_all(&dir)?;
         let mut file = None;
         if workload != "create" {
-            let f = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(dir.join("f"))?;
+            let f =
+                OpenOptions::new().read(true).write(true).create(true).truncate(true).open(dir.join("f"))?;
             f.write_all_at(&vec![1u8; 4 << 20], 0)?;
             f.sync_all()?;
             file = Some(f);
@@ -92,7 +93,10 @@ fn measure(args: &[String]) -> Result<(), String> {
             .into_iter()
             .map(|w| s.spawn(move || run(step, w, Duration::from_secs_f64(seconds))))
             .collect();
-        handles.into_iter().map(|h| h.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread died")))).collect()
+        handles
+            .into_iter()
+            .map(|h| h.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread died"))))
+            .collect()
     });
     let mut all = Vec::new();
     for r in results {
