@@ -30,6 +30,9 @@ pub enum Error {
     /// The journal failed or media are damaged: the file system is read-only until it is mounted anew.
     #[error("the file system is read-only: {0}")]
     ReadOnly(String),
+    /// Another process holds the image or its journal; the sentence says which and what to do.
+    #[error("{0}")]
+    InUse(String),
     /// The image or its journal cannot be used; the sentence says why and what to do.
     #[error("{0}")]
     Refused(String),
@@ -42,6 +45,7 @@ impl Error {
             Error::Errno(e) => *e,
             Error::Device { .. } | Error::Corrupt { .. } => libc::EIO,
             Error::ReadOnly(_) => libc::EROFS,
+            Error::InUse(_) => libc::EBUSY,
             Error::Refused(_) => libc::EINVAL,
         }
     }

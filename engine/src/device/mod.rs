@@ -3,11 +3,23 @@
 //! This module knows nothing of what the blocks mean. Ordering is the caller's: a completed write is on
 //! media that survive the machine's loss of power only after a flush that *began* after its completion.
 
-use crate::Result;
+use crate::sync::Arc;
+use crate::{Error, Result};
 
 mod buffer;
+#[cfg(test)]
+mod conformance;
+mod counters;
+mod done;
+mod file;
+mod flush;
+mod memory;
+mod plain;
 
 pub use buffer::IoBuf;
+pub use file::ImageFile;
+pub use memory::MemoryDevice;
+pub use plain::PlainDevice;
 
 /// Bytes in a block.
 pub const BLOCK_SIZE: usize = 4096;
@@ -84,6 +96,45 @@ pub struct Request {
     pub cause: Cause,
 }
 
+impl Request {
+    /// A read that fills `buf` from `block` on.
+    pub fn read(block: u64, buf: IoBuf, cause: Cause) -> Self {
+        Self { op: Op::Read, block, buf, cause }
+    }
+
+    /// A write of `buf` from `block` on.
+    pub fn write(block: u64, buf: IoBuf, cause: Cause) -> Self {
+        Self { op: Op::Write, block, buf, cause }
+    }
+
+    /// A discard of `count` blocks from `block` on.
+    pub fn discard(block: u64, count: u32, cause: Cause) -> Self {
+        Self { op: Op::Discard { count }, block, buf: IoBuf::empty(), cause }
+    }
+
+    /// Bytes that it reads, writes or discards.
+    pub fn bytes(&self) -> u64 {
+        match self.op {
+            Op::Read | Op::Write => self.buf.len() as u64,
+            Op::Discard { count } => u64::from(count) * BLOCK_SIZE as u64,
+        }
+    }
+
+    /// Whether it is made of whole blocks that a device of `blocks` blocks has. Block numbers may come from
+    /// damaged media, so a request beyond the end is an error like any other.
+    fn check(&self, blocks: u64) -> Result<()> {
+        let bytes = self.bytes();
+        let end = self.block.checked_add(bytes / BLOCK_SIZE as u64);
+        if bytes % BLOCK_SIZE as u64 != 0 || end.is_none_or(|end| end > blocks) {
+            return Err(Error::Device {
+                context: "request beyond the end of the device",
+                errno: libc::EINVAL,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// A finished request, in the order of submission.
 #[derive(Debug)]
 pub struct Completion {
@@ -109,15 +160,20 @@ pub trait BlockDevice: Send + Sync {
     /// Waits for a batch: one completion a request, in the order of submission.
     fn wait(&self, ticket: Ticket) -> Vec<Completion>;
 
-    /// Number of writes completed so far. Take it *after* the completion of the write in question.
+    /// Number of writes completed so far. Take it *after* the completion of the write in question. Opening
+    /// counts as one, for what an earlier process wrote may not be on durable media yet.
     fn writes_completed(&self) -> u64;
 
     /// Returns once every write counted in `upto` is on durable media. One flush serves all who wait: a
-    /// call that finds a flush which began late enough waits for it, or returns at once when it is over.
+    /// call that finds a flush which began late enough waits for it, or returns at once when it is over. A
+    /// failed flush fails all it would have served, and every later one too: the writes may be lost.
     fn flush_upto(&self, upto: u64) -> Result<()>;
 
     /// Number of writes that completed flushes have covered.
     fn writes_flushed(&self) -> u64;
+
+    /// Number of flushes that the device was asked for.
+    fn flushes(&self) -> u64;
 
     /// Bytes and requests so far by cause.
     fn counters(&self) -> Vec<CauseCount>;
@@ -140,6 +196,11 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()> {
         self.flush_upto(self.writes_completed())
     }
+}
+
+/// Serves an open image by the fastest way that this kernel offers.
+pub fn open_device(image: ImageFile) -> Arc<dyn BlockDevice> {
+    Arc::new(PlainDevice::new(image))
 }
 
 /// What one cause has cost so far.

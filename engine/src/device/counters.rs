@@ -1,0 +1,58 @@
+//! Bytes and requests by cause.
+#![deny(unsafe_code)]
+
+use crossbeam_utils::CachePadded;
+
+use super::{Cause, CauseCount, Op, Request};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+struct Row {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    discard_bytes: AtomicU64,
+}
+
+/// What each cause has asked of a device since it was opened. Requests count when they are submitted,
+/// whatever becomes of them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    rows: [CachePadded<Row>; Cause::ALL.len()],
+}
+
+impl Counters {
+    pub fn count(&self, request: &Request) {
+        let row = &self.rows[request.cause as usize];
+        let bytes = request.bytes();
+        // Relaxed throughout: statistics, which order nothing.
+        match request.op {
+            Op::Read => {
+                row.reads.fetch_add(1, Ordering::Relaxed);
+                row.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Op::Write => {
+                row.writes.fetch_add(1, Ordering::Relaxed);
+                row.write_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Op::Discard { .. } => {
+                row.discard_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub fn snapshot(&self) -> Vec<CauseCount> {
+        let rows = Cause::ALL.iter().zip(&self.rows);
+        // Relaxed: statistics; the columns need not agree with each other.
+        rows.map(|(&cause, row)| CauseCount {
+            cause,
+            reads: row.reads.load(Ordering::Relaxed),
+            read_bytes: row.read_bytes.load(Ordering::Relaxed),
+            writes: row.writes.load(Ordering::Relaxed),
+            write_bytes: row.write_bytes.load(Ordering::Relaxed),
+            discard_bytes: row.discard_bytes.load(Ordering::Relaxed),
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! The image: a regular file or a raw block device, opened, locked and measured.
+//!
+//! The lock is on the very descriptor that carries the I/O. The kernel drops it only when the last reference
+//! to the open file is gone, and a request in flight holds one: so when the next process gets the lock, every
+//! write of a killed predecessor is over.
+//!
+//! Direct I/O is used where the file system offers it; otherwise requests go through the page cache, which
+//! changes speed but not the meaning of a flush.
+#![deny(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::BLOCK_SIZE;
+use crate::{Error, Result};
+
+/// An open, locked image.
+#[derive(Debug)]
+pub struct ImageFile {
+    file: File,
+    path: PathBuf,
+    blocks: u64,
+    direct: bool,
+    block_device: bool,
+}
+
+impl ImageFile {
+    /// Opens and locks an image that exists.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when another process holds it; [`Error::Refused`] when it cannot be an image.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, OFlags::RDWR)
+    }
+
+    /// Creates (or takes over) a regular file and makes it `blocks` long, its space reserved; a raw device is
+    /// opened and must have at least that size.
+    pub fn create(path: &Path, blocks: u64) -> Result<Self> {
+        let mut image = Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?;
+        if image.block_device {
+            if image.blocks < blocks {
+                return Err(image.refused(format_args!(
+                    "has {} blocks of 4 KiB, fewer than the {blocks} asked for; ask for less",
+                    image.blocks
+                )));
+            }
+        } else {
+            let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
+            let bytes = bytes.ok_or_else(|| image.refused(format_args!("cannot have {blocks} blocks")))?;
+            rustix::fs::ftruncate(&image.file, bytes).map_err(|e| device_error("set the image's size", e))?;
+            match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => {}
+                // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    tracing::warn!(path = %path.display(), "this file system cannot reserve the image's space");
+                }
+                Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    return Err(image.refused(format_args!(
+                        "needs {bytes} bytes of space: {e}; free some or ask for less"
+                    )));
+                }
+                Err(e) => return Err(device_error("reserve the image's space", e)),
+            }
+            image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e))?;
+        }
+        image.blocks = blocks;
+        Ok(image)
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let (fd, direct) = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+            Ok(fd) => (fd, true),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                tracing::debug!(path = %path.display(), "no direct I/O here; going through the page cache");
+                (rustix::fs::open(path, flags, mode).map_err(|e| Error::Errno(e.raw_os_error()))?, false)
+            }
+            Err(e) => return Err(Error::Errno(e.raw_os_error())),
+        };
+        let file = File::from(fd);
+        lock(&file, path)?;
+        let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;
+        let kind = metadata.file_type();
+        let mut image =
+            Self { file, path: path.to_owned(), blocks: 0, direct, block_device: kind.is_block_device() };
+        let bytes = if kind.is_file() {
+            metadata.len()
+        } else if kind.is_block_device() {
+            rustix::fs::seek(&image.file, rustix::fs::SeekFrom::End(0))
+                .map_err(|e| device_error("measure the device", e))?
+        } else {
+            return Err(image.refused(format_args!("is neither a regular file nor a block device")));
+        };
+        image.blocks = bytes / BLOCK_SIZE as u64;
+        Ok(image)
+    }
+
+    /// Says whether the image is long enough for a file system of `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when it was truncated.
+    pub fn require(&self, blocks: u64) -> Result<()> {
+        if self.blocks < blocks {
+            return Err(self.refused(format_args!(
+                "is truncated: it has {} blocks of 4 KiB, its file system {blocks}; restore its full length",
+                self.blocks
+            )));
+        }
+        Ok(())
+    }
+
+    /// Size in whole blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Whether requests bypass the kernel's page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether it is a raw block device.
+    pub fn is_block_device(&self) -> bool {
+        self.block_device
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Waits until completed writes are on durable media.
+    pub(super) fn flush(&self) -> Result<()> {
+        loop {
+            match rustix::fs::fdatasync(&self.file) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(device_error("flush", e)),
+            }
+        }
+    }
+
+    /// Frees what a range occupies, where the medium can; the range reads as zeros or as before.
+    pub(super) fn discard(&self, block: u64, count: u64) {
+        let (offset, len) = (block * BLOCK_SIZE as u64, count * BLOCK_SIZE as u64);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(e) = rustix::fs::fallocate(&self.file, flags, offset, len) {
+            tracing::trace!(block, count, error = %e, "discard is not offered here");
+        }
+    }
+
+    fn refused(&self, why: std::fmt::Arguments<'_>) -> Error {
+        Error::Refused(format!("{} {why}", self.path.display()))
+    }
+}
+
+impl AsFd for ImageFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Locks an open file for this process alone, without waiting.
+pub(crate) fn lock(file: &File, path: &Path) -> Result<()> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::InUse(format!(
+            "{} is in use by another process; unmount it there, or end that process, first",
+            path.display()
+        ))),
+        Err(e) => Err(device_error("lock the file", e)),
+    }
+}
+
+/// The error of a failed system call on an open medium.
+pub(crate) fn device_error(context: &'static str, e: Errno) -> Error {
+    Error::Device { context, errno: e.raw_os_error() }
+}
+
+/// The same from the standard library's error.
+pub(crate) fn io_error(context: &'static str, e: &std::io::Error) -> Error {
+    Error::Device { context, errno: e.raw_os_error().unwrap_or(libc::EIO) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_opener_is_told_that_the_image_is_in_use() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        let image = ImageFile::create(&path, 8).expect("create");
+        assert_eq!(image.blocks(), 8);
+        assert!(matches!(ImageFile::open(&path), Err(Error::InUse(_))));
+        drop(image);
+        let image = ImageFile::open(&path).expect("open");
+        assert!(!image.is_block_device());
+        image.require(8).expect("long enough");
+        assert!(matches!(image.require(9), Err(Error::Refused(_))));
+    }
+
+    #[test]
+    fn what_is_no_image_is_refused() {
+        assert_eq!(ImageFile::open(Path::new("/nowhere/image")).map(|_| ()), Err(Error::Errno(libc::ENOENT)));
+        assert!(matches!(ImageFile::open(Path::new("/dev/null")), Err(Error::Refused(_))));
+        let dir = tempfile::tempdir().expect("tempdir");
+        assert_eq!(ImageFile::open(dir.path()).map(|_| ()), Err(Error::Errno(libc::EISDIR)));
+        assert!(matches!(ImageFile::create(&dir.path().join("big"), u64::MAX), Err(Error::Refused(_))));
+    }
+}

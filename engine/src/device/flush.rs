@@ -1,0 +1,232 @@
+//! Group flush: one flush of the device serves all who wait for it.
+//!
+//! The rules, which every device shares:
+//! 1. A flush covers the writes that had completed when it *began*; a write that completes while it runs
+//!    needs the next one.
+//! 2. Whoever finds no flush under way runs one; the others sleep until it is over and look again.
+//! 3. A failed flush covers nothing, and no later flush may cover it up: the kernel reports a lost write
+//!    once and then forgets it. So the failure stays: every call that waits for a write not yet covered
+//!    fails from then on. What earlier flushes covered stays covered.
+//! 4. Opening a device counts as one completed write: what an earlier process wrote may still lie in a
+//!    volatile cache, so the first flush after opening is never skipped.
+#![deny(unsafe_code)]
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
+use crate::{Error, Result, blocking};
+
+/// Counts of completed and of flushed writes, and who runs the flush between them.
+#[derive(Debug)]
+pub(super) struct GroupFlush {
+    completed: CachePadded<AtomicU64>,
+    flushed: CachePadded<AtomicU64>,
+    state: Mutex<State>,
+    over: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    running: bool,
+    failed: Option<Error>,
+    flushes: u64,
+}
+
+impl Default for GroupFlush {
+    fn default() -> Self {
+        Self {
+            completed: CachePadded::new(AtomicU64::new(1)),
+            flushed: CachePadded::new(AtomicU64::new(0)),
+            state: Mutex::new(State { running: false, failed: None, flushes: 0 }),
+            over: Condvar::new(),
+        }
+    }
+}
+
+impl GroupFlush {
+    /// Counts one completed write. Called after the device has completed it and before its waiter learns.
+    pub fn write_completed(&self) {
+        // Release: pairs with the Acquire in `flush_upto`, so that a flush which counts this write begins
+        // after its completion.
+        self.completed.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn completed(&self) -> u64 {
+        // Acquire: pairs with the Release in `write_completed`; what is counted has completed.
+        self.completed.load(Ordering::Acquire)
+    }
+
+    pub fn flushed(&self) -> u64 {
+        // Acquire: pairs with the Release in `flush_upto`; what is counted is on media.
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Flushes of the device so far, failed ones included.
+    pub fn flushes(&self) -> u64 {
+        self.state.lock().flushes
+    }
+
+    /// Returns once `upto` completed writes are covered; `device_flush` is run by at most one caller at a
+    /// time, with no lock held.
+    pub fn flush_upto(&self, upto: u64, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        let upto = upto.min(self.completed());
+        if self.flushed() >= upto {
+            return Ok(());
+        }
+        blocking::about_to_block();
+        let mut state = self.state.lock();
+        while state.running && self.flushed() < upto {
+            self.over.wait(&mut state);
+        }
+        if self.flushed() >= upto {
+            return Ok(());
+        }
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        state.running = true;
+        state.flushes += 1;
+        drop(state);
+
+        let turn = Turn { group: self, outcome: Err(Error::Device { context: "flush", errno: libc::EIO }) };
+        let covers = self.completed();
+        turn.end(covers, device_flush())
+    }
+}
+
+/// The right to flush; a panic inside the flush counts as its failure, so that nobody waits for ever.
+struct Turn<'a> {
+    group: &'a GroupFlush,
+    outcome: Result<u64>,
+}
+
+impl Turn<'_> {
+    fn end(mut self, covers: u64, result: Result<()>) -> Result<()> {
+        self.outcome = result.clone().map(|()| covers);
+        result
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.group.state.lock();
+        match &self.outcome {
+            // Release: pairs with the Acquire in `flushed`. Only the one flush under way stores here, and it
+            // began after the one before it had ended, so the count never falls.
+            Ok(covers) => self.group.flushed.store(*covers, Ordering::Release),
+            Err(error) => state.failed = Some(error.clone()),
+        }
+        state.running = false;
+        drop(state);
+        self.group.over.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_first_flush_after_opening_is_real() {
+        let group = GroupFlush::default();
+        let mut ran = 0;
+        group
+            .flush_upto(group.completed(), || {
+                ran += 1;
+                Ok(())
+            })
+            .expect("flush");
+        group
+            .flush_upto(group.completed(), || {
+                ran += 1;
+                Ok(())
+            })
+            .expect("flush");
+        assert_eq!(ran, 1);
+    }
+
+    #[test]
+    fn a_write_that_completes_during_a_flush_needs_another() {
+        let group = GroupFlush::default();
+        group.write_completed();
+        let before = group.completed();
+        group
+            .flush_upto(before, || {
+                group.write_completed();
+                Ok(())
+            })
+            .expect("flush");
+        assert_eq!(group.flushed(), before);
+        let mut ran = false;
+        group
+            .flush_upto(group.completed(), || {
+                ran = true;
+                Ok(())
+            })
+            .expect("flush");
+        assert!(ran);
+        assert_eq!(group.flushed(), group.completed());
+    }
+
+    #[test]
+    fn a_failed_flush_stays_failed() {
+        let group = GroupFlush::default();
+        group.flush_upto(1, || Ok(())).expect("flush");
+        group.write_completed();
+        let eio = Error::Device { context: "flush", errno: libc::EIO };
+        assert_eq!(group.flush_upto(2, || Err(eio.clone())), Err(eio.clone()));
+        assert_eq!(group.flush_upto(2, || Ok(())), Err(eio));
+        assert_eq!(group.flush_upto(1, || Ok(())), Ok(()), "what was covered stays covered");
+    }
+
+    #[test]
+    fn one_flush_serves_all_who_wait() {
+        let group = GroupFlush::default();
+        let (began, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                group.flush_upto(1, move || {
+                    began.send(()).expect("the test listens");
+                    released.recv().expect("the test releases");
+                    Ok(())
+                })
+            });
+            begun.recv().expect("the flush begins");
+            let others: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| group.flush_upto(1, || panic!("the flush under way serves"))))
+                .collect();
+            release.send(()).expect("the flush listens");
+            for waiter in others.into_iter().chain([first]) {
+                waiter.join().expect("no panic").expect("flush");
+            }
+        });
+        assert_eq!(group.flushes(), 1);
+    }
+
+    #[test]
+    fn a_failed_flush_fails_all_it_would_have_served() {
+        let group = GroupFlush::default();
+        let (began, begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let eio = Error::Device { context: "flush", errno: libc::EIO };
+        std::thread::scope(|scope| {
+            let error = eio.clone();
+            let first = scope.spawn(|| {
+                group.flush_upto(1, move || {
+                    began.send(()).expect("the test listens");
+                    released.recv().expect("the test releases");
+                    Err(error)
+                })
+            });
+            begun.recv().expect("the flush begins");
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(|| group.flush_upto(1, || Ok(())))).collect();
+            release.send(()).expect("the flush listens");
+            for waiter in others.into_iter().chain([first]) {
+                assert_eq!(waiter.join().expect("no panic"), Err(eio.clone()));
+            }
+        });
+    }
+}

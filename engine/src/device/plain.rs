@@ -1,0 +1,102 @@
+//! A device served by pread and pwrite, for kernels that offer no io_uring.
+//!
+//! A batch is carried out by the thread that submits it, one request after the other.
+#![deny(unsafe_code)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::counters::Counters;
+use super::done::DoneBatches;
+use super::file::io_error;
+use super::flush::GroupFlush;
+use super::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, ImageFile, Op, Request, Ticket};
+use crate::{Result, blocking};
+
+/// A device served by pread and pwrite.
+#[derive(Debug)]
+pub struct PlainDevice {
+    image: ImageFile,
+    done: DoneBatches,
+    counters: Counters,
+    group: GroupFlush,
+}
+
+impl PlainDevice {
+    /// A device over an open image.
+    pub fn new(image: ImageFile) -> Self {
+        Self {
+            image,
+            done: DoneBatches::default(),
+            counters: Counters::default(),
+            group: GroupFlush::default(),
+        }
+    }
+
+    fn carry_out(&self, request: &mut Request) -> Result<()> {
+        request.check(self.image.blocks())?;
+        self.counters.count(request);
+        let offset = request.block * BLOCK_SIZE as u64;
+        match request.op {
+            Op::Read => read_whole(self.image.file(), &mut request.buf, offset),
+            Op::Write => {
+                write_whole(self.image.file(), &request.buf, offset)?;
+                self.group.write_completed();
+                Ok(())
+            }
+            Op::Discard { count } => {
+                self.image.discard(request.block, u64::from(count));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads all of `buf`; the end of the file inside it is an error of the device.
+pub(super) fn read_whole(file: &File, buf: &mut [u8], offset: u64) -> Result<()> {
+    file.read_exact_at(buf, offset).map_err(|e| io_error("read", &e))
+}
+
+/// Writes all of `buf`.
+pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
+    file.write_all_at(buf, offset).map_err(|e| io_error("write", &e))
+}
+
+impl BlockDevice for PlainDevice {
+    fn blocks(&self) -> u64 {
+        self.image.blocks()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        blocking::about_to_block();
+        let done = batch.into_iter().map(|mut request| {
+            let result = self.carry_out(&mut request);
+            Completion { buf: request.buf, result }
+        });
+        self.done.put(done.collect())
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        self.done.take(ticket)
+    }
+
+    fn writes_completed(&self) -> u64 {
+        self.group.completed()
+    }
+
+    fn flush_upto(&self, upto: u64) -> Result<()> {
+        self.group.flush_upto(upto, || self.image.flush())
+    }
+
+    fn writes_flushed(&self) -> u64 {
+        self.group.flushed()
+    }
+
+    fn flushes(&self) -> u64 {
+        self.group.flushes()
+    }
+
+    fn counters(&self) -> Vec<CauseCount> {
+        self.counters.snapshot()
+    }
+}
