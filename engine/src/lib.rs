@@ -6,6 +6,7 @@ pub mod blocking;
 pub mod device;
 pub mod error;
 pub mod format;
+pub mod journal;
 pub mod lock;
 pub mod pmem;
 pub mod sync;

@@ -1,0 +1,100 @@
+//! Commits: the order in which records become durable for good.
+
+use zerocopy::IntoBytes;
+
+use super::handle::Reserved;
+use super::{Journal, Wanted};
+use crate::Result;
+use crate::format::{CommitPayload, Position, SlotKind};
+use crate::sync::WaitQueue;
+use crate::sync::atomic::Ordering;
+
+impl Journal {
+    /// Returns once everything below `upto` (the tail at most) is durable as `wanted`. One commit serves all
+    /// callers that it covers. Fails only when the journal has failed.
+    pub fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+        let upto = upto.min(self.tail());
+        let _ = wanted;
+        self.commit_in_order(upto)
+    }
+
+    /// Steps 3 and 8 of the protocol.
+    fn commit_in_order(&self, upto: Position) -> Result<()> {
+        let mut own = false;
+        while self.durable() < upto {
+            self.check()?;
+            // Relaxed: a hint. Whoever stored it publishes a commit beyond it, or fails the journal.
+            if self.reserved_commit.load(Ordering::Relaxed) >= upto {
+                self.sleep(&self.commits, || self.durable() >= upto);
+            } else if self.claim() {
+                own = true;
+                self.write_commit()?;
+            } else {
+                // What is missing is another's record between its reservation and its flag, or another's
+                // commit between the flag and its reservation: a seal follows in either case.
+                self.sleep(&self.seals, || {
+                    self.durable() >= upto
+                        // Relaxed: both are looked at again.
+                        || self.armed.load(Ordering::Relaxed)
+                        || self.reserved_commit.load(Ordering::Relaxed) >= upto
+                });
+            }
+        }
+        if !own {
+            self.counters.coalesced.add(1);
+        }
+        Ok(())
+    }
+
+    /// Takes the flag down, if it is up: this thread must make the next commit.
+    fn claim(&self) -> bool {
+        // Acquire: pairs with the Release in `reserve`: the commit's reservation comes after those that raised
+        // the flag. Relaxed on failure: nothing was taken.
+        self.armed.compare_exchange(true, false, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Writes one commit, in its turn, and publishes it. The caller has taken the flag down.
+    fn write_commit(&self) -> Result<()> {
+        let reserved = Reserved::commit_slots(self);
+        let first = reserved.first();
+        // Relaxed: see `commit_in_order`.
+        self.reserved_commit.fetch_max(first, Ordering::Relaxed);
+        let mut range_start = self.durable();
+        self.sleep(&self.seals, || {
+            range_start = self.durable();
+            self.sequence.walk(range_start, first) >= first
+        });
+        self.check()?;
+        // Everything below is sealed, the commit before included, which was published before it was sealed;
+        // so this is its end, and it cannot move before this commit does.
+        range_start = self.durable();
+        let payload = CommitPayload {
+            range_start: range_start.into(),
+            durable_upto: range_start.into(),
+            range_crc: 0.into(),
+            reserved: 0.into(),
+        };
+        let sealed = reserved
+            .persist_as(SlotKind::Commit, payload.as_bytes())
+            .apply(|_, end| {
+                // Release: pairs with the Acquire in `durable`.
+                self.committed.store(end, Ordering::Release);
+            })
+            .seal();
+        debug_assert_eq!(sealed.first(), first);
+        self.counters.commits.add(1);
+        self.commits.wake_all();
+        Ok(())
+    }
+
+    /// Waits until `ready` or the journal has failed.
+    fn sleep(&self, queue: &WaitQueue, mut ready: impl FnMut() -> bool) {
+        let mut ready = || ready() || self.is_failed();
+        if ready() || crate::sync::spin(&mut ready) {
+            return;
+        }
+        let since = std::time::Instant::now();
+        queue.wait_until(ready);
+        self.counters.wait_ns.add(since.elapsed().as_nanos() as u64);
+    }
+}

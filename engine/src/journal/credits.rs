@@ -1,0 +1,261 @@
+//! Credits: promises of free slots, given before an operation takes its first lock.
+//!
+//! A slot is free, cached by a lane, granted, or used; [`Pool`] counts the first two. A grant covers the
+//! slots of one record and the price of one commit (see the module above), so that neither logging nor
+//! committing ever waits for room.
+//!
+//! 1. An ordinary taker looks into its lane's cache, then takes from the centre (and fills the cache), but
+//!    leaves the reserve there.
+//! 2. In vain, it queues behind those who starve already. The first of the queue empties all lanes' caches
+//!    into the centre, takes what it needs if that is there, else asks for a checkpoint, at every look, and
+//!    sleeps. While somebody starves, nobody uses the lanes, and each seal asks for a checkpoint too: the
+//!    record just sealed may hold the very slots that are missing.
+//! 3. The reserve class does the same in a queue of its own, and may take the reserve.
+//! 4. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
+//!    gives to the centre.
+
+use super::Journal;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{CachePadded, Mutex, WaitQueue};
+use crate::{Error, Result};
+
+/// Who asks for credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreditClass {
+    /// An operation of a user.
+    Ordinary,
+    /// Work that makes room or that others wait for: checkpoint, reclaim, write-back.
+    Reserve,
+}
+
+/// Room for one record. What is not used goes back on drop.
+#[must_use = "credits hold room in the ring until they are dropped"]
+pub struct Credits<'j> {
+    journal: &'j Journal,
+    /// Slots for the record.
+    slots: u64,
+    /// Slots for a commit.
+    price: u64,
+}
+
+impl Journal {
+    /// Room for one record of up to `max_slots` slots. To be called before any lock is taken: it may sleep
+    /// until a checkpoint has made room. Fails only when the journal has failed, or for more than
+    /// [`max_record_slots`](Journal::max_record_slots).
+    pub fn credits(&self, max_slots: u32, class: CreditClass) -> Result<Credits<'_>> {
+        self.check()?;
+        if max_slots > self.max_record_slots() {
+            return Err(Error::Refused(format!(
+                "a record of {max_slots} slots is more than the ring allows ({})",
+                self.max_record_slots()
+            )));
+        }
+        let price = self.ring.pad;
+        let need = u64::from(max_slots) + price;
+        if !self.pool.take_quickly(need, class) {
+            let since = std::time::Instant::now();
+            self.pool.take(need, class, || self.is_failed(), &self.need_checkpoint);
+            self.counters.wait_ns.add(since.elapsed().as_nanos() as u64);
+            self.check()?;
+        } else if self.pool.is_low() {
+            (self.need_checkpoint)();
+        }
+        Ok(Credits { journal: self, slots: u64::from(max_slots), price })
+    }
+}
+
+impl Credits<'_> {
+    pub(super) fn belongs_to(&self, journal: &Journal) -> bool {
+        std::ptr::eq(self.journal, journal)
+    }
+
+    /// Turns `count` slots from promised into used; false if they are more than was promised.
+    pub(super) fn spend(&mut self, count: u32) -> bool {
+        match self.slots.checked_sub(u64::from(count)) {
+            Some(rest) => {
+                self.slots = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The price of a commit now belongs to the armed flag.
+    pub(super) fn spend_price(&mut self) {
+        self.price = 0;
+    }
+
+    /// Slots that a record may have.
+    pub fn slots(&self) -> u32 {
+        // Granted as a u32, and only ever less.
+        self.slots as u32
+    }
+}
+
+impl Drop for Credits<'_> {
+    fn drop(&mut self) {
+        self.journal.pool.give(self.slots + self.price);
+    }
+}
+
+/// Free slots, in the centre and with the lanes.
+pub(super) struct Pool {
+    centre: CachePadded<AtomicU64>,
+    lanes: Box<[CachePadded<AtomicU64>]>,
+    /// Most that a lane keeps.
+    share: u64,
+    /// What ordinary takers leave in the centre.
+    reserve: u64,
+    /// Below this a checkpoint is due.
+    low: u64,
+    max_record: u32,
+    /// Whether a checkpoint was asked for since the head last moved.
+    asked: AtomicBool,
+    starving: AtomicU32,
+    /// The turn of ordinary takers, and of the reserve class.
+    turns: [Mutex<()>; 2],
+    queue: WaitQueue,
+}
+
+impl Pool {
+    pub(super) fn new(slots: u64, pad: u64, lanes: usize) -> Pool {
+        let lanes = lanes.max(1);
+        let reserve = (slots / 8).clamp((pad + 4).min(slots / 4), 4096);
+        // Room for a record when the ring is otherwise empty but for a commit's worth.
+        let max_record = ((slots - reserve - 2 * pad) / 2).min(u64::from(u16::MAX));
+        Pool {
+            centre: CachePadded::new(AtomicU64::new(slots)),
+            lanes: (0..lanes).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            share: (slots / 16 / lanes as u64).min(256),
+            reserve,
+            low: slots / 2,
+            max_record: max_record as u32,
+            asked: AtomicBool::new(false),
+            starving: AtomicU32::new(0),
+            turns: [Mutex::new(()), Mutex::new(())],
+            queue: WaitQueue::new(),
+        }
+    }
+
+    pub(super) fn max_record(&self) -> u32 {
+        self.max_record
+    }
+
+    /// Takes `need` without waiting.
+    pub(super) fn take_quickly(&self, need: u64, class: CreditClass) -> bool {
+        match class {
+            CreditClass::Reserve => take(&self.centre, need, 0),
+            CreditClass::Ordinary => {
+                // Relaxed: a hint; who starves collects what it misses here by looking again.
+                if self.starving.load(Ordering::Relaxed) != 0 {
+                    return false;
+                }
+                let lane = self.lane();
+                if take(lane, need, 0) {
+                    return true;
+                }
+                if self.share > 0 && take(&self.centre, need + self.share, self.reserve + self.low) {
+                    // Release: as in `give`.
+                    lane.fetch_add(self.share, Ordering::Release);
+                    self.queue.wake_all();
+                    return true;
+                }
+                take(&self.centre, need, self.reserve)
+            }
+        }
+    }
+
+    /// Takes `need`, in turn, as soon as there is so much; gives up without when `failed`.
+    pub(super) fn take(&self, need: u64, class: CreditClass, failed: impl Fn() -> bool, ask: &dyn Fn()) {
+        // Relaxed: a hint, see `take_quickly`.
+        self.starving.fetch_add(1, Ordering::Relaxed);
+        let turn = self.turns[class as usize].lock();
+        let leave = if class == CreditClass::Ordinary { self.reserve } else { 0 };
+        let look = || {
+            for lane in &self.lanes {
+                // AcqRel: Acquire pairs with the Release in `give`; Release passes it on.
+                let cached = lane.swap(0, Ordering::AcqRel);
+                if cached > 0 {
+                    self.centre.fetch_add(cached, Ordering::Release);
+                }
+            }
+            let enough = failed() || take(&self.centre, need, leave);
+            if !enough {
+                ask();
+            }
+            enough
+        };
+        self.queue.wait_until(look);
+        drop(turn);
+        // Relaxed: as above.
+        self.starving.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives back what was granted and not used.
+    pub(super) fn give(&self, slots: u64) {
+        if slots == 0 {
+            return;
+        }
+        let lane = self.lane();
+        // Relaxed: hints where to put it; who starves looks everywhere.
+        let keep =
+            self.starving.load(Ordering::Relaxed) == 0 && lane.load(Ordering::Relaxed) + slots <= self.share;
+        let to = if keep { lane } else { &self.centre };
+        // Release: pairs with the Acquire in `take`: what this thread knew to be free, the taker knows.
+        to.fetch_add(slots, Ordering::Release);
+        self.queue.wake_all();
+    }
+
+    /// Slots below the new head are free.
+    pub(super) fn head_moved(&self, slots: u64) {
+        // Release: pairs with the Acquire in `take`: the readers of these slots are done.
+        self.centre.fetch_add(slots, Ordering::Release);
+        // Relaxed: asking once too often does no harm.
+        self.asked.store(false, Ordering::Relaxed);
+        self.queue.wake_all();
+    }
+
+    /// Whether a checkpoint is due and was not asked for yet.
+    pub(super) fn is_low(&self) -> bool {
+        // Relaxed: hints.
+        self.centre.load(Ordering::Relaxed) < self.low
+            && !self.asked.load(Ordering::Relaxed)
+            && !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for credits. To be asked after a SeqCst fence that follows the seal: either it
+    /// sees who starves, or who starves looks, and asks for a checkpoint, after the seal.
+    pub(super) fn is_starving(&self) -> bool {
+        // Relaxed: ordered by that fence and the one that a sleeper runs.
+        self.starving.load(Ordering::Relaxed) != 0
+    }
+
+    /// Wakes everyone to look again.
+    pub(super) fn wake(&self) {
+        self.queue.wake_all();
+    }
+
+    fn lane(&self) -> &AtomicU64 {
+        &self.lanes[current_core() % self.lanes.len()]
+    }
+}
+
+/// Takes `need` from `from` if `leave` stays there.
+fn take(from: &AtomicU64, need: u64, leave: u64) -> bool {
+    // Acquire: pairs with the Release of whoever gave. Relaxed otherwise: nothing was taken.
+    from.fetch_update(Ordering::Acquire, Ordering::Relaxed, |have| {
+        have.checked_sub(need).filter(|rest| *rest >= leave)
+    })
+    .is_ok()
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn current_core() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Under a model checker the core must not depend on the machine.
+#[cfg(any(loom, shuttle))]
+fn current_core() -> usize {
+    0
+}

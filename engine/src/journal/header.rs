@@ -1,0 +1,103 @@
+//! The ring's header: two copies, written in turn, each whole under a checksum.
+//!
+//! A write goes to the copy that does not count, so a torn one leaves the other. Whether a header belongs to
+//! the image at hand (UUIDs, epoch, round) is for recovery to compare with the superblock.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::MIN_SLOTS;
+use super::ring::MAX_POSITION;
+use crate::Result;
+use crate::format::{
+    Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE, SLOTS_PER_BLOCK,
+};
+use crate::pmem::PersistentMemory;
+
+/// Version of the ring's format.
+const RING_VERSION: u32 = 1;
+
+/// Bytes of a mapped ring of `slots` slots; `None` if no memory is that large.
+pub fn ring_bytes(slots: u64) -> Option<usize> {
+    usize::try_from(slots).ok()?.checked_mul(SLOT_SIZE)?.checked_add(RING_HEADER_SPACE)
+}
+
+/// A header of zeros with magic and version.
+pub(super) fn blank() -> RingHeader {
+    RingHeader {
+        crc: 0.into(),
+        version: RING_VERSION.into(),
+        magic: RING_MAGIC.into(),
+        image_uuid: [0; 16],
+        ring_uuid: [0; 16],
+        sequence: 0.into(),
+        epoch: 0.into(),
+        round: 0.into(),
+        head: 0.into(),
+        slots: 0.into(),
+    }
+}
+
+fn checksum(header: &RingHeader) -> u32 {
+    crc32c::crc32c(header.as_bytes().get(4..).unwrap_or(&[]))
+}
+
+/// The header in `bytes`, if it is valid and belongs into this copy.
+fn parse(bytes: &[u8], copy: u64) -> Option<RingHeader> {
+    let (header, _) = RingHeader::read_from_prefix(bytes).ok()?;
+    let valid = header.magic.get() == RING_MAGIC
+        && header.version.get() == RING_VERSION
+        && header.crc.get() == checksum(&header)
+        && header.sequence.get() % 2 == copy
+        && header.slots.get() >= MIN_SLOTS
+        && header.slots.get() % SLOTS_PER_BLOCK == 0
+        && header.slots.get() <= MAX_POSITION
+        && header.head.get() <= MAX_POSITION;
+    valid.then_some(header)
+}
+
+fn newest(copies: [Option<RingHeader>; 2]) -> Option<RingHeader> {
+    copies.into_iter().flatten().max_by_key(|h| h.sequence.get())
+}
+
+/// The header that counts in a mapped ring, or in the staging of an SSD ring; `None` if there is none that
+/// is valid and whose slots fit the memory.
+pub fn read_mapped_header(memory: &dyn PersistentMemory) -> Option<RingHeader> {
+    if memory.len() < RING_HEADER_SPACE {
+        return None;
+    }
+    let mut space = [0; RING_HEADER_SPACE];
+    memory.read(0, &mut space);
+    let header = newest([parse(&space, 0), parse(&space[RING_HEADER_COPY..], 1)])?;
+    (ring_bytes(header.slots.get())? <= memory.len()).then_some(header)
+}
+
+/// Writes headers in turn.
+pub(super) struct HeaderWriter {
+    current: RingHeader,
+}
+
+impl HeaderWriter {
+    /// Continues the sequence of the header that the memory holds.
+    pub(super) fn new(memory: &dyn PersistentMemory, mut fields: RingHeader) -> Self {
+        let sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
+        fields.sequence = sequence.into();
+        HeaderWriter { current: fields }
+    }
+
+    /// Sets what the next write says.
+    pub(super) fn advance(&mut self, head: Position, round: u64) {
+        self.current.head = head.into();
+        self.current.round = round.into();
+    }
+
+    /// Writes the next copy durably.
+    pub(super) fn write(&mut self, memory: &dyn PersistentMemory) -> Result<()> {
+        let sequence = self.current.sequence.get().wrapping_add(1);
+        self.current.sequence = sequence.into();
+        self.current.crc = checksum(&self.current).into();
+        let offset = if sequence % 2 == 0 { 0 } else { RING_HEADER_COPY };
+        memory.write(offset, self.current.as_bytes());
+        memory.persist(offset, size_of::<RingHeader>());
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Memory for tests: every write becomes visible to other threads only through the journal's own ordering.
+//!
+//! Each 256-byte cell is an atomic version number, accessed Relaxed, and the bytes of each version. Under a
+//! model checker a reader that the protocol does not order after the writer may get an old version, whose
+//! bytes do not verify: so a missing Acquire or Release shows.
+
+use std::sync::Mutex;
+
+use crate::format::{RING_HEADER_SPACE, SLOT_SIZE};
+use crate::pmem::{Horizon, PersistentMemory};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The memory.
+pub(super) struct TestMemory {
+    header: Mutex<Vec<u8>>,
+    versions: Vec<AtomicU64>,
+    /// Contents by version; version 0 is zeros.
+    contents: Mutex<Vec<[u8; SLOT_SIZE]>>,
+}
+
+impl TestMemory {
+    pub(super) fn new(slots: u64) -> Self {
+        TestMemory {
+            header: Mutex::new(vec![0; RING_HEADER_SPACE]),
+            versions: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            contents: Mutex::new(vec![[0; SLOT_SIZE]]),
+        }
+    }
+}
+
+impl PersistentMemory for TestMemory {
+    fn len(&self) -> usize {
+        RING_HEADER_SPACE + self.versions.len() * SLOT_SIZE
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) {
+        if offset < RING_HEADER_SPACE {
+            let n = data.len().min(RING_HEADER_SPACE - offset);
+            self.header.lock().expect("test")[offset..offset + n].copy_from_slice(&data[..n]);
+            if n < data.len() {
+                self.write(RING_HEADER_SPACE, &data[n..]);
+            }
+            return;
+        }
+        let mut offset = offset - RING_HEADER_SPACE;
+        let mut data = data;
+        while !data.is_empty() {
+            let (cell, at) = (offset / SLOT_SIZE, offset % SLOT_SIZE);
+            let n = data.len().min(SLOT_SIZE - at);
+            let version = {
+                let mut contents = self.contents.lock().expect("test");
+                let mut bytes = match n {
+                    SLOT_SIZE => [0; SLOT_SIZE],
+                    // Relaxed: see the module.
+                    _ => contents[self.versions[cell].load(Ordering::Relaxed) as usize],
+                };
+                bytes[at..at + n].copy_from_slice(&data[..n]);
+                contents.push(bytes);
+                contents.len() as u64 - 1
+            };
+            // Relaxed: see the module.
+            self.versions[cell].store(version, Ordering::Relaxed);
+            offset += n;
+            data = &data[n..];
+        }
+    }
+
+    fn write_u64(&self, offset: usize, value: u64) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        if offset < RING_HEADER_SPACE {
+            let n = into.len().min(RING_HEADER_SPACE - offset);
+            into[..n].copy_from_slice(&self.header.lock().expect("test")[offset..offset + n]);
+            if n < into.len() {
+                self.read(RING_HEADER_SPACE, &mut into[n..]);
+            }
+            return;
+        }
+        let mut offset = offset - RING_HEADER_SPACE;
+        let mut into = into;
+        while !into.is_empty() {
+            let (cell, at) = (offset / SLOT_SIZE, offset % SLOT_SIZE);
+            let n = into.len().min(SLOT_SIZE - at);
+            // Relaxed: see the module.
+            let version = self.versions[cell].load(Ordering::Relaxed);
+            into[..n].copy_from_slice(&self.contents.lock().expect("test")[version as usize][at..at + n]);
+            offset += n;
+            into = &mut into[n..];
+        }
+    }
+
+    fn write_back(&self, _offset: usize, _len: usize) {}
+
+    fn fence(&self) {}
+
+    fn horizon(&self) -> Horizon {
+        Horizon::Power
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}

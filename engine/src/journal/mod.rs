@@ -1,0 +1,305 @@
+//! The journal: a ring of slots, filled without a lock, committed in order.
+//!
+//! This module carries records (bytes) from memory to media that survive. What the bytes mean, when a page
+//! goes home and when the head may move belong to the store and its checkpoint; which threads run the
+//! periodic commit belongs to whoever assembles the engine.
+//!
+//! # Places
+//! A *position* counts slots, grows for ever and never wraps; slot `position mod N` holds it. "Below X" means
+//! positions < X. The *front* of every ring is byte-addressable memory: persistent memory, a file that stands
+//! for it (*mapped rings*), or a shared-memory file that stages the ring region of the image (*SSD ring*).
+//!
+//! Four positions move forward: `head <= committed <= sealed <= tail`.
+//!
+//! # Protocol: who may touch what in which state
+//! 1. *Free.* Slots from the tail up to `head + N` belong to nobody. Credits ([`credits`]) promise them: the
+//!    credits granted never exceed the free slots, so a reservation always finds room.
+//! 2. *Reserved.* `k` contiguous slots are taken by one add to the tail. Their bytes, in the front, belong
+//!    to the thread that reserved them, alone. Nobody else reads them before the seal. The add is
+//!    Acquire-Release: a thread whose credits were granted long ago may be the one whose slots were freed by
+//!    the latest move of the head; it learns of that from those who reserved before it.
+//! 3. *Armed.* The reservation hands the price of one commit (taken with its credits) to the `armed` flag;
+//!    if the flag was up already the price goes back. Whoever takes the flag down must make the next commit
+//!    and pays with it. Its commit reserves after taking the flag, so it covers every record that had raised
+//!    the flag. Therefore a commit never waits for credits, and each commit covers a record that no earlier
+//!    one did.
+//! 4. *Persisted.* The bytes are written, written back and fenced by their thread.
+//! 5. *Applied.* The change was made in memory.
+//! 6. *Sealed.* The seal word of the record's first slot holds the lap and the record's count. From here on
+//!    nobody writes the slots before the head has passed them; committers, streamers and scans read them.
+//!    A seal word is written by the thread of its record alone, and read by all.
+//! 7. *Abandoned.* A reservation dropped before it was persisted is filled with void slots and sealed; if
+//!    that was a panic, the journal fails. A panic between persist and seal fails the journal and leaves the
+//!    record unsealed: no commit will pass it.
+//! 8. *Commit on a mapped ring.* The taker of the flag reserves one slot, waits until every slot below it is
+//!    sealed or committed (which includes the commit before: commits are ordered by their slots), persists
+//!    its slot, publishes `committed`, seals. Others reserve, and commit behind it, meanwhile.
+//! 9. *Commit on an SSD ring.* One caller at a time leads. It takes the flag, reserves up to a 4 KiB
+//!    boundary, waits as above, persists its slots in the staging, seals them, writes the blocks from the
+//!    last commit's end to its own end to the image, flushes, publishes `committed`, steps down and wakes
+//!    the rest. Both ends are block boundaries, so a block is written once a lap and never twice in flight.
+//! 10. *Head.* Only [`Journal::advance_head`] moves it, under a mutex: never beyond `committed`, durably, and
+//!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
+//!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
+//! 11. *Failed.* Once failed, nothing is granted, reserved or committed; all who wait leave with an error.
+//!
+//! Sleeping is allowed for credits and in commits, never between reservation and seal.
+//!
+//! # Horizons
+//! A record in the front survives the process once it is sealed; on a mapped ring it is as durable as the
+//! memory is. On an SSD ring power durability comes with the commit.
+
+#![deny(unsafe_code)]
+
+mod commit;
+mod credits;
+mod handle;
+mod header;
+#[cfg(test)]
+mod memory;
+mod reserve;
+mod ring;
+mod stats;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub use crate::format::Position;
+pub use credits::{CreditClass, Credits};
+pub use handle::{Applied, Persisted, Reserved, Sealed};
+pub use header::{read_mapped_header, ring_bytes};
+pub use ring::MAX_POSITION;
+pub use stats::JournalStats;
+
+use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD};
+use crate::pmem::{Horizon, PersistentMemory};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
+use crate::{Error, Result};
+use credits::Pool;
+use header::HeaderWriter;
+use reserve::Sequence;
+use ring::Geometry;
+use stats::Counters;
+
+/// What a caller of [`Journal::commit_upto`] waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The records survive the end of the process.
+    Process,
+    /// The records survive the machine's loss of power (as far as the media do).
+    Power,
+}
+
+/// Where the ring lies.
+pub enum Media {
+    /// In byte-addressable memory: persistent, or a file that stands for it.
+    Mapped(Arc<dyn PersistentMemory>),
+}
+
+/// What a journal begins with.
+pub struct Options {
+    /// Identity of the image; slots of another image do not verify.
+    pub image_uuid: [u8; 16],
+    /// Identity of the ring.
+    pub ring_uuid: [u8; 16],
+    /// Slots of the ring: a multiple of 16, [`MIN_SLOTS`] at the least.
+    pub slots: u64,
+    /// The mount epoch; above that of any slot in the ring.
+    pub epoch: u64,
+    /// Checkpoint round that the header carries.
+    pub round: u64,
+    /// First position, a multiple of 16, beyond every slot that was ever reserved.
+    pub start: Position,
+    /// Lanes that keep credits of their own.
+    pub lanes: usize,
+    /// Called, perhaps often, when the ring is nearly full: must make a checkpoint start soon, and neither
+    /// block nor panic. A round that is to make room begins with a commit up to the tail.
+    pub need_checkpoint: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Least number of slots of a ring.
+pub const MIN_SLOTS: u64 = 32;
+
+/// The journal of a mounted image.
+pub struct Journal {
+    ring: Geometry,
+    front: Arc<dyn PersistentMemory>,
+    sequence: Sequence,
+    /// Everything below is durable at the power horizon: the end of the last commit.
+    committed: CachePadded<AtomicU64>,
+    /// Slot of the last commit that was reserved: positions below it need no other. A hint.
+    reserved_commit: CachePadded<AtomicU64>,
+    /// Holds the price of one commit while a record is not covered by a reserved one.
+    armed: CachePadded<AtomicBool>,
+    /// Woken by seals and commits.
+    seals: WaitQueue,
+    /// Woken by commits.
+    commits: WaitQueue,
+    pool: Pool,
+    head: AtomicU64,
+    header: Mutex<HeaderWriter>,
+    failed: AtomicBool,
+    why: OnceLock<String>,
+    need_checkpoint: Box<dyn Fn() + Send + Sync>,
+    counters: Counters,
+}
+
+impl Journal {
+    /// Begins a journal on its media with an empty ring: writes the header durably. Everything that the ring
+    /// held before is void from here on, so recovery comes first.
+    pub fn start(media: Media, options: Options) -> Result<Journal> {
+        let Media::Mapped(front) = media;
+        let pad = 1;
+        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
+        if slots < MIN_SLOTS || slots % 16 != 0 || start % 16 != 0 || start > MAX_POSITION {
+            return Err(Error::Refused(format!("a ring of {slots} slots from {start} on is not possible")));
+        }
+        if ring_bytes(slots).is_none_or(|needed| front.len() < needed) {
+            return Err(Error::Refused(format!(
+                "the journal's memory has {} bytes, too few for {slots} slots",
+                front.len()
+            )));
+        }
+        let ring = Geometry::new(slots, &image_uuid, epoch, pad);
+        let fields = RingHeader {
+            image_uuid,
+            ring_uuid,
+            epoch: epoch.into(),
+            round: round.into(),
+            head: start.into(),
+            slots: slots.into(),
+            ..header::blank()
+        };
+        let mut header = HeaderWriter::new(front.as_ref(), fields);
+        header.write(front.as_ref())?;
+        Ok(Journal {
+            sequence: Sequence::new(&ring, start),
+            committed: CachePadded::new(AtomicU64::new(start)),
+            reserved_commit: CachePadded::new(AtomicU64::new(start)),
+            armed: CachePadded::new(AtomicBool::new(false)),
+            seals: WaitQueue::new(),
+            commits: WaitQueue::new(),
+            pool: Pool::new(slots, pad, lanes),
+            head: AtomicU64::new(start),
+            header: Mutex::new(header),
+            failed: AtomicBool::new(false),
+            why: OnceLock::new(),
+            need_checkpoint,
+            counters: Counters::default(),
+            ring,
+            front,
+        })
+    }
+
+    /// Number of slots that a payload of `bytes` takes.
+    pub fn slots_for(bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(SLOT_PAYLOAD).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The most slots of one record; more credits are never granted.
+    pub fn max_record_slots(&self) -> u32 {
+        self.pool.max_record()
+    }
+
+    /// The next position to be reserved. Every operation that returned before this call lies below it.
+    pub fn tail(&self) -> Position {
+        self.sequence.tail()
+    }
+
+    /// The first position that recovery needs.
+    pub fn head(&self) -> Position {
+        // Relaxed: only a number; what it allows is passed on through credits.
+        self.head.load(Ordering::Relaxed)
+    }
+
+    /// Everything below has reached the horizon.
+    pub fn committed(&self, horizon: Horizon) -> Position {
+        let _ = horizon;
+        self.durable()
+    }
+
+    /// The end of the last durable commit.
+    fn durable(&self) -> Position {
+        // Acquire: pairs with the Release in `publish`.
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Moves the head to `to`, which [`committed`](Self::committed) has returned for the power horizon, and
+    /// gives the slots below it back. `round` is the checkpoint round. Durable on return.
+    pub fn advance_head(&self, to: Position, round: u64) -> Result<()> {
+        self.check()?;
+        let mut header = self.header.lock();
+        let old = self.head();
+        if to < old || to > self.durable() {
+            return Err(Error::Refused(format!("the head cannot move from {old} to {to}: not committed")));
+        }
+        header.advance(to, round);
+        if let Err(e) = header.write(self.front.as_ref()) {
+            self.fail(format!("the journal's header could not be written: {e}"));
+            return Err(e);
+        }
+        // Relaxed: as in `head`.
+        self.head.store(to, Ordering::Relaxed);
+        self.pool.head_moved(to - old);
+        Ok(())
+    }
+
+    /// Makes the journal fail: nothing is logged or committed any more. The first reason stays.
+    pub fn fail(&self, why: String) {
+        if self.why.set(why).is_ok()
+            && let Some(why) = self.why.get()
+        {
+            tracing::error!(reason = %why, "the journal failed");
+        }
+        // Release: pairs with the Acquire in `check`, whose caller reads the reason.
+        self.failed.store(true, Ordering::Release);
+        self.seals.wake_all();
+        self.commits.wake_all();
+        self.pool.wake();
+    }
+
+    /// Why the journal failed, if it did.
+    pub fn failed(&self) -> Option<String> {
+        self.check().err().map(|_| self.why.get().cloned().unwrap_or_default())
+    }
+
+    /// Whether logging data and committing costs less than a device write at this horizon.
+    pub fn is_fast(&self, wanted: Wanted) -> bool {
+        let _ = wanted;
+        true
+    }
+
+    /// Numbers since the start.
+    pub fn stats(&self) -> JournalStats {
+        self.counters.read(self)
+    }
+
+    /// For the background thread, now and then and when the ring fills: commits what is not committed.
+    /// Says whether there was something.
+    pub fn stream_step(&self) -> Result<bool> {
+        self.check()?;
+        let tail = self.tail();
+        if self.durable() >= tail {
+            return Ok(false);
+        }
+        self.commit_upto(tail, Wanted::Power)?;
+        Ok(true)
+    }
+
+    fn is_failed(&self) -> bool {
+        // Acquire: pairs with the Release in `fail`.
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.is_failed() {
+            return Err(Error::ReadOnly(self.why.get().cloned().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Writes slot bytes of a reservation; `offset` of a position in the front.
+    fn offset(&self, position: Position) -> usize {
+        RING_HEADER_SPACE + self.ring.index(position) * crate::format::SLOT_SIZE
+    }
+}

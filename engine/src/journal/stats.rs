@@ -1,0 +1,68 @@
+//! Numbers of the journal, for whoever watches it.
+
+use super::Journal;
+use crate::pmem::Horizon;
+use crate::sync::{Counter, LaneCounter};
+
+/// Counts inside the journal.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) records: LaneCounter,
+    pub(super) voids: Counter,
+    pub(super) commits: Counter,
+    pub(super) coalesced: Counter,
+    pub(super) wait_ns: Counter,
+}
+
+/// Numbers since the journal was started.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct JournalStats {
+    /// Slots of the ring.
+    pub ring_slots: u64,
+    /// Next position.
+    pub tail: u64,
+    /// First position that recovery needs.
+    pub head: u64,
+    /// Everything below survives the process.
+    pub committed_process: u64,
+    /// Everything below survives a loss of power.
+    pub committed_power: u64,
+    /// Times the tail has gone around the ring, since the ring was made.
+    pub laps: u64,
+    /// Records logged.
+    pub records: u64,
+    /// Reservations that were abandoned.
+    pub voids: u64,
+    /// Commits written.
+    pub commits: u64,
+    /// Calls for a commit that another's commit served.
+    pub coalesced: u64,
+    /// Nanoseconds that callers waited for credits and for commits.
+    pub wait_ns: u64,
+    /// Cache lines written back by the memory of the ring's front.
+    pub write_backs: u64,
+    /// Fences of the same.
+    pub fences: u64,
+}
+
+impl Counters {
+    pub(super) fn read(&self, journal: &Journal) -> JournalStats {
+        let (write_backs, fences) = journal.front.counts();
+        let tail = journal.tail();
+        JournalStats {
+            ring_slots: journal.ring.slots,
+            tail,
+            head: journal.head(),
+            committed_process: journal.committed(Horizon::Process),
+            committed_power: journal.committed(Horizon::Power),
+            laps: tail / journal.ring.slots,
+            records: self.records.get(),
+            voids: self.voids.get(),
+            commits: self.commits.get(),
+            coalesced: self.coalesced.get(),
+            wait_ns: self.wait_ns.get(),
+            write_backs,
+            fences,
+        }
+    }
+}

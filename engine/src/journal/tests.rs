@@ -1,0 +1,128 @@
+//! Tests of the front with real threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::memory::TestMemory;
+use super::*;
+
+pub(super) fn options(slots: u64, start: Position) -> Options {
+    Options {
+        image_uuid: [1; 16],
+        ring_uuid: [2; 16],
+        slots,
+        epoch: 5,
+        round: 0,
+        start,
+        lanes: 2,
+        need_checkpoint: Box::new(|| ()),
+    }
+}
+
+fn mapped(slots: u64) -> (Arc<TestMemory>, Journal) {
+    let memory = Arc::new(TestMemory::new(slots));
+    let journal = Journal::start(Media::Mapped(memory.clone()), options(slots, 0)).expect("starts");
+    (memory, journal)
+}
+
+fn log(journal: &Journal, payload: &[u8]) -> Position {
+    let credits = journal.credits(Journal::slots_for(payload.len()), CreditClass::Ordinary).expect("room");
+    journal.log(credits, payload, |_, _| ()).expect("logged")
+}
+
+#[test]
+fn a_record_is_applied_once_and_committed() {
+    let (_, journal) = mapped(64);
+    let credits = journal.credits(3, CreditClass::Ordinary).expect("room");
+    let mut applied = None;
+    let end = journal.log(credits, &[7; 300], |first, end| applied = Some((first, end))).expect("logged");
+    assert_eq!((applied, end), (Some((0, 2)), 2));
+    assert_eq!(journal.committed(Horizon::Power), 0);
+    journal.commit_upto(end, Wanted::Power).expect("committed");
+    assert_eq!(journal.committed(Horizon::Power), 3);
+    journal.commit_upto(journal.tail(), Wanted::Power).expect("nothing to do");
+    assert_eq!((journal.tail(), journal.stats().commits), (3, 1));
+}
+
+#[test]
+fn the_head_stays_below_the_last_commit() {
+    let (_, journal) = mapped(64);
+    let end = log(&journal, b"x");
+    assert!(journal.advance_head(end, 1).is_err());
+    journal.commit_upto(end, Wanted::Power).expect("committed");
+    journal.advance_head(end, 1).expect("moved");
+    assert!(journal.advance_head(0, 2).is_err());
+    assert_eq!(journal.head(), end);
+}
+
+#[test]
+fn an_abandoned_reservation_becomes_void_and_a_panic_fails_the_journal() {
+    let (_, journal) = mapped(64);
+    let credits = journal.credits(2, CreditClass::Ordinary).expect("room");
+    drop(journal.reserve(credits, 2).expect("reserved"));
+    journal.commit_upto(journal.tail(), Wanted::Power).expect("the void is passed");
+    assert_eq!(journal.stats().voids, 1);
+    let credits = journal.credits(2, CreditClass::Ordinary).expect("room");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        journal.log(credits, b"x", |_, _| panic!("a bug"))
+    }));
+    assert!(panic.is_err());
+    assert!(journal.failed().is_some());
+    assert_eq!(journal.commit_upto(journal.tail(), Wanted::Power).unwrap_err().errno(), libc::EROFS);
+    assert!(journal.credits(1, CreditClass::Ordinary).is_err());
+}
+
+#[test]
+fn a_record_beyond_its_credits_is_refused() {
+    let (_, journal) = mapped(64);
+    let credits = journal.credits(1, CreditClass::Ordinary).expect("room");
+    assert!(journal.log(credits, &[0; 300], |_, _| ()).is_err());
+    assert_eq!(journal.tail(), 0);
+    assert!(journal.credits(journal.max_record_slots() + 1, CreditClass::Ordinary).is_err());
+}
+
+/// Threads log and commit on a tiny ring for many laps, while another moves the head when asked.
+#[test]
+fn many_laps_with_many_threads() {
+    const THREADS: u64 = 4;
+    const RECORDS: u64 = 400;
+    let memory = Arc::new(TestMemory::new(32));
+    let (asked, running) = (Arc::new(WaitQueue::new()), AtomicU64::new(THREADS));
+    let flag = Arc::new(AtomicBool::new(false));
+    let (queue, due) = (asked.clone(), flag.clone());
+    let mut options = options(32, 0);
+    options.need_checkpoint = Box::new(move || {
+        due.store(true, Ordering::SeqCst);
+        queue.wake_all();
+    });
+    let journal = Journal::start(Media::Mapped(memory), options).expect("starts");
+    std::thread::scope(|s| {
+        for t in 0..THREADS {
+            let (journal, running, asked) = (&journal, &running, &asked);
+            s.spawn(move || {
+                for n in 0..RECORDS {
+                    let end = log(journal, &vec![t as u8; (n as usize * 37) % 900]);
+                    if n % 3 == 0 {
+                        journal.commit_upto(end, Wanted::Power).expect("committed");
+                        assert!(journal.committed(Horizon::Power) >= end);
+                    }
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                asked.wake_all();
+            });
+        }
+        let (journal, running, asked, flag) = (&journal, &running, &asked, &flag);
+        s.spawn(move || {
+            let mut round = 0;
+            while running.load(Ordering::SeqCst) > 0 {
+                asked.wait_until(|| flag.load(Ordering::SeqCst) || running.load(Ordering::SeqCst) == 0);
+                flag.store(false, Ordering::SeqCst);
+                journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+                round += 1;
+                journal.advance_head(journal.committed(Horizon::Power), round).expect("moved");
+            }
+        });
+    });
+    let stats = journal.stats();
+    assert_eq!(stats.records, THREADS * RECORDS);
+    assert!(stats.laps > 20, "{stats:?}");
+}
