@@ -2,10 +2,12 @@
 //!
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
+pub mod acl;
 pub mod blocking;
 pub mod device;
 pub mod error;
 pub mod format;
+pub mod inode;
 pub mod journal;
 pub mod lock;
 pub mod pmem;

@@ -1,0 +1,269 @@
+//! An inode in memory.
+
+use super::{FileType, Holds, Time, now};
+use crate::error::{Error, Result};
+use crate::format::{
+    EXTENT_MAX_DEPTH, EXTENT_ROOT_ENTRIES, I64, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, INODE_SIZE,
+    INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
+};
+use crate::lock::{BucketLocks, InodeLock};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, OnceLock, RwLock};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Where an inode lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The node block.
+    pub block: u64,
+    /// The slot in it, below 16.
+    pub slot: u8,
+}
+
+impl Place {
+    /// The bytes of the slot in the node block.
+    pub fn range(self) -> std::ops::Range<usize> {
+        let start = usize::from(self.slot) * INODE_SIZE;
+        start..start + INODE_SIZE
+    }
+}
+
+/// An inode in memory.
+///
+/// `lock` guards the *logged image*: what the slot holds after the last record about it. An operation drafts
+/// a changed image ([`InodeObj::draft`]), stages it, commits, and installs it ([`InodeObj::install`]); when the
+/// commit fails the image stays. Times and size run ahead of the image: writing a file changes them alone,
+/// and they reach the image with the next record about the inode (times), or once the data is down (size).
+/// The times of a directory whose lock is only shared are staged by themselves, see [`super::touch`].
+#[derive(Debug)]
+pub struct InodeObj {
+    nid: Nid,
+    generation: u32,
+    place: Place,
+    file_type: FileType,
+    /// The logged image.
+    pub lock: InodeLock<Inode>,
+    /// Lookup counts and open files.
+    pub holds: Holds,
+    size: AtomicU64,
+    atime: AtomicI64,
+    mtime: AtomicI64,
+    ctime: AtomicI64,
+    /// Times differ from the image.
+    lazy_times: AtomicBool,
+    /// Used since the table's hand passed.
+    pub(super) referenced: AtomicBool,
+    /// Number of names as the image has it, for those who do not lock.
+    nlink: AtomicU32,
+    buckets: OnceLock<Box<BucketLocks>>,
+    /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
+    pub acls: RwLock<Option<Arc<crate::acl::Acls>>>,
+}
+
+/// A changed image on its way to the slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Draft {
+    /// The image to be.
+    pub image: Inode,
+    folded: [i64; 3],
+}
+
+impl InodeObj {
+    /// The inode that `image` shows. The image comes from [`verify`] or was made by the caller.
+    pub fn new(place: Place, file_type: FileType, image: Inode, holds: Holds) -> InodeObj {
+        let nid = image.nid.get();
+        InodeObj {
+            nid,
+            generation: image.generation.get(),
+            place,
+            file_type,
+            lock: InodeLock::new(nid, image),
+            holds,
+            size: AtomicU64::new(image.size.get()),
+            atime: AtomicI64::new(image.atime.get()),
+            mtime: AtomicI64::new(image.mtime.get()),
+            ctime: AtomicI64::new(image.ctime.get()),
+            lazy_times: AtomicBool::new(false),
+            referenced: AtomicBool::new(true),
+            nlink: AtomicU32::new(image.nlink.get()),
+            buckets: OnceLock::new(),
+            acls: RwLock::new(None),
+        }
+    }
+
+    /// Identity.
+    pub fn nid(&self) -> Nid {
+        self.nid
+    }
+    /// Generation of the identity.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+    /// Where its slot is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+    /// Type.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+    /// The locks of a directory's buckets.
+    pub fn bucket_locks(&self) -> &BucketLocks {
+        self.buckets.get_or_init(|| Box::new(BucketLocks::new(self.nid)))
+    }
+
+    /// Size in bytes as readers see it; the image may be behind while data is on its way.
+    pub fn size(&self) -> u64 {
+        // Acquire: pairs with `set_size`: who sees the size sees the data that was put below it.
+        self.size.load(Ordering::Acquire)
+    }
+    /// Sets the size that readers see. The caller holds the range from the old end of file on.
+    pub fn set_size(&self, size: u64) {
+        // Release: pairs with `size`.
+        self.size.store(size, Ordering::Release);
+    }
+    /// Number of names.
+    pub fn nlink(&self) -> u32 {
+        // Relaxed: a lone number; who must know it exactly holds the lock.
+        self.nlink.load(Ordering::Relaxed)
+    }
+    /// Last access, change of content, change of the inode.
+    pub fn times(&self) -> [Time; 3] {
+        // Relaxed: each is a lone number.
+        [&self.atime, &self.mtime, &self.ctime].map(|t| t.load(Ordering::Relaxed))
+    }
+
+    /// The content was changed: mtime and ctime become the present, to be logged later.
+    pub fn touch_content(&self) {
+        let now = now();
+        // Relaxed: the flag's Release publishes them.
+        self.mtime.store(now, Ordering::Relaxed);
+        self.ctime.store(now, Ordering::Relaxed);
+        self.mark_lazy();
+    }
+    /// The content was read: atime becomes `at`, to be logged later.
+    pub fn touch_access(&self, at: Time) {
+        // Relaxed: the flag's Release publishes it.
+        self.atime.store(at, Ordering::Relaxed);
+        self.mark_lazy();
+    }
+    /// Times that are already staged by themselves become visible.
+    pub fn show_content_time(&self, at: Time) {
+        // Relaxed: lone numbers.
+        self.mtime.store(at, Ordering::Relaxed);
+        self.ctime.store(at, Ordering::Relaxed);
+    }
+    fn mark_lazy(&self) {
+        // Release: pairs with the swap in `install`: who takes the flag sees the times.
+        self.lazy_times.store(true, Ordering::Release);
+    }
+    /// Whether times wait to be logged.
+    pub fn has_lazy_times(&self) -> bool {
+        // Relaxed: a hint; the record that logs them folds in what it finds.
+        self.lazy_times.load(Ordering::Relaxed)
+    }
+
+    /// The image, with the times that run ahead of it, to be changed and staged. The caller holds `lock`.
+    pub fn draft(&self, image: &Inode) -> Draft {
+        let folded = self.times();
+        let mut image = *image;
+        [image.atime, image.mtime, image.ctime] = folded.map(I64::new);
+        Draft { image, folded }
+    }
+
+    /// Makes a committed draft the logged image.
+    pub fn install(&self, image: &mut Inode, draft: &Draft) {
+        *image = draft.image;
+        let logged = [draft.image.atime, draft.image.mtime, draft.image.ctime].map(I64::get);
+        // Acquire: pairs with the Release in `mark_lazy`; times stored before it are seen below, and those
+        // stored later set the flag again.
+        self.lazy_times.swap(false, Ordering::Acquire);
+        let mut lazy = false;
+        for (now, (folded, logged)) in
+            [&self.atime, &self.mtime, &self.ctime].into_iter().zip(draft.folded.into_iter().zip(logged))
+        {
+            // Relaxed: lone numbers. A time that changed since it was folded in is newer than the draft's.
+            lazy |= now.compare_exchange(folded, logged, Ordering::Relaxed, Ordering::Relaxed).is_err();
+        }
+        if lazy {
+            self.mark_lazy();
+        }
+        // Relaxed: as in `nlink`.
+        self.nlink.store(image.nlink.get(), Ordering::Relaxed);
+    }
+}
+
+/// A fresh image of an inode without names.
+pub fn fresh_image(nid: Nid, generation: u32, mode: u32, uid: u32, gid: u32, at: Time) -> Inode {
+    let mut image = Inode::new_zeroed();
+    image.mode.set(mode as u16);
+    image.nid.set(nid);
+    image.generation.set(generation);
+    image.uid.set(uid);
+    image.gid.set(gid);
+    for time in [&mut image.atime, &mut image.mtime, &mut image.ctime, &mut image.btime] {
+        time.set(at);
+    }
+    image
+}
+
+/// Checks a slot read from media against the NAT entry that led to it.
+pub fn verify(nid: Nid, entry: &NatEntry, slot: &[u8]) -> Result<(FileType, Inode)> {
+    let bad = |detail: String| Error::Corrupt {
+        what: "inode",
+        place: format!("nid {nid}, block {}, slot {}", entry.block(), entry.slot()),
+        detail,
+    };
+    let image = Inode::read_from_bytes(slot).map_err(|_| bad("no such slot".into()))?;
+    if image.nid.get() != nid || image.generation.get() != entry.generation.get() {
+        return Err(bad(format!("it is nid {} of generation {}", image.nid, image.generation)));
+    }
+    let file_type = FileType::from_mode(u32::from(image.mode.get()))
+        .ok_or_else(|| bad(format!("mode {:o} has no type", image.mode)))?;
+    let flags = InodeFlags::from_bits(image.flags.get())
+        .ok_or_else(|| bad(format!("unknown flags {:#x}", image.flags)))?;
+    let inline_size = if flags.contains(InodeFlags::INLINE_XATTR) {
+        INODE_INLINE_SIZE - INODE_INLINE_XATTR_SIZE
+    } else {
+        INODE_INLINE_SIZE
+    };
+    let entries = inline_size * EXTENT_ROOT_ENTRIES / INODE_INLINE_SIZE;
+    if image.extent_depth > EXTENT_MAX_DEPTH || usize::from(image.extent_count) > entries {
+        return Err(bad("its extent root is out of bounds".into()));
+    }
+    let size = image.size.get();
+    let bound = match file_type {
+        FileType::Symlink if flags.contains(InodeFlags::INLINE_SYMLINK) => inline_size as u64,
+        FileType::Symlink => libc::PATH_MAX as u64 - 1,
+        _ => MAX_FILE_SIZE,
+    };
+    if size > bound || (file_type == FileType::Symlink && size == 0) {
+        return Err(bad(format!("a size of {size} bytes is impossible")));
+    }
+    if file_type == FileType::Directory && u64::from(image.buckets.get()) > MAX_FILE_SIZE / 4096 {
+        return Err(bad("it has too many buckets".into()));
+    }
+    Ok((file_type, image))
+}
+
+/// The place of a NAT entry, if it can be one.
+pub fn place_of(nid: Nid, entry: &NatEntry) -> Result<Place> {
+    let place = Place { block: entry.block(), slot: entry.slot() };
+    if usize::from(place.slot) >= INODES_PER_BLOCK {
+        return Err(Error::Corrupt {
+            what: "NAT entry",
+            place: format!("nid {nid}"),
+            detail: format!("slot {} does not exist", place.slot),
+        });
+    }
+    Ok(place)
+}
+
+/// The bytes of an image.
+pub fn image_bytes(image: &Inode) -> &[u8] {
+    image.as_bytes()
+}
