@@ -4,8 +4,10 @@
 
 pub mod acl;
 pub mod blocking;
+pub mod cache;
 pub mod device;
 pub mod error;
+pub mod file;
 pub mod format;
 pub mod inode;
 pub mod journal;

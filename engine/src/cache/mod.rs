@@ -1,0 +1,35 @@
+//! The page cache: a bounded pool of 4 KiB frames, and for each file an index that finds them without a lock.
+//!
+//! It knows bytes, pins and states; what a page of a file means, where it lies and when it is written is the
+//! business of [`crate::file`], whose range lock keeps readers and writers of one page apart.
+//!
+//! # Protocol
+//! Fields: a frame's *state word* (pins, latch, flags), its *slot address* (the place in a file's index that
+//! names it) and its bytes; an index *slot* holds 0 or a frame's number plus one.
+//!
+//! 1. A frame whose state has `BUSY` belongs to one thread, which alone touches its bytes and its slot
+//!    address: it is on a free list, being filled, or being taken out of an index.
+//! 2. *Publish* (holder of `BUSY`): fill the bytes, store the slot address, change the slot from 0 to the
+//!    number, then store a state without `BUSY` and with one pin (Release). If the slot was not 0 the frame
+//!    stays with its holder.
+//! 3. *Find*: load the slot; 0 is a miss. Add a pin by compare-and-swap (Acquire) unless the state has
+//!    `BUSY`, then look at the slot again: if it still names the frame, the pin is good; otherwise take it back
+//!    and start again. `BUSY` means that the frame comes or goes within a few instructions: start again.
+//! 4. *Evict*, *remove*: by compare-and-swap from a state without pins, latch and `WRITEBACK` (to evict, also
+//!    without `DIRTY`) to `BUSY`, then store 0 in the slot (Release). From then on the slot address is not used.
+//! 5. A slot that names a frame is changed only by the holder of its `BUSY`; so a frame that is found in a
+//!    slot, pinned and found again in the slot is the page of that slot, whatever it was in between.
+//! 6. Bytes of a published frame are written under its latch by a thread that has a pin and the page's range
+//!    exclusively. Readers hold a pin and share the range; write-back, which holds no range, copies under the
+//!    latch. The latch is never held across a sleep.
+//! 7. An index lives until its slots are all 0 ([`FramePool::remove`] of each); a holder of `BUSY` that took
+//!    the frame from a slot touches the slot before it is 0, never after. So slot addresses never dangle.
+
+mod frame;
+mod index;
+mod memory;
+mod pool;
+
+pub use frame::FrameState;
+pub use index::PageIndex;
+pub use pool::{CacheStats, Found, FramePool, Fresh, Latched, Removed};

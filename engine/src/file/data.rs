@@ -1,0 +1,178 @@
+//! What the data path keeps for one regular file.
+
+use crate::cache::{FramePool, PageIndex};
+use crate::format::{Nid, Position};
+use crate::lock::{FileLock, RangeLock};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, OnceLock};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The volatile side of a regular file's content.
+#[derive(Debug)]
+pub struct FileData {
+    pub(super) range: RangeLock,
+    pub(super) index: PageIndex,
+    /// The pool whose frames the index names, once it names any.
+    pub(super) pool: OnceLock<Arc<FramePool>>,
+    /// Bytes, as `stat` shows them. Changed under the range from the smaller of both sizes on.
+    size: AtomicU64,
+    /// Bytes, as the newest record says. Changed under the write-back mutex.
+    logged_size: AtomicU64,
+    /// Device writes completed when the last home write of this file was.
+    last_write: AtomicU64,
+    errors: ErrorLog,
+    pub(super) stream: Stream,
+    /// Held while pages are written home or thrown away.
+    pub(super) write_back: Mutex<()>,
+    pub(super) state: Mutex<FileState>,
+}
+
+/// Sets of pages, changed for a few instructions at a time.
+#[derive(Debug, Default)]
+pub(super) struct FileState {
+    /// Pages with bytes that are neither home nor absorbed.
+    pub dirty: BTreeSet<u64>,
+    /// Dirty pages whose bytes are absorbed.
+    pub synced: BTreeSet<u64>,
+    /// Pages of live data records, with the position after the newest record.
+    pub live: BTreeMap<u64, Position>,
+    /// Pages of live records whose home copy is newer than the record.
+    pub stale: BTreeSet<u64>,
+    /// Pages written home in place since the last good flush.
+    pub unflushed: BTreeSet<u64>,
+    /// Blocks set aside for dirty pages without a block.
+    pub reserved: u64,
+    /// The file was truncated to nothing, and the record of that waits for the new content: what is mapped
+    /// is doomed and must not be read.
+    pub doomed: bool,
+    /// Whether the write-back list names the file.
+    pub listed: bool,
+}
+
+/// A reader's way through the file, guessed.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// The page that a sequential reader would ask for next.
+    pub expected: AtomicU64,
+    /// Pages to read ahead.
+    pub window: AtomicU64,
+}
+
+/// Failures of write-back, counted so that each open file is told once.
+#[derive(Debug)]
+struct ErrorLog {
+    failures: AtomicU64,
+}
+
+/// What an open file has been told of failures.
+#[derive(Debug)]
+pub struct ErrorMark {
+    told: AtomicU64,
+}
+
+impl FileData {
+    /// The data of a file of `size` bytes, all of them home.
+    pub fn new(nid: Nid, size: u64) -> FileData {
+        FileData {
+            range: RangeLock::for_file(nid),
+            index: PageIndex::default(),
+            pool: OnceLock::new(),
+            size: AtomicU64::new(size),
+            logged_size: AtomicU64::new(size),
+            last_write: AtomicU64::new(0),
+            errors: ErrorLog { failures: AtomicU64::new(0) },
+            stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
+            write_back: Mutex::new(()),
+            state: Mutex::new(FileState::default()),
+        }
+    }
+
+    /// Bytes, as `stat` shows them.
+    pub fn size(&self) -> u64 {
+        // Acquire: pairs with the Release in `set_size`: who sees the size finds the pages.
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_size(&self, size: u64) {
+        // Release: pairs with the Acquire in `size`.
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// Bytes, as the newest record says.
+    pub fn logged_size(&self) -> u64 {
+        // Acquire: pairs with the Release in `set_logged_size`.
+        self.logged_size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_logged_size(&self, size: u64) {
+        // Release: pairs with the Acquire in `logged_size`.
+        self.logged_size.store(size, Ordering::Release);
+    }
+
+    /// The device's count of completed writes that covers this file's.
+    pub(super) fn last_write(&self) -> u64 {
+        // Acquire: pairs with the AcqRel in `wrote`.
+        self.last_write.load(Ordering::Acquire)
+    }
+
+    pub(super) fn wrote(&self, completed: u64) {
+        // AcqRel: pairs with the Acquire in `last_write`.
+        self.last_write.fetch_max(completed, Ordering::AcqRel);
+    }
+
+    /// Blocks that dirty pages will take: to be added to what the inode has.
+    pub fn delayed_blocks(&self) -> u64 {
+        self.state.lock().reserved
+    }
+
+    /// Whether the volatile side holds nothing that would be missed.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.dirty.is_empty()
+            && state.synced.is_empty()
+            && state.stale.is_empty()
+            && !state.doomed
+            && !state.listed
+            && self.size() == self.logged_size()
+    }
+
+    /// The mark of a newly opened file: it hears of failures from now on.
+    pub fn error_mark(&self) -> ErrorMark {
+        ErrorMark { told: AtomicU64::new(self.errors.seen()) }
+    }
+
+    /// Notes a failure, to be told to every open file.
+    pub(super) fn note_failure(&self) {
+        // Release: pairs with the Acquire in `seen`.
+        self.errors.failures.fetch_add(1, Ordering::Release);
+    }
+
+    /// EIO, once, if there was a failure since the mark.
+    pub(super) fn check(&self, mark: &ErrorMark) -> Result<()> {
+        let seen = self.errors.seen();
+        // Relaxed: the mark is a counter of its own; two fsyncs of one open file may share one telling.
+        if mark.told.swap(seen, Ordering::Relaxed) < seen {
+            return Err(Error::Errno(libc::EIO));
+        }
+        Ok(())
+    }
+}
+
+impl ErrorLog {
+    fn seen(&self) -> u64 {
+        // Acquire: pairs with the Release in `note_failure`.
+        self.failures.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for FileData {
+    fn drop(&mut self) {
+        // Frames name slots of this index: they leave before it does.
+        if let Some(pool) = self.pool.get() {
+            self.index.each(0..u64::MAX, &mut |_, slot| {
+                pool.remove(slot);
+            });
+        }
+    }
+}

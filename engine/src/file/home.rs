@@ -1,0 +1,175 @@
+//! What the data path needs of the metadata beneath it, and of the inode it works for.
+//!
+//! The data path decides *when* something becomes durable and in which order; how an extent, a size or a time
+//! is recorded is the business of the implementation. [`Change`] is one record of the journal: all or nothing.
+//!
+//! Lock order, for every caller: credits, range, write-back mutex of the file, and below them whatever the
+//! implementation takes (the inode lock, page latches, the allocator).
+
+use crate::Result;
+use crate::device::BlockDevice;
+use crate::format::{DataKey, Nid, Position};
+use crate::pmem::Horizon;
+use std::ops::Range;
+
+use super::FileData;
+
+/// Consecutive blocks on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// The first.
+    pub start: u64,
+    /// How many.
+    pub len: u32,
+}
+
+/// What lies at a page of a file, and for how many pages from there on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// Nothing: it reads as zeros.
+    Hole {
+        /// Pages of the hole from here on; at least 1.
+        len: u64,
+    },
+    /// Blocks.
+    Mapped {
+        /// Block of the page asked for.
+        block: u64,
+        /// Pages that follow one another on the device, this one among them; at least 1.
+        len: u64,
+        /// Allocated, but it reads as zeros.
+        unwritten: bool,
+    },
+}
+
+impl Mapping {
+    /// Pages that the answer covers.
+    pub fn len(&self) -> u64 {
+        match self {
+            Mapping::Hole { len } | Mapping::Mapped { len, .. } => *len,
+        }
+    }
+
+    /// Never so: every answer covers a page.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A run of pages that becomes reachable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Insert {
+    /// First page of the file.
+    pub page: u64,
+    /// Where it lies, from [`Home::allocate`].
+    pub blocks: Blocks,
+    /// Whether it reads as zeros.
+    pub unwritten: bool,
+}
+
+/// One record about a file: everything in it happens, or nothing. Times that changed in memory go with it.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is freed by
+    /// later records; only pages at or beyond the new size, or whose freeing needs not be atomic, may be many.
+    pub remove: Vec<Range<u64>>,
+    /// Runs that become reachable, in ascending order.
+    pub insert: Vec<Insert>,
+    /// Unwritten pages that now hold data.
+    pub mark_written: Vec<Range<u64>>,
+    /// The new size in bytes.
+    pub size: Option<u64>,
+    /// Absorbed data.
+    pub data: Vec<(DataKey, Vec<u8>)>,
+    /// Absorbed data that counts no more.
+    pub supersede: Vec<DataKey>,
+}
+
+impl Change {
+    /// Whether there is nothing to record (times apart).
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty()
+            && self.insert.is_empty()
+            && self.mark_written.is_empty()
+            && self.size.is_none()
+            && self.data.is_empty()
+            && self.supersede.is_empty()
+    }
+}
+
+/// A regular file's inode, as far as its data go.
+pub trait DataInode: Send + Sync + 'static {
+    /// Its number.
+    fn nid(&self) -> Nid;
+    /// The generation of its number.
+    fn generation(&self) -> u32;
+    /// Its data.
+    fn data(&self) -> &FileData;
+    /// The content changed: modification and change time become now, in memory. Called for every write.
+    fn touch(&self);
+    /// Whether times have changed in memory that no record holds yet.
+    fn attributes_dirty(&self) -> bool;
+}
+
+/// The metadata beneath the data path.
+pub trait Home: Send + Sync + 'static {
+    /// The inodes it works on.
+    type Inode: DataInode;
+    /// Room in the journal for one record.
+    type Credits<'a>
+    where
+        Self: 'a;
+
+    /// Where the data lie.
+    fn device(&self) -> &dyn BlockDevice;
+
+    /// What lies at `page`. Takes the inode lock shared.
+    fn map(&self, inode: &Self::Inode, page: u64) -> Result<Mapping>;
+
+    /// Sets blocks aside for data that will be written later; ENOSPC is answered here. May sleep, and may
+    /// start a checkpoint: never called under a write-back mutex.
+    fn reserve(&self, blocks: u64) -> Result<()>;
+
+    /// Gives back what was set aside.
+    fn unreserve(&self, blocks: u64);
+
+    /// Takes 1 to `want` blocks, volatile until [`Home::log`] inserts them. With `reserved` they come out of
+    /// what was set aside and it does not sleep.
+    fn allocate(&self, want: u32, goal: Option<u64>, reserved: bool) -> Result<Blocks>;
+
+    /// Gives volatile blocks back; nothing is in flight to them.
+    fn release(&self, blocks: Blocks);
+
+    /// Takes room for one [`Change`]. May sleep; called before any lock.
+    fn credits(&self) -> Result<Self::Credits<'_>>;
+
+    /// Records a change of at most [`MAX_RUNS`] runs and [`super::ABSORB_LIMIT`] bytes, and returns the
+    /// position after it. Takes the inode lock exclusively. Volatile blocks named in `insert` belong to the
+    /// file once it succeeds, and still to the caller if it fails.
+    fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Position>;
+
+    /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size,
+    /// in as many records as it takes (recovery finishes what was begun).
+    fn collapse(&self, inode: &Self::Inode, range: Range<u64>, size: u64) -> Result<()>;
+
+    /// Moves the pages from `at` on up by `by`, and sets the size.
+    fn insert_hole(&self, inode: &Self::Inode, at: u64, by: u64, size: u64) -> Result<()>;
+
+    /// The next position to be reserved: an operation that returned lies below.
+    fn tail(&self) -> Position;
+
+    /// Returns once everything below `upto` is committed at the horizon that the mount asks for.
+    fn commit_upto(&self, upto: Position) -> Result<()>;
+
+    /// Records below this are no longer needed by recovery.
+    fn head(&self) -> Position;
+
+    /// Whether logging small data is faster than writing it home.
+    fn absorbs(&self) -> bool;
+
+    /// Horizon of a commit.
+    fn horizon(&self) -> Horizon;
+}
+
+/// Runs (removed, inserted and marked together) in one [`Change`].
+pub const MAX_RUNS: usize = 32;

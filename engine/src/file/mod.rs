@@ -1,0 +1,27 @@
+//! The content of regular files: reads, writes, and the way of dirty pages to their home places.
+//!
+//! What this leaves to others: where blocks lie and how that is recorded ([`Home`]), names, permissions and
+//! attributes (`vfs`), frames (`crate::cache`).
+//!
+//! # Invariants
+//! 1. A page is read and written under its range (in whole pages); what the cache holds is what a read gives,
+//!    and bytes of a cached page beyond the file's size are zero.
+//! 2. *Ordered*: a record that makes blocks reachable, clears *unwritten* or grows the logged size is logged
+//!    only after a flush that covers the data. Until then the mapping is volatile.
+//! 3. At most one write of a page is in flight, and none while its blocks are freed: writes, and the removal of
+//!    pages, happen under the file's write-back mutex.
+//! 4. A page is dirty, or in the hands of the holder of the write-back mutex, until its bytes are home or
+//!    absorbed. A failed write makes it dirty again.
+//! 5. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
+//!    or the page is in `stale` and no fsync that needs the newer content returns before a supersede.
+//!
+//! Lock order: credits, range, write-back mutex, then `state` and what [`Home`] takes, one at a time.
+
+mod data;
+mod home;
+
+pub use data::{ErrorMark, FileData};
+pub use home::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping};
+
+/// Most bytes that one fsync absorbs into the journal.
+pub const ABSORB_LIMIT: usize = 64 << 10;
