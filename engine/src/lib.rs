@@ -13,6 +13,7 @@ pub mod inode;
 pub mod journal;
 pub mod lock;
 pub mod pmem;
+pub mod store;
 pub mod sync;
 pub mod vfs;
 

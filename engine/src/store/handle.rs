@@ -1,0 +1,355 @@
+//! One operation on its way: what it will change, and the commit that changes it all at once.
+//!
+//! A handle collects; nothing but the handle itself sees the changes until [`Handle::commit`]. It leaves all
+//! locking to its caller: whoever edits a range holds the lock that protects it, from before the first edit
+//! or view until after the commit. Only the words that differ are logged, at a grain of 8 bytes, and only
+//! they are applied, so that neighbours in one page do not disturb each other.
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, IntoBytes, KnownLayout};
+
+use super::delta::{DELTA_HEADER_SIZE, Delta, MAX_DATA};
+use super::log::Allowance;
+use super::page::{Page, PageRef};
+use super::Store;
+use crate::device::BLOCK_SIZE;
+use crate::format::{BlockKind, DataKey, Nid, Position, SLOT_PAYLOAD, U64};
+use crate::sync::Arc;
+use crate::Result;
+
+/// Grain of the comparison between old and new bytes.
+const GRAIN: usize = 8;
+
+/// An operation being built. Dropped without commit, nothing has happened.
+pub struct Handle<'s> {
+    store: &'s Store,
+    allowance: Option<Allowance<'s>>,
+    fresh: Vec<(PageRef, Nid, u32)>,
+    scratches: Vec<Scratch>,
+    staged: Vec<Staged>,
+    forgotten: Vec<PageRef>,
+    on_abort: Vec<Box<dyn FnOnce() + 's>>,
+    on_commit: Vec<Box<dyn FnOnce(Position) + 's>>,
+}
+
+/// A private copy of a range of a page.
+struct Scratch {
+    page: PageRef,
+    start: usize,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+/// What is logged in the order of its staging.
+enum Staged {
+    Bits { page: PageRef, first: u32, count: u32, set: bool },
+    IfNewer { page: PageRef, offset: usize, bytes: Vec<u8> },
+    Data { key: DataKey, bytes: Vec<u8> },
+    Supersede { key: DataKey },
+}
+
+impl Store {
+    /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
+    /// sleeps while the journal is full or too much metadata is dirty.
+    pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        Ok(Handle {
+            store: self,
+            allowance: Some(self.log.allow(max_slots)?),
+            fresh: Vec::new(),
+            scratches: Vec::new(),
+            staged: Vec::new(),
+            forgotten: Vec::new(),
+            on_abort: Vec::new(),
+            on_commit: Vec::new(),
+        })
+    }
+}
+
+impl<'s> Handle<'s> {
+    /// The store it works on.
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    /// A private copy of `range` of a page, to be changed at will. Editing within a range that was edited
+    /// before gives the same copy. The range starts at a multiple of 8 and holds whole fields only.
+    pub fn edit(&mut self, page: &PageRef, range: Range<usize>) -> &mut [u8] {
+        debug_assert!(range.start % GRAIN == 0 && range.end <= BLOCK_SIZE, "{range:?}");
+        let at = match self.scratches.iter().position(|scratch| scratch.holds(page, &range)) {
+            Some(at) => at,
+            None => self.add_scratch(page, range.clone()),
+        };
+        let scratch = &mut self.scratches[at];
+        &mut scratch.after[range.start - scratch.start..range.end - scratch.start]
+    }
+
+    /// [`Handle::edit`] of the structure at `offset`.
+    pub fn edit_as<T: FromBytes + IntoBytes + KnownLayout>(&mut self, page: &PageRef, offset: usize) -> &mut T {
+        let bytes = self.edit(page, offset..offset + size_of::<T>());
+        T::mut_from_bytes(bytes).unwrap_or_else(|_| unreachable!("persisted types have no alignment"))
+    }
+
+    /// The bytes of a range as this operation sees them.
+    pub fn view(&self, page: &PageRef, range: Range<usize>) -> Vec<u8> {
+        let mut bytes = match self.scratches.iter().find(|scratch| scratch.holds(page, &range)) {
+            Some(scratch) => return scratch.after[range.start - scratch.start..range.end - scratch.start].to_vec(),
+            None => page.read(|bytes| bytes[range.clone()].to_vec()),
+        };
+        for scratch in self.scratches.iter().filter(|scratch| scratch.meets(page, &range)) {
+            scratch.overlay(range.start, &mut bytes);
+        }
+        bytes
+    }
+
+    /// [`Handle::view`] of the structure at `offset`.
+    pub fn view_as<T: FromBytes>(&self, page: &PageRef, offset: usize) -> T {
+        T::read_from_bytes(&self.view(page, offset..offset + size_of::<T>()))
+            .unwrap_or_else(|_| unreachable!("the view has the type's size"))
+    }
+
+    /// A fresh page for a block that was just allocated: zeros, and a header unless it is a node block.
+    /// Others find it once the handle is committed.
+    pub fn init(&mut self, block: u64, kind: BlockKind, owner: Nid, generation: u32) -> Result<PageRef> {
+        self.store.check_block(block)?;
+        let page = Page::fresh(block, kind, owner, generation);
+        self.fresh.push((Arc::clone(&page), owner, generation));
+        Ok(page)
+    }
+
+    /// The page of a block as this operation sees it: one it made itself, or the store's.
+    pub fn get(&self, block: u64, kind: BlockKind) -> Result<PageRef> {
+        match self.fresh.iter().find(|(page, ..)| page.block() == block && page.kind() == kind) {
+            Some((page, ..)) => Ok(Arc::clone(page)),
+            None => self.store.get(block, kind),
+        }
+    }
+
+    /// Sets bits of a bitmap page, bit 0 being the first after the header.
+    pub fn set_bits(&mut self, bitmap: &PageRef, first: u32, count: u32) {
+        self.staged.push(Staged::Bits { page: Arc::clone(bitmap), first, count, set: true });
+    }
+
+    /// Clears bits of a bitmap page.
+    pub fn clear_bits(&mut self, bitmap: &PageRef, first: u32, count: u32) {
+        self.staged.push(Staged::Bits { page: Arc::clone(bitmap), first, count, set: false });
+    }
+
+    /// Writes bytes at the commit unless an operation with a higher position has written this offset of the
+    /// page in this way: for fields that operations change without excluding each other (directory times).
+    pub fn write_if_newer(&mut self, page: &PageRef, offset: usize, bytes: &[u8]) {
+        self.staged.push(Staged::IfNewer { page: Arc::clone(page), offset, bytes: bytes.to_vec() });
+    }
+
+    /// The page's block is freed: at the commit it leaves the table, and it is not written any more.
+    pub fn forget(&mut self, page: &PageRef) {
+        self.forgotten.push(Arc::clone(page));
+    }
+
+    /// Logs file data; `key.len` is the number of bytes.
+    pub fn data(&mut self, key: DataKey, bytes: &[u8]) {
+        debug_assert_eq!(key.len.get(), bytes.len() as u64);
+        let mut offset = key.offset.get();
+        for part in bytes.chunks(MAX_DATA) {
+            let key = DataKey { offset: U64::new(offset), len: U64::new(part.len() as u64), ..key };
+            offset += part.len() as u64;
+            self.staged.push(Staged::Data { key, bytes: part.to_vec() });
+        }
+    }
+
+    /// Earlier data records within the key's range count no more.
+    pub fn supersede(&mut self, key: DataKey) {
+        self.staged.push(Staged::Supersede { key });
+    }
+
+    /// Runs `f` if the handle is dropped without commit, or its commit fails.
+    pub fn on_abort(&mut self, f: impl FnOnce() + 's) {
+        self.on_abort.push(Box::new(f));
+    }
+
+    /// Runs `f` with the end of the record once it is applied and before it is sealed. It must not block.
+    pub fn on_commit(&mut self, f: impl FnOnce(Position) + 's) {
+        self.on_commit.push(Box::new(f));
+    }
+
+    /// Slots that a commit would take now.
+    pub fn slots_needed(&self) -> u32 {
+        let mut bytes = 0;
+        self.for_each_delta(|delta| bytes += delta.encoded_len());
+        bytes.div_ceil(SLOT_PAYLOAD) as u32
+    }
+
+    /// Logs the operation, applies it to the pages, and seals it; the end (exclusive) of its record. It fails
+    /// only if the journal has failed (or the handle asked for too few slots); then nothing has happened.
+    pub fn commit(mut self) -> Result<Position> {
+        let mut payload = Vec::new();
+        self.for_each_delta(|delta| delta.encode(&mut payload));
+        let store = self.store;
+        if payload.is_empty() {
+            let end = store.log.tail();
+            self.applied(end);
+            return Ok(end);
+        }
+        let Some(mut allowance) = self.allowance.take() else { unreachable!("a handle commits once") };
+        store.log.log(&mut allowance, &payload, |_, end| {
+            self.apply(end);
+            self.applied(end);
+        })
+    }
+
+    /// Changes the pages. Nothing here may fail or sleep: the record is already on its way.
+    fn apply(&self, end: Position) {
+        for (page, ..) in &self.fresh {
+            page.latch().position = end;
+            self.store.table.replace(Arc::clone(page));
+            self.store.dirty.note(page, page.mark_dirty());
+        }
+        for scratch in self.scratches.iter().filter(|scratch| !self.forgets(&scratch.page)) {
+            let mut changed = false;
+            let mut body = scratch.page.latch();
+            scratch.for_each_run(|range| {
+                let at = scratch.start + range.start;
+                body.bytes[at..at + range.len()].copy_from_slice(&scratch.after[range]);
+                changed = true;
+            });
+            if changed {
+                body.position = body.position.max(end);
+                self.store.dirty.note(&scratch.page, scratch.page.mark_dirty());
+            }
+        }
+        for staged in &self.staged {
+            let page = match staged {
+                Staged::Bits { page, .. } | Staged::IfNewer { page, .. } if !self.forgets(page) => page,
+                _ => continue,
+            };
+            let mut body = page.latch();
+            match staged {
+                Staged::IfNewer { offset, bytes, .. } => body.write_if_newer(*offset, bytes, end),
+                _ => body.apply(&staged.delta(), end),
+            }
+            self.store.dirty.note(page, page.mark_dirty());
+        }
+        for page in &self.forgotten {
+            self.store.dirty.forget(page);
+            self.store.table.remove(page);
+        }
+    }
+
+    /// Tells those who wait for the commit.
+    fn applied(&mut self, end: Position) {
+        self.on_abort.clear();
+        for f in std::mem::take(&mut self.on_commit) {
+            f(end);
+        }
+    }
+
+    /// Every delta of the record, in the order of redo.
+    fn for_each_delta(&self, mut f: impl FnMut(&Delta<'_>)) {
+        for (page, owner, generation) in &self.fresh {
+            let (block, kind) = (page.block(), page.kind());
+            f(&Delta::Init { block, kind, owner: *owner, generation: *generation });
+        }
+        for scratch in self.scratches.iter().filter(|scratch| !self.forgets(&scratch.page)) {
+            let (block, kind) = (scratch.page.block(), scratch.page.kind());
+            scratch.for_each_run(|range| {
+                let offset = scratch.start + range.start;
+                f(&Delta::Write { block, kind, offset, bytes: &scratch.after[range] });
+            });
+        }
+        for staged in &self.staged {
+            f(&staged.delta());
+        }
+        for page in &self.forgotten {
+            f(&Delta::Forget { block: page.block() });
+        }
+    }
+
+    fn forgets(&self, page: &PageRef) -> bool {
+        self.forgotten.iter().any(|forgotten| Arc::ptr_eq(forgotten, page))
+    }
+
+    /// Adds a private copy that covers the range and every copy that meets it.
+    fn add_scratch(&mut self, page: &PageRef, range: Range<usize>) -> usize {
+        let (met, mut rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.scratches).into_iter().partition(|scratch| scratch.meets(page, &range));
+        let start = met.iter().map(|scratch| scratch.start).fold(range.start, usize::min);
+        let end = met.iter().map(Scratch::end).fold(range.end, usize::max);
+        let before = page.read(|bytes| bytes[start..end].to_vec());
+        let mut after = before.clone();
+        for scratch in met {
+            scratch.overlay(start, &mut after);
+        }
+        rest.push(Scratch { page: Arc::clone(page), start, before, after });
+        self.scratches = rest;
+        self.scratches.len() - 1
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        for f in std::mem::take(&mut self.on_abort) {
+            f();
+        }
+    }
+}
+
+impl Scratch {
+    fn end(&self) -> usize {
+        self.start + self.after.len()
+    }
+
+    /// Whether it covers the whole range.
+    fn holds(&self, page: &PageRef, range: &Range<usize>) -> bool {
+        Arc::ptr_eq(&self.page, page) && self.start <= range.start && range.end <= self.end()
+    }
+
+    /// Whether it shares a byte with the range.
+    fn meets(&self, page: &PageRef, range: &Range<usize>) -> bool {
+        Arc::ptr_eq(&self.page, page) && self.start < range.end && range.start < self.end()
+    }
+
+    /// Copies what it shares with the bytes that start at `start` of the page.
+    fn overlay(&self, start: usize, bytes: &mut [u8]) {
+        let from = self.start.max(start);
+        let to = self.end().min(start + bytes.len());
+        bytes[from - start..to - start].copy_from_slice(&self.after[from - self.start..to - self.start]);
+    }
+
+    /// The runs of words that differ; two runs become one where the gap costs less than a delta of its own.
+    fn for_each_run(&self, mut f: impl FnMut(Range<usize>)) {
+        let mut run: Option<Range<usize>> = None;
+        for (index, (old, new)) in self.before.chunks(GRAIN).zip(self.after.chunks(GRAIN)).enumerate() {
+            if old == new {
+                continue;
+            }
+            let word = index * GRAIN..index * GRAIN + new.len();
+            run = match run {
+                Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => Some(run.start..word.end),
+                Some(run) => {
+                    f(run);
+                    Some(word)
+                }
+                None => Some(word),
+            };
+        }
+        if let Some(run) = run {
+            f(run);
+        }
+    }
+}
+
+impl Staged {
+    fn delta(&self) -> Delta<'_> {
+        match self {
+            Staged::Bits { page, first, count, set } => {
+                Delta::Bits { block: page.block(), first: *first, count: *count, set: *set }
+            }
+            Staged::IfNewer { page, offset, bytes } => {
+                Delta::Write { block: page.block(), kind: page.kind(), offset: *offset, bytes }
+            }
+            Staged::Data { key, bytes } => Delta::Data { key: *key, bytes },
+            Staged::Supersede { key } => Delta::Supersede { key: *key },
+        }
+    }
+}

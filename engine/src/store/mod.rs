@@ -1,0 +1,141 @@
+//! The store: metadata pages by block number, and the operations that change them.
+//!
+//! It brings pages into memory once, verified; bounds what they take; lets a [`Handle`] change several of
+//! them atomically through the journal; and knows which are dirty. It knows nothing of what the pages mean,
+//! and takes no lock on behalf of its callers. Writing pages home is the checkpoint's.
+
+mod delta;
+mod dirty;
+mod handle;
+mod load;
+mod log;
+mod page;
+mod table;
+
+pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, MAX_DATA, decode};
+pub use handle::Handle;
+pub use log::Log;
+pub use page::{Page, PageRef};
+
+pub(crate) use delta::fill_bits;
+pub(crate) use load::verify;
+
+use crate::device::BlockDevice;
+use crate::format::{Position, Superblock, checksum_seed};
+use crate::pmem::Horizon;
+use crate::sync::{Arc, OnceLock};
+use crate::{Error, Result};
+
+use dirty::DirtyPages;
+use table::PageTable;
+
+/// What a store may use.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Bytes of metadata pages kept in memory (dirty ones may exceed it).
+    pub budget: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions { budget: 256 << 20 }
+    }
+}
+
+/// The metadata pages of one image; shared through an [`Arc`].
+pub struct Store {
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    seed: u32,
+    log: Log,
+    table: PageTable,
+    dirty: DirtyPages,
+    read_only: OnceLock<String>,
+}
+
+impl Store {
+    /// A store over a device whose superblock says what is where.
+    pub fn new(device: Arc<dyn BlockDevice>, superblock: Superblock, log: Log, options: &StoreOptions) -> Store {
+        Store {
+            seed: checksum_seed(&superblock.uuid),
+            table: PageTable::new(options.budget),
+            dirty: DirtyPages::default(),
+            read_only: OnceLock::new(),
+            device,
+            superblock,
+            log,
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// The superblock as it was at the mount: identity and geometry.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The seed of the image's checksums.
+    pub fn seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// The next position to be reserved: what is logged from now on lies at or above it.
+    pub fn tail(&self) -> Position {
+        self.log.tail()
+    }
+
+    /// Returns once every record below `upto` is durable at the horizon; may sleep. One commit serves many.
+    pub fn commit_upto(&self, upto: Position, horizon: Horizon) -> Result<()> {
+        self.log.commit_upto(upto, horizon)
+    }
+
+    /// Every record below is durable at the horizon.
+    pub fn committed(&self, horizon: Horizon) -> Position {
+        self.log.committed(horizon)
+    }
+
+    /// Makes the file system read-only until it is mounted anew; the first reason counts.
+    pub fn fail(&self, why: impl Into<String>) {
+        let why = why.into();
+        if self.read_only.set(why.clone()).is_ok() {
+            tracing::error!("the file system goes read-only: {why}");
+        }
+    }
+
+    /// Why it is read-only, if it is.
+    pub fn failed(&self) -> Option<String> {
+        self.read_only.get().cloned().or_else(|| self.log.failed())
+    }
+
+    /// An error if the file system is read-only.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.failed() {
+            Some(why) => Err(Error::ReadOnly(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Metadata pages in memory, and how many of them are dirty.
+    pub fn pages(&self) -> (usize, usize) {
+        (self.table.len(), self.dirty.count())
+    }
+
+    /// An error if a block number from media lies outside the image.
+    fn check_block(&self, block: u64) -> Result<()> {
+        let blocks = self.superblock.blocks.get();
+        if block < blocks && block > 1 {
+            return Ok(());
+        }
+        Err(Error::Corrupt {
+            what: "pointer to a metadata block",
+            place: format!("block {block}"),
+            detail: format!("it lies outside blocks 2 to {}", blocks.saturating_sub(1)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
