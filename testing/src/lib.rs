@@ -1,6 +1,7 @@
 //! Proof of narufs: reference model, crash enumeration, stress and real programs.
 
 pub mod dir_target;
+pub mod file_lock;
 pub mod model;
 pub mod op;
 pub mod target;
