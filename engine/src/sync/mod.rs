@@ -26,6 +26,8 @@ mod loom_models;
 mod model;
 #[cfg(not(any(loom, shuttle)))]
 mod native;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 mod wait_queue;
 
 pub use counter::{Counter, LaneCounter};

@@ -11,8 +11,8 @@
 //!
 //! No wake-up is lost. The two fences are totally ordered: either the waiter's comes first, then the waker
 //! sees the count; or the waker's comes first, then the waiter sees the condition. In the first case the
-//! ticket is raised after the condition holds: a waiter that read the new ticket sees the condition (release
-//! and acquire on the ticket), and one that read the old does not fall asleep, or is woken.
+//! ticket is raised after the condition holds: a waiter that read the new ticket sees the condition (the
+//! waker's fence and the acquire on the ticket), and one that read the old does not fall asleep, or is woken.
 
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,9 @@ impl WaitQueue {
         if self.waiters.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // Release: pairs with the Acquire load in `sleep`; who sees the new ticket sees the change.
-        self.ticket.word.fetch_add(1, Ordering::Release);
+        // Relaxed: the fence makes it a release. It pairs with the Acquire load in `sleep`: who sees the new
+        // ticket sees the change.
+        self.ticket.word.fetch_add(1, Ordering::Relaxed);
         self.ticket.wake(n);
     }
 
