@@ -1,6 +1,7 @@
 //! Directory replies, built in the reply buffer.
 
 use super::replies::{DirentHead, EntryOut};
+use crate::types::Entry;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Collects the names of one READDIR or READDIRPLUS until the reply is full.
@@ -45,9 +46,9 @@ impl<'a> DirSink<'a> {
 
     /// Adds a name with its entry, whose lookup count has been raised; false if there was no room.
     #[must_use]
-    pub fn push_entry(&mut self, entry: &EntryOut, next: u64, name: &[u8]) -> bool {
+    pub fn push_entry(&mut self, entry: &Entry, next: u64, name: &[u8]) -> bool {
         let kind = ((entry.attr.mode & libc::S_IFMT) >> 12) as u8;
-        self.push_record(Some(entry), entry.attr.ino, next, kind, name)
+        self.push_record(Some(&entry.to_wire()), entry.attr.ino, next, kind, name)
     }
 
     fn push_record(&mut self, entry: Option<&EntryOut>, ino: u64, next: u64, kind: u8, name: &[u8]) -> bool {
@@ -95,7 +96,6 @@ pub fn looked_up(mut reply: &[u8]) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zerocopy::FromZeros;
 
     #[test]
     fn a_plain_list_holds_what_fits() {
@@ -113,7 +113,7 @@ mod tests {
     fn only_entries_that_were_counted_are_undone() {
         let mut buffer = [0; 1000];
         let mut sink = DirSink::new(&mut buffer, true);
-        let mut entry = EntryOut::new_zeroed();
+        let mut entry = Entry::default();
         entry.attr.mode = libc::S_IFREG;
         assert!(sink.push(1, 1, libc::DT_DIR, b"."));
         for nodeid in [5, 6] {

@@ -138,6 +138,18 @@ wire_structs! {
     BmapOut[8] {
         block: u64,
     }
+    /// IOCTL; data follow.
+    IoctlOut[16] {
+        result: i32,
+        flags: u32,
+        in_iovs: u32,
+        out_iovs: u32,
+    }
+    /// POLL.
+    PollOut[8] {
+        revents: u32,
+        padding: u32,
+    }
     /// LSEEK.
     LseekOut[8] {
         offset: u64,

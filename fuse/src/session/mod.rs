@@ -1,0 +1,143 @@
+//! One conversation with the kernel: from requests to operations and back.
+//!
+//! [`init`] agrees on features, [`dispatch`] turns each request into a call of [`Operations`] and its result into a
+//! reply, [`groups`] finds a caller's supplementary groups.
+//!
+//! What it leaves to others: threads and descriptors (`transport`), the mount itself (`mount`), what operations
+//! do.
+//!
+//! Invariants: a lookup count or an open file that the kernel was told of in a reply that it did not take is given
+//! back; INTERRUPT reaches a waiting lock whichever of the two requests is served first.
+
+mod dispatch;
+pub mod groups;
+pub mod init;
+
+pub use init::{Config, Features, Negotiated, negotiate};
+
+use crate::operations::Operations;
+use crate::transport::ReplyHandle;
+use crate::types::Errno;
+use crate::wire::extension::{Extensions, SecurityContext};
+use groups::GroupCache;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, Once};
+
+/// Interrupts that arrived before their request had begun to wait; older ones are of requests long finished.
+const UNMATCHED_INTERRUPTS: usize = 64;
+
+/// One conversation.
+pub struct Session<O> {
+    operations: Arc<O>,
+    features: Features,
+    groups: GroupCache,
+    unmatched: Mutex<VecDeque<u64>>,
+    destroyed: Once,
+}
+
+impl<O: Operations> Session<O> {
+    /// A conversation in which `features` were agreed on.
+    pub fn new(operations: Arc<O>, features: Features) -> Self {
+        operations.init(&features);
+        Session {
+            operations,
+            features,
+            groups: GroupCache::default(),
+            unmatched: Mutex::default(),
+            destroyed: Once::new(),
+        }
+    }
+
+    /// What was agreed on.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Ends the conversation; to be called when no request is being served any more.
+    pub fn destroy(&self) {
+        self.destroyed.call_once(|| self.operations.destroy());
+    }
+
+    fn interrupt(&self, unique: u64) {
+        // Remembered first: a lock that begins to wait from now on looks here after it has been queued.
+        {
+            let mut unmatched = self.unmatched.lock();
+            if unmatched.len() == UNMATCHED_INTERRUPTS {
+                unmatched.pop_front();
+            }
+            unmatched.push_back(unique);
+        }
+        if self.operations.interrupt(unique) {
+            self.unmatched.lock().retain(|&other| other != unique);
+        }
+    }
+
+    /// To be called when a request that can be interrupted has been queued.
+    fn interrupted_before(&self, unique: u64) {
+        let mut unmatched = self.unmatched.lock();
+        let before = unmatched.len();
+        unmatched.retain(|&other| other != unique);
+        let found = unmatched.len() != before;
+        drop(unmatched);
+        if found {
+            self.operations.interrupt(unique);
+        }
+    }
+}
+
+/// Who asks, and for which request.
+pub struct RequestContext<'a> {
+    /// The request's id.
+    pub unique: u64,
+    /// The caller's user for file access.
+    pub uid: u32,
+    /// The caller's group for file access.
+    pub gid: u32,
+    /// The calling thread; 0 if it is of another pid name space.
+    pub pid: u32,
+    groups: &'a GroupCache,
+    extensions: Extensions<'a>,
+}
+
+impl RequestContext<'_> {
+    /// Whether the caller is in this group. Costs a read of /proc unless it is the caller's own group, the kernel
+    /// has said so, or the caller was asked about just before.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.extensions.groups().any(|other| other == gid) || self.groups().contains(&gid)
+    }
+
+    /// All supplementary groups of the caller. Costs a read of /proc unless it was asked about just before.
+    pub fn groups(&self) -> Arc<[u32]> {
+        self.groups.groups(self.pid, self.uid, self.gid)
+    }
+
+    /// Security attributes that the new inode is to have from its birth.
+    pub fn security(&self) -> impl Iterator<Item = SecurityContext<'_>> {
+        self.extensions.security()
+    }
+}
+
+/// The answer to a lock that is waited for; it can be sent from any thread.
+#[derive(Debug)]
+pub struct LockReply {
+    handle: ReplyHandle,
+}
+
+impl LockReply {
+    /// The request's id, by which [`Operations::interrupt`] names it.
+    pub fn unique(&self) -> u64 {
+        self.handle.unique()
+    }
+
+    /// The lock is held. False: the caller is gone, and the lock must be dropped again.
+    #[must_use]
+    pub fn granted(self) -> bool {
+        self.handle.bytes(&[]).is_ok()
+    }
+
+    /// The lock will not be held.
+    pub fn error(self, errno: Errno) {
+        self.handle.error(errno.0);
+    }
+}

@@ -1,0 +1,41 @@
+//! The system calls that no safe wrapper exists for.
+
+#![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
+
+use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{self, Opcode};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// `FUSE_DEV_IOC_CLONE`
+const CLONE: Opcode = ioctl::opcode::read::<u32>(229, 0);
+
+/// The kernel's number of the option; the libc crate lacks it.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// Opens `/dev/fuse`.
+pub fn open_fuse_device() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens `/dev/fuse` and connects it to the mount of `fd`.
+pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let clone = open_fuse_device()?;
+    let mut source = u32::try_from(fd.as_raw_fd()).map_err(io::Error::other)?;
+    // SAFETY: the call reads one u32 through the pointer, which `source` outlives. Guarded by the tests that
+    // mount: every request but the first comes through a cloned descriptor.
+    unsafe { ioctl::ioctl(&clone, ioctl::Updater::<CLONE, u32>::new(&mut source)) }?;
+    Ok(clone)
+}
+
+/// Marks the calling thread as one whose allocations must not wait for I/O, since it may be what that I/O needs.
+/// Threads that it starts are marked too. Needs CAP_SYS_RESOURCE.
+pub fn set_io_flusher() -> io::Result<()> {
+    let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
+    // SAFETY: this option takes integers only and touches no memory of ours. Guarded by
+    // `mount::process`'s test.
+    match unsafe { libc::prctl(PR_SET_IO_FLUSHER, on, unused, unused, unused) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,165 @@
+//! The port over `/dev/fuse`: one descriptor, cloned for each core from the mount's first one.
+//!
+//! The request buffer is placed so that the data of a WRITE begins on a page boundary, and the reply buffer
+//! begins on one: the engine may hand both to a device.
+
+use super::{Channel, Port};
+use crate::sys;
+use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
+use rustix::io::Errno;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::IntoBytes;
+
+const PAGE: usize = 4096;
+
+/// Room for a request's header and arguments beside the data of a WRITE: names of two directory entries,
+/// extended attributes' names, and extensions.
+const ARGUMENTS: usize = 2 * PAGE;
+
+/// Parts of a message at most, its header included.
+const MOST_PARTS: usize = 8;
+
+/// One descriptor of `/dev/fuse`.
+pub struct DevicePort {
+    fd: OwnedFd,
+    largest: usize,
+}
+
+impl DevicePort {
+    /// A port over a descriptor that is connected to a mount; `largest` is the most that a READ or WRITE carries,
+    /// in bytes.
+    pub fn new(fd: OwnedFd, largest: usize) -> Self {
+        // Extended attributes have up to 64 KiB of value, however small reads and writes are.
+        DevicePort { fd, largest: largest.max(64 * 1024) }
+    }
+
+    /// Another descriptor of the same mount, with a queue of its own for requests being served.
+    pub fn try_clone(&self) -> io::Result<DevicePort> {
+        Ok(DevicePort { fd: sys::clone_fuse_device(self.fd.as_fd())?, largest: self.largest })
+    }
+
+    /// The same mount, with what INIT has found to be the largest READ or WRITE.
+    pub fn with_largest(self, largest: usize) -> Self {
+        DevicePort::new(self.fd, largest)
+    }
+}
+
+impl AsFd for DevicePort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Channel for DevicePort {
+    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        debug_assert!(parts.len() < MOST_PARTS);
+        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = OutHeader { len: len as u32, error, unique };
+        let mut slices = [IoSlice::new(&[]); MOST_PARTS];
+        slices[0] = IoSlice::new(header.as_bytes());
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        loop {
+            match rustix::io::writev(&self.fd, &slices[..=parts.len()]) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+/// A thread's buffers.
+pub struct DeviceSlot {
+    request: Placed,
+    received: usize,
+    reply: Placed,
+}
+
+impl Port for DevicePort {
+    type Slot = DeviceSlot;
+
+    fn slot(&self) -> DeviceSlot {
+        let before_data = size_of::<InHeader>() + size_of::<WriteIn>();
+        DeviceSlot {
+            request: Placed::new(self.largest + ARGUMENTS, before_data),
+            received: 0,
+            reply: Placed::new(self.largest, 0),
+        }
+    }
+
+    fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {
+        loop {
+            match rustix::io::read(&self.fd, slot.request.bytes()) {
+                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(false),
+                Ok(received) => {
+                    slot.received = received;
+                    return Ok(true);
+                }
+                // NOENT: the request was withdrawn while it was being read.
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn open<'s>(&self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
+        (RequestParts::whole(&slot.request.bytes()[..slot.received]), slot.reply.bytes())
+    }
+}
+
+/// Bytes of which the one at a given distance lies on a page boundary.
+struct Placed {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Placed {
+    fn new(len: usize, before_boundary: usize) -> Self {
+        // Zeroed memory of this size comes from the kernel page by page when it is first used.
+        let memory = vec![0u8; len + PAGE];
+        let address = memory.as_ptr().addr() + before_boundary;
+        Placed { start: address.next_multiple_of(PAGE) - address, memory, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_a_write_begins_on_a_page() {
+        for before in [0, 80, PAGE - 1, PAGE, PAGE + 1] {
+            let mut placed = Placed::new(3 * PAGE, before);
+            let bytes = placed.bytes();
+            assert_eq!(bytes.len(), 3 * PAGE);
+            assert_eq!(bytes[before..].as_ptr().addr() % PAGE, 0);
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_write_with_its_length() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let port = DevicePort::new(writer, 0);
+        port.send(9, -libc::ENOENT, &[b"ab", b"cde"]).expect("room in the pipe");
+        let mut got = [0; 64];
+        assert_eq!(rustix::io::read(&reader, &mut got).expect("the message"), 21);
+        assert_eq!(&got[..16], OutHeader { len: 21, error: -libc::ENOENT, unique: 9 }.as_bytes());
+        assert_eq!(&got[16..21], b"abcde");
+    }
+
+    #[test]
+    fn a_closed_device_is_the_end() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let port = DevicePort::new(reader, 0);
+        drop(writer);
+        assert!(!port.receive(&mut port.slot()).expect("an end"));
+    }
+}

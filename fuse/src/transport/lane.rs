@@ -1,0 +1,211 @@
+//! The threads of one core.
+//!
+//! Exactly one thread of a lane is its *reader*: it waits for a request and serves it itself, so a request that
+//! does not sleep never changes threads or cores. All threads of a lane are pinned to its core.
+//!
+//! **Handover.** An operation that is about to sleep calls [`narufs::blocking::about_to_block`] first. The hook
+//! that the lane sets there gives the reader's role to a spare thread of the same lane (started when there is
+//! none); the sleeping thread later finishes its request, replies, and becomes a spare, or takes the role back
+//! if it is free. The alternative, restarting the request on a worker once it would sleep, does work twice and
+//! asks every operation to be restartable; handover asks nothing of the operations. A port over io_uring hands
+//! its ring over in the same way: the role is the ring's ownership.
+//!
+//! Invariants: at most one thread holds the role; if it is free, then a thread that will look for it is either
+//! being woken or started, or serves a request; an idle lane has one thread waiting in the port and at most
+//! [`IDLE_SPARES`] asleep, and uses no CPU.
+
+use super::{Channel, Port, Reply, Service};
+use narufs::blocking;
+use parking_lot::{Condvar, Mutex};
+use rustix::thread::CpuSet;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Spares that are kept asleep; further ones end.
+pub const IDLE_SPARES: usize = 3;
+
+/// Threads of one lane at most. If all of them sleep in operations the lane waits for the first to finish.
+const MOST_THREADS: usize = 512;
+
+/// Stack of a lane's thread, in bytes.
+const STACK: usize = 1 << 20;
+
+/// How a lane is run.
+#[derive(Clone, Default)]
+pub struct LaneConfig {
+    /// The core that its threads are pinned to.
+    pub core: Option<usize>,
+    /// Called by each of its threads when it starts (to give up capabilities, for example).
+    pub on_thread_start: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// One core's threads, running until the port says that the mount is gone.
+pub struct Lane<P: Port> {
+    shared: Arc<Shared<P>>,
+}
+
+struct Shared<P: Port> {
+    config: LaneConfig,
+    port: Arc<P>,
+    service: Arc<dyn Service>,
+    state: Mutex<State>,
+    /// The role is free, or all is over.
+    wake: Condvar,
+    /// The last thread has ended.
+    ended: Condvar,
+}
+
+struct State {
+    role_free: bool,
+    over: bool,
+    idle: usize,
+    threads: usize,
+}
+
+impl<P: Port + Send + Sync> Lane<P> {
+    /// Starts the lane with one thread.
+    pub fn start(port: Arc<P>, service: Arc<dyn Service>, config: LaneConfig) -> std::io::Result<Self> {
+        let state = Mutex::new(State { role_free: true, over: false, idle: 0, threads: 1 });
+        let shared =
+            Arc::new(Shared { config, port, service, state, wake: Condvar::new(), ended: Condvar::new() });
+        Shared::spawn(&shared)?;
+        Ok(Lane { shared })
+    }
+
+    /// Waits until the mount is gone and every request in flight has been finished.
+    pub fn wait(&self) {
+        let mut state = self.shared.state.lock();
+        while state.threads > 0 {
+            self.shared.ended.wait(&mut state);
+        }
+    }
+
+    /// Threads that the lane has now.
+    pub fn threads(&self) -> usize {
+        self.shared.state.lock().threads
+    }
+}
+
+impl<P: Port + Send + Sync> Shared<P> {
+    /// Starts a thread that `state.threads` counts already.
+    fn spawn(shared: &Arc<Self>) -> std::io::Result<()> {
+        let name = match shared.config.core {
+            Some(core) => format!("naru-fuse-{core}"),
+            None => "naru-fuse".to_owned(),
+        };
+        let mine = Counted(Arc::clone(shared));
+        std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || Shared::run(&mine.0))?;
+        Ok(())
+    }
+
+    fn run(shared: &Arc<Self>) {
+        if let Some(core) = shared.config.core {
+            let mut cores = CpuSet::new();
+            cores.set(core);
+            if let Err(e) = rustix::thread::sched_setaffinity(None, &cores) {
+                tracing::debug!(core, "not pinned: {e}");
+            }
+        }
+        if let Some(init) = &shared.config.on_thread_start {
+            init();
+        }
+        let holds_role = Rc::new(Cell::new(false));
+        let hook = {
+            let (shared, holds_role) = (Arc::clone(shared), Rc::clone(&holds_role));
+            move || {
+                if holds_role.replace(false) {
+                    Shared::hand_over(&shared);
+                }
+            }
+        };
+        blocking::set_hook(Some(Box::new(hook)));
+        let channel: Arc<dyn Channel> = shared.port.clone();
+        let mut slot = shared.port.slot();
+        while shared.take_role() {
+            holds_role.set(true);
+            while holds_role.get() {
+                match shared.port.receive(&mut slot) {
+                    Ok(true) => shared.serve(&channel, &mut slot),
+                    Ok(false) => return shared.end(),
+                    Err(e) => {
+                        tracing::error!("no more requests can be received: {e}");
+                        return shared.end();
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot) {
+        let (request, buffer) = self.port.open(slot);
+        let Some((request, header)) = request.and_then(|r| Some((r, r.header()?))) else {
+            tracing::error!("a request is shorter than it says; it is dropped");
+            return;
+        };
+        let reply = Reply::new(header.unique, Arc::clone(channel), buffer);
+        // One request's panic must not take the mount away from everybody; the reply answers EIO when it drops.
+        if catch_unwind(AssertUnwindSafe(|| self.service.serve(request, reply))).is_err() {
+            tracing::error!(opcode = header.opcode, "an operation panicked; it was answered with EIO");
+        }
+    }
+
+    /// Waits for the role as a spare. False: the thread is to end.
+    fn take_role(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.over {
+                return false;
+            }
+            if state.role_free {
+                state.role_free = false;
+                return true;
+            }
+            if state.idle >= IDLE_SPARES {
+                return false;
+            }
+            state.idle += 1;
+            self.wake.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    /// Gives the role away, since this thread is about to sleep.
+    fn hand_over(shared: &Arc<Self>) {
+        let mut state = shared.state.lock();
+        state.role_free = true;
+        // A spare that was woken but has not run yet still counts as idle; it will see that the role is free.
+        if state.idle > 0 {
+            shared.wake.notify_one();
+        } else if state.threads < MOST_THREADS && !state.over {
+            state.threads += 1;
+            drop(state);
+            // If it fails, the count is already taken back; the next thread to finish takes the role.
+            if let Err(e) = Shared::spawn(shared) {
+                tracing::warn!("no thread to take over while an operation waits: {e}");
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.state.lock().over = true;
+        self.wake.notify_all();
+    }
+}
+
+/// One of `State::threads`, whichever way its thread ends.
+struct Counted<P: Port>(Arc<Shared<P>>);
+
+impl<P: Port> Drop for Counted<P> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.0.ended.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! A lane over a port that is a queue in memory.
+
+use super::*;
+use crate::wire::{InHeader, RequestParts};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use zerocopy::IntoBytes;
+
+struct QueuePort {
+    requests: Mutex<Receiver<u64>>,
+    replies: Sender<(u64, i32)>,
+}
+
+impl Channel for QueuePort {
+    fn send(&self, unique: u64, error: i32, _: &[&[u8]]) -> io::Result<()> {
+        self.replies.send((unique, error)).map_err(io::Error::other)
+    }
+}
+
+impl Port for QueuePort {
+    type Slot = (Vec<u8>, [u8; 8]);
+
+    fn slot(&self) -> Self::Slot {
+        Default::default()
+    }
+
+    fn receive(&self, slot: &mut Self::Slot) -> io::Result<bool> {
+        let requests = self.requests.try_lock().expect("only one thread holds the role");
+        let Ok(unique) = requests.recv() else { return Ok(false) };
+        let len = size_of::<InHeader>() as u32;
+        let (opcode, nodeid, uid, gid, pid, total_extlen, padding) = (3, 1, 0, 0, 0, 0, 0);
+        let header = InHeader { len, opcode, unique, nodeid, uid, gid, pid, total_extlen, padding };
+        slot.0 = header.as_bytes().to_vec();
+        Ok(true)
+    }
+
+    fn open<'s>(&self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
+        (RequestParts::whole(&slot.0), &mut slot.1)
+    }
+}
+
+/// Even requests sleep until the gate opens; 13 panics; the others are answered at once.
+struct Sleeper {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Service for Sleeper {
+    fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>) {
+        let unique = request.header().expect("a header").unique;
+        assert!(unique != 13, "the operation that panics");
+        if unique % 2 == 0 {
+            blocking::about_to_block();
+            let mut open = self.open.lock();
+            while !*open {
+                self.opened.wait(&mut open);
+            }
+        }
+        reply.bytes(&[]).expect("the test listens");
+    }
+}
+
+struct Rig {
+    lane: Lane<QueuePort>,
+    requests: Sender<u64>,
+    replies: Receiver<(u64, i32)>,
+    sleeper: Arc<Sleeper>,
+}
+
+fn rig() -> Rig {
+    let (requests, incoming) = channel();
+    let (outgoing, replies) = channel();
+    let sleeper = Arc::new(Sleeper { open: Mutex::new(false), opened: Condvar::new() });
+    let port = Arc::new(QueuePort { requests: Mutex::new(incoming), replies: outgoing });
+    let lane = Lane::start(port, sleeper.clone(), LaneConfig::default()).expect("a thread");
+    Rig { lane, requests, replies, sleeper }
+}
+
+impl Rig {
+    fn ask(&self, unique: u64) {
+        self.requests.send(unique).expect("the lane listens");
+    }
+
+    fn reply(&self) -> (u64, i32) {
+        self.replies.recv().expect("a reply")
+    }
+
+    fn open(&self) {
+        *self.sleeper.open.lock() = true;
+        self.sleeper.opened.notify_all();
+    }
+
+    fn finish(self) {
+        drop(self.requests);
+        self.lane.wait();
+    }
+}
+
+#[test]
+fn requests_that_sleep_do_not_stall_those_that_follow() {
+    let rig = rig();
+    for sleeping in 1..=20 {
+        rig.ask(2 * sleeping);
+        rig.ask(2 * sleeping + 101);
+        assert_eq!(rig.reply(), (2 * sleeping + 101, 0));
+    }
+    rig.open();
+    let mut slept: Vec<_> = (0..20).map(|_| rig.reply().0).collect();
+    slept.sort_unstable();
+    assert_eq!(slept, (1..=20).map(|n| 2 * n).collect::<Vec<_>>());
+    while rig.lane.threads() > 1 + IDLE_SPARES {
+        std::thread::yield_now();
+    }
+    rig.ask(1);
+    assert_eq!(rig.reply(), (1, 0));
+    rig.finish();
+}
+
+#[test]
+fn the_end_waits_for_requests_in_flight() {
+    let rig = rig();
+    rig.ask(2);
+    rig.ask(1);
+    assert_eq!(rig.reply(), (1, 0));
+    drop(rig.requests);
+    *rig.sleeper.open.lock() = true;
+    rig.sleeper.opened.notify_all();
+    rig.lane.wait();
+    assert_eq!(rig.replies.try_recv(), Ok((2, 0)));
+    assert_eq!(rig.lane.threads(), 0);
+}
+
+#[test]
+fn a_panic_is_answered_with_eio_and_the_lane_goes_on() {
+    let rig = rig();
+    rig.ask(13);
+    assert_eq!(rig.reply(), (13, -libc::EIO));
+    rig.ask(1);
+    assert_eq!(rig.reply(), (1, 0));
+    rig.finish();
+}

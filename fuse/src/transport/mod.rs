@@ -1,0 +1,51 @@
+//! How requests reach the server and replies the kernel.
+//!
+//! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`; a port over
+//! io_uring has the same four methods (wait for a completion; the entry's header and payload buffers; commit),
+//! and nothing above it changes. [`lane`] runs the threads of one core, whatever the port. [`reply`] makes sure
+//! that each request is answered exactly once.
+//!
+//! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
+//!
+//! Invariants: a reply leaves through the port that delivered its request (the kernel looks it up there);
+//! at most one thread of a lane waits in [`Port::receive`].
+
+pub mod device;
+pub mod lane;
+pub mod reply;
+
+pub use lane::{Lane, LaneConfig};
+pub use reply::{Reply, ReplyHandle};
+
+use crate::wire::RequestParts;
+use std::io;
+
+/// The way back to the kernel.
+pub trait Channel: Send + Sync {
+    /// Sends one message: the reply to `unique` with `error` 0 or minus an errno, or with `unique` 0 the
+    /// notification of code `error`. It is one message even if it has many parts. An error means that the
+    /// kernel did not take it: the caller died, or the mount is gone.
+    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
+}
+
+/// One core's way to the kernel.
+pub trait Port: Channel + 'static {
+    /// Where one request lies, and its reply is built. Each thread has one.
+    type Slot;
+
+    /// Makes a slot.
+    fn slot(&self) -> Self::Slot;
+
+    /// Waits for the next request. False: the mount is gone, no request will come any more.
+    fn receive(&self, slot: &mut Self::Slot) -> io::Result<bool>;
+
+    /// The request received last, if it is whole, and a buffer of at least the largest READ for its reply.
+    fn open<'s>(&self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);
+}
+
+/// What serves the requests.
+pub trait Service: Send + Sync + 'static {
+    /// Serves one request, on the thread that received it. Whoever is about to sleep in here must say so by
+    /// [`narufs::blocking::about_to_block`]; the lane's other threads then serve what comes next.
+    fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>);
+}

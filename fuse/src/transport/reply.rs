@@ -1,0 +1,106 @@
+//! The right, and the duty, to answer one request.
+//!
+//! Invariant: a request is answered once; a reply that is dropped unanswered (a panic) sends EIO, so that no
+//! client waits for ever.
+
+use super::Channel;
+use std::io;
+use std::sync::Arc;
+
+/// The reply to the request that this thread serves.
+pub struct Reply<'a> {
+    handle: Option<ReplyHandle>,
+    buffer: &'a mut [u8],
+}
+
+impl<'a> Reply<'a> {
+    /// The reply to `unique`, which leaves through `channel`; `buffer` is where its data may be built.
+    pub fn new(unique: u64, channel: Arc<dyn Channel>, buffer: &'a mut [u8]) -> Self {
+        Reply { handle: Some(ReplyHandle { unique, channel: Some(channel) }), buffer }
+    }
+
+    fn take(&mut self) -> ReplyHandle {
+        self.handle.take().expect("only methods that consume the reply take its handle")
+    }
+
+    /// Answers with an errno.
+    pub fn error(mut self, errno: i32) {
+        self.take().error(errno);
+    }
+
+    /// Answers with bytes. An error means that the kernel did not take them.
+    pub fn bytes(mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.take().bytes(parts)
+    }
+
+    /// `len` bytes in which the reply's data can be built without being copied again; `None` if so much is never
+    /// asked for. What they hold is left from earlier replies.
+    pub fn buffer(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.buffer.get_mut(..len)
+    }
+
+    /// Answers with the first `len` bytes of the buffer. In the error case these bytes come back, so that what
+    /// they told the kernel can be undone.
+    pub fn buffered(mut self, len: usize) -> Result<(), &'a [u8]> {
+        let handle = self.take();
+        let buffer: &'a mut [u8] = std::mem::take(&mut self.buffer);
+        let data: &'a [u8] = &buffer[..len.min(buffer.len())];
+        handle.bytes(&[data]).map_err(|_| data)
+    }
+
+    /// Answers nothing: for requests that have no reply.
+    pub fn none(mut self) {
+        self.take().channel = None;
+    }
+
+    /// Takes the reply along, to be sent later from any thread.
+    pub fn defer(mut self) -> ReplyHandle {
+        self.take()
+    }
+}
+
+/// A reply that can be sent later, from any thread.
+pub struct ReplyHandle {
+    unique: u64,
+    /// `None` once answered.
+    channel: Option<Arc<dyn Channel>>,
+}
+
+impl ReplyHandle {
+    /// The request's id.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Answers with an errno.
+    pub fn error(mut self, errno: i32) {
+        self.send(-errno, &[]).unwrap_or_else(|e| tracing::debug!(unique = self.unique, "reply not taken: {e}"));
+    }
+
+    /// Answers with bytes. An error means that the kernel did not take them.
+    pub fn bytes(mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.send(0, parts)
+    }
+
+    fn send(&mut self, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        match self.channel.take() {
+            Some(channel) => channel.send(self.unique, error, parts),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for ReplyHandle {
+    fn drop(&mut self) {
+        if self.channel.is_some() {
+            // The client may be gone already; there is nobody else to tell.
+            let _ = self.send(-libc::EIO, &[]);
+        }
+    }
+}
+
+impl std::fmt::Debug for ReplyHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplyHandle").field("unique", &self.unique).finish_non_exhaustive()
+    }
+}
