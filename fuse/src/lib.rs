@@ -1,10 +1,20 @@
 //! The mount of narufs: the FUSE protocol of the kernel, spoken directly.
+//!
+//! A request's way: [`transport`] receives it on the core that it came from and gives it to the [`session`], which reads
+//! it by [`wire`], calls one of the [`operations`], and replies. [`mount`] makes and ends mounts; [`server`] puts
+//! the parts together; [`control`] is for other processes that ask a mount about itself.
 
 #![deny(unsafe_code)]
 
+pub mod control;
+pub mod mount;
 pub mod operations;
+pub mod server;
 pub mod session;
 mod sys;
 pub mod transport;
 pub mod types;
 pub mod wire;
+
+pub use operations::Operations;
+pub use server::{Notifier, Server, ServerConfig};

@@ -2,10 +2,11 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
+use crate::control::SERVER_PID;
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// `FUSE_DEV_IOC_CLONE`
 const CLONE: Opcode = ioctl::opcode::read::<u32>(229, 0);
@@ -26,6 +27,13 @@ pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // mount: every request but the first comes through a cloned descriptor.
     unsafe { ioctl::ioctl(&clone, ioctl::Updater::<CLONE, u32>::new(&mut source)) }?;
     Ok(clone)
+}
+
+/// Asks the mount that `fd` is on for its server's process id.
+pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
+    // SAFETY: the call's number says that it writes 32 bits, and whoever answers it cannot write more: the
+    // kernel sizes the answer by the number. Guarded by the test that asks a live mount.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SERVER_PID as Opcode }, u32>::new()) }?)
 }
 
 /// Marks the calling thread as one whose allocations must not wait for I/O, since it may be what that I/O needs.

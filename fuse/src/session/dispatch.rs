@@ -1,6 +1,7 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
 use super::{LockReply, RequestContext, Session};
+use crate::control::SERVER_PID;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
@@ -165,7 +166,11 @@ impl<O: Operations> Session<O> {
                 let out_size = args.out_size as usize;
                 let call =
                     Ioctl { fh: args.fh, command: args.cmd, argument: args.arg, data, out_size };
-                match ops.ioctl(ctx, node, &call) {
+                let result = match args.cmd {
+                    SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
+                    _ => ops.ioctl(ctx, node, &call),
+                };
+                match result {
                     Ok(out) if out.len() <= out_size => {
                         let head = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
                         unneeded(reply.bytes(&[head.as_bytes(), &out]));

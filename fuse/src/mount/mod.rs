@@ -1,0 +1,139 @@
+//! Making and ending the mount.
+//!
+//! [`options`] says what is asked for; [`direct`] mounts by mount(2), which takes root; [`helper`] mounts by
+//! `fusermount3` otherwise; [`mountinfo`] reads what is mounted; [`process`] prepares the server's process.
+//!
+//! What it leaves to others: everything that is said over the descriptor.
+//!
+//! Invariants: a dead mount left by a killed server is detached before a new one is made; a [`Mount`] unmounts
+//! when it drops, but only what it has mounted itself.
+
+pub mod direct;
+pub mod helper;
+pub mod mountinfo;
+pub mod options;
+pub mod process;
+
+pub use options::{Atime, MountOptions};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// What to do with a mount that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfBusy {
+    /// Leave it (EBUSY).
+    Refuse,
+    /// Take its name away now; it ends when its last user does.
+    Detach,
+    /// End it now: whoever uses it gets errors.
+    Abort,
+}
+
+/// A mount that this process has made.
+#[derive(Debug)]
+pub struct Mount {
+    point: PathBuf,
+    /// The device number that stat(2) shows, which tells it from another mount at the same place.
+    device: (u32, u32),
+}
+
+impl Mount {
+    /// Mounts at `dir`; gives the descriptor that the kernel speaks over.
+    pub fn new(dir: &Path, options: &MountOptions) -> io::Result<(Mount, OwnedFd)> {
+        let point = place(dir)?;
+        detach_dead(&point)?;
+        let fd = if rustix::process::geteuid().is_root() {
+            direct::mount(&point, options)?
+        } else {
+            helper::mount(&point, options)?
+        };
+        let entry = mountinfo::find(&point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
+        Ok((Mount { point, device: entry.device }, fd))
+    }
+
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Sets how far the kernel reads ahead, in bytes. Takes root; the kernel's own 128 KiB stay if it fails.
+    pub fn set_readahead(&self, bytes: u32) -> io::Result<()> {
+        let (major, minor) = self.device;
+        std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string())
+    }
+
+    /// Ends the mount, if it is still there.
+    pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
+        if busy == IfBusy::Abort {
+            let control = format!("/sys/fs/fuse/connections/{}/abort", self.device.1);
+            // Where that file system is not mounted, the forced unmount below does the same.
+            if let Err(e) = std::fs::write(&control, "1") {
+                tracing::debug!("{control}: {e}");
+            }
+        }
+        match mountinfo::find(&self.point)? {
+            Some(entry) if entry.device == self.device => unmount(&self.point, busy),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(e) = self.unmount(IfBusy::Detach) {
+            tracing::warn!("{} stays mounted: {e}", self.point.display());
+        }
+    }
+}
+
+/// Ends the topmost mount at `point`.
+pub fn unmount(point: &Path, busy: IfBusy) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return helper::unmount(point, busy != IfBusy::Refuse);
+    }
+    let flags = match busy {
+        IfBusy::Refuse => UnmountFlags::empty(),
+        IfBusy::Detach => UnmountFlags::DETACH,
+        IfBusy::Abort => UnmountFlags::DETACH | UnmountFlags::FORCE,
+    };
+    Ok(rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// The absolute path of a mount point, found without touching what is mounted there (it may be dead).
+pub fn place(dir: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(dir)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => {
+            let found = parent.canonicalize()?.join(name);
+            // A link is followed as mount(8) does; on a dead mount this look fails and the name stands.
+            match std::fs::read_link(&found) {
+                Ok(_) => found.canonicalize(),
+                Err(_) => Ok(found),
+            }
+        }
+        _ => absolute.canonicalize(),
+    }
+}
+
+/// Whether the server of what is mounted at `point` is gone.
+pub fn is_dead(point: &Path) -> bool {
+    matches!(rustix::fs::stat(point), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Detaches mounts of ours at `point` whose server is gone.
+fn detach_dead(point: &Path) -> io::Result<()> {
+    while is_dead(point) {
+        match mountinfo::find(point)? {
+            Some(entry) if entry.is_ours() => {
+                tracing::info!("{}: detaching the mount of a server that is gone", point.display());
+                unmount(point, IfBusy::Detach)?;
+            }
+            _ => return Err(Errno::NOTCONN.into()),
+        }
+    }
+    Ok(())
+}

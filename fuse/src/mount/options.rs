@@ -1,0 +1,178 @@
+//! Options of a mount.
+
+use rustix::mount::MountFlags;
+
+/// The name that /proc/mounts shows after `fuse.`.
+pub const SUBTYPE: &str = "narufs";
+
+/// When reading changes a file's access time. The kernel leaves access times of FUSE files to the server; the
+/// operations are to heed this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// When it is older than the last change, or than a day.
+    #[default]
+    Relative,
+    /// Never.
+    Never,
+    /// At every read.
+    Strict,
+}
+
+/// What a mount is asked to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The source that /proc/mounts shows: the image.
+    pub source: String,
+    /// No changes.
+    pub read_only: bool,
+    /// The kernel checks permissions by mode (and ACL) before it asks.
+    pub default_permissions: bool,
+    /// Users other than the one who mounts have access.
+    pub allow_other: bool,
+    /// The largest READ, in bytes; 0 for the kernel's own limit.
+    pub max_read: u32,
+    /// setuid and setgid of programs count.
+    pub suid: bool,
+    /// Device nodes work.
+    pub dev: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Every write is as if opened with O_SYNC.
+    pub sync: bool,
+    /// Changes of the directory are too.
+    pub dirsync: bool,
+    /// Times alone are written late.
+    pub lazytime: bool,
+    /// Access times.
+    pub atime: Atime,
+}
+
+impl MountOptions {
+    /// The defaults, for a source: `nosuid,nodev,relatime`, and for root `allow_other`.
+    pub fn new(source: &str) -> Self {
+        MountOptions {
+            source: source.to_owned(),
+            read_only: false,
+            default_permissions: false,
+            allow_other: rustix::process::geteuid().is_root(),
+            max_read: 0,
+            suid: false,
+            dev: false,
+            exec: true,
+            sync: false,
+            dirsync: false,
+            lazytime: false,
+            atime: Atime::Relative,
+        }
+    }
+
+    /// Applies one option as `-o` has it. False: it is not one of a mount.
+    pub fn apply(&mut self, option: &str) -> bool {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "default_permissions" => self.default_permissions = true,
+            "allow_other" => self.allow_other = true,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dirsync = true,
+            "lazytime" => self.lazytime = true,
+            "nolazytime" => self.lazytime = false,
+            "noatime" => self.atime = Atime::Never,
+            "relatime" | "atime" => self.atime = Atime::Relative,
+            "strictatime" => self.atime = Atime::Strict,
+            _ => match option.split_once('=') {
+                Some(("fsname", name)) => self.source = name.to_owned(),
+                // The subtype is ours whatever a mount helper passes on.
+                Some(("subtype", _)) => {}
+                Some(("max_read", bytes)) => match bytes.parse() {
+                    Ok(bytes) => self.max_read = bytes,
+                    Err(_) => return false,
+                },
+                _ => return false,
+            },
+        }
+        true
+    }
+
+    /// The flags of mount(2).
+    pub fn flags(&self) -> MountFlags {
+        let mut flags = match self.atime {
+            Atime::Relative => MountFlags::RELATIME,
+            Atime::Never => MountFlags::NOATIME,
+            Atime::Strict => MountFlags::STRICTATIME,
+        };
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NOSUID, !self.suid);
+        flags.set(MountFlags::NODEV, !self.dev);
+        flags.set(MountFlags::NOEXEC, !self.exec);
+        flags.set(MountFlags::SYNCHRONOUS, self.sync);
+        flags.set(MountFlags::DIRSYNC, self.dirsync);
+        flags.set(MountFlags::LAZYTIME, self.lazytime);
+        flags
+    }
+
+    /// Options of the file system itself that both ways of mounting pass.
+    pub(super) fn fuse_options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        if self.default_permissions {
+            options.push("default_permissions".to_owned());
+        }
+        if self.allow_other {
+            options.push("allow_other".to_owned());
+        }
+        if self.max_read != 0 {
+            options.push(format!("max_read={}", self.max_read));
+        }
+        options
+    }
+
+    /// All options as `fusermount3` takes them.
+    pub(super) fn helper_options(&self) -> String {
+        let mut options = self.fuse_options();
+        options.push(format!("fsname={}", self.source.replace('\\', "\\\\").replace(',', "\\,")));
+        options.push(format!("subtype={SUBTYPE}"));
+        let flags = [
+            (if self.read_only { "ro" } else { "rw" }, true),
+            (if self.suid { "suid" } else { "nosuid" }, true),
+            (if self.dev { "dev" } else { "nodev" }, true),
+            ("noexec", !self.exec),
+            ("sync", self.sync),
+            ("dirsync", self.dirsync),
+            ("noatime", self.atime == Atime::Never),
+        ];
+        options.extend(flags.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()));
+        options.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_safe_unless_asked_otherwise() {
+        let mut options = MountOptions::new("image");
+        assert!(options.flags().contains(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME));
+        for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536"] {
+            assert!(options.apply(option), "{option}");
+        }
+        assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::SYNCHRONOUS);
+        for foreign in ["commit=5", "durability=power", "max_read=much", ""] {
+            assert!(!options.apply(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_source_cannot_smuggle_options_in() {
+        let mut options = MountOptions::new("a,suid\\");
+        options.allow_other = false;
+        assert_eq!(options.helper_options(), "fsname=a\\,suid\\\\,subtype=narufs,rw,nosuid,nodev");
+    }
+}

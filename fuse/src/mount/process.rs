@@ -1,0 +1,62 @@
+//! Preparing the process that serves a mount.
+//!
+//! The kernel may wait for the server in order to free memory, so the server must neither wait for its own mount
+//! when it allocates nor be the first to be killed. What here fails for lack of privilege is left as it is.
+
+use crate::sys;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+
+/// How much less likely than others the server is killed when memory runs out (-1000 would be never).
+const OOM_SCORE: &str = "-900";
+
+/// Makes allocations of the calling thread, and of those it starts from now on, not wait for I/O, and makes the
+/// process unlikely to be killed when memory runs out. To be called before threads are started.
+pub fn protect_from_reclaim() {
+    if let Err(e) = sys::set_io_flusher() {
+        tracing::debug!("PR_SET_IO_FLUSHER: {e}");
+    }
+    if let Err(e) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
+        tracing::debug!("oom_score_adj: {e}");
+    }
+}
+
+/// Gives up all capabilities of the calling thread, and of those it starts from now on, but `keep`.
+pub fn drop_capabilities(keep: CapabilitySet) -> io::Result<()> {
+    let now = rustix::thread::capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: now.effective & keep,
+        permitted: now.permitted & keep,
+        inheritable: now.inheritable & keep,
+    };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_kept_is_left_and_other_threads_are_untouched() {
+        let before = rustix::thread::capabilities(None).expect("capabilities").permitted;
+        let keep = CapabilitySet::SYS_ADMIN;
+        std::thread::spawn(move || {
+            drop_capabilities(keep).expect("giving up is always allowed");
+            let left = rustix::thread::capabilities(None).expect("capabilities");
+            assert_eq!((left.permitted, left.effective), (before & keep, before & keep));
+        })
+        .join()
+        .expect("the thread");
+        assert_eq!(rustix::thread::capabilities(None).expect("capabilities").permitted, before);
+    }
+
+    #[test]
+    fn an_io_flusher_is_one_or_is_told_why_not() {
+        std::thread::spawn(|| match sys::set_io_flusher() {
+            Ok(()) => {}
+            Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EPERM)),
+        })
+        .join()
+        .expect("the thread");
+    }
+}
