@@ -18,6 +18,7 @@ mod plain;
 
 pub use buffer::IoBuf;
 pub use file::ImageFile;
+pub(crate) use file::{device_error, io_error, lock};
 pub use memory::MemoryDevice;
 pub use plain::PlainDevice;
 

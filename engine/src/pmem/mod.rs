@@ -3,6 +3,15 @@
 //! The contract of stores: a store is persistent once a write-back of its cache line was issued after it and
 //! a fence after that. Without both it may or may not survive, line by line, in any order.
 
+mod flush;
+mod heap;
+mod mapped;
+mod words;
+
+pub use flush::{EmulationCosts, Instruction, LINE};
+pub use heap::HeapMemory;
+pub use mapped::{MappedMemory, Medium, unlink};
+
 /// How far a persisted store has travelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,0 +1,77 @@
+//! Memory of this process in the place of persistent memory, for tests: nothing survives.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::flush::{LINE, LineCounts, lines};
+use super::words::Words;
+use super::{Horizon, PersistentMemory};
+
+/// Memory of this process in the place of persistent memory.
+#[derive(Debug)]
+pub struct HeapMemory {
+    words: Words,
+    layout: Layout,
+    counts: LineCounts,
+    horizon: Horizon,
+}
+
+impl HeapMemory {
+    /// Zeros that claim to survive the loss of power.
+    pub fn new(len: usize) -> Self {
+        Self::with_horizon(len, Horizon::Power)
+    }
+
+    /// Zeros that claim to survive as far as `horizon`.
+    pub fn with_horizon(len: usize, horizon: Horizon) -> Self {
+        let layout = Layout::from_size_align(len.max(1), LINE).expect("the memory fits the address space");
+        // SAFETY: the layout has a size above 0. Guarded by `copies_match_a_plain_array`.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: aligned to a line, and valid until the drop of `self`, which alone uses it.
+        let words = unsafe { Words::new(start, len) };
+        Self { words, layout, counts: LineCounts::default(), horizon }
+    }
+}
+
+impl Drop for HeapMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `with_horizon` with this layout; no access outlives `self`.
+        unsafe { dealloc(self.words.start().as_ptr(), self.layout) };
+    }
+}
+
+impl PersistentMemory for HeapMemory {
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) {
+        self.words.write(offset, data);
+    }
+
+    fn write_u64(&self, offset: usize, value: u64) {
+        self.words.write_u64(offset, value);
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.words.read(offset, into);
+    }
+
+    fn write_back(&self, offset: usize, len: usize) {
+        self.words.at(offset, len);
+        self.counts.write_back(lines(offset, len));
+    }
+
+    fn fence(&self) {
+        self.counts.fence();
+    }
+
+    fn horizon(&self) -> Horizon {
+        self.horizon
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        self.counts.get()
+    }
+}

@@ -1,0 +1,379 @@
+//! Persistent memory as a mapped file.
+//!
+//! Three kinds, which differ in what a write-back does and how far it reaches:
+//! - *staging*: a file in shared memory that outlives the process, not the machine. Stores need no write-back,
+//!   only their order; both are still counted.
+//! - *emulated*: the same kind of file standing in for persistent memory, for experiments. Every write-back
+//!   and fence is really executed, and costs more if asked to. It claims the horizon of what it stands for;
+//!   whoever shows it to a user must say that it is emulated.
+//! - *DAX*: a file or device of real persistent memory, mapped with `MAP_SYNC`.
+//!
+//! The file belongs to the user who runs the engine, is locked as long as it is mapped, and its space is
+//! reserved: a full file system is an error here, not a SIGBUS later.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
+use super::words::Words;
+use super::{Horizon, PersistentMemory};
+use crate::device::{device_error, io_error, lock};
+use crate::sync::atomic::{Ordering, fence};
+use crate::{Error, Result};
+
+/// What a mapped file stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// Shared memory that holds the journal until the device has it.
+    Staging,
+    /// Shared memory in the place of persistent memory.
+    Emulated(EmulationCosts),
+    /// Real persistent memory.
+    Dax,
+}
+
+/// What a write-back does.
+#[derive(Debug)]
+enum WriteBack {
+    /// Nothing: the memory is what survives.
+    None,
+    /// The processor's instruction.
+    Lines(Instruction),
+    /// The same, at the price of emulated media.
+    Paced(Instruction, Pacer),
+}
+
+/// A mapped, locked file.
+#[derive(Debug)]
+pub struct MappedMemory {
+    words: Words,
+    path: PathBuf,
+    medium: Medium,
+    write_back: WriteBack,
+    counts: LineCounts,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl MappedMemory {
+    /// Makes a new file of `len` zero bytes (a multiple of the page size) and maps it.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is one; [`Error::Refused`] when there is no room, or the medium is not what was
+    /// asked for. Nothing is left behind then.
+    pub fn create(path: &Path, len: usize, medium: Medium) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(errno)?;
+        let file = File::from(fd);
+        let made = (|| {
+            lock(&file, path)?;
+            rustix::fs::ftruncate(&file, len as u64).map_err(|e| device_error("set the file's size", e))?;
+            reserve(&file, len, path)?;
+            if medium == Medium::Dax {
+                file.sync_all().map_err(|e| io_error("make the file durable", &e))?;
+                sync_parent(path)?;
+            }
+            Self::map(file, len, path, medium)
+        })();
+        made.inspect_err(|_| {
+            // The error at hand is the one to tell; a file that cannot be removed is found by the next create.
+            let _ = unlink(path);
+        })
+    }
+
+    /// Maps a file (or, for [`Medium::Dax`], a device) that exists.
+    ///
+    /// # Errors
+    /// `ENOENT`; [`Error::InUse`]; [`Error::Refused`] when it is another user's, or no plain file, or its
+    /// space cannot be reserved, or the medium is not what was asked for.
+    pub fn open(path: &Path, medium: Medium) -> Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+            Errno::LOOP => refused(path, "is a symbolic link; remove it"),
+            e => errno(e),
+        })?;
+        let file = File::from(fd);
+        let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
+        let kind = metadata.file_type();
+        let device = medium == Medium::Dax && kind.is_char_device();
+        if !device && metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(refused(path, "belongs to another user; remove it or run as that user"));
+        }
+        lock(&file, path)?;
+        let bytes = if device {
+            device_size(metadata.rdev())
+                .ok_or_else(|| refused(path, "is not a device of persistent memory"))?
+        } else if kind.is_file() {
+            metadata.len()
+        } else {
+            return Err(refused(path, "is no regular file"));
+        };
+        let len = usize::try_from(bytes).ok().filter(|len| *len > 0);
+        let len = len.ok_or_else(|| refused(path, "has no size that could be mapped; remove it"))?;
+        if !device {
+            reserve(&file, len, path)?;
+        }
+        Self::map(file, len, path, medium)
+    }
+
+    fn map(file: File, len: usize, path: &Path, medium: Medium) -> Result<Self> {
+        if len == 0 || len % rustix::param::page_size() != 0 {
+            return Err(refused(path, "must be a whole number of pages long"));
+        }
+        let write_back = match medium {
+            Medium::Staging => WriteBack::None,
+            Medium::Emulated(costs) => WriteBack::Paced(Instruction::detect()?, Pacer::new(costs)),
+            Medium::Dax => WriteBack::Lines(Instruction::detect()?),
+        };
+        let flags = match medium {
+            Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            // Populated, so that no operation waits for a page fault.
+            _ => MapFlags::SHARED | MapFlags::POPULATE,
+        };
+        // SAFETY: a new mapping at a place the kernel chooses; nothing else is touched. Guarded by
+        // `what_one_mapping_wrote_the_next_one_reads`.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file.as_fd(), 0)
+        }
+        .map_err(|e| match e {
+            Errno::OPNOTSUPP | Errno::INVAL if medium == Medium::Dax => refused(
+                path,
+                "is not on persistent memory that can be mapped with MAP_SYNC; put it on a file system mounted \
+                 with -o dax, or ask for emulation by name",
+            ),
+            e => device_error("map the file", e),
+        })?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the kernel maps nothing at 0 unasked");
+        // SAFETY: page-aligned, and mapped until the drop of `self`. The file is locked and its space
+        // reserved, so touching it does not raise SIGBUS. Guarded by the same test.
+        let words = unsafe { Words::new(start, len) };
+        Ok(Self {
+            words,
+            path: path.to_owned(),
+            medium,
+            write_back,
+            counts: LineCounts::default(),
+            _file: file,
+        })
+    }
+
+    /// What the file stands for.
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Removes a file that [`MappedMemory::create`] made; that there is none is as good.
+pub fn unlink(path: &Path) -> Result<()> {
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(errno(e)),
+    }
+}
+
+impl Drop for MappedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`; no access outlives `self`. Guarded by the same test.
+        let unmapped = unsafe { rustix::mm::munmap(self.words.start().as_ptr().cast(), self.words.len()) };
+        debug_assert!(unmapped.is_ok(), "the whole mapping is ours");
+    }
+}
+
+impl PersistentMemory for MappedMemory {
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) {
+        self.words.write(offset, data);
+    }
+
+    fn write_u64(&self, offset: usize, value: u64) {
+        self.words.write_u64(offset, value);
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.words.read(offset, into);
+    }
+
+    fn write_back(&self, offset: usize, len: usize) {
+        let start = self.words.at(offset, len);
+        let touched = lines(offset, len);
+        self.counts.write_back(touched);
+        match &self.write_back {
+            WriteBack::None => {}
+            // SAFETY: the range was checked and is mapped; the instruction was detected on this machine.
+            // Guarded by `what_one_mapping_wrote_the_next_one_reads`.
+            WriteBack::Lines(instruction) => unsafe { instruction.write_back(start, len) },
+            WriteBack::Paced(instruction, pacer) => {
+                // SAFETY: as above.
+                unsafe { instruction.write_back(start, len) };
+                pacer.write_back(touched);
+            }
+        }
+    }
+
+    fn fence(&self) {
+        self.counts.fence();
+        match &self.write_back {
+            // Release: pairs with nothing in this process; it keeps the stores before it, which the next
+            // process reads, ahead of those after it.
+            WriteBack::None => fence(Ordering::Release),
+            WriteBack::Lines(instruction) => instruction.fence(),
+            WriteBack::Paced(instruction, pacer) => {
+                instruction.fence();
+                pacer.fence();
+            }
+        }
+    }
+
+    fn horizon(&self) -> Horizon {
+        match self.medium {
+            Medium::Staging => Horizon::Process,
+            Medium::Emulated(_) | Medium::Dax => Horizon::Power,
+        }
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        self.counts.get()
+    }
+}
+
+/// Reserves the space of a file, so that no later store finds the file system full.
+fn reserve(file: &File, len: usize, path: &Path) -> Result<()> {
+    loop {
+        return match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(Error::Refused(format!(
+                "no room for the {len} bytes of {}: {e}; free some there or ask for a smaller journal",
+                path.display()
+            ))),
+            Err(e) => Err(device_error("reserve the file's space", e)),
+        };
+    }
+}
+
+/// Makes the name of a new file durable.
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|e| io_error("make the file's name durable", &e))
+}
+
+/// Size of a character device of persistent memory.
+fn device_size(rdev: u64) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let size = std::fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/size")).ok()?;
+    size.trim().parse().ok()
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    Error::Refused(format!("{} {why}", path.display()))
+}
+
+fn errno(e: Errno) -> Error {
+    Error::Errno(e.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const PAGE: usize = 4096;
+
+    /// A directory in shared memory that goes away with the test.
+    fn shm() -> tempfile::TempDir {
+        tempfile::Builder::new().prefix("narufs-test-").tempdir_in("/dev/shm").expect("shared memory")
+    }
+
+    #[test]
+    fn what_one_mapping_wrote_the_next_one_reads() {
+        let dir = shm();
+        for medium in [Medium::Staging, Medium::Emulated(EmulationCosts::default())] {
+            let path = dir.path().join("ring");
+            let memory = MappedMemory::create(&path, 4 * PAGE, medium).expect("create");
+            memory.write(100, b"record");
+            memory.persist(100, 6);
+            memory.write_u64(128, 42);
+            memory.persist(128, 8);
+            assert_eq!(memory.counts(), (2, 2));
+            assert!(matches!(MappedMemory::open(&path, medium), Err(Error::InUse(_))));
+            drop(memory);
+            let memory = MappedMemory::open(&path, medium).expect("open");
+            assert_eq!((memory.len(), memory.medium()), (4 * PAGE, medium));
+            let mut seen = [0; 6];
+            memory.read(100, &mut seen);
+            assert_eq!(&seen, b"record");
+            let mode = std::fs::metadata(&path).expect("stat").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            unlink(&path).expect("unlink");
+            unlink(&path).expect("there is none");
+        }
+    }
+
+    #[test]
+    fn horizons_are_those_of_the_medium() {
+        let dir = shm();
+        let staging = MappedMemory::create(&dir.path().join("s"), PAGE, Medium::Staging).expect("create");
+        let emulated = Medium::Emulated(EmulationCosts::default());
+        let emulated = MappedMemory::create(&dir.path().join("e"), PAGE, emulated).expect("create");
+        assert_eq!((staging.horizon(), emulated.horizon()), (Horizon::Process, Horizon::Power));
+    }
+
+    #[test]
+    fn dax_is_refused_where_there_is_none() {
+        let dir = shm();
+        let path = dir.path().join("dax");
+        let Err(Error::Refused(why)) = MappedMemory::create(&path, PAGE, Medium::Dax) else {
+            panic!("shared memory is not persistent memory");
+        };
+        assert!(why.contains("MAP_SYNC"), "{why}");
+        assert!(!path.exists(), "nothing is left behind");
+        assert!(matches!(MappedMemory::open(Path::new("/dev/null"), Medium::Dax), Err(Error::Refused(_))));
+    }
+
+    #[test]
+    fn a_full_file_system_is_an_error() {
+        let dir = shm();
+        let path = dir.path().join("huge");
+        let Err(Error::Refused(why)) = MappedMemory::create(&path, 1 << 45, Medium::Staging) else {
+            panic!("no machine has this much memory");
+        };
+        assert!(why.contains("no room"), "{why}");
+        assert!(!path.exists(), "nothing is left behind");
+    }
+
+    #[test]
+    fn links_odd_sizes_and_what_is_no_file_are_refused() {
+        let dir = shm();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/shm/target", &link).expect("symlink");
+        assert!(matches!(MappedMemory::open(&link, Medium::Staging), Err(Error::Refused(_))));
+        assert!(matches!(
+            MappedMemory::create(&link, PAGE, Medium::Staging),
+            Err(Error::Errno(libc::EEXIST))
+        ));
+        assert!(link.is_symlink(), "what was there stays");
+        for (name, len) in [("empty", 0), ("odd", 100)] {
+            let path = dir.path().join(name);
+            std::fs::write(&path, vec![0; len]).expect("write");
+            assert!(matches!(MappedMemory::open(&path, Medium::Staging), Err(Error::Refused(_))));
+        }
+        assert!(MappedMemory::open(dir.path(), Medium::Staging).is_err());
+    }
+}
