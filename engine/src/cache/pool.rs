@@ -262,10 +262,7 @@ impl<'p> Fresh<'p> {
         frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
         // Release: pairs with the Acquire in `find`: who sees the number sees the frame busy or published,
         // never its state from before it was taken. Relaxed on failure: nothing was read through the slot.
-        if slot
-            .compare_exchange(0, self.number + 1, Ordering::Release, Ordering::Relaxed)
-            .is_err()
-        {
+        if slot.compare_exchange(0, self.number + 1, Ordering::Release, Ordering::Relaxed).is_err() {
             return Err(self);
         }
         if flags.contains(FrameState::DIRTY) {

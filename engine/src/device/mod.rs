@@ -15,12 +15,15 @@ mod file;
 mod flush;
 mod memory;
 mod plain;
+mod slab;
+mod uring;
 
 pub use buffer::IoBuf;
 pub use file::ImageFile;
 pub(crate) use file::{device_error, io_error, lock};
 pub use memory::MemoryDevice;
 pub use plain::PlainDevice;
+pub use uring::UringDevice;
 
 /// Bytes in a block.
 pub const BLOCK_SIZE: usize = 4096;
@@ -201,7 +204,13 @@ pub trait BlockDevice: Send + Sync {
 
 /// Serves an open image by the fastest way that this kernel offers.
 pub fn open_device(image: ImageFile) -> Arc<dyn BlockDevice> {
-    Arc::new(PlainDevice::new(image))
+    match UringDevice::new(image) {
+        Ok(device) => Arc::new(device),
+        Err((image, reason)) => {
+            tracing::debug!(%reason, "no io_uring here; using pread and pwrite");
+            Arc::new(PlainDevice::new(image))
+        }
+    }
 }
 
 /// What one cause has cost so far.

@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, IntoBytes, KnownLayout};
 
+use super::Store;
 use super::delta::{DELTA_HEADER_SIZE, Delta, MAX_DATA};
 use super::log::Allowance;
 use super::page::{Page, PageRef};
-use super::Store;
+use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockKind, DataKey, Nid, Position, SLOT_PAYLOAD, U64};
 use crate::sync::Arc;
-use crate::Result;
 
 /// Grain of the comparison between old and new bytes.
 const GRAIN: usize = 8;
@@ -86,7 +86,11 @@ impl<'s> Handle<'s> {
     }
 
     /// [`Handle::edit`] of the structure at `offset`.
-    pub fn edit_as<T: FromBytes + IntoBytes + KnownLayout>(&mut self, page: &PageRef, offset: usize) -> &mut T {
+    pub fn edit_as<T: FromBytes + IntoBytes + KnownLayout>(
+        &mut self,
+        page: &PageRef,
+        offset: usize,
+    ) -> &mut T {
         let bytes = self.edit(page, offset..offset + size_of::<T>());
         T::mut_from_bytes(bytes).unwrap_or_else(|_| unreachable!("persisted types have no alignment"))
     }
@@ -94,7 +98,9 @@ impl<'s> Handle<'s> {
     /// The bytes of a range as this operation sees them.
     pub fn view(&self, page: &PageRef, range: Range<usize>) -> Vec<u8> {
         let mut bytes = match self.scratches.iter().find(|scratch| scratch.holds(page, &range)) {
-            Some(scratch) => return scratch.after[range.start - scratch.start..range.end - scratch.start].to_vec(),
+            Some(scratch) => {
+                return scratch.after[range.start - scratch.start..range.end - scratch.start].to_vec();
+            }
             None => page.read(|bytes| bytes[range.clone()].to_vec()),
         };
         for scratch in self.scratches.iter().filter(|scratch| scratch.meets(page, &range)) {

@@ -1,7 +1,7 @@
 //! Bringing pages into memory: read once however many ask, verified before anyone sees them.
 
-use super::page::{Page, PageRef};
 use super::Store;
+use super::page::{Page, PageRef};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
 use crate::format::{BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode, checksum};
 use crate::sync::Arc;
@@ -36,8 +36,7 @@ impl Store {
     /// `None` if somebody else's load of one of the pages failed: it is then tried again, as one's own.
     fn try_get_many(&self, wanted: &[(u64, BlockKind)]) -> Result<Option<Vec<PageRef>>> {
         // Made first: the guards below borrow from them.
-        let made: Vec<PageRef> =
-            wanted.iter().map(|(block, kind)| Page::unloaded(*block, *kind)).collect();
+        let made: Vec<PageRef> = wanted.iter().map(|(block, kind)| Page::unloaded(*block, *kind)).collect();
         let mut pages = Vec::with_capacity(wanted.len());
         let mut loads = Vec::new();
         let mut requests = Vec::new();
@@ -66,9 +65,8 @@ impl Store {
             crate::blocking::about_to_block();
             let done = self.device.wait(self.device.submit(requests));
             for ((page, mut body), done) in loads.into_iter().zip(done) {
-                let result = done
-                    .result
-                    .and_then(|()| verify(self.seed, page.block(), page.kind(), &done.buf));
+                let result =
+                    done.result.and_then(|()| verify(self.seed, page.block(), page.kind(), &done.buf));
                 match result {
                     Ok(()) => {
                         body.bytes.copy_from_slice(&done.buf);

@@ -55,7 +55,12 @@ pub struct Store {
 
 impl Store {
     /// A store over a device whose superblock says what is where.
-    pub fn new(device: Arc<dyn BlockDevice>, superblock: Superblock, log: Log, options: &StoreOptions) -> Store {
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        log: Log,
+        options: &StoreOptions,
+    ) -> Store {
         Store {
             seed: checksum_seed(&superblock.uuid),
             table: PageTable::new(options.budget),

@@ -109,7 +109,8 @@ impl Page {
     /// A copy of the structure at `offset`, which must lie within the page.
     pub fn read_as<T: FromBytes>(&self, offset: usize) -> T {
         self.read(|bytes| {
-            T::read_from_prefix(&bytes[offset..]).map_or_else(|_| unreachable!("past the page's end"), |t| t.0)
+            T::read_from_prefix(&bytes[offset..])
+                .map_or_else(|_| unreachable!("past the page's end"), |t| t.0)
         })
     }
 
@@ -184,9 +185,9 @@ impl Page {
     /// Its block was freed: it is not written any more. True if it was dirty.
     pub(crate) fn forget(&self) -> bool {
         // Relaxed: the claim is a read-modify-write of the same word.
-        let old = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-            Some(state & !DIRTY | FORGOTTEN)
-        });
+        let old = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| Some(state & !DIRTY | FORGOTTEN));
         old.is_ok_and(|state| state & DIRTY != 0)
     }
 

@@ -1,0 +1,406 @@
+//! A device served by io_uring: many requests in flight, no helper threads.
+//!
+//! There are a few rings, each under one mutex; a thread uses the ring of the core it runs on. What the mutex
+//! guards: the submission queue, the table of batches and requests, the backlog, and the *reaper* flag.
+//!
+//! 1. A submitter fills slots and submission entries under the mutex and enters the kernel once for the
+//!    batch. What exceeds the ring's depth waits in the backlog.
+//! 2. A waiter whose batch is done takes it. Otherwise, if the ring has no reaper, it becomes the reaper:
+//!    it drops the mutex, sleeps in the kernel until something completes, takes the mutex again and settles
+//!    all completions. Only the reaper touches the completion queue; were another thread to empty it, the
+//!    reaper could sleep on although its own batch is done.
+//! 3. Other waiters sleep on their own batch's condition variable. The reaper wakes each whose batch it
+//!    finished; when its own batch is done it gives the role up and wakes one waiter that may take it.
+//!
+//! So a thread that is alone enters the kernel once to submit and once to wait, and is woken by nobody else.
+//!
+//! A request that the kernel did in part is submitted again for the rest; one that it interrupted or
+//! cancelled (its submitter's thread ended) is submitted again whole, by the reaper.
+
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
+
+use super::counters::Counters;
+use super::flush::GroupFlush;
+use super::plain::{read_whole, write_whole};
+use super::slab::Slab;
+use super::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, ImageFile, Op, Request, Ticket};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, available_cores};
+use crate::{Error, Result, blocking};
+
+/// Requests in flight per ring; the completion queue is twice as long, so it never overflows.
+const DEPTH: u32 = 128;
+const MAX_RINGS: usize = 16;
+/// How often a request may come back interrupted before the reaper carries it out itself.
+const MAX_RETRIES: u8 = 8;
+/// Largest piece of one submission entry; a longer request continues like one that was done in part.
+const MAX_PIECE: usize = 1 << 30;
+
+/// A device served by io_uring.
+pub struct UringDevice {
+    /// Before the image: a ring is torn down with nothing in flight.
+    rings: Vec<Ring>,
+    image: ImageFile,
+    counters: Counters,
+    group: GroupFlush,
+}
+
+struct Ring {
+    ring: IoUring,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    batches: Slab<Batch>,
+    requests: Slab<InFlight>,
+    /// Requests that wait for a place in the ring, by their slot.
+    backlog: std::collections::VecDeque<usize>,
+    /// Entries that the kernel has and has not completed.
+    in_kernel: u32,
+    /// Whether a thread owns the completion queue.
+    reaping: bool,
+    /// Batches whose threads sleep and may become the reaper.
+    sleeping: Vec<usize>,
+}
+
+struct Batch {
+    completions: Vec<Completion>,
+    left: usize,
+    done: Arc<Condvar>,
+}
+
+/// A request that is in the ring or its backlog.
+struct InFlight {
+    batch: usize,
+    index: usize,
+    request: Request,
+    moved: usize,
+    retries: u8,
+}
+
+impl UringDevice {
+    /// A device over an open image, or the image back with the reason why the kernel offers no rings.
+    pub fn new(image: ImageFile) -> std::result::Result<Self, (ImageFile, std::io::Error)> {
+        let count = available_cores().min(MAX_RINGS);
+        let rings: std::io::Result<Vec<_>> = (0..count).map(|_| Ring::new()).collect();
+        match rings {
+            Ok(rings) => {
+                Ok(Self { rings, image, counters: Counters::default(), group: GroupFlush::default() })
+            }
+            Err(e) => Err((image, e)),
+        }
+    }
+
+    /// Files the result of an entry: the request is done, has failed, or goes on.
+    fn settle(&self, ring: &Ring, state: &mut State, slot: usize, result: i32) {
+        let flight = state.requests.get_mut(slot);
+        let outcome = match usize::try_from(result) {
+            Ok(0) if flight.moved < flight.request.buf.len() => {
+                // The end of the file: someone cut the image off.
+                Some(Err(Error::Device { context: "the image has been truncated", errno: libc::EIO }))
+            }
+            Ok(bytes) => {
+                // Whole blocks only: direct I/O cannot continue in the middle of one, and doing the rest of a
+                // block again is harmless.
+                let whole = bytes - bytes % BLOCK_SIZE;
+                flight.moved += whole;
+                if whole == 0 {
+                    return self.again(ring, state, slot);
+                }
+                (flight.moved >= flight.request.buf.len()).then_some(Ok(()))
+            }
+            Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) => {
+                return self.again(ring, state, slot);
+            }
+            Err(_) => {
+                let context = if flight.request.op == Op::Read { "read" } else { "write" };
+                Some(Err(Error::Device { context, errno: -result }))
+            }
+        };
+        match outcome {
+            Some(result) => self.finish(state, slot, result),
+            None => ring.resubmit(&self.image, state, slot),
+        }
+    }
+
+    /// Submits a request again that made no progress, or carries it out here when that goes on.
+    fn again(&self, ring: &Ring, state: &mut State, slot: usize) {
+        let flight = state.requests.get_mut(slot);
+        flight.retries += 1;
+        if flight.retries <= MAX_RETRIES {
+            return ring.resubmit(&self.image, state, slot);
+        }
+        let result = self.carry_out(flight);
+        self.finish(state, slot, result);
+    }
+
+    /// Does what is left of a request without the ring.
+    fn carry_out(&self, flight: &mut InFlight) -> Result<()> {
+        let offset = flight.request.block * BLOCK_SIZE as u64 + flight.moved as u64;
+        let rest = &mut flight.request.buf[flight.moved..];
+        match flight.request.op {
+            Op::Read => read_whole(self.image.file(), rest, offset),
+            Op::Write => write_whole(self.image.file(), rest, offset),
+            Op::Discard { .. } => Ok(()),
+        }
+    }
+
+    /// Files a completion with its batch and wakes its waiter when it was the last.
+    fn finish(&self, state: &mut State, slot: usize, result: Result<()>) {
+        let flight = state.requests.remove(slot);
+        if flight.request.op == Op::Write && result.is_ok() {
+            self.group.write_completed();
+        }
+        let batch = state.batches.get_mut(flight.batch);
+        batch.completions[flight.index] = Completion { buf: flight.request.buf, result };
+        batch.left -= 1;
+        if batch.left == 0 {
+            batch.done.notify_one();
+        }
+    }
+
+    /// Settles every completion that is there. The caller is the reaper.
+    fn reap(&self, ring: &Ring, state: &mut State) {
+        // SAFETY: only the reaper touches the completion queue, and there is one reaper, which holds the
+        // mutex. Guarded by `uring_conforms` (many threads on one ring).
+        let completions = unsafe { ring.ring.completion_shared() };
+        let seen: Vec<(usize, i32)> = completions.map(|c| (c.user_data() as usize, c.result())).collect();
+        state.in_kernel -= seen.len() as u32;
+        for (slot, result) in seen {
+            self.settle(ring, state, slot, result);
+        }
+        ring.fill(&self.image, state);
+    }
+}
+
+impl Ring {
+    fn new() -> std::io::Result<Self> {
+        let ring = IoUring::builder().dontfork().build(DEPTH)?;
+        let mut probe = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { ring, state: Mutex::new(State::default()) })
+    }
+
+    fn resubmit(&self, image: &ImageFile, state: &mut State, slot: usize) {
+        state.backlog.push_back(slot);
+        self.fill(image, state);
+    }
+
+    /// Moves the backlog into the ring as far as there is room, and tells the kernel. False when the kernel
+    /// could not take all of it now: nobody may sleep for a completion that it has not been asked for.
+    fn fill(&self, image: &ImageFile, state: &mut State) -> bool {
+        let mut added = 0;
+        while state.in_kernel + added < DEPTH
+            && let Some(slot) = state.backlog.pop_front()
+        {
+            let entry = entry(image, state.requests.get_mut(slot)).user_data(slot as u64);
+            // SAFETY: the mutex makes this thread the only one at the submission queue; the buffer belongs to
+            // the slot, which stays until the entry's completion is settled, and the descriptor is open until
+            // the device is dropped, which waits for everything in flight. Guarded by `uring_conforms`.
+            let pushed = unsafe { self.ring.submission_shared().push(&entry) };
+            pushed.expect("fewer entries are in flight than the queue has places");
+            added += 1;
+        }
+        state.in_kernel += added;
+        self.enter_to_submit()
+    }
+
+    /// Hands the kernel what stands in the submission queue. Called with the mutex held.
+    fn enter_to_submit(&self) -> bool {
+        loop {
+            // SAFETY: the mutex makes this thread the only one at the submission queue.
+            let waiting = unsafe { self.ring.submission_shared() }.len();
+            if waiting == 0 {
+                return true;
+            }
+            // SAFETY: the entries stand complete in the queue; no argument is passed. Guarded by
+            // `uring_conforms`.
+            match unsafe { self.ring.submitter().enter::<()>(waiting as u32, 0, 0, None) } {
+                Ok(_) => {}
+                Err(e) if is(&e, Errno::INTR) => {}
+                // Memory is short: entries stay in the queue, and the reaper tries again.
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Sleeps until the kernel has completed something. Called by the reaper without the mutex.
+    fn sleep(&self) {
+        // SAFETY: no entry is submitted and no argument passed. Guarded by `uring_conforms`.
+        let entered = unsafe { self.ring.submitter().enter::<()>(0, 1, IORING_ENTER_GETEVENTS, None) };
+        if let Err(e) = entered
+            && !is(&e, Errno::INTR)
+        {
+            // The kernel is short of something that time gives back; the caller looks and sleeps again.
+            crate::sync::thread::yield_now();
+        }
+    }
+}
+
+const IORING_ENTER_GETEVENTS: u32 = 1;
+
+fn is(error: &std::io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// The submission entry for what is left of a request.
+fn entry(image: &ImageFile, flight: &mut InFlight) -> squeue::Entry {
+    let fd = types::Fd(image.file().as_raw_fd());
+    let offset = flight.request.block * BLOCK_SIZE as u64 + flight.moved as u64;
+    let rest = &mut flight.request.buf[flight.moved..];
+    let len = rest.len().min(MAX_PIECE) as u32;
+    match flight.request.op {
+        Op::Read => opcode::Read::new(fd, rest.as_mut_ptr(), len).offset(offset).build(),
+        _ => opcode::Write::new(fd, rest.as_ptr(), len).offset(offset).build(),
+    }
+}
+
+impl BlockDevice for UringDevice {
+    fn blocks(&self) -> u64 {
+        self.image.blocks()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let which = rustix::thread::sched_getcpu() % self.rings.len();
+        let ring = &self.rings[which];
+        // Checks and discards (a system call that may sleep) come before the mutex.
+        let ready: Vec<(Request, Option<Result<()>>)> = batch.into_iter().map(|r| self.prepare(r)).collect();
+
+        let mut state = ring.state.lock();
+        let left = ready.iter().filter(|(_, result)| result.is_none()).count();
+        let completions = Vec::with_capacity(ready.len());
+        let id = state.batches.insert(Batch { completions, left, done: Arc::new(Condvar::new()) });
+        for (index, (request, result)) in ready.into_iter().enumerate() {
+            let completion = match result {
+                Some(result) => Completion { buf: request.buf, result },
+                None => {
+                    let flight = InFlight { batch: id, index, request, moved: 0, retries: 0 };
+                    let slot = state.requests.insert(flight);
+                    state.backlog.push_back(slot);
+                    Completion { buf: super::IoBuf::empty(), result: Ok(()) }
+                }
+            };
+            state.batches.get_mut(id).completions.push(completion);
+        }
+        ring.fill(&self.image, &mut state);
+        Ticket((id * self.rings.len() + which) as u64)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        let ring = &self.rings[ticket.0 as usize % self.rings.len()];
+        let id = ticket.0 as usize / self.rings.len();
+        let mut state = ring.state.lock();
+        if state.batches.get_mut(id).left > 0 {
+            if !state.reaping {
+                // It may have finished meanwhile: looking costs no system call.
+                self.reap(ring, &mut state);
+            }
+            if state.batches.get_mut(id).left > 0 {
+                drop(state);
+                blocking::about_to_block();
+                state = ring.state.lock();
+            }
+        }
+        self.wait_for(ring, state, id)
+    }
+
+    fn writes_completed(&self) -> u64 {
+        self.group.completed()
+    }
+
+    fn flush_upto(&self, upto: u64) -> Result<()> {
+        self.group.flush_upto(upto, || self.image.flush())
+    }
+
+    fn writes_flushed(&self) -> u64 {
+        self.group.flushed()
+    }
+
+    fn flushes(&self) -> u64 {
+        self.group.flushes()
+    }
+
+    fn counters(&self) -> Vec<CauseCount> {
+        self.counters.snapshot()
+    }
+}
+
+impl UringDevice {
+    /// Checks and counts a request; some are over with that.
+    fn prepare(&self, request: Request) -> (Request, Option<Result<()>>) {
+        if let Err(e) = request.check(self.image.blocks()) {
+            return (request, Some(Err(e)));
+        }
+        self.counters.count(&request);
+        if let Op::Discard { count } = request.op {
+            self.image.discard(request.block, u64::from(count));
+            return (request, Some(Ok(())));
+        }
+        let result = request.buf.is_empty().then_some(Ok(()));
+        (request, result)
+    }
+
+    /// Sleeps until a batch is done, as the reaper or woken by it.
+    fn wait_for<'a>(&self, ring: &'a Ring, mut state: MutexGuard<'a, State>, id: usize) -> Vec<Completion> {
+        let mut reaper = false;
+        while state.batches.get_mut(id).left > 0 {
+            if reaper || !state.reaping {
+                reaper = true;
+                state.reaping = true;
+                let submitted = ring.fill(&self.image, &mut state);
+                drop(state);
+                if submitted {
+                    ring.sleep();
+                } else {
+                    crate::sync::thread::yield_now();
+                }
+                state = ring.state.lock();
+                self.reap(ring, &mut state);
+            } else {
+                let done = Arc::clone(&state.batches.get_mut(id).done);
+                state.sleeping.push(id);
+                done.wait(&mut state);
+                state.sleeping.retain(|other| *other != id);
+            }
+        }
+        if reaper {
+            state.reaping = false;
+        }
+        // Whoever leaves makes sure that somebody reaps for those who stay. A batch that is done was woken
+        // already; it will do the same when it leaves.
+        if !state.reaping {
+            let State { sleeping, batches, .. } = &mut *state;
+            if let Some(next) = sleeping.iter().find(|id| batches.get_mut(**id).left > 0) {
+                batches.get_mut(*next).done.notify_one();
+            }
+        }
+        state.batches.remove(id).completions
+    }
+}
+
+impl Drop for UringDevice {
+    fn drop(&mut self) {
+        // The kernel may still write to buffers of batches that nobody waited for.
+        for ring in &self.rings {
+            let mut state = ring.state.lock();
+            while state.in_kernel > 0 || !state.backlog.is_empty() {
+                if ring.fill(&self.image, &mut state) {
+                    ring.sleep();
+                }
+                self.reap(ring, &mut state);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for UringDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UringDevice").field("image", &self.image).field("rings", &self.rings.len()).finish()
+    }
+}
