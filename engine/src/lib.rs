@@ -3,6 +3,7 @@
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
 pub mod acl;
+pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod device;
@@ -11,6 +12,7 @@ pub mod file;
 pub mod format;
 pub mod inode;
 pub mod journal;
+pub mod lane;
 pub mod lock;
 pub mod pmem;
 pub mod store;

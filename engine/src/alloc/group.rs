@@ -1,0 +1,148 @@
+//! One allocation group in memory: which of its blocks may not be given out, and where to look first.
+//!
+//! A block is taken if its bit in the bitmap page is set, if an operation under way has picked it, or if it
+//! is in quarantine: three reasons, one bit, so that finding space is one search. The bitmap page itself is
+//! changed by operations' records alone.
+
+use super::bits::Bits;
+use super::{Class, Extent};
+use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sync::{Mutex, MutexGuard};
+
+/// How hard to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// Only in groups of the lane, for runs of at least this length.
+    Run(u32),
+    /// In any group that nobody is busy with.
+    Idle,
+    /// In any group, waiting for its lock.
+    Any,
+}
+
+/// A group.
+// The atomics are hints for choosing a group without its lock, all Relaxed: what counts is looked at again
+// under the lock. `free` is changed under the lock only, so that its sum is exact when nothing is under way.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub start: u64,
+    pub blocks: u32,
+    free: AtomicU32,
+    /// No run is longer than this.
+    longest: AtomicU32,
+    /// The lane that fills the group, plus 1; 0: none.
+    owner: AtomicU32,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    bits: Bits,
+    /// No block below is free: metadata is allocated lowest first, to lie together.
+    metadata_from: u32,
+    /// Where the last allocation of data ended.
+    data_from: u32,
+}
+
+impl Group {
+    pub fn new(start: u64, bits: Bits, blocks: u32) -> Group {
+        Group {
+            start,
+            blocks,
+            free: AtomicU32::new(bits.free()),
+            longest: AtomicU32::new(blocks),
+            owner: AtomicU32::new(0),
+            // The first eighth is left to metadata as long as there is room elsewhere.
+            inside: Mutex::new(Inside { bits, metadata_from: 0, data_from: blocks / 8 }),
+        }
+    }
+
+    /// Number of blocks that are not taken.
+    pub fn free(&self) -> u32 {
+        self.free.load(Relaxed)
+    }
+
+    /// Makes the group one that `lane` fills, unless another lane does.
+    fn claim(&self, lane: usize) -> bool {
+        let me = lane as u32 + 1;
+        let owner = self.owner.load(Relaxed);
+        owner == me || owner == 0 && self.owner.compare_exchange(0, me, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Lets other lanes fill the group.
+    pub fn disown(&self, lane: usize) {
+        let _ = self.owner.compare_exchange(lane as u32 + 1, 0, Relaxed, Relaxed);
+    }
+
+    /// Takes up to `want` blocks.
+    pub fn allocate(&self, lane: usize, want: u32, class: Class, effort: Effort) -> Option<Extent> {
+        if self.free() == 0 {
+            return None;
+        }
+        let (least, mut inside) = match effort {
+            Effort::Run(least) if self.longest.load(Relaxed) >= least && self.claim(lane) => {
+                (least, self.inside.try_lock()?)
+            }
+            Effort::Run(_) => return None,
+            Effort::Idle => (1, self.inside.try_lock()?),
+            Effort::Any => (1, self.inside.lock()),
+        };
+        let from = if class == Class::Data { inside.data_from } else { inside.metadata_from };
+        let (first, len) = inside.bits.find(from, want)?;
+        if len < want {
+            // The search has seen every run.
+            self.longest.store(len, Relaxed);
+            if len < least {
+                return None;
+            }
+        }
+        if class == Class::Data {
+            inside.data_from = first + len;
+        } else if first == inside.metadata_from || len == 1 {
+            // A single block was the lowest that is free; of a longer run that need not be so.
+            inside.metadata_from = first + len;
+        }
+        Some(self.take(&mut inside, first, len))
+    }
+
+    /// Takes up to `want` blocks for data that start at `goal`, a block of this group.
+    pub fn allocate_at(&self, goal: u64, want: u32) -> Option<Extent> {
+        let mut inside = self.inside.try_lock()?;
+        let goal = (goal - self.start) as u32;
+        match inside.bits.next_run(goal, want) {
+            Some((first, len)) if first == goal => {
+                inside.data_from = first + len;
+                Some(self.take(&mut inside, first, len))
+            }
+            _ => None,
+        }
+    }
+
+    fn take(&self, inside: &mut MutexGuard<'_, Inside>, first: u32, len: u32) -> Extent {
+        inside.bits.take(first, len);
+        self.free.fetch_sub(len, Relaxed);
+        Extent { start: self.start + u64::from(first), len }
+    }
+
+    /// Gives blocks back, which then may be given out.
+    pub fn give(&self, extent: Extent) {
+        let first = (extent.start - self.start) as u32;
+        let mut inside = self.inside.lock();
+        inside.bits.give(first, extent.len);
+        inside.metadata_from = inside.metadata_from.min(first);
+        self.free.fetch_add(extent.len, Relaxed);
+        self.longest.store(self.blocks, Relaxed);
+    }
+
+    /// Whether every block of an extent of this group is taken.
+    pub fn is_taken(&self, extent: Extent) -> bool {
+        self.inside.lock().bits.all_taken((extent.start - self.start) as u32, extent.len)
+    }
+
+    /// Takes the next free run at or after `from` blocks into the group, of up to `most` blocks.
+    pub fn take_run(&self, from: u32, most: u32) -> Option<Extent> {
+        let mut inside = self.inside.lock();
+        let (first, len) = inside.bits.next_run(from, most)?;
+        Some(self.take(&mut inside, first, len))
+    }
+}

@@ -1,0 +1,420 @@
+//! Space: which blocks are free, who may have them, and when a freed one may be given out again.
+//!
+//! Bitmap pages change by records alone. In memory each group has taken-bits besides: set from the moment an
+//! operation picks a block until, after it was freed, the block leaves quarantine. An operation that aborts
+//! gives its blocks back; nothing is ever searched for on media.
+//!
+//! Promises and blocks are kept apart: a *budget* counts how many blocks may still be promised (delayed
+//! allocation promises them at the write, long before they are picked), the groups say which there are.
+//! Promises never exceed blocks, so whoever has a promise finds a block.
+//!
+//! What this leaves to others: when records become durable and the head moves ([`Alloc::durable`],
+//! [`Alloc::head_passed`] are told), and how to make that happen ([`Alloc::set_make_room`]).
+//!
+//! # When the image is full
+//! ENOSPC is answered only after a commit and a checkpoint have let go what waits in quarantine. That sleeps
+//! and may need inode locks, so [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it
+//! with no inode lock held), and [`Alloc::with_room`] repeats a whole operation once. Operations that free
+//! space allocate as [`Class::MakingRoom`] and may use a reserve that nobody else can touch.
+
+mod bits;
+mod budget;
+mod group;
+mod quarantine;
+mod reservation;
+mod trim;
+
+pub use quarantine::WriteInFlight;
+pub use reservation::{Reservation, VolatileExtent};
+
+use crate::device::BLOCK_SIZE;
+use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
+use crate::lane;
+use crate::store::{DELTA_HEADER_SIZE, Handle, Store};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
+use crate::{Error, Result};
+
+use bits::Bits;
+use budget::Budget;
+use group::{Effort, Group};
+use quarantine::Quarantine;
+
+/// Bytes that one allocation or one free of an extent adds to a record.
+pub const BITS_DELTA_BYTES: usize = DELTA_HEADER_SIZE + 8;
+/// Bitmap pages read in one batch at mount.
+const LOAD_BATCH: usize = 256;
+/// A longer run than this is not worth the search for it: 8 MiB.
+const LONG_RUN: u32 = 2048;
+
+/// A run of blocks on the device; it never leaves its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// First block.
+    pub start: u64,
+    /// Number of blocks, at least 1.
+    pub len: u32,
+}
+
+impl Extent {
+    /// The block after the last.
+    pub fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
+
+    /// Whether the two share a block.
+    pub fn meets(&self, other: Extent) -> bool {
+        self.start < other.end() && other.start < self.end()
+    }
+}
+
+/// What blocks are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// File data.
+    Data,
+    /// Metadata of an operation that a full image may refuse.
+    Metadata,
+    /// Metadata of an operation that frees space, or that makes promised data reachable: it may use the
+    /// reserve.
+    MakingRoom,
+}
+
+/// Frees what is in quarantine: a commit and a checkpoint.
+pub type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// The allocator of one image; cheap to clone.
+#[derive(Clone)]
+pub struct Alloc {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    groups_start: u64,
+    groups: Box<[Group]>,
+    budget: Budget,
+    quarantine: Quarantine,
+    /// The group that each lane fills.
+    // Relaxed: a hint of the lane.
+    current: Box<[CachePadded<AtomicUsize>]>,
+    make_room: OnceLock<MakeRoom>,
+    /// Held while room is made; counts how often.
+    rounds: Mutex<()>,
+    // Relaxed: changed under `rounds`.
+    round: AtomicU64,
+    /// Held while free runs are taken for a discard.
+    trimming: Mutex<()>,
+}
+
+impl std::fmt::Debug for Alloc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Alloc").field("groups", &self.shared.groups.len()).finish_non_exhaustive()
+    }
+}
+
+fn no_space() -> Error {
+    Error::Errno(libc::ENOSPC)
+}
+
+impl Alloc {
+    /// Reads every bitmap, in batches: from then on the counts are exact.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a bitmap does not verify, or says that its own block is free.
+    pub fn load(store: &Store) -> Result<Alloc> {
+        let superblock = store.superblock();
+        let groups_start = superblock.groups_start.get();
+        let blocks = superblock.blocks.get();
+        let count = blocks.saturating_sub(groups_start).div_ceil(BLOCKS_PER_GROUP);
+        let wanted: Vec<_> =
+            (0..count).map(|index| (groups_start + index * BLOCKS_PER_GROUP, BlockKind::Bitmap)).collect();
+        let mut groups = Vec::with_capacity(wanted.len());
+        for batch in wanted.chunks(LOAD_BATCH) {
+            for page in store.get_many(batch)? {
+                let start = page.block();
+                let len = (blocks - start).min(BLOCKS_PER_GROUP) as u32;
+                let bits = page.read(|bytes| Bits::from_block(bytes, len));
+                let owner = page.header().owner.get();
+                if owner != groups.len() as u64 || !bits.all_taken(0, 1) {
+                    return Err(Error::Corrupt {
+                        what: "bitmap",
+                        place: format!("block {start}"),
+                        detail: "it is not that of its group, or has its own block as free".into(),
+                    });
+                }
+                groups.push(Group::new(start, bits, len));
+            }
+        }
+        let free = groups.iter().map(|group| u64::from(group.free())).sum();
+        let lanes = lane::count();
+        let spread = |lane: usize| AtomicUsize::new(lane * groups.len() / lanes);
+        Ok(Alloc {
+            shared: Arc::new(Shared {
+                groups_start,
+                budget: Budget::new(free, (blocks / 64).clamp(4, 4096)),
+                quarantine: Quarantine::new(),
+                current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
+                groups: groups.into(),
+                make_room: OnceLock::new(),
+                rounds: Mutex::new(()),
+                round: AtomicU64::new(0),
+                trimming: Mutex::new(()),
+            }),
+        })
+    }
+
+    /// Says how quarantine is emptied: by a commit at the power horizon and a checkpoint. Set once, at mount.
+    pub fn set_make_room(&self, make_room: MakeRoom) {
+        let _ = self.shared.make_room.set(make_room);
+    }
+
+    /// Promises `blocks` blocks for data that will be written home later. A small slack for extent blocks is
+    /// added. If they are not there, room is made first: it may sleep, and no inode lock may be held.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn reserve_delayed(&self, blocks: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::empty(self);
+        reservation.extend(blocks)?;
+        Ok(reservation)
+    }
+
+    /// Blocks picked by this operation: 1 to `want` of them, as many as lie in a row. If the handle aborts
+    /// they are free again. With a reservation they are taken from its promise (for metadata from its
+    /// slack, and where that is used up from what is left).
+    ///
+    /// # Errors
+    /// ENOSPC, without an attempt to make room: see [`Alloc::with_room`].
+    pub fn allocate(
+        &self,
+        h: &mut Handle<'_>,
+        want: u32,
+        goal: Option<u64>,
+        class: Class,
+        reservation: Option<&mut Reservation>,
+    ) -> Result<Extent> {
+        let volatile = self.allocate_promised(want, goal, class, reservation)?;
+        let extent = volatile.extent();
+        self.log_allocation(h, volatile)?;
+        Ok(extent)
+    }
+
+    /// Blocks for write-back, out of a reservation: data goes there first, and only then does
+    /// [`Alloc::log_allocation`] put them into a record. Dropped before that, they are free again.
+    pub fn allocate_volatile(
+        &self,
+        want: u32,
+        goal: Option<u64>,
+        reservation: &mut Reservation,
+    ) -> Result<VolatileExtent> {
+        self.allocate_promised(want, goal, Class::Data, Some(reservation))
+    }
+
+    fn allocate_promised(
+        &self,
+        want: u32,
+        goal: Option<u64>,
+        class: Class,
+        mut reservation: Option<&mut Reservation>,
+    ) -> Result<VolatileExtent> {
+        let want = want.clamp(1, BLOCKS_PER_GROUP as u32);
+        let budget = &self.shared.budget;
+        let drawn = match (reservation.as_deref_mut(), class) {
+            (Some(reservation), Class::Data) => reservation.draw(want),
+            (Some(reservation), _) => reservation.draw_slack(want),
+            (None, _) => 0,
+        };
+        let promised = match (drawn, class) {
+            (0, Class::MakingRoom) if budget.take(u64::from(want)) || budget.take_reserve(u64::from(want)) => {
+                want
+            }
+            (0, _) => budget.take_up_to(u64::from(want)) as u32,
+            _ => drawn,
+        };
+        if promised == 0 {
+            return Err(no_space());
+        }
+        let extent = self.shared.pick(promised, goal, class);
+        let unused = promised - extent.map_or(0, |extent| extent.len);
+        match reservation {
+            Some(reservation) if drawn > 0 => reservation.put_back(unused, class),
+            _ => budget.give(u64::from(unused)),
+        }
+        extent.map(|extent| VolatileExtent::new(self, extent)).ok_or_else(no_space)
+    }
+
+    /// Puts blocks that were picked before into this operation's record. If the handle aborts they are free.
+    pub fn log_allocation(&self, h: &mut Handle<'_>, volatile: VolatileExtent) -> Result<()> {
+        let extent = volatile.extent();
+        let (bitmap, first) = self.bitmap_of(h.store(), extent)?;
+        h.set_bits(&bitmap, first, extent.len);
+        let alloc = self.clone();
+        volatile.into_extent();
+        h.on_abort(move || alloc.release(extent));
+        Ok(())
+    }
+
+    /// Frees blocks with this operation's record. They go to quarantine, not to the next who asks. Blocks
+    /// that the same handle has allocated are not freed by it: drop the handle instead.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a block is not one that can be allocated, or is free already.
+    pub fn free(&self, h: &mut Handle<'_>, extent: Extent, was_metadata: bool) -> Result<()> {
+        let (bitmap, first) = self.bitmap_of(h.store(), extent)?;
+        if !bitmap.read(|bytes| bits::all_set(bytes, first, extent.len)) {
+            return Err(Error::Corrupt {
+                what: "extent",
+                place: format!("blocks {} to {}", extent.start, extent.end() - 1),
+                detail: "blocks of it are free already".into(),
+            });
+        }
+        h.clear_bits(&bitmap, first, extent.len);
+        let alloc = self.clone();
+        h.on_commit(move |end| alloc.shared.quarantine.push(end, extent, was_metadata));
+        Ok(())
+    }
+
+    /// Whether a number from media is one of a block that can be allocated: in a group, not its bitmap.
+    pub fn holds(&self, block: u64) -> bool {
+        self.group_index(Extent { start: block, len: 1 }).is_ok()
+    }
+
+    fn group_index(&self, extent: Extent) -> Result<usize> {
+        let corrupt = || Error::Corrupt {
+            what: "extent",
+            place: format!("blocks {} to {}", extent.start, extent.start.saturating_add(extent.len.into())),
+            detail: "they do not lie within a group".into(),
+        };
+        let offset = extent.start.checked_sub(self.shared.groups_start).ok_or_else(corrupt)?;
+        let index = (offset / BLOCKS_PER_GROUP) as usize;
+        let first = offset % BLOCKS_PER_GROUP;
+        let group = self.shared.groups.get(index).ok_or_else(corrupt)?;
+        if first == 0 || extent.len == 0 || first + u64::from(extent.len) > u64::from(group.blocks) {
+            return Err(corrupt());
+        }
+        Ok(index)
+    }
+
+    fn bitmap_of(&self, store: &Store, extent: Extent) -> Result<(crate::store::PageRef, u32)> {
+        let start = self.shared.groups[self.group_index(extent)?].start;
+        Ok((store.get(start, BlockKind::Bitmap)?, (extent.start - start) as u32))
+    }
+
+    /// Every record that ends at or below `upto` is durable at the power horizon.
+    pub fn durable(&self, upto: Position) {
+        for extent in self.shared.quarantine.data_durable(upto) {
+            self.release(extent);
+        }
+    }
+
+    /// The head of the journal has durably moved to `upto`.
+    pub fn head_passed(&self, upto: Position) {
+        for extent in self.shared.quarantine.head_passed(upto) {
+            self.release(extent);
+        }
+    }
+
+    /// To be held while data is written to blocks: they may be freed meanwhile, but not given out.
+    pub fn write_in_flight(&self, extent: Extent) -> WriteInFlight {
+        WriteInFlight::new(self, extent)
+    }
+
+    /// Makes blocks free that are in nobody's record.
+    fn release(&self, extent: Extent) {
+        if let Ok(index) = self.group_index(extent) {
+            self.shared.groups[index].give(extent);
+            self.shared.budget.give(u64::from(extent.len));
+        }
+    }
+
+    /// Runs an operation, and if the image is full, makes room and runs it once more. Room is made with a
+    /// commit and a checkpoint: the caller holds no lock, `operation` begins its handle itself.
+    pub fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::Errno(libc::ENOSPC)) if self.make_room()? => operation(),
+            result => result,
+        }
+    }
+
+    /// Lets go what waits in quarantine; false if nothing does. It sleeps, and no lock may be held.
+    pub fn make_room(&self) -> Result<bool> {
+        let shared = &*self.shared;
+        let round = shared.round.load(Relaxed);
+        let _one_at_a_time = shared.rounds.lock();
+        if shared.round.load(Relaxed) != round {
+            // Somebody else has made room since.
+            return Ok(true);
+        }
+        let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) else {
+            return Ok(false);
+        };
+        make_room()?;
+        shared.round.fetch_add(1, Relaxed);
+        Ok(true)
+    }
+
+    /// Blocks of the groups, bitmaps not counted.
+    pub fn total(&self) -> u64 {
+        self.shared.groups.iter().map(|group| u64::from(group.blocks) - 1).sum()
+    }
+
+    /// Blocks that are free or soon will be (quarantine), and promised to nobody: what statfs shows as free.
+    pub fn statfs_free(&self) -> u64 {
+        self.statfs_available() + self.shared.budget.reserved()
+    }
+
+    /// Of these, the blocks that an ordinary operation can have.
+    pub fn statfs_available(&self) -> u64 {
+        self.shared.budget.available() + self.shared.quarantine.blocks()
+    }
+
+    /// Blocks that are in no record and not in quarantine: for checks that the counts are exact.
+    pub fn unused(&self) -> u64 {
+        self.shared.groups.iter().map(|group| u64::from(group.free())).sum()
+    }
+
+    /// Bytes of the blocks that can be allocated.
+    pub fn total_bytes(&self) -> u64 {
+        self.total() * BLOCK_SIZE as u64
+    }
+}
+
+impl Shared {
+    /// Blocks for a promise. Lanes go different ways, and nobody waits as long as there is another way.
+    fn pick(&self, want: u32, goal: Option<u64>, class: Class) -> Option<Extent> {
+        if class == Class::Data
+            && let Some(goal) = goal
+            && let Some(offset) = goal.checked_sub(self.groups_start)
+            && let Some(group) = self.groups.get((offset / BLOCKS_PER_GROUP) as usize)
+            && goal - group.start < u64::from(group.blocks)
+            && let Some(extent) = group.allocate_at(goal, want)
+        {
+            return Some(extent);
+        }
+        let efforts = [Effort::Run(want.min(LONG_RUN)), Effort::Idle, Effort::Any];
+        if let Some(extent) = efforts.into_iter().find_map(|effort| self.search(want, class, effort)) {
+            return Some(extent);
+        }
+        // The promise is good: what is missing was taken for a discard, and comes back.
+        drop(self.trimming.lock());
+        self.search(want, class, Effort::Any)
+    }
+
+    fn search(&self, want: u32, class: Class, effort: Effort) -> Option<Extent> {
+        let lane = lane::current();
+        let first = self.current[lane].load(Relaxed);
+        let (before, after) = self.groups.split_at(first.min(self.groups.len()));
+        for (index, group) in after.iter().chain(before).enumerate() {
+            if let Some(extent) = group.allocate(lane, want, class, effort) {
+                if index != 0 && matches!(effort, Effort::Run(_)) {
+                    if let Some(old) = self.groups.get(first) {
+                        old.disown(lane);
+                    }
+                    self.current[lane].store((first + index) % self.groups.len(), Relaxed);
+                }
+                return Some(extent);
+            }
+        }
+        None
+    }
+}

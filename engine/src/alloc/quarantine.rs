@@ -1,0 +1,202 @@
+//! Freed blocks that may not be given out yet.
+//!
+//! A block that held data leaves when its freeing record is durable at the power horizon: else a crash could
+//! bring the old owner back with the new owner's bytes. A block that held metadata leaves when the journal's
+//! head has passed the record: until then redo may write the old page to it. Neither leaves while a write to
+//! it is in flight: that write would land on the new owner's bytes.
+//!
+//! What this leaves to others: the bits and the counts of what it lets go.
+
+use std::collections::VecDeque;
+
+use super::{Alloc, Extent};
+use crate::format::Position;
+use crate::lane;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{CachePadded, Mutex};
+
+/// Freed extents by the end of their freeing record, lowest first.
+#[derive(Debug)]
+struct Queue {
+    extents: Mutex<VecDeque<(Position, Extent)>>,
+    /// End of the lowest record in the queue, `u64::MAX` if it is empty.
+    // Relaxed everywhere: written under the lock; a reader that sees it late comes again with the next
+    // commit or head.
+    lowest: AtomicU64,
+}
+
+impl Queue {
+    fn new() -> Queue {
+        Queue { extents: Mutex::new(VecDeque::new()), lowest: AtomicU64::new(u64::MAX) }
+    }
+
+    fn push(&self, end: Position, extent: Extent) {
+        let mut extents = self.extents.lock();
+        // Two threads of a lane may come in either order, by a few places.
+        let at = extents.iter().rposition(|(other, _)| *other <= end).map_or(0, |at| at + 1);
+        extents.insert(at, (end, extent));
+        self.note(&extents);
+    }
+
+    fn note(&self, extents: &VecDeque<(Position, Extent)>) {
+        self.lowest.store(extents.front().map_or(u64::MAX, |(end, _)| *end), Relaxed);
+    }
+
+    fn pop(&self, upto: Position, in_flight: impl Fn(Extent) -> bool, out: &mut Vec<Extent>) {
+        if self.lowest.load(Relaxed) > upto {
+            return;
+        }
+        let mut extents = self.extents.lock();
+        let ripe = extents.iter().take_while(|(end, _)| *end <= upto).count();
+        let held: Vec<_> = extents
+            .drain(..ripe)
+            .filter(|(_, extent)| {
+                let held = in_flight(*extent);
+                if !held {
+                    out.push(*extent);
+                }
+                held
+            })
+            .collect();
+        for entry in held.into_iter().rev() {
+            extents.push_front(entry);
+        }
+        self.note(&extents);
+    }
+}
+
+/// One lane's share.
+#[derive(Debug)]
+struct Share {
+    data: Queue,
+    metadata: Queue,
+    writing: Mutex<Vec<Extent>>,
+}
+
+/// Freed blocks that wait, and the writes that they may wait for.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    shares: Box<[CachePadded<Share>]>,
+    blocks: AtomicU64,
+}
+
+impl Quarantine {
+    pub fn new() -> Quarantine {
+        let share = || Share { data: Queue::new(), metadata: Queue::new(), writing: Mutex::new(Vec::new()) };
+        Quarantine {
+            shares: (0..lane::count()).map(|_| CachePadded::new(share())).collect(),
+            blocks: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of blocks that wait.
+    pub fn blocks(&self) -> u64 {
+        // Relaxed: a moment's answer.
+        self.blocks.load(Relaxed)
+    }
+
+    /// Takes in what the record that ends at `end` has freed.
+    pub fn push(&self, end: Position, extent: Extent, was_metadata: bool) {
+        // Relaxed: counted before it can leave, so the number never falls below 0.
+        self.blocks.fetch_add(u64::from(extent.len), Relaxed);
+        let share = &self.shares[lane::current()];
+        if was_metadata { &share.metadata } else { &share.data }.push(end, extent);
+    }
+
+    /// Lets go the data blocks freed by records that end at or below `upto`.
+    pub fn data_durable(&self, upto: Position) -> Vec<Extent> {
+        self.pop(upto, |share| &share.data)
+    }
+
+    /// Lets go the metadata blocks freed by records that end at or below `upto`.
+    pub fn head_passed(&self, upto: Position) -> Vec<Extent> {
+        self.pop(upto, |share| &share.metadata)
+    }
+
+    fn pop(&self, upto: Position, queue: impl Fn(&Share) -> &Queue) -> Vec<Extent> {
+        let mut out = Vec::new();
+        for share in &self.shares {
+            queue(share).pop(upto, |extent| self.is_written(extent), &mut out);
+        }
+        // Relaxed: see `push`.
+        self.blocks.fetch_sub(out.iter().map(|extent| u64::from(extent.len)).sum(), Relaxed);
+        out
+    }
+
+    fn is_written(&self, extent: Extent) -> bool {
+        self.shares.iter().any(|share| share.writing.lock().iter().any(|other| other.meets(extent)))
+    }
+
+    /// Notes a write that begins; the lane to be given to [`Quarantine::write_ends`].
+    pub fn write_begins(&self, extent: Extent) -> usize {
+        let lane = lane::current();
+        self.shares[lane].writing.lock().push(extent);
+        lane
+    }
+
+    /// The write is over.
+    pub fn write_ends(&self, lane: usize, extent: Extent) {
+        let mut writing = self.shares[lane].writing.lock();
+        if let Some(at) = writing.iter().position(|other| *other == extent) {
+            writing.swap_remove(at);
+        }
+    }
+}
+
+/// Held while data is written to blocks.
+#[derive(Debug)]
+#[must_use = "the blocks are protected while it lives"]
+pub struct WriteInFlight {
+    alloc: Alloc,
+    lane: usize,
+    extent: Extent,
+}
+
+impl WriteInFlight {
+    pub(super) fn new(alloc: &Alloc, extent: Extent) -> WriteInFlight {
+        let lane = alloc.shared.quarantine.write_begins(extent);
+        WriteInFlight { alloc: alloc.clone(), lane, extent }
+    }
+}
+
+impl Drop for WriteInFlight {
+    fn drop(&mut self) {
+        self.alloc.shared.quarantine.write_ends(self.lane, self.extent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(start: u64) -> Extent {
+        Extent { start, len: 2 }
+    }
+
+    #[test]
+    fn data_and_metadata_wait_for_different_things() {
+        let quarantine = Quarantine::new();
+        quarantine.push(20, extent(200), false);
+        quarantine.push(10, extent(100), false);
+        quarantine.push(15, extent(300), true);
+        assert_eq!(quarantine.blocks(), 6);
+        assert_eq!(quarantine.data_durable(9), []);
+        assert_eq!(quarantine.data_durable(19), [extent(100)]);
+        assert_eq!(quarantine.head_passed(14), []);
+        assert_eq!(quarantine.head_passed(15), [extent(300)]);
+        assert_eq!(quarantine.data_durable(u64::MAX - 1), [extent(200)]);
+        assert_eq!(quarantine.blocks(), 0);
+    }
+
+    #[test]
+    fn nothing_leaves_while_it_is_written() {
+        let quarantine = Quarantine::new();
+        let write = Extent { start: 101, len: 50 };
+        let lane = quarantine.write_begins(write);
+        quarantine.push(10, extent(100), false);
+        quarantine.push(11, extent(500), false);
+        assert_eq!(quarantine.data_durable(11), [extent(500)]);
+        quarantine.write_ends(lane, write);
+        assert_eq!(quarantine.data_durable(11), [extent(100)]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Promised blocks, and blocks that were picked but are in no record yet. Both give themselves back.
+
+use super::{Alloc, Class, Extent, no_space};
+use crate::Result;
+
+/// Blocks of data for which one extent block is promised besides: a leaf that is split holds 126 extents, so
+/// that even single blocks far apart need fewer.
+const BLOCKS_PER_SLACK: u64 = 64;
+
+/// Promised blocks: those who hold them will find as many. Dropping it gives the promise back.
+#[derive(Debug)]
+pub struct Reservation {
+    alloc: Alloc,
+    blocks: u64,
+    slack: u64,
+}
+
+impl Reservation {
+    /// A promise of nothing, to be extended; a file keeps one for all its delayed blocks.
+    pub fn empty(alloc: &Alloc) -> Reservation {
+        Reservation { alloc: alloc.clone(), blocks: 0, slack: 0 }
+    }
+
+    /// Blocks of data still promised.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Promises `more` blocks. It may sleep, see [`Alloc::reserve_delayed`].
+    ///
+    /// # Errors
+    /// ENOSPC; the promise is then what it was.
+    pub fn extend(&mut self, more: u64) -> Result<()> {
+        let slack = (self.blocks + more).div_ceil(BLOCKS_PER_SLACK).saturating_sub(self.slack);
+        let budget = &self.alloc.shared.budget;
+        if !budget.take(more + slack) && !(self.alloc.make_room()? && budget.take(more + slack)) {
+            return Err(no_space());
+        }
+        self.blocks += more;
+        self.slack += slack;
+        Ok(())
+    }
+
+    /// Takes another promise into this one.
+    pub fn merge(&mut self, mut other: Reservation) {
+        self.blocks += std::mem::take(&mut other.blocks);
+        self.slack += std::mem::take(&mut other.slack);
+    }
+
+    /// Gives up to `blocks` of the promise to somebody else.
+    pub fn split_off(&mut self, blocks: u64) -> Reservation {
+        let blocks = blocks.min(self.blocks);
+        let slack = self.slack.min(blocks.div_ceil(BLOCKS_PER_SLACK));
+        self.blocks -= blocks;
+        self.slack -= slack;
+        Reservation { alloc: self.alloc.clone(), blocks, slack }
+    }
+
+    /// Gives up to `blocks` of the promise back: pages that need no blocks any more.
+    pub fn shrink(&mut self, blocks: u64) {
+        drop(self.split_off(blocks));
+    }
+
+    pub(super) fn draw(&mut self, want: u32) -> u32 {
+        let n = self.blocks.min(u64::from(want));
+        self.blocks -= n;
+        n as u32
+    }
+
+    pub(super) fn draw_slack(&mut self, want: u32) -> u32 {
+        let n = self.slack.min(u64::from(want));
+        self.slack -= n;
+        n as u32
+    }
+
+    /// Takes back what an allocation did not need.
+    pub(super) fn put_back(&mut self, blocks: u32, class: Class) {
+        match class {
+            Class::Data => self.blocks += u64::from(blocks),
+            Class::Metadata | Class::MakingRoom => self.slack += u64::from(blocks),
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.alloc.shared.budget.give(self.blocks + self.slack);
+    }
+}
+
+/// Blocks that are in no record yet. Dropping it frees them at once: no write to them may be in flight.
+#[derive(Debug)]
+#[must_use = "dropping it frees the blocks"]
+pub struct VolatileExtent {
+    alloc: Alloc,
+    extent: Extent,
+}
+
+impl VolatileExtent {
+    pub(super) fn new(alloc: &Alloc, extent: Extent) -> VolatileExtent {
+        VolatileExtent { alloc: alloc.clone(), extent }
+    }
+
+    /// The blocks.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Cuts it after `len` blocks and gives the rest; none if there is no rest.
+    pub fn split_off(&mut self, len: u32) -> Option<VolatileExtent> {
+        let rest = self.extent.len.checked_sub(len).filter(|rest| *rest > 0 && len > 0)?;
+        self.extent.len = len;
+        Some(VolatileExtent::new(&self.alloc, Extent { start: self.extent.end(), len: rest }))
+    }
+
+    /// Gives the blocks back but keeps the promise of as many.
+    pub fn into_reservation(self, reservation: &mut Reservation) {
+        let extent = self.into_extent();
+        let alloc = reservation.alloc.clone();
+        if let Ok(index) = alloc.group_index(extent) {
+            alloc.shared.groups[index].give(extent);
+            reservation.put_back(extent.len, Class::Data);
+        }
+    }
+
+    /// The blocks, now somebody else's to free.
+    pub(super) fn into_extent(mut self) -> Extent {
+        let extent = self.extent;
+        self.extent.len = 0;
+        extent
+    }
+}
+
+impl Drop for VolatileExtent {
+    fn drop(&mut self) {
+        if self.extent.len > 0 {
+            self.alloc.release(self.extent);
+        }
+    }
+}
