@@ -1,4 +1,22 @@
 //! Models of the word, its opening, and the range lock, on the production types.
+//!
+//! Each rule was broken by hand in turn; what then failed (among others):
+//!
+//! | broken | fails |
+//! | --- | --- |
+//! | `OneWord::try_enter`, load: Acquire to Relaxed | `the_word_is_opened_when_the_last_reader_has_left` |
+//! | setting OPEN: AcqRel to Acquire | `the_word_is_opened_when_the_last_reader_has_left` |
+//! | setting OPEN: AcqRel to Release | `the_word_hands_over_to_the_table` |
+//! | compare-and-swap, success: Acquire to Relaxed | `the_word_is_opened_when_the_last_reader_has_left` |
+//! | compare-and-swap, failure: Acquire to Relaxed | `the_word_is_opened_when_the_last_reader_has_left` |
+//! | `wait_until_left`, load: Acquire to Relaxed | `the_word_hands_over_to_the_table` |
+//! | `leave`: Release to Relaxed | `the_word_hands_over_to_the_table` |
+//! | the last to leave wakes nobody | `the_word_hands_over_to_the_table` |
+//! | `Waiter::granted`, load: Acquire to Relaxed | `a_waiter_in_the_table_is_granted_and_sees_what_was_written` |
+//! | `Waiter::granted`, store: Release to Relaxed | `a_waiter_in_the_table_is_granted_and_sees_what_was_written` |
+//!
+//! `shuttle_models` was tried likewise: entries that do not exclude, a count that is not waited down to zero,
+//! sets taken out of order, a wait graph that is not kept, a waiter that does not count itself: each fails.
 
 use super::one_word::{OneWord, Way};
 use super::{Access, FileLock, RangeLock};

@@ -13,6 +13,8 @@ mod lock_set;
 mod loom_models;
 mod one_word;
 mod range;
+#[cfg(all(test, shuttle))]
+mod shuttle_models;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 

@@ -1,4 +1,14 @@
 //! Models of [`WaitQueue`](super::WaitQueue).
+//!
+//! Each rule was broken by hand in turn; what then failed:
+//!
+//! | broken | fails |
+//! | --- | --- |
+//! | fence in `wake`: SeqCst to AcqRel | every model here |
+//! | fence in `sleep`: SeqCst to AcqRel | every model here |
+//! | load of the ticket: Acquire to Relaxed | every model here |
+//! | ticket read after the condition, not before | every model here |
+//! | add to the ticket: Release to Relaxed | nothing: the fence before it is a release; so it *is* Relaxed |
 
 use super::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::{Arc, WaitQueue, thread};
