@@ -1,6 +1,8 @@
 //! What operations take and give, apart from the wire's layout.
 
-use crate::wire::{AttrOut, EntryOut, GetattrOut, OpenFlags, SetattrIn, SetattrValid};
+use crate::wire::{
+    AttrOut, EntryOut, GetattrOut, OpenFlags, SetattrIn, SetattrValid, Statx, StatxOut, SxTime,
+};
 use std::time::Duration;
 
 /// Why an operation fails: the errno that the caller gets.
@@ -95,6 +97,43 @@ impl Attributes {
             attr_valid_nsec: self.timeout.subsec_nanos(),
             dummy: 0,
             attr: self.attr.to_wire(),
+        }
+    }
+}
+
+impl StatxOut {
+    /// Attributes with a birth time.
+    pub fn with_birth(Attributes { attr, timeout }: &Attributes, birth: Time) -> Self {
+        let time = |time: Time| SxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 };
+        StatxOut {
+            attr_valid: timeout.as_secs(),
+            attr_valid_nsec: timeout.subsec_nanos(),
+            flags: 0,
+            spare: [0; 2],
+            stat: Statx {
+                mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+                blksize: attr.blksize,
+                attributes: 0,
+                nlink: attr.nlink,
+                uid: attr.uid,
+                gid: attr.gid,
+                mode: attr.mode as u16,
+                spare0: 0,
+                ino: attr.ino,
+                size: attr.size,
+                blocks: attr.blocks,
+                attributes_mask: 0,
+                atime: time(attr.atime),
+                btime: time(birth),
+                ctime: time(attr.ctime),
+                mtime: time(attr.mtime),
+                // The kernel's encoding of device numbers: 12 bits of major between the minor's 8 and 12.
+                rdev_major: attr.rdev >> 8 & 0xfff,
+                rdev_minor: attr.rdev & 0xff | attr.rdev >> 12 & 0xfff00,
+                dev_major: 0,
+                dev_minor: 0,
+                spare2: [0; 14],
+            },
         }
     }
 }

@@ -76,7 +76,10 @@ fn parse(bytes: &[u8]) -> Vec<Entry> {
 
 /// The topmost mount at exactly this absolute path.
 pub fn find(point: &Path) -> io::Result<Option<Entry>> {
-    Ok(all()?.into_iter().rev().find(|entry| entry.point.as_os_str().as_bytes() == point.as_os_str().as_bytes()))
+    Ok(all()?
+        .into_iter()
+        .rev()
+        .find(|entry| entry.point.as_os_str().as_bytes() == point.as_os_str().as_bytes()))
 }
 
 #[cfg(test)]

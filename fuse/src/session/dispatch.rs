@@ -164,8 +164,7 @@ impl<O: Operations> Session<O> {
             }
             Op::Ioctl { args, data } => {
                 let out_size = args.out_size as usize;
-                let call =
-                    Ioctl { fh: args.fh, command: args.cmd, argument: args.arg, data, out_size };
+                let call = Ioctl { fh: args.fh, command: args.cmd, argument: args.arg, data, out_size };
                 let result = match args.cmd {
                     SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
                     _ => ops.ioctl(ctx, node, &call),

@@ -24,10 +24,13 @@ struct Caller {
     gid: u32,
 }
 
+/// When the groups were read, and which they were.
+type Found = (Instant, Arc<[u32]>);
+
 /// Groups of recent callers.
 #[derive(Debug, Default)]
 pub struct GroupCache {
-    recent: Mutex<HashMap<Caller, (Instant, Arc<[u32]>)>>,
+    recent: Mutex<HashMap<Caller, Found>>,
 }
 
 impl GroupCache {

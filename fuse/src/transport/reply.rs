@@ -74,7 +74,8 @@ impl ReplyHandle {
 
     /// Answers with an errno.
     pub fn error(mut self, errno: i32) {
-        self.send(-errno, &[]).unwrap_or_else(|e| tracing::debug!(unique = self.unique, "reply not taken: {e}"));
+        self.send(-errno, &[])
+            .unwrap_or_else(|e| tracing::debug!(unique = self.unique, "reply not taken: {e}"));
     }
 
     /// Answers with bytes. An error means that the kernel did not take them.

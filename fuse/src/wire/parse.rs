@@ -335,7 +335,8 @@ mod tests {
 
     #[test]
     fn both_forms_of_setxattr_are_read() {
-        let short = request(21, 0, &[SetxattrCompatIn { size: 1, flags: 2 }.as_bytes(), b"user.a\0v"].concat());
+        let short =
+            request(21, 0, &[SetxattrCompatIn { size: 1, flags: 2 }.as_bytes(), b"user.a\0v"].concat());
         let parts = RequestParts::whole(&short).expect("a whole request");
         let (_, op, _) = parse(parts, false).expect("the short form");
         let args = SetxattrIn { size: 1, flags: 2, setxattr_flags: 0, padding: 0 };

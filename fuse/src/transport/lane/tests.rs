@@ -49,7 +49,7 @@ impl Service for Sleeper {
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>) {
         let unique = request.header().expect("a header").unique;
         assert!(unique != 13, "the operation that panics");
-        if unique % 2 == 0 {
+        if unique.is_multiple_of(2) {
             blocking::about_to_block();
             let mut open = self.open.lock();
             while !*open {

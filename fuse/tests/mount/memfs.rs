@@ -1,0 +1,554 @@
+//! A small file system in memory, to test the mount without the engine.
+//!
+//! Beside the usual it has: a file named `gate`, whose reads wait until the test opens the gate; whole-file
+//! flock locks whose waiters can be seen; and group permission checked by supplementary groups.
+
+use narufs::blocking::about_to_block;
+use narufs_fuse::Operations;
+use narufs_fuse::operations::{NewNode, Release, Write};
+use narufs_fuse::session::{LockReply, RequestContext};
+use narufs_fuse::types::*;
+use narufs_fuse::wire::dirent::DirSink;
+use narufs_fuse::wire::{OpenFlags, ROOT_ID, ReadIn, StatfsOut, StatxOut};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+const KEPT: Duration = Duration::from_secs(3600);
+
+#[derive(Default)]
+struct Node {
+    attr: Attr,
+    data: Vec<u8>,
+    names: BTreeMap<Vec<u8>, u64>,
+    parent: u64,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    lookups: u64,
+    opens: u64,
+}
+
+#[derive(Default)]
+struct Locks {
+    held: HashMap<u64, u64>,
+    waiting: Vec<(u64, u64, LockReply)>,
+}
+
+struct State {
+    nodes: HashMap<u64, Node>,
+    next: u64,
+}
+
+/// The file system.
+pub struct MemFs {
+    state: Mutex<State>,
+    locks: Mutex<Locks>,
+    /// A lock has begun to wait.
+    queued: Condvar,
+    gate: Mutex<Gate>,
+    gate_moved: Condvar,
+    /// The flags for files that are opened.
+    open_flags: OpenFlags,
+}
+
+#[derive(Default)]
+struct Gate {
+    open: bool,
+    waiting: usize,
+    destroyed: bool,
+}
+
+fn err<T>(errno: i32) -> Result<T> {
+    Err(Errno(errno))
+}
+
+impl State {
+    fn node(&mut self, id: u64) -> Result<&mut Node> {
+        self.nodes.get_mut(&id).ok_or(Errno(libc::ESTALE))
+    }
+
+    fn dir(&mut self, id: u64) -> Result<&mut Node> {
+        let node = self.node(id)?;
+        if node.attr.mode & libc::S_IFMT == libc::S_IFDIR { Ok(node) } else { err(libc::ENOTDIR) }
+    }
+
+    fn find(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
+        self.dir(parent)?.names.get(name).copied().ok_or(Errno(libc::ENOENT))
+    }
+
+    fn entry(&mut self, id: u64) -> Result<Entry> {
+        let node = self.node(id)?;
+        node.lookups += 1;
+        let attr = node.attr;
+        Ok(Entry { nodeid: id, generation: 1, attr, entry_timeout: KEPT, attr_timeout: KEPT })
+    }
+
+    fn make(
+        &mut self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        name: Option<&[u8]>,
+        new: &NewNode,
+    ) -> Result<u64> {
+        let id = self.next;
+        if let Some(name) = name {
+            let dir = self.dir(parent)?;
+            if dir.names.contains_key(name) {
+                return err(libc::EEXIST);
+            }
+            dir.names.insert(name.to_vec(), id);
+        }
+        self.next += 1;
+        let mode = new.mode & !new.umask;
+        let nlink = u32::from(name.is_some());
+        let attr = Attr {
+            ino: id,
+            mode,
+            nlink,
+            uid: ctx.uid,
+            gid: ctx.gid,
+            rdev: new.rdev,
+            blksize: 4096,
+            ..Attr::default()
+        };
+        self.nodes.insert(id, Node { attr, parent, ..Node::default() });
+        Ok(id)
+    }
+
+    fn remove(&mut self, parent: u64, name: &[u8], directory: bool) -> Result<()> {
+        let id = self.find(parent, name)?;
+        let node = self.node(id)?;
+        let is_dir = node.attr.mode & libc::S_IFMT == libc::S_IFDIR;
+        match (is_dir, directory) {
+            (true, false) => return err(libc::EISDIR),
+            (false, true) => return err(libc::ENOTDIR),
+            (true, true) if !node.names.is_empty() => return err(libc::ENOTEMPTY),
+            _ => {}
+        }
+        node.attr.nlink -= 1;
+        self.dir(parent)?.names.remove(name);
+        self.collect(id);
+        Ok(())
+    }
+
+    fn collect(&mut self, id: u64) {
+        let unused = |node: &Node| node.attr.nlink == 0 && node.lookups == 0 && node.opens == 0;
+        if id != ROOT_ID && self.nodes.get(&id).is_some_and(unused) {
+            self.nodes.remove(&id);
+        }
+    }
+}
+
+impl MemFs {
+    pub fn new(open_flags: OpenFlags) -> Self {
+        let attr =
+            Attr { ino: ROOT_ID, mode: libc::S_IFDIR | 0o777, nlink: 2, blksize: 4096, ..Attr::default() };
+        let root = Node { attr, parent: ROOT_ID, ..Node::default() };
+        MemFs {
+            state: Mutex::new(State { nodes: HashMap::from([(ROOT_ID, root)]), next: 2 }),
+            locks: Mutex::default(),
+            queued: Condvar::new(),
+            gate: Mutex::default(),
+            gate_moved: Condvar::new(),
+            open_flags,
+        }
+    }
+
+    /// Waits until so many reads stand before the gate.
+    pub fn wait_for_readers(&self, count: usize) {
+        let mut gate = self.gate.lock();
+        while gate.waiting < count {
+            self.gate_moved.wait(&mut gate);
+        }
+    }
+
+    pub fn open_gate(&self) {
+        self.gate.lock().open = true;
+        self.gate_moved.notify_all();
+    }
+
+    pub fn is_destroyed(&self) -> bool {
+        self.gate.lock().destroyed
+    }
+
+    /// Waits until so many locks wait.
+    pub fn wait_for_lockers(&self, count: usize) {
+        let mut locks = self.locks.lock();
+        while locks.waiting.len() != count {
+            self.queued.wait(&mut locks);
+        }
+    }
+
+    /// How often an inode has been looked up and opened and not yet given back.
+    pub fn references(&self, nodeid: u64) -> u64 {
+        self.state.lock().node(nodeid).map_or(0, |node| node.lookups + node.opens)
+    }
+
+    /// Replaces a file's data behind the kernel's back; gives its number.
+    pub fn replace(&self, name: &[u8], data: &[u8]) -> u64 {
+        let mut state = self.state.lock();
+        let id = state.find(ROOT_ID, name).expect("the file");
+        let node = state.node(id).expect("the file");
+        node.data = data.to_vec();
+        node.attr.size = data.len() as u64;
+        id
+    }
+
+    fn opened(&self, state: &mut State, id: u64) -> Result<Opened> {
+        state.node(id)?.opens += 1;
+        Ok(Opened { fh: id, flags: self.open_flags })
+    }
+
+    fn close(&self, id: u64) {
+        let mut state = self.state.lock();
+        if let Some(node) = state.nodes.get_mut(&id) {
+            node.opens = node.opens.checked_sub(1).expect("no more is closed than was opened");
+            state.collect(id);
+        }
+    }
+
+    fn unlock(&self, mut locks: MutexGuard<'_, Locks>, node: u64, owner: u64) {
+        if locks.held.get(&node) != Some(&owner) {
+            return;
+        }
+        locks.held.remove(&node);
+        while let Some(at) = locks.waiting.iter().position(|(other, ..)| *other == node) {
+            let (_, owner, reply) = locks.waiting.remove(at);
+            self.queued.notify_all();
+            if reply.granted() {
+                locks.held.insert(node, owner);
+                return;
+            }
+        }
+    }
+}
+
+fn stamp(node: &mut Node) {
+    node.attr.size = node.data.len() as u64;
+    node.attr.blocks = node.attr.size.div_ceil(512);
+    node.attr.mtime.secs += 1;
+}
+
+impl Operations for MemFs {
+    fn destroy(&self) {
+        self.gate.lock().destroyed = true;
+    }
+
+    fn lookup(&self, _: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<Entry> {
+        let mut state = self.state.lock();
+        let id = state.find(parent, name)?;
+        state.entry(id)
+    }
+
+    fn forget(&self, nodeid: u64, count: u64) {
+        let mut state = self.state.lock();
+        if let Some(node) = state.nodes.get_mut(&nodeid) {
+            node.lookups = node.lookups.checked_sub(count).expect("no more is forgotten than was looked up");
+            state.collect(nodeid);
+        }
+    }
+
+    fn getattr(&self, _: &RequestContext<'_>, nodeid: u64, _: Option<u64>) -> Result<Attributes> {
+        Ok(Attributes { attr: self.state.lock().node(nodeid)?.attr, timeout: KEPT })
+    }
+
+    fn statx(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: Option<u64>, _: u32) -> Result<StatxOut> {
+        let attr = self.getattr(ctx, nodeid, fh)?.attr;
+        Ok(StatxOut::with_birth(&Attributes { attr, timeout: KEPT }, Time { secs: 7, nanos: 8 }))
+    }
+
+    fn setattr(&self, _: &RequestContext<'_>, nodeid: u64, change: &SetAttr) -> Result<Attributes> {
+        let mut state = self.state.lock();
+        let node = state.node(nodeid)?;
+        if let Some(size) = change.size {
+            node.data.resize(size as usize, 0);
+            stamp(node);
+        }
+        if let Some(mode) = change.mode {
+            node.attr.mode = node.attr.mode & libc::S_IFMT | mode & 0o7777;
+        }
+        node.attr.uid = change.uid.unwrap_or(node.attr.uid);
+        node.attr.gid = change.gid.unwrap_or(node.attr.gid);
+        if let Some(SetTime::At(time)) = change.mtime {
+            node.attr.mtime = time;
+        }
+        Ok(Attributes { attr: node.attr, timeout: KEPT })
+    }
+
+    fn readlink(&self, _: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {
+        Ok(self.state.lock().node(nodeid)?.data.clone())
+    }
+
+    fn symlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let mut state = self.state.lock();
+        let new = NewNode { mode: libc::S_IFLNK | 0o777, umask: 0, rdev: 0 };
+        let id = state.make(ctx, parent, Some(name), &new)?;
+        let node = state.node(id)?;
+        node.data = target.to_vec();
+        stamp(node);
+        state.entry(id)
+    }
+
+    fn mknod(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
+        let mut state = self.state.lock();
+        let id = state.make(ctx, parent, Some(name), new)?;
+        state.entry(id)
+    }
+
+    fn mkdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
+        self.mknod(ctx, parent, name, new)
+    }
+
+    fn unlink(&self, _: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
+        self.state.lock().remove(parent, name, false)
+    }
+
+    fn rmdir(&self, _: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
+        self.state.lock().remove(parent, name, true)
+    }
+
+    fn rename(&self, _: &RequestContext<'_>, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = state.find(from.0, from.1)?;
+        match (state.find(to.0, to.1), flags) {
+            (Ok(_), libc::RENAME_NOREPLACE) => return err(libc::EEXIST),
+            (Ok(other), libc::RENAME_EXCHANGE) => {
+                state.dir(from.0)?.names.insert(from.1.to_vec(), other);
+                state.dir(to.0)?.names.insert(to.1.to_vec(), id);
+                return Ok(());
+            }
+            (Ok(_), _) => state.remove(to.0, to.1, false)?,
+            (Err(_), _) => {}
+        }
+        state.dir(from.0)?.names.remove(from.1);
+        state.dir(to.0)?.names.insert(to.1.to_vec(), id);
+        Ok(())
+    }
+
+    fn link(&self, _: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        let mut state = self.state.lock();
+        state.dir(parent)?.names.insert(name.to_vec(), nodeid);
+        state.node(nodeid)?.attr.nlink += 1;
+        state.entry(nodeid)
+    }
+
+    fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, _: bool) -> Result<Opened> {
+        let mut state = self.state.lock();
+        let node = state.node(nodeid)?;
+        let class = match () {
+            () if ctx.uid == 0 || ctx.uid == node.attr.uid => 6,
+            () if ctx.in_group(node.attr.gid) => 3,
+            () => 0,
+        };
+        if ctx.uid != 0 && node.attr.mode >> class & 4 == 0 {
+            return err(libc::EACCES);
+        }
+        if flags & libc::O_TRUNC != 0 {
+            node.data.clear();
+            stamp(node);
+        }
+        self.opened(&mut state, nodeid)
+    }
+
+    fn create(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let mut state = self.state.lock();
+        let id = match state.find(parent, name) {
+            Ok(_) if flags & libc::O_EXCL != 0 => return err(libc::EEXIST),
+            Ok(id) => id,
+            Err(_) => state.make(ctx, parent, Some(name), new)?,
+        };
+        Ok((state.entry(id)?, self.opened(&mut state, id)?))
+    }
+
+    fn tmpfile(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        new: &NewNode,
+        _: i32,
+    ) -> Result<(Entry, Opened)> {
+        let mut state = self.state.lock();
+        let id = state.make(ctx, parent, None, new)?;
+        Ok((state.entry(id)?, self.opened(&mut state, id)?))
+    }
+
+    fn read(&self, _: &RequestContext<'_>, nodeid: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
+        let mut state = self.state.lock();
+        if state.find(ROOT_ID, b"gate") == Ok(nodeid) {
+            drop(state);
+            about_to_block();
+            let mut gate = self.gate.lock();
+            gate.waiting += 1;
+            self.gate_moved.notify_all();
+            while !gate.open {
+                self.gate_moved.wait(&mut gate);
+            }
+            drop(gate);
+            state = self.state.lock();
+        }
+        let data = state.node(nodeid)?.data.get(read.offset as usize..).unwrap_or_default();
+        let len = data.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&data[..len]);
+        Ok(len)
+    }
+
+    fn write(&self, _: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize> {
+        let mut state = self.state.lock();
+        let node = state.node(nodeid)?;
+        let start = write.offset as usize;
+        if node.data.len() < start + data.len() {
+            node.data.resize(start + data.len(), 0);
+        }
+        node.data[start..][..data.len()].copy_from_slice(data);
+        stamp(node);
+        Ok(data.len())
+    }
+
+    fn release(&self, nodeid: u64, release: &Release) {
+        self.unlock(self.locks.lock(), nodeid, release.lock_owner);
+        self.close(nodeid);
+    }
+
+    fn fsync(&self, _: &RequestContext<'_>, _: u64, _: u64, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn opendir(&self, _: &RequestContext<'_>, nodeid: u64, _: i32) -> Result<Opened> {
+        self.state.lock().node(nodeid)?.opens += 1;
+        Ok(Opened { fh: nodeid, flags: OpenFlags::empty() })
+    }
+
+    fn readdir(
+        &self,
+        _: &RequestContext<'_>,
+        nodeid: u64,
+        _: u64,
+        offset: u64,
+        sink: &mut DirSink<'_>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        let parent = state.dir(nodeid)?.parent;
+        let names = state.dir(nodeid)?.names.clone();
+        // Inode numbers make cookies that last while names come and go (no two names here share an inode).
+        let mut all: Vec<_> = names.iter().map(|(name, id)| (id + 2, &name[..], *id)).collect();
+        all.extend([(1, &b"."[..], nodeid), (2, b"..", parent)]);
+        all.sort_unstable();
+        for (next, name, id) in all.into_iter().filter(|(next, ..)| *next > offset) {
+            let kind = (state.node(id)?.attr.mode >> 12) as u8 & 15;
+            let pushed = if sink.is_plus() && next > 2 {
+                sink.fits(name.len()) && sink.push_entry(&state.entry(id)?, next, name)
+            } else {
+                sink.push(id, next, kind, name)
+            };
+            if !pushed {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn releasedir(&self, nodeid: u64, _: &Release) {
+        self.close(nodeid);
+    }
+
+    fn fsyncdir(&self, _: &RequestContext<'_>, _: u64, _: u64, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn statfs(&self, _: &RequestContext<'_>, _: u64) -> Result<StatfsOut> {
+        let (bsize, namelen) = (4096, 255);
+        let spare = [0; 6];
+        Ok(StatfsOut {
+            blocks: 100,
+            bfree: 50,
+            bavail: 40,
+            files: 9,
+            ffree: 8,
+            bsize,
+            namelen,
+            frsize: 4096,
+            padding: 0,
+            spare,
+        })
+    }
+
+    fn setxattr(
+        &self,
+        _: &RequestContext<'_>,
+        nodeid: u64,
+        name: &[u8],
+        value: &[u8],
+        _: i32,
+        _: bool,
+    ) -> Result<()> {
+        self.state.lock().node(nodeid)?.xattrs.insert(name.to_vec(), value.to_vec());
+        Ok(())
+    }
+
+    fn getxattr(&self, _: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.state.lock().node(nodeid)?.xattrs.get(name).cloned().ok_or(Errno(libc::ENODATA))
+    }
+
+    fn listxattr(&self, _: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {
+        let mut state = self.state.lock();
+        Ok(state.node(nodeid)?.xattrs.keys().flat_map(|name| [&name[..], b"\0"].concat()).collect())
+    }
+
+    fn setlk(&self, _: &RequestContext<'_>, nodeid: u64, lock: &Lock) -> Result<()> {
+        let mut locks = self.locks.lock();
+        if lock.kind == libc::F_UNLCK {
+            self.unlock(locks, nodeid, lock.owner);
+        } else if locks.held.get(&nodeid).is_some_and(|owner| *owner != lock.owner) {
+            return err(libc::EAGAIN);
+        } else {
+            locks.held.insert(nodeid, lock.owner);
+        }
+        Ok(())
+    }
+
+    fn setlkw(&self, _: &RequestContext<'_>, nodeid: u64, lock: &Lock, reply: LockReply) {
+        let mut locks = self.locks.lock();
+        if lock.kind == libc::F_UNLCK {
+            self.unlock(locks, nodeid, lock.owner);
+            assert!(reply.granted());
+        } else if locks.held.get(&nodeid).is_some_and(|owner| *owner != lock.owner) {
+            locks.waiting.push((nodeid, lock.owner, reply));
+            self.queued.notify_all();
+        } else if reply.granted() {
+            locks.held.insert(nodeid, lock.owner);
+        }
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        let mut locks = self.locks.lock();
+        let Some(at) = locks.waiting.iter().position(|(_, _, reply)| reply.unique() == unique) else {
+            return false;
+        };
+        locks.waiting.remove(at).2.error(Errno(libc::EINTR));
+        self.queued.notify_all();
+        true
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &RequestContext<'_>,
+        nodeid: u64,
+        copy: &narufs_fuse::wire::CopyFileRangeIn,
+    ) -> Result<u64> {
+        let mut state = self.state.lock();
+        let from = state.node(nodeid)?.data.get(copy.off_in as usize..).unwrap_or_default();
+        let piece = from[..from.len().min(copy.len as usize)].to_vec();
+        let to = state.node(copy.nodeid_out)?;
+        let start = copy.off_out as usize;
+        to.data.resize(to.data.len().max(start + piece.len()), 0);
+        to.data[start..][..piece.len()].copy_from_slice(&piece);
+        stamp(to);
+        Ok(piece.len() as u64)
+    }
+}
