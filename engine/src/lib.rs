@@ -14,8 +14,10 @@ pub mod inode;
 pub mod journal;
 pub mod lane;
 pub mod lock;
+pub mod mkfs;
 pub mod pmem;
 pub mod store;
+pub mod superblock;
 pub mod sync;
 pub mod vfs;
 

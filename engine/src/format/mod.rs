@@ -6,6 +6,7 @@
 
 mod block;
 mod dentry;
+mod double_write;
 mod extent;
 mod inode;
 mod nat;
@@ -15,6 +16,7 @@ mod superblock;
 
 pub use block::*;
 pub use dentry::*;
+pub use double_write::*;
 pub use extent::*;
 pub use inode::*;
 pub use nat::*;

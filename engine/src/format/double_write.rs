@@ -1,0 +1,51 @@
+//! The double-write area: where images lie on their way home, so that a torn home write can be mended.
+//!
+//! The area is a row of segments: a header block, then up to [`DOUBLE_WRITE_ENTRIES`] images. A batch of a
+//! checkpoint round fills one or more segments. Segments of the round after that of the ring header belong to
+//! a round that did not finish; all others are void.
+
+use super::{U32, U64};
+use crate::device::BLOCK_SIZE;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The head of a segment's header block; entries follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct DoubleWriteHeader {
+    /// [`super::checksum`] of the header block, at its own address.
+    pub crc: U32,
+    /// Entries, and images that follow the header block.
+    pub count: U32,
+    /// [`DOUBLE_WRITE_MAGIC`].
+    pub magic: U64,
+    /// Mount epoch.
+    pub epoch: U64,
+    /// Checkpoint round.
+    pub round: U64,
+    /// Batch within the round, from 0.
+    pub sequence: U64,
+    /// 0.
+    pub reserved: U64,
+}
+const _: () = assert!(size_of::<DoubleWriteHeader>() == 48);
+
+/// One image of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct DoubleWriteEntry {
+    /// Home of the image.
+    pub block: U64,
+    /// End (exclusive) of the highest record that the image holds.
+    pub tag: U64,
+    /// CRC32C of the whole image.
+    pub crc: U32,
+    /// 0.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<DoubleWriteEntry>() == 24);
+
+/// [`DoubleWriteHeader::magic`].
+pub const DOUBLE_WRITE_MAGIC: u64 = u64::from_le_bytes(*b"NARUDBLW");
+/// Images of a segment at the most.
+pub const DOUBLE_WRITE_ENTRIES: usize =
+    (BLOCK_SIZE - size_of::<DoubleWriteHeader>()) / size_of::<DoubleWriteEntry>();

@@ -1,0 +1,148 @@
+//! The superblock on its device: reading, judging and writing it, two copies in turn.
+//!
+//! What the fields mean for a mount (epochs, clean or not) is the assembly's; here a superblock is either
+//! whole, of a version this code knows, and consistent with the device, or refused in words.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::format::{
+    BLOCKS_PER_GROUP, FORMAT_VERSION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC, Superblock,
+};
+use crate::{Error, Result};
+
+/// Features that this version knows, of those that must be known.
+const KNOWN_INCOMPAT: u64 = 0;
+/// Features that this version knows, of those that must be known for writing.
+const KNOWN_RO_COMPAT: u64 = 0;
+
+/// Reads the superblock that counts.
+///
+/// # Errors
+/// [`Error::Refused`], saying what the device holds instead and what to do.
+pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
+    if device.blocks() <= SUPERBLOCK_BLOCKS[1] {
+        return refused(format!("the image has {} blocks: too short for a file system", device.blocks()));
+    }
+    let requests = SUPERBLOCK_BLOCKS
+        .iter()
+        .map(|block| Request::read(*block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock))
+        .collect();
+    let copies: Vec<_> = device
+        .wait(device.submit(requests))
+        .into_iter()
+        .map(|done| done.result.and(Ok(Superblock::read_from_prefix(&done.buf).map(|(sb, _)| sb).ok())))
+        .collect();
+    let read: Vec<Superblock> = copies.iter().flatten().flatten().copied().collect();
+    let whole = read.iter().filter(|sb| sb.magic.get() == SUPERBLOCK_MAGIC && sb.crc.get() == crc(sb));
+    if let Some(sb) = whole.max_by_key(|sb| sb.sequence.get()) {
+        check(sb, device.blocks())?;
+        return Ok(*sb);
+    }
+    if let Some(Err(e)) = copies.into_iter().find(Result::is_err) {
+        return Err(e);
+    }
+    if let Some(sb) = read.iter().find(|sb| sb.magic.get() == SUPERBLOCK_MAGIC) {
+        return refused(if sb.version.get() > FORMAT_VERSION {
+            newer(sb)
+        } else {
+            "both copies of the superblock are damaged; run fsck --repair, or restore a backup".into()
+        });
+    }
+    refused("this is not a narufs image; make one with mkfs, or check the path".into())
+}
+
+/// Writes the copy that does not count, flushed before and after, with the next sequence number.
+pub fn write(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
+    sb.sequence.set(sb.sequence.get() + 1);
+    sb.crc.set(crc(sb));
+    let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+    buf[..size_of::<Superblock>()].copy_from_slice(sb.as_bytes());
+    let block = SUPERBLOCK_BLOCKS[(sb.sequence.get() % 2) as usize];
+    // What the superblock promises is durable before the superblock says so.
+    device.flush()?;
+    device.run(vec![Request::write(block, buf, Cause::Superblock)])?;
+    device.flush()
+}
+
+fn crc(sb: &Superblock) -> u32 {
+    crc32c::crc32c(sb.as_bytes().get(4..).unwrap_or(&[]))
+}
+
+fn refused<T>(why: String) -> Result<T> {
+    Err(Error::Refused(why))
+}
+
+fn newer(sb: &Superblock) -> String {
+    format!(
+        "the image has format version {}, this narufs knows versions up to {FORMAT_VERSION}; use a newer narufs",
+        sb.version.get()
+    )
+}
+
+/// Whether this code can work with a superblock that is whole.
+fn check(sb: &Superblock, device_blocks: u64) -> Result<()> {
+    if sb.version.get() > FORMAT_VERSION {
+        return refused(newer(sb));
+    }
+    let unknown = (sb.incompat.get() & !KNOWN_INCOMPAT, sb.ro_compat.get() & !KNOWN_RO_COMPAT);
+    if unknown != (0, 0) {
+        return refused(format!(
+            "the image uses features that this narufs does not know (incompat {:#x}, ro_compat {:#x}); use a \
+             newer narufs",
+            unknown.0, unknown.1
+        ));
+    }
+    if sb.blocks.get() > device_blocks {
+        return refused(format!(
+            "the image is truncated: it has {device_blocks} blocks of 4 KiB, its file system {}; restore its \
+             full length",
+            sb.blocks.get()
+        ));
+    }
+    match inconsistency(sb) {
+        Some(what) => refused(format!(
+            "the superblock contradicts itself ({what}) though its checksum holds; restore a backup"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The first thing in the geometry that cannot be.
+fn inconsistency(sb: &Superblock) -> Option<&'static str> {
+    let blocks = sb.blocks.get();
+    let region = |start: u64, len: u64| {
+        start > SUPERBLOCK_BLOCKS[1] && start.checked_add(len).is_some_and(|end| end <= blocks)
+    };
+    let ring_blocks = sb.ring_blocks.get();
+    let ring_fits = match sb.ring_slots.get().div_ceil(SLOTS_PER_BLOCK).checked_add(2) {
+        Some(needed) => ring_blocks == 0 || ring_blocks >= needed,
+        None => false,
+    };
+    let groups = sb.groups.get();
+    let last_group = groups
+        .checked_sub(1)
+        .and_then(|last| last.checked_mul(BLOCKS_PER_GROUP))
+        .and_then(|offset| offset.checked_add(sb.groups_start.get()));
+    [
+        (ring_blocks == 0 || region(sb.ring_start.get(), ring_blocks), "the ring region"),
+        (ring_fits, "the number of ring slots"),
+        (region(sb.dw_start.get(), sb.dw_blocks.get()) && sb.dw_blocks.get() >= 2, "the double-write area"),
+        (region(sb.nat_index_start.get(), sb.nat_index_blocks.get().max(1)), "the NAT index"),
+        (region(sb.orphan_root.get(), 1), "the orphan root"),
+        (last_group.is_some_and(|start| region(start, 2)), "the groups"),
+        (sb.next_position.get() <= 1 << 62, "the next position"),
+    ]
+    .into_iter()
+    .find_map(|(holds, what)| (!holds).then_some(what))
+}
+
+/// Blocks of a group: all groups but the last are full.
+pub fn group_blocks(sb: &Superblock, group: u64) -> u64 {
+    sb.blocks.get().saturating_sub(group_start(sb, group)).min(BLOCKS_PER_GROUP)
+}
+
+/// First block of a group: its bitmap.
+pub fn group_start(sb: &Superblock, group: u64) -> u64 {
+    sb.groups_start.get() + group * BLOCKS_PER_GROUP
+}
