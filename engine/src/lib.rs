@@ -16,6 +16,8 @@ pub mod lane;
 pub mod lock;
 pub mod mkfs;
 pub mod pmem;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod store;
 pub mod superblock;
 pub mod sync;

@@ -149,6 +149,11 @@ fn memory_conforms() {
     check(|| Arc::new(MemoryDevice::new(64)));
 }
 
+#[test]
+fn simulated_conforms() {
+    check(|| crate::sim::SimMedia::new(64, &[]).device());
+}
+
 /// Devices over fresh files in a directory that goes away with the returned guard.
 fn files<D: BlockDevice + 'static>(
     make: impl Fn(ImageFile) -> D,

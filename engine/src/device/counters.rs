@@ -18,7 +18,7 @@ struct Row {
 /// What each cause has asked of a device since it was opened. Requests count when they are submitted,
 /// whatever becomes of them.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     rows: [CachePadded<Row>; Cause::ALL.len()],
 }
 

@@ -7,22 +7,28 @@ use super::{Completion, Ticket};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Completions by ticket.
-#[derive(Debug, Default)]
-pub(super) struct DoneBatches {
+/// Finished batches by ticket.
+#[derive(Debug)]
+pub(crate) struct DoneBatches<B = Vec<Completion>> {
     next: AtomicU64,
-    done: Mutex<HashMap<u64, Vec<Completion>>>,
+    done: Mutex<HashMap<u64, B>>,
 }
 
-impl DoneBatches {
-    pub fn put(&self, batch: Vec<Completion>) -> Ticket {
+impl<B> Default for DoneBatches<B> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(0), done: Mutex::new(HashMap::new()) }
+    }
+}
+
+impl<B> DoneBatches<B> {
+    pub fn put(&self, batch: B) -> Ticket {
         // Relaxed: only uniqueness matters; the mutex publishes the batch.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.done.lock().insert(id, batch);
         Ticket(id)
     }
 
-    pub fn take(&self, ticket: Ticket) -> Vec<Completion> {
+    pub fn take(&self, ticket: Ticket) -> B {
         self.done.lock().remove(&ticket.0).expect("a ticket comes from this device and is waited for once")
     }
 }

@@ -19,7 +19,7 @@ use crate::{Error, Result, blocking};
 
 /// Counts of completed and of flushed writes, and who runs the flush between them.
 #[derive(Debug)]
-pub(super) struct GroupFlush {
+pub(crate) struct GroupFlush {
     completed: CachePadded<AtomicU64>,
     flushed: CachePadded<AtomicU64>,
     state: Mutex<State>,

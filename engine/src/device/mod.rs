@@ -19,8 +19,14 @@ mod slab;
 mod uring;
 
 pub use buffer::IoBuf;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use counters::Counters;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use done::DoneBatches;
 pub use file::ImageFile;
 pub(crate) use file::{device_error, io_error, lock};
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
 pub use plain::PlainDevice;
 pub use uring::UringDevice;
@@ -126,7 +132,7 @@ impl Request {
 
     /// Whether it is made of whole blocks that a device of `blocks` blocks has. Block numbers may come from
     /// damaged media, so a request beyond the end is an error like any other.
-    fn check(&self, blocks: u64) -> Result<()> {
+    pub(crate) fn check(&self, blocks: u64) -> Result<()> {
         let bytes = self.bytes();
         let end = self.block.checked_add(bytes / BLOCK_SIZE as u64);
         if bytes % BLOCK_SIZE as u64 != 0 || end.is_none_or(|end| end > blocks) {

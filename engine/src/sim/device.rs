@@ -1,0 +1,156 @@
+//! The simulated device.
+
+use super::media::{Event, Fault, Shared, pages};
+use crate::device::{
+    BLOCK_SIZE, BlockDevice, CauseCount, Completion, Counters, DoneBatches, GroupFlush, Op, Request, Ticket,
+};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+/// What a discarded block reads as: nothing that anyone wrote.
+const DISCARDED: u8 = 0xdb;
+
+/// The device of [`super::SimMedia`].
+///
+/// A write is issued by `submit` and ends in `wait`; between the two it is in flight.
+pub struct SimDevice {
+    shared: Arc<Shared>,
+    blocks: u64,
+    done: DoneBatches<Vec<(Request, Started)>>,
+    counters: Counters,
+    group: GroupFlush,
+}
+
+/// What became of a request when it was submitted.
+enum Started {
+    Ended(Result<()>),
+    InFlight(u64, Result<()>),
+}
+
+impl SimDevice {
+    pub(super) fn new(shared: Arc<Shared>, blocks: u64) -> Self {
+        Self {
+            shared,
+            blocks,
+            done: DoneBatches::default(),
+            counters: Counters::default(),
+            group: GroupFlush::default(),
+        }
+    }
+
+    fn start(&self, request: &mut Request) -> Started {
+        if let Err(e) = request.check(self.blocks) {
+            return Started::Ended(Err(e));
+        }
+        self.counters.count(request);
+        let (block, count) = (request.block, request.bytes() / BLOCK_SIZE as u64);
+        match request.op {
+            Op::Read => {
+                let mut world = self.shared.lock();
+                if let Some(errno) = world.fault(|nth| Fault::Read { nth, block, count }, 0) {
+                    return Started::Ended(Err(Error::Device { context: "read", errno }));
+                }
+                for (at, into) in (block..).zip(request.buf.chunks_mut(BLOCK_SIZE)) {
+                    world.live.read(at, into);
+                }
+                Started::Ended(Ok(()))
+            }
+            Op::Write => self.issue(block, pages(&request.buf), true),
+            Op::Discard { .. } => {
+                let pattern = Arc::new([DISCARDED; BLOCK_SIZE]);
+                self.issue(block, vec![pattern; count as usize], false)
+            }
+        }
+    }
+
+    fn issue(&self, block: u64, contents: Vec<Arc<[u8; BLOCK_SIZE]>>, may_fail: bool) -> Started {
+        let count = contents.len() as u64;
+        let (write, errno) = {
+            let mut world = self.shared.lock();
+            world.writes += 1;
+            let errno =
+                if may_fail { world.fault(|nth| Fault::Write { nth, block, count }, 1) } else { None };
+            (world.writes, errno)
+        };
+        let result = errno.map_or(Ok(()), |errno| Err(Error::Device { context: "write", errno }));
+        let failed = result.is_err();
+        let event = Event::WriteIssued { write, block, contents: contents.clone() };
+        self.shared.record(event, |world| {
+            if (block..block + count).any(|b| world.in_flight.contains(&b)) {
+                world.overlaps += 1;
+            }
+            world.in_flight.extend(block..block + count);
+            for (at, page) in (block..).zip(contents) {
+                if !failed {
+                    world.live.set(at, page);
+                }
+            }
+        });
+        Started::InFlight(write, result)
+    }
+
+    fn end(&self, request: Request, started: Started) -> Completion {
+        let result = match started {
+            Started::Ended(result) => result,
+            Started::InFlight(write, result) => {
+                let blocks = request.block..request.block + request.bytes() / BLOCK_SIZE as u64;
+                self.shared.record(Event::WriteEnded { write, ok: result.is_ok() }, |world| {
+                    for block in blocks {
+                        if let Some(at) = world.in_flight.iter().position(|b| *b == block) {
+                            world.in_flight.swap_remove(at);
+                        }
+                    }
+                });
+                if request.op == Op::Write && result.is_ok() {
+                    self.group.write_completed();
+                }
+                result
+            }
+        };
+        Completion { buf: request.buf, result }
+    }
+}
+
+impl BlockDevice for SimDevice {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let start = |mut request: Request| {
+            let started = self.start(&mut request);
+            (request, started)
+        };
+        self.done.put(batch.into_iter().map(start).collect())
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        self.done.take(ticket).into_iter().map(|(request, started)| self.end(request, started)).collect()
+    }
+
+    fn writes_completed(&self) -> u64 {
+        self.group.completed()
+    }
+
+    fn flush_upto(&self, upto: u64) -> Result<()> {
+        self.group.flush_upto(upto, || {
+            self.shared.record(Event::FlushBegan, |_| ());
+            let fault = self.shared.lock().fault(|nth| Fault::Flush { nth }, 2);
+            let result = fault.map_or(Ok(()), |errno| Err(Error::Device { context: "flush", errno }));
+            self.shared.record(Event::FlushEnded { ok: result.is_ok() }, |_| ());
+            result
+        })
+    }
+
+    fn writes_flushed(&self) -> u64 {
+        self.group.flushed()
+    }
+
+    fn flushes(&self) -> u64 {
+        self.group.flushes()
+    }
+
+    fn counters(&self) -> Vec<CauseCount> {
+        self.counters.snapshot()
+    }
+}

@@ -1,0 +1,187 @@
+//! What is surely on media, and what may be, after a prefix of the log.
+
+use std::collections::{BTreeMap, HashMap};
+use std::thread::ThreadId;
+
+use super::image::{Image, PAGE, Page};
+use super::media::{Event, PmemSpec};
+use crate::pmem::{Horizon, LINE};
+
+/// How far a device write has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    InFlight,
+    Done,
+    Failed,
+}
+
+/// One block of a device write that no flush has covered.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    pub write: u64,
+    pub block: u64,
+    pub contents: Page,
+    pub progress: Progress,
+    /// Whether the flush under way covers it.
+    covered: bool,
+}
+
+impl Pending {
+    pub fn done(block: u64, contents: Page) -> Self {
+        Self { write: u64::MAX, block, contents, progress: Progress::Done, covered: false }
+    }
+}
+
+/// The states that a cache line passed through since it was last persisted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line {
+    /// Number of states that came before those listed.
+    persisted: u64,
+    pub states: Vec<[u8; LINE]>,
+}
+
+/// One persistent memory.
+#[derive(Debug, Clone)]
+pub(super) struct PmemFrontier {
+    pub spec: PmemSpec,
+    pub persisted: Image,
+    /// Lines with stores that are not surely persistent, by number.
+    pub lines: BTreeMap<usize, Line>,
+}
+
+/// Device and persistent memories after a prefix of the log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Frontier {
+    pub blocks: u64,
+    pub device: Image,
+    /// In the order of issue.
+    pub pending: Vec<Pending>,
+    /// None for one that a loss of power took.
+    pub pmems: Vec<Option<PmemFrontier>>,
+    /// Lines that each thread wrote back since its last fence: memory, line, number of the state.
+    pub written_back: HashMap<ThreadId, Vec<(usize, usize, u64)>>,
+}
+
+impl PmemFrontier {
+    pub fn new(spec: PmemSpec) -> Self {
+        Self { spec, persisted: Image::default(), lines: BTreeMap::new() }
+    }
+
+    pub fn persisted_line(&self, line: usize) -> [u8; LINE] {
+        let offset = line * LINE;
+        let mut bytes = [0; LINE];
+        if let Some(page) = self.persisted.get((offset / PAGE) as u64) {
+            bytes.copy_from_slice(&page[offset % PAGE..offset % PAGE + LINE]);
+        }
+        bytes
+    }
+
+    pub fn set_line(&mut self, line: usize, bytes: &[u8; LINE]) {
+        let offset = line * LINE;
+        self.persisted.patch((offset / PAGE) as u64, offset % PAGE, bytes);
+    }
+
+    /// A store inside one line, which may become persistent word by word.
+    fn store(&mut self, offset: usize, data: &[u8]) {
+        let line = offset / LINE;
+        let persisted = self.persisted_line(line);
+        let history = self.lines.entry(line).or_default();
+        let mut state = history.states.last().copied().unwrap_or(persisted);
+        let mut at = 0;
+        while at < data.len() {
+            let inside = offset % LINE + at;
+            let word = (8 - inside % 8).min(data.len() - at);
+            state[inside..inside + word].copy_from_slice(&data[at..at + word]);
+            history.states.push(state);
+            at += word;
+        }
+    }
+
+    fn persist(&mut self, line: usize, upto: u64) {
+        let Some(history) = self.lines.get_mut(&line) else { return };
+        let count = (upto.saturating_sub(history.persisted) as usize).min(history.states.len());
+        let Some(last) = history.states.drain(..count).last() else { return };
+        history.persisted += count as u64;
+        self.set_line(line, &last);
+    }
+}
+
+impl Frontier {
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::WriteIssued { write, block, contents } => {
+                for (block, contents) in (*block..).zip(contents) {
+                    let (contents, progress) = (contents.clone(), Progress::InFlight);
+                    self.pending.push(Pending { write: *write, block, contents, progress, covered: false });
+                }
+            }
+            Event::WriteEnded { write, ok } => {
+                let progress = if *ok { Progress::Done } else { Progress::Failed };
+                self.pending.iter_mut().filter(|p| p.write == *write).for_each(|p| p.progress = progress);
+            }
+            Event::FlushBegan => {
+                self.pending.iter_mut().for_each(|p| p.covered = p.progress != Progress::InFlight);
+            }
+            Event::FlushEnded { ok: true } => self.settle_flush(),
+            Event::FlushEnded { ok: false } => self.pending.iter_mut().for_each(|p| p.covered = false),
+            Event::PmemAdded { spec } => self.pmems.push(Some(PmemFrontier::new(*spec))),
+            Event::Store { pmem, offset, data, .. } => {
+                if let Some(memory) = &mut self.pmems[*pmem] {
+                    memory.store(*offset, data);
+                }
+            }
+            Event::WriteBack { pmem, first_line, lines, thread } => {
+                let Some(memory) = &self.pmems[*pmem] else { return };
+                let list = self.written_back.entry(*thread).or_default();
+                for line in *first_line..first_line + lines {
+                    if let Some(history) = memory.lines.get(&line) {
+                        list.push((*pmem, line, history.persisted + history.states.len() as u64));
+                    }
+                }
+            }
+            Event::Fence { thread } => {
+                for (pmem, line, upto) in self.written_back.remove(thread).unwrap_or_default() {
+                    if let Some(memory) = &mut self.pmems[pmem] {
+                        memory.persist(line, upto);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the flush covered is on media; a failed write is forgotten once a later one to its block is.
+    fn settle_flush(&mut self) {
+        let mut later_done: Vec<u64> = Vec::new();
+        let mut durable = Vec::new();
+        let mut kept = Vec::new();
+        for pending in std::mem::take(&mut self.pending).into_iter().rev() {
+            match (pending.covered, pending.progress) {
+                (true, Progress::Done) => {
+                    later_done.push(pending.block);
+                    durable.push(pending);
+                }
+                (true, Progress::Failed) if later_done.contains(&pending.block) => {}
+                _ => kept.push(Pending { covered: false, ..pending }),
+            }
+        }
+        for pending in durable.into_iter().rev() {
+            self.device.set(pending.block, pending.contents);
+        }
+        kept.reverse();
+        self.pending = kept;
+    }
+
+    /// Ends what belonged to the process: its threads, and its right to writes in flight.
+    pub fn end_process(&mut self) {
+        self.written_back.clear();
+    }
+
+    /// Takes away what a loss of power takes.
+    pub fn lose_power(&mut self) {
+        for pmem in &mut self.pmems {
+            if pmem.as_ref().is_some_and(|p| p.spec.horizon == Horizon::Process) {
+                *pmem = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Contents of a medium in pages that copies share until they change.
+
+use std::collections::HashMap;
+
+use crate::sync::Arc;
+
+pub(super) const PAGE: usize = 4096;
+
+pub(super) type Page = Arc<[u8; PAGE]>;
+
+/// Changed pages beyond which a copy is made the new base.
+const MAX_CHANGES: usize = 128;
+
+/// Contents of a medium; pages that were never written are zero.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Image {
+    base: Arc<HashMap<u64, Page>>,
+    changes: HashMap<u64, Page>,
+}
+
+impl Image {
+    pub fn get(&self, page: u64) -> Option<&Page> {
+        self.changes.get(&page).or_else(|| self.base.get(&page))
+    }
+
+    pub fn set(&mut self, page: u64, contents: Page) {
+        self.changes.insert(page, contents);
+        if self.changes.len() > MAX_CHANGES {
+            Arc::make_mut(&mut self.base).extend(self.changes.drain());
+        }
+    }
+
+    pub fn read(&self, page: u64, into: &mut [u8]) {
+        match self.get(page) {
+            Some(contents) => into.copy_from_slice(&contents[..]),
+            None => into.fill(0),
+        }
+    }
+
+    /// Changes bytes inside one page.
+    pub fn patch(&mut self, page: u64, offset: usize, bytes: &[u8]) {
+        let mut contents = self.get(page).map_or([0; PAGE], |p| **p);
+        contents[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.set(page, Arc::new(contents));
+    }
+}

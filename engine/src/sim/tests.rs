@@ -1,0 +1,239 @@
+//! The model against what it grants.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::Error;
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::pmem::{Horizon, PersistentMemory};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+const NVM: PmemSpec = PmemSpec { len: 256, horizon: Horizon::Power };
+const STAGING: PmemSpec = PmemSpec { len: 256, horizon: Horizon::Process };
+
+fn write(block: u64, byte: u8) -> Request {
+    Request::write(block, IoBuf::from_slice(&[byte; BLOCK_SIZE]), Cause::Checkpoint)
+}
+
+fn block(media: &SimMedia, block: u64) -> IoBuf {
+    let read = Request::read(block, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery);
+    media.device().run(vec![read]).expect("read").remove(0)
+}
+
+/// The first bytes of blocks 0, 1 and 2 in every state in which no block is torn, and whether any was.
+fn outcomes(point: &CrashPoint, crash: Crash) -> (BTreeSet<[u8; 3]>, bool) {
+    let (mut whole, mut torn) = (BTreeSet::new(), false);
+    for state in point.states(crash, 1) {
+        let media = state.restart();
+        let blocks = [0, 1, 2].map(|n| block(&media, n));
+        if blocks.iter().all(|b| b.iter().all(|byte| *byte == b[0])) {
+            whole.insert([0, 1, 2].map(|n: usize| blocks[n][0]));
+        } else {
+            torn = true;
+        }
+    }
+    (whole, torn)
+}
+
+#[test]
+fn flushed_writes_are_there_and_others_may_be_torn_or_missing() {
+    let media = SimMedia::new(8, &[]);
+    let device = media.device();
+    device.run(vec![write(0, 1)]).expect("write");
+    device.flush().expect("flush");
+    device.run(vec![write(0, 2), write(1, 3)]).expect("write");
+    let (whole, torn) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    assert_eq!(whole, BTreeSet::from([[1, 0, 0], [2, 0, 0], [1, 3, 0], [2, 3, 0]]));
+    assert!(torn);
+    device.flush().expect("flush");
+    let (whole, torn) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    assert_eq!((whole, torn), (BTreeSet::from([[2, 3, 0]]), false));
+}
+
+#[test]
+fn of_two_pending_writes_to_a_block_either_may_be_last() {
+    let media = SimMedia::new(8, &[]);
+    media.device().run(vec![write(2, 1)]).expect("write");
+    media.device().run(vec![write(2, 2)]).expect("write");
+    let (whole, _) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    assert_eq!(whole, BTreeSet::from([[0, 0, 0], [0, 0, 1], [0, 0, 2]]));
+}
+
+#[test]
+fn a_killed_process_leaves_completed_writes_that_power_may_still_take() {
+    let media = SimMedia::new(8, &[]);
+    let device = media.device();
+    device.run(vec![write(0, 1)]).expect("write");
+    let in_flight = device.submit(vec![write(1, 2)]);
+    let point = media.crash_point(media.events());
+    assert_eq!(outcomes(&point, Crash::ProcessKill).0, BTreeSet::from([[1, 0, 0], [1, 2, 0]]));
+    for state in point.states(Crash::ProcessKill, 1) {
+        let next = state.restart();
+        let arrived = block(&next, 1)[0];
+        let (whole, _) = outcomes(&next.crash_point(0), Crash::PowerLoss);
+        assert!(whole.contains(&[0, 0, 0]), "{state}: nothing was flushed");
+        next.device().flush().expect("flush");
+        if arrived == block(&next, 1)[BLOCK_SIZE - 1] {
+            let (whole, _) = outcomes(&next.crash_point(next.events()), Crash::PowerLoss);
+            assert_eq!(whole, BTreeSet::from([[1, arrived, 0]]), "{state}: the first flush covers all");
+        }
+    }
+    assert!(device.wait(in_flight)[0].result.is_ok());
+}
+
+#[test]
+fn lines_persist_by_write_back_and_fence_of_one_thread() {
+    let media = SimMedia::new(8, &[NVM]);
+    let memory = media.pmem(0).expect("added");
+    let possible = || -> BTreeSet<u64> {
+        let states = media.crash_point(media.events()).states(Crash::PowerLoss, 1);
+        states
+            .map(|state| {
+                let mut word = [0; 8];
+                state.restart().pmem(0).expect("it survives").read(64, &mut word);
+                u64::from_le_bytes(word)
+            })
+            .collect()
+    };
+    memory.write_u64(64, 1);
+    assert_eq!(possible(), BTreeSet::from([0, 1]));
+    memory.write_back(64, 8);
+    assert_eq!(possible(), BTreeSet::from([0, 1]));
+    memory.write_u64(64, 2);
+    std::thread::scope(|scope| scope.spawn(|| memory.fence()).join().expect("no panic"));
+    assert_eq!(possible(), BTreeSet::from([0, 1, 2]), "another thread's fence orders nothing of ours");
+    memory.fence();
+    assert_eq!(possible(), BTreeSet::from([1, 2]), "what was stored after the write-back may be missing");
+    memory.persist(64, 8);
+    assert_eq!(possible(), BTreeSet::from([2]));
+}
+
+#[test]
+fn a_line_is_torn_only_between_words_and_in_their_order() {
+    let media = SimMedia::new(8, &[NVM]);
+    media.pmem(0).expect("added").write(0, &[7; 32]);
+    let mut seen = BTreeSet::new();
+    for state in media.crash_point(media.events()).states(Crash::PowerLoss, 1) {
+        let mut line = [0; 64];
+        state.restart().pmem(0).expect("it survives").read(0, &mut line);
+        seen.insert(line.iter().filter(|b| **b == 7).count());
+        assert!(line.is_sorted_by(|a, b| a >= b), "a prefix: {line:?}");
+    }
+    assert_eq!(seen, BTreeSet::from([0, 8, 16, 24, 32]));
+}
+
+#[test]
+fn staging_survives_the_process_and_not_the_power() {
+    let media = SimMedia::new(8, &[STAGING, NVM]);
+    media.pmem(0).expect("added").write(10, b"staged");
+    let point = media.crash_point(media.events());
+    for state in point.states(Crash::ProcessKill, 1) {
+        let mut seen = [0; 6];
+        state.restart().pmem(0).expect("it survives").read(10, &mut seen);
+        assert_eq!(&seen, b"staged");
+    }
+    for state in point.states(Crash::PowerLoss, 1) {
+        let next = state.restart();
+        assert!(next.pmem(0).is_none() && next.pmem(1).is_some());
+        assert_eq!(next.add_pmem(STAGING), 2);
+        let memory = next.pmem(2).expect("just added");
+        memory.write(0, b"new");
+        memory.persist(0, 3);
+        let after = next.crash_point(next.events()).states(Crash::ProcessKill, 1).next().expect("one state");
+        let mut seen = [0; 3];
+        after.restart().pmem(2).expect("it survives").read(0, &mut seen);
+        assert_eq!(&seen, b"new");
+    }
+}
+
+#[test]
+fn both_clocks_combine() {
+    let media = SimMedia::new(8, &[NVM]);
+    media.device().run(vec![write(0, 1)]).expect("write");
+    media.pmem(0).expect("added").write_u64(0, 1);
+    let mut seen = BTreeSet::new();
+    for state in media.crash_point(media.events()).states(Crash::PowerLoss, 1) {
+        let next = state.restart();
+        let mut word = [0; 8];
+        next.pmem(0).expect("it survives").read(0, &mut word);
+        seen.insert((block(&next, 0)[0], word[0]));
+    }
+    assert_eq!(seen, BTreeSet::from([(0, 0), (0, 1), (1, 0), (1, 1)]));
+}
+
+#[test]
+fn many_pending_units_are_sampled_and_replayable() {
+    let media = SimMedia::new(64, &[]);
+    media.device().run((0..40).map(|n| write(n, 1)).collect()).expect("write");
+    let point = media.crash_point(media.events());
+    let texts = |seed| point.states(Crash::PowerLoss, seed).map(|s| s.to_string()).collect::<Vec<_>>();
+    assert_eq!(texts(5), texts(5));
+    assert_ne!(texts(5), texts(6));
+    assert!((280..2000).contains(&texts(5).len()), "{}", texts(5).len());
+}
+
+#[test]
+fn every_prefix_of_the_log_is_a_crash_point() {
+    let media = SimMedia::new(8, &[NVM]);
+    media.device().run(vec![write(0, 1)]).expect("write");
+    media.pmem(0).expect("added").persist(0, 8);
+    media.device().flush().expect("flush");
+    let points: Vec<usize> = media.crash_points().map(|p| p.events).collect();
+    assert_eq!(points, (0..=media.events()).collect::<Vec<_>>());
+    let mut later = media.crash_points();
+    later.skip_to(3);
+    assert_eq!(later.next().map(|p| p.events), Some(3));
+}
+
+#[test]
+fn faults_fail_what_they_name_and_leave_anything_behind() {
+    let media = SimMedia::new(8, &[]);
+    let device = media.device();
+    media.set_fault(Some(Box::new(|fault| match fault {
+        Fault::Write { nth: 1, .. } => Some(libc::ENOSPC),
+        Fault::Read { block: 7, .. } | Fault::Flush { nth: 1 } => Some(libc::EIO),
+        _ => None,
+    })));
+    device.run(vec![write(0, 1)]).expect("write");
+    let failed = device.run(vec![write(0, 2)]);
+    assert_eq!(failed.map(|_| ()), Err(Error::Device { context: "write", errno: libc::ENOSPC }));
+    assert!(device.run(vec![Request::read(7, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck)]).is_err());
+    assert_eq!(device.writes_completed(), 2, "a failed write does not count");
+    device.flush().expect("flush");
+    let (whole, _) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    assert_eq!(whole, BTreeSet::from([[1, 0, 0], [2, 0, 0]]));
+    device.run(vec![write(1, 3)]).expect("write");
+    assert!(device.flush().is_err());
+    media.set_fault(None);
+    assert!(device.flush().is_err(), "what failed once stays failed");
+    let (whole, _) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    assert!(whole.contains(&[1, 0, 0]), "the failed flush covered nothing");
+}
+
+#[test]
+fn the_hook_sees_every_event_from_its_own_thread() {
+    let media = SimMedia::new(8, &[NVM]);
+    let (seen, shared) = (Arc::new(AtomicUsize::new(0)), media.pmem(0).expect("added"));
+    let count = seen.clone();
+    media.set_hook(Some(Arc::new(move |number, _event| {
+        // No lock is held: the hook may use the media. Relaxed: one thread.
+        shared.read(0, &mut [0; 8]);
+        assert_eq!(count.fetch_add(1, Ordering::Relaxed), number);
+    })));
+    media.device().run(vec![write(0, 1)]).expect("write");
+    media.pmem(0).expect("added").persist(0, 8);
+    // Relaxed: one thread.
+    assert_eq!(seen.load(Ordering::Relaxed), media.events());
+    media.set_hook(None);
+}
+
+#[test]
+fn overlapping_writes_are_noticed() {
+    let media = SimMedia::new(8, &[]);
+    media.device().run(vec![write(0, 1), write(1, 1)]).expect("write");
+    media.device().run(vec![write(0, 1)]).expect("write");
+    assert_eq!(media.overlapping_writes(), 0);
+    media.device().run(vec![write(0, 1), write(0, 2)]).expect("write");
+    assert_eq!(media.overlapping_writes(), 1);
+}
