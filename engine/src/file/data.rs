@@ -7,6 +7,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The volatile side of a regular file's content.
 #[derive(Debug)]
@@ -39,8 +40,11 @@ pub(super) struct FileState {
     pub live: BTreeMap<u64, Position>,
     /// Pages of live records whose home copy is newer than the record.
     pub stale: BTreeSet<u64>,
-    /// Pages written home in place since the last good flush.
-    pub unflushed: BTreeSet<u64>,
+    /// Pages written home in place, with the device's count of writes then: to be written again should the
+    /// flush that was to cover them fail.
+    pub unflushed: BTreeMap<u64, u64>,
+    /// A flush failed for a page that has left the cache since: its bytes are gone.
+    pub lost: bool,
     /// Blocks set aside for dirty pages without a block.
     pub reserved: u64,
     /// The file was truncated to nothing, and the record of that waits for the new content: what is mapped
@@ -156,6 +160,18 @@ impl FileData {
             return Err(Error::Errno(libc::EIO));
         }
         Ok(())
+    }
+}
+
+impl FileState {
+    /// Whether an fsync finds nothing to write in these pages.
+    pub fn nothing_unsynced(&self, pages: &Range<u64>) -> bool {
+        !self.doomed && self.dirty.range(pages.clone()).next().is_none()
+    }
+
+    /// Whether a live record is all that is durable of some page.
+    pub fn holds_live(&self) -> bool {
+        self.live.keys().any(|page| self.synced.contains(page) || self.dirty.contains(page))
     }
 }
 

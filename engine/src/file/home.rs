@@ -9,7 +9,6 @@
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::format::{DataKey, Nid, Position};
-use crate::pmem::Horizon;
 use std::ops::Range;
 
 use super::FileData;
@@ -130,14 +129,17 @@ pub trait Home: Send + Sync + 'static {
     /// start a checkpoint: never called under a write-back mutex.
     fn reserve(&self, blocks: u64) -> Result<()>;
 
+    /// The same without sleeping.
+    fn try_reserve(&self, blocks: u64) -> Result<()>;
+
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 
-    /// Takes 1 to `want` blocks, volatile until [`Home::log`] inserts them. With `reserved` they come out of
-    /// what was set aside and it does not sleep.
-    fn allocate(&self, want: u32, goal: Option<u64>, reserved: bool) -> Result<Blocks>;
+    /// Takes 1 to `want` blocks out of what was set aside, volatile until [`Home::log`] inserts them. Never
+    /// sleeps for space: callers hold a write-back mutex, which a checkpoint may be waiting for.
+    fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks>;
 
-    /// Gives volatile blocks back; nothing is in flight to them.
+    /// Puts volatile blocks back, and aside again; nothing is in flight to them.
     fn release(&self, blocks: Blocks);
 
     /// Takes room for one [`Change`]. May sleep; called before any lock.
@@ -167,8 +169,6 @@ pub trait Home: Send + Sync + 'static {
     /// Whether logging small data is faster than writing it home.
     fn absorbs(&self) -> bool;
 
-    /// Horizon of a commit.
-    fn horizon(&self) -> Horizon;
 }
 
 /// Runs (removed, inserted and marked together) in one [`Change`].

@@ -17,11 +17,26 @@
 //!
 //! Lock order: credits, range, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 
+#![deny(unsafe_code)]
+
+mod allocate;
 mod data;
 mod home;
+mod path;
+mod read;
+mod redo;
+mod sync;
+mod truncate;
+mod write;
+mod write_back;
 
+pub use allocate::{FallocateMode, SeekTo};
 pub use data::{ErrorMark, FileData};
 pub use home::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping};
+pub use path::{DataOptions, DataPath, DataStats};
+pub use redo::{DataRedo, Resolve};
+pub use sync::SyncKind;
+pub use write::{At, Written};
 
 /// Most bytes that one fsync absorbs into the journal.
 pub const ABSORB_LIMIT: usize = 64 << 10;

@@ -1,0 +1,232 @@
+//! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
+
+use super::path::{DataPath, PAGE, page_after, page_of};
+use super::{DataInode, Home, Mapping};
+use crate::Result;
+use crate::cache::FrameState;
+use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::lock::FileLock;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use std::ops::Range;
+
+/// Pages of one request.
+pub(super) const REQUEST_PAGES: u64 = 64;
+const MIN_WINDOW: u64 = 4;
+const MAX_WINDOW: u64 = 128;
+
+/// Consecutive pages that lie in consecutive blocks, to be read.
+struct Fetch {
+    page: u64,
+    block: u64,
+    len: u64,
+    cause: Cause,
+}
+
+impl<H: Home> DataPath<H> {
+    /// Reads from `offset` on; the number of bytes is less than asked for only at the end of the file.
+    pub fn read(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_steps(inode, offset, buf, true)
+    }
+
+    /// The same, without keeping in the cache what was not there.
+    pub fn read_direct(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_steps(inode, offset, buf, false)
+    }
+
+    fn read_steps(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            let step = (256 * PAGE - at % PAGE).min((buf.len() - done) as u64) as usize;
+            let got = self.read_step(inode, at, &mut buf[done..done + step], keep)?;
+            done += got;
+            if got < step {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_step(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
+        let data = inode.data();
+        let Some(end) = offset.checked_add(buf.len() as u64) else { return Ok(0) };
+        let pages = page_of(offset)..page_after(end);
+        // Relaxed, here and below: the guess of a stream needs no order.
+        let sequential = data.stream.expected.load(Ordering::Relaxed) == pages.start;
+        let absent = data.index.get(pages.start).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0);
+        let mut ahead = 0;
+        let mut guard = None;
+        if keep && absent {
+            let most = MAX_WINDOW.min(self.pool.len() as u64 / 8);
+            let window = data.stream.window.load(Ordering::Relaxed);
+            ahead = if sequential { (window * 2).clamp(MIN_WINDOW, MAX_WINDOW).min(most) } else { 0 };
+            data.stream.window.store(ahead, Ordering::Relaxed);
+            if ahead > 0 {
+                guard = data.range.try_read(pages.start * PAGE..(pages.end + ahead) * PAGE);
+            }
+        }
+        if guard.is_none() {
+            ahead = 0;
+        }
+        let _guard = guard.unwrap_or_else(|| data.range.read(pages.start * PAGE..pages.end * PAGE));
+        if sequential || absent {
+            data.stream.expected.store(page_of(end), Ordering::Relaxed);
+        }
+
+        let size = data.size();
+        if offset >= size {
+            return Ok(0);
+        }
+        let len = buf.len().min((size - offset) as usize);
+        let buf = &mut buf[..len];
+        let pages = pages.start..page_after(offset + len as u64);
+        let mut missing = Vec::new();
+        for page in pages.clone() {
+            match data.index.get(page).and_then(|slot| self.pool.find(slot)) {
+                Some(found) => {
+                    let (within, part) = overlap(page, offset, buf.len());
+                    found.read(within.start, &mut buf[part]);
+                }
+                None => missing.push(page),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(len);
+        }
+        self.counters.misses.add(missing.len() as u64);
+        let wanted_end = pages.end;
+        for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
+            // Relaxed: a hint; publishing decides.
+            if data.index.get(page).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0) {
+                missing.push(page);
+            }
+        }
+        self.fetch(inode, &missing, wanted_end, size, keep, &mut |page, bytes| {
+            let (within, part) = overlap(page, offset, len);
+            match bytes {
+                Some(bytes) => buf[part].copy_from_slice(&bytes[within]),
+                None => buf[part].fill(0),
+            }
+        })?;
+        Ok(len)
+    }
+
+    /// Reads pages that are not cached; those from `wanted_end` on are only kept. `give` gets each wanted
+    /// page's bytes, or none where there is a hole. The caller has the range of all of them.
+    fn fetch(
+        &self,
+        inode: &H::Inode,
+        pages: &[u64],
+        wanted_end: u64,
+        size: u64,
+        keep: bool,
+        give: &mut dyn FnMut(u64, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut fetches: Vec<Fetch> = Vec::new();
+        let mut known: Option<(u64, Mapping)> = None;
+        for &page in pages {
+            let wanted = page < wanted_end;
+            let (at, mapping) = match known {
+                Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
+                _ => (page, self.map(inode, page)?),
+            };
+            known = Some((at, mapping));
+            let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
+                if wanted {
+                    give(page, None);
+                }
+                continue;
+            };
+            let block = block + (page - at);
+            let cause = if wanted { Cause::ReadMiss } else { Cause::ReadAhead };
+            match fetches.last_mut() {
+                Some(last)
+                    if last.page + last.len == page
+                        && last.block + last.len == block
+                        && last.cause == cause
+                        && last.len < REQUEST_PAGES =>
+                {
+                    last.len += 1;
+                }
+                _ => fetches.push(Fetch { page, block, len: 1, cause }),
+            }
+        }
+        if fetches.is_empty() {
+            return Ok(());
+        }
+        let batch = fetches
+            .iter()
+            .map(|fetch| Request {
+                op: Op::Read,
+                block: fetch.block,
+                buf: IoBuf::zeroed(fetch.len as usize * BLOCK_SIZE),
+                cause: fetch.cause,
+            })
+            .collect();
+        let device = self.home.device();
+        let ticket = device.submit(batch);
+        let mut result = Ok(());
+        for (fetch, done) in fetches.iter().zip(device.wait(ticket)) {
+            if let Err(e) = done.result {
+                if fetch.cause == Cause::ReadMiss && result.is_ok() {
+                    result = Err(e);
+                }
+                continue;
+            }
+            let mut buf = done.buf;
+            for (i, bytes) in buf.chunks_exact_mut(BLOCK_SIZE).enumerate() {
+                let page = fetch.page + i as u64;
+                zero_beyond(page, size, bytes);
+                if page < wanted_end {
+                    give(page, Some(bytes));
+                }
+                if keep {
+                    self.keep_clean(inode, page, bytes);
+                }
+            }
+        }
+        result
+    }
+
+    /// Caches a page as it was read, if there is a frame to spare.
+    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8]) {
+        let data = inode.data();
+        data.pool.get_or_init(|| Arc::clone(&self.pool));
+        let slot = data.index.slot(page);
+        // Relaxed: a hint; publishing decides.
+        if slot.load(Ordering::Relaxed) == 0
+            && let Some(mut fresh) = self.pool.take()
+        {
+            fresh.bytes().copy_from_slice(bytes);
+            // Taken by another reader meanwhile: the same bytes.
+            let _ = fresh.publish(slot, FrameState::MAPPED, 0..0);
+        }
+    }
+
+    /// One page from the device, zero beyond `size`.
+    pub(super) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
+        self.counters.misses.add(1);
+        let buf = IoBuf::zeroed(BLOCK_SIZE);
+        let request = Request { op: Op::Read, block, buf, cause: Cause::ReadMiss };
+        let mut bufs = self.home.device().run(vec![request])?;
+        let mut buf = bufs.pop().expect("one completion a request");
+        zero_beyond(page, size, &mut buf);
+        Ok(buf)
+    }
+}
+
+/// The bytes of a page, and of a buffer of `len` bytes that begins at `offset`, that are the same bytes of the
+/// file.
+pub(super) fn overlap(page: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
+    let base = page * PAGE;
+    let start = base.max(offset);
+    let end = (base + PAGE).min(offset + len as u64).max(start);
+    ((start - base) as usize..(end - base) as usize, (start - offset) as usize..(end - offset) as usize)
+}
+
+/// Zeroes what lies beyond the file's end in a page.
+fn zero_beyond(page: u64, size: u64, bytes: &mut [u8]) {
+    let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
+    bytes[valid..].fill(0);
+}

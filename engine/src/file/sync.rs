@@ -1,0 +1,344 @@
+//! fsync and its kin: by home writes and a flush, or absorbed into the journal.
+
+use super::path::{DataPath, PAGE, PAGES_END};
+use super::write::{At, Written};
+use super::write_back::{Order, Take, covered_size, key_of};
+use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping};
+use crate::{Error, Result};
+use crate::cache::{Found, FrameState};
+use crate::device::{BLOCK_SIZE, Cause};
+use crate::format::Position;
+use crate::sync::Arc;
+use std::collections::BTreeSet;
+
+/// What a sync must cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Data and all attributes.
+    All,
+    /// Data, and of the attributes those needed to read it.
+    Data,
+}
+
+/// Pages that one fsync absorbs at most; each costs a record's overhead.
+const ABSORB_PAGES: usize = 64;
+
+/// A page on its way into the journal.
+struct Taken<'p> {
+    page: u64,
+    found: Found<'p>,
+    new: Option<Blocks>,
+    unwritten: bool,
+}
+
+impl<H: Home> DataPath<H> {
+    /// Returns once the file's data, as of the call, and its size are durable at the horizon that the mount
+    /// asks for, and with them every operation that returned before. A failure since `mark` was last told is
+    /// told once.
+    pub fn fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
+        let result = self.sync_file(inode, kind);
+        let told = inode.data().check(mark);
+        result.and(told)
+    }
+
+    fn sync_file(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+        let data = inode.data();
+        let entry = self.home.tail();
+        self.settle_deferred()?;
+        let mut upto = entry.max(self.home.tail());
+        match self.absorb(inode)? {
+            Some(position) => upto = upto.max(position),
+            None => {
+                let order =
+                    Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+                self.write_pages(inode, 0..PAGES_END, order)?;
+            }
+        }
+        // Another's write-back of these pages is over once the mutex was free; so is its record.
+        drop(data.write_back.lock());
+        self.record_rest(inode, kind)?;
+        upto = upto.max(self.home.tail());
+        self.home.commit_upto(upto)?;
+        // The commit's own flush may have covered the data already; then this returns at once.
+        self.flush_data(inode)
+    }
+
+    /// Records what fsync owes beyond the data: superseded records, size, times.
+    fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+        let data = inode.data();
+        let owes = || {
+            let stale = !data.state.lock().stale.is_empty();
+            let times = kind == SyncKind::All && inode.attributes_dirty();
+            stale || times || data.size() != data.logged_size()
+        };
+        if !owes() {
+            return Ok(());
+        }
+        let credits = self.home.credits()?;
+        let _guard = data.write_back.lock();
+        let size = data.size();
+        let mut change = Change::default();
+        let covered = covered_size(data, size, &BTreeSet::new());
+        if covered != data.logged_size() {
+            change.size = Some(covered);
+        }
+        let mut stale: Vec<u64> = data.state.lock().stale.iter().copied().collect();
+        if stale.len() > MAX_RUNS {
+            // Too many to name. What they held besides is dirty or home.
+            stale.clear();
+            self.write_live(inode)?;
+            change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
+        }
+        for page in &stale {
+            change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
+        }
+        let all = stale.is_empty() && !change.supersede.is_empty();
+        if !change.supersede.is_empty() {
+            // The record that still holds an older version may go only when the newer one is down.
+            self.home.device().flush_upto(data.last_write())?;
+        }
+        let superseded = !change.supersede.is_empty();
+        self.home.log(credits, inode, change)?;
+        data.set_logged_size(covered.max(data.logged_size()));
+        if superseded {
+            let mut state = data.state.lock();
+            if all {
+                state.live.clear();
+                state.stale.clear();
+            }
+            for page in stale {
+                state.stale.remove(&page);
+                state.live.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes what was written home. If that fails it is dirty again, and to be written once more.
+    pub(super) fn flush_data(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let data = inode.data();
+        let pending: Vec<(u64, u64)> =
+            data.state.lock().unflushed.iter().map(|(page, count)| (*page, *count)).collect();
+        let device = self.home.device();
+        let last = data.last_write();
+        if pending.is_empty() && !data.state.lock().lost && device.writes_flushed() >= last {
+            return Ok(());
+        }
+        let result = device.flush_upto(last);
+        let mut state = data.state.lock();
+        for (page, count) in pending {
+            if state.unflushed.get(&page) != Some(&count) {
+                continue;
+            }
+            if result.is_ok() {
+                state.unflushed.remove(&page);
+            } else if let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) {
+                let latched = found.latch();
+                if found.mark_dirty(&latched, 0..BLOCK_SIZE) {
+                    state.dirty.insert(page);
+                }
+                state.unflushed.remove(&page);
+            } else {
+                state.lost = true;
+            }
+        }
+        let lost = state.lost;
+        drop(state);
+        if result.is_err() {
+            data.note_failure();
+            self.counters.failures.add(1);
+            self.list(inode);
+        }
+        if lost { result.and(Err(Error::Errno(libc::EIO))) } else { result }
+    }
+
+    /// Logs the dirty bytes of a file if they are few and the journal is fast. None: write them home.
+    fn absorb(&self, inode: &Arc<H::Inode>) -> Result<Option<Position>> {
+        let data = inode.data();
+        let few = |data: &FileData| {
+            let state = data.state.lock();
+            !state.doomed && !state.dirty.is_empty() && state.dirty.len() <= ABSORB_PAGES
+        };
+        if self.options.absorb_limit == 0 || !self.home.absorbs() || !few(data) {
+            return Ok(None);
+        }
+        let credits = self.home.credits()?;
+        let _guard = data.write_back.lock();
+        if !few(data) {
+            return Ok(None);
+        }
+        let size = data.size();
+        let pages: Vec<u64> = std::mem::take(&mut data.state.lock().dirty).into_iter().collect();
+        let mut taken = Vec::new();
+        let mut change = Change::default();
+        let outcome = self.take_in(inode, &pages, size, &mut taken, &mut change);
+        let fits = matches!(outcome, Ok(true));
+        let logged = if fits {
+            let stale = !change.supersede.is_empty();
+            let covered = covered_size(data, size, &BTreeSet::new());
+            change.size = (covered != data.logged_size()).then_some(covered);
+            let flushed =
+                if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
+            flushed.and_then(|()| self.home.log(credits, inode, change)).map(|end| (end, covered))
+        } else {
+            outcome.map(|_| (0, 0))
+        };
+        if !fits || logged.is_err() {
+            let mut state = data.state.lock();
+            state.dirty.extend(&pages);
+            drop(state);
+            for page in taken {
+                let latched = page.found.latch();
+                page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
+                drop(latched);
+                if let Some(blocks) = page.new {
+                    self.home.release(blocks);
+                }
+            }
+            return logged.map(|_| None);
+        }
+        let (end, covered) = logged?;
+        data.set_logged_size(covered);
+        self.counters.absorbed.add(taken.len() as u64);
+        self.counters.syncs_absorbed.add(1);
+        let mut unwanted = 0;
+        let mut state = data.state.lock();
+        for page in taken {
+            if page.new.is_some() {
+                state.reserved = state.reserved.saturating_sub(1);
+            } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
+                state.reserved = state.reserved.saturating_sub(1);
+                unwanted += 1;
+            }
+            page.found.set(FrameState::MAPPED);
+            page.found.clear(FrameState::RESERVED);
+            state.live.insert(page.page, end);
+            state.stale.remove(&page.page);
+            if page.found.flags().contains(FrameState::SYNCED) {
+                state.synced.insert(page.page);
+            }
+        }
+        drop(state);
+        // After the records are known as live: a checkpoint forgets files that have none.
+        self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
+        if unwanted > 0 {
+            self.home.unreserve(unwanted);
+        }
+        self.list(inode);
+        Ok(Some(end))
+    }
+
+    /// Copies dirty bytes into a record and gives new pages their blocks; false if they are too many.
+    fn take_in<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        pages: &[u64],
+        size: u64,
+        taken: &mut Vec<Taken<'p>>,
+        change: &mut Change,
+    ) -> Result<bool> {
+        let data = inode.data();
+        let mut sum = 0;
+        let mut goal = None;
+        for &page in pages {
+            let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) else {
+                continue;
+            };
+            if !found.flags().contains(FrameState::DIRTY) {
+                continue;
+            }
+            let stale = data.state.lock().stale.contains(&page);
+            let mut new = None;
+            let mut unwritten = false;
+            if !found.flags().contains(FrameState::MAPPED) {
+                match self.map(inode, page)? {
+                    Mapping::Hole { .. } => {
+                        let blocks = self.home.allocate(1, goal)?;
+                        goal = Some(blocks.start + 1);
+                        new = Some(blocks);
+                    }
+                    Mapping::Mapped { unwritten: u, .. } => unwritten = u,
+                }
+            }
+            let whole = new.is_some() || unwritten || stale;
+            let mut bytes = vec![0; BLOCK_SIZE];
+            let latched = found.latch();
+            let dirty = latched.dirty_bytes();
+            let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
+            let range = if whole { 0..BLOCK_SIZE } else { dirty.start.min(valid)..dirty.end.min(valid) };
+            bytes.truncate(range.len());
+            latched.copy(range.start, &mut bytes);
+            found.set(FrameState::SYNCED);
+            drop(latched);
+            sum += bytes.len();
+            if let Some(blocks) = new {
+                match change.insert.last_mut() {
+                    Some(last)
+                        if last.page + u64::from(last.blocks.len) == page
+                            && last.blocks.start + u64::from(last.blocks.len) == blocks.start =>
+                    {
+                        last.blocks.len += 1;
+                    }
+                    _ => change.insert.push(Insert { page, blocks, unwritten: false }),
+                }
+            }
+            if unwritten {
+                match change.mark_written.last_mut() {
+                    Some(last) if last.end == page => last.end += 1,
+                    _ => change.mark_written.push(page..page + 1),
+                }
+            }
+            if stale {
+                change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
+            }
+            if !range.is_empty() {
+                let key = key_of(inode.as_ref(), page * PAGE + range.start as u64, range.len() as u64);
+                change.data.push((key, bytes));
+            }
+            taken.push(Taken { page, found, new, unwritten });
+            let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
+            if sum > self.options.absorb_limit || runs > MAX_RUNS {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what live records hold home; the caller has the write-back mutex.
+    fn write_live(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+        let mut from = 0;
+        while let Some(next) = self.write_locked(inode, from..PAGES_END, order, None)? {
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// Writes a range home, whether or not the journal is fast, and returns once it is on the device (not
+    /// flushed): O_DIRECT's way.
+    pub fn write_direct(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+        let written = self.write(inode, at, bytes)?;
+        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: false };
+        let end = written.offset + written.len as u64;
+        self.write_pages(inode, written.offset / PAGE..end.div_ceil(PAGE), order)?;
+        Ok(written)
+    }
+
+    /// Writes everything home that is dirty, flushes and commits: syncfs and unmount.
+    pub fn sync_all(&self) -> Result<()> {
+        let entry = self.home.tail();
+        self.settle_deferred()?;
+        let mut result = Ok(());
+        for inode in self.listed() {
+            let one = self.write_home(&inode).and_then(|()| self.record_rest(&inode, SyncKind::All));
+            result = result.and(one);
+        }
+        self.tidy();
+        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        for inode in &files {
+            result = result.and(self.record_rest(inode, SyncKind::Data));
+        }
+        result.and(self.home.device().flush())?;
+        self.home.commit_upto(entry.max(self.home.tail()))
+    }
+}

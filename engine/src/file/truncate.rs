@@ -1,0 +1,191 @@
+//! Changing a file's size, and the rule that replacing content leaves the old or the new.
+//!
+//! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
+//! record that drops the old blocks is logged together with the new content, once that is down. Whoever
+//! commits what lies before settles it first, so a truncation that returned before an fsync began is in it.
+
+use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use super::write::{Content, Outcome};
+use super::write_back::{Order, Take, key_of};
+use super::{Change, DataInode, FileData, Home};
+use crate::Result;
+use crate::cache::FrameState;
+use crate::device::Cause;
+use crate::lock::FileLock;
+use crate::sync::Arc;
+use std::ops::Range;
+
+impl<H: Home> DataPath<H> {
+    /// Sets the size. What is cut off is gone; what is added reads as zeros.
+    pub fn truncate(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+        check_size(size)?;
+        let data = inode.data();
+        if size > data.size() {
+            self.grow(inode, size)?;
+        } else if size == 0 && data.size() > 0 {
+            self.empty(inode)?;
+        } else {
+            self.cut(inode, size)?;
+        }
+        inode.touch();
+        Ok(())
+    }
+
+    /// Truncation to nothing, recorded later.
+    fn empty(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let data = inode.data();
+        // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
+        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+        let (_range, _guard) = loop {
+            self.write_pages(inode, 0..PAGES_END, order)?;
+            let guards = (data.range.write(0..u64::MAX), data.write_back.lock());
+            if !data.state.lock().holds_live() {
+                break guards;
+            }
+        };
+        self.drop_pages(data, 0..PAGES_END);
+        data.set_size(0);
+        {
+            let mut state = data.state.lock();
+            state.doomed = true;
+            state.lost = false;
+            state.live.clear();
+            state.stale.clear();
+        }
+        self.defer(inode);
+        self.list(inode);
+        Ok(())
+    }
+
+    /// Truncation to less, recorded at once.
+    fn cut(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+        let data = inode.data();
+        let mut stash = Vec::new();
+        loop {
+            let credits = self.home.credits()?;
+            let guard = data.range.write(page_of(size) * PAGE..u64::MAX);
+            let old = data.size();
+            if old < size {
+                drop((guard, credits));
+                return self.grow(inode, size);
+            }
+            let pages = page_after(size)..PAGES_END;
+            let tail = (pages.start * PAGE).min(old).saturating_sub(size) as usize;
+            if tail > 0 {
+                // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
+                match self.edit(inode, size, Content::Zeros(tail), old, &mut stash)? {
+                    Outcome::Done => {}
+                    Outcome::Frames(count) => {
+                        stash.clear();
+                        drop((guard, credits));
+                        stash = self.frames(count)?;
+                        continue;
+                    }
+                }
+            }
+            let _guard = data.write_back.lock();
+            self.drop_pages(data, pages.clone());
+            data.set_size(size);
+            let (doomed, live) = {
+                let state = data.state.lock();
+                (state.doomed, state.live.range(page_of(size)..).next().is_some())
+            };
+            if doomed {
+                return Ok(());
+            }
+            let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
+            let logged = data.logged_size().min(size);
+            change.size = (logged != data.logged_size()).then_some(logged);
+            if live {
+                change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
+            }
+            self.home.log(credits, inode, change)?;
+            data.set_logged_size(logged);
+            let mut state = data.state.lock();
+            state.live.split_off(&pages.start);
+            state.stale.split_off(&pages.start);
+            return Ok(());
+        }
+    }
+
+    /// Throws cached pages away. The caller has their range and the write-back mutex.
+    pub(super) fn drop_pages(&self, data: &FileData, pages: Range<u64>) {
+        let mut reserved = 0;
+        data.index.each(pages.clone(), &mut |_, slot| {
+            if let Some(removed) = self.pool.remove(slot)
+                && removed.flags.contains(FrameState::RESERVED)
+            {
+                reserved += 1;
+            }
+        });
+        let mut state = data.state.lock();
+        state.reserved = state.reserved.saturating_sub(reserved);
+        let state = &mut *state;
+        for set in [&mut state.dirty, &mut state.synced] {
+            let mut tail = set.split_off(&pages.start);
+            set.append(&mut tail.split_off(&pages.end));
+        }
+        let mut tail = state.unflushed.split_off(&pages.start);
+        state.unflushed.append(&mut tail.split_off(&pages.end));
+        if reserved > 0 {
+            self.home.unreserve(reserved);
+        }
+    }
+
+    /// Records every truncation that waits for new content, with what there is of it.
+    pub fn settle_deferred(&self) -> Result<()> {
+        if !self.has_deferred() {
+            return Ok(());
+        }
+        let files: Vec<_> = self.deferred.lock().values().cloned().collect();
+        let mut result = Ok(());
+        for inode in files {
+            result = result.and(self.settle(&inode));
+        }
+        result
+    }
+
+    /// Records one file's truncation, if it waits.
+    pub(super) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        while inode.data().state.lock().doomed {
+            self.write_home(inode)?;
+        }
+        Ok(())
+    }
+
+    /// Before a rename puts this file in another's place: its content and size are down, or in a record that
+    /// comes before.
+    pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+        self.settle(inode)?;
+        self.write_pages(inode, 0..PAGES_END, order)?;
+        self.flush_data(inode)
+    }
+
+    /// A file that was open for writing is closed: if it was rewritten from nothing, its content goes home.
+    pub fn closed(&self, inode: &Arc<H::Inode>) {
+        if self.has_deferred() && inode.data().state.lock().doomed {
+            self.hurry(inode);
+        }
+    }
+
+    /// The file is gone: nothing of it is written any more. Its blocks may be freed afterwards.
+    pub fn discard(&self, inode: &Arc<H::Inode>) {
+        let data = inode.data();
+        {
+            let _range = data.range.write(0..u64::MAX);
+            let _guard = data.write_back.lock();
+            self.drop_pages(data, 0..PAGES_END);
+            data.set_size(0);
+            data.set_logged_size(0);
+            let mut state = data.state.lock();
+            state.doomed = false;
+            state.live.clear();
+            state.stale.clear();
+            state.unflushed.clear();
+        }
+        self.undefer(inode.nid());
+        self.absorbed.lock().remove(&inode.nid());
+        self.tidy();
+    }
+}

@@ -1,0 +1,355 @@
+//! Writes into the cache.
+//!
+//! A step (1) throttles and gets frames with no lock held, (2) takes its range, (3) pins what is cached, asks
+//! what is mapped, sets blocks aside, fetches pages it overwrites in part; only then, when nothing can fail any
+//! more, (4) copies, and makes the pages dirty. If frames run out in (3) it lets go of everything and starts
+//! again with enough of them: nobody waits for write-back with a range in hand.
+
+use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use super::read::overlap;
+use super::{DataInode, FileData, Home, Mapping};
+use crate::cache::{Found, FrameState, Fresh};
+use crate::device::{BLOCK_SIZE, IoBuf};
+use crate::format::MAX_FILE_SIZE;
+use crate::lock::FileLock;
+use crate::sync::Arc;
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// To this byte.
+    Offset(u64),
+    /// To the end of the file, wherever that is when its turn comes.
+    Append,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// First byte written.
+    pub offset: u64,
+    /// Bytes written; less than asked for if a later part failed.
+    pub len: usize,
+}
+
+/// A page of a step, ready for the copy.
+enum Ready<'p> {
+    Cached(Found<'p>),
+    Fresh { frame: Fresh<'p>, base: Option<IoBuf>, flags: FrameState },
+}
+
+/// A page to be made dirty: which bytes of it, and from where they come (none: zeros).
+struct Edit {
+    page: u64,
+    within: Range<usize>,
+    part: Range<usize>,
+}
+
+/// What a step writes.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    Bytes(&'a [u8]),
+    Zeros(usize),
+}
+
+impl Content<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Zeros(len) => *len,
+        }
+    }
+}
+
+impl<H: Home> DataPath<H> {
+    /// Writes all of `bytes`, or a part if a later part fails. Steps of less than a megabyte (less still with
+    /// a tiny cache) are atomic with respect to other reads and writes.
+    pub fn write(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+        let mut written = Written { offset: 0, len: 0 };
+        let mut at = at;
+        while written.len < bytes.len() {
+            match self.write_step(inode, at, &bytes[written.len..]) {
+                Ok(step) => {
+                    if written.len == 0 {
+                        written.offset = step.offset;
+                    }
+                    written.len += step.len;
+                    at = At::Offset(step.offset + step.len as u64);
+                }
+                Err(_) if written.len > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(written)
+    }
+
+    fn write_step(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+        let data = inode.data();
+        self.throttle()?;
+        let mut stash = Vec::new();
+        loop {
+            let size = data.size();
+            let offset = match at {
+                At::Offset(offset) => offset,
+                At::Append => size,
+            };
+            if offset >= MAX_FILE_SIZE {
+                return Err(Error::Errno(libc::EFBIG));
+            }
+            let most = (page_of(offset) + self.step_pages()) * PAGE - offset;
+            let len = bytes.len().min(most.min(MAX_FILE_SIZE - offset) as usize);
+            let end = offset + len as u64;
+            let grows = end > size;
+            let start = if grows { offset.min(size) } else { offset };
+            let until = if grows { u64::MAX } else { page_after(end) * PAGE };
+            let guard = data.range.write(page_of(start) * PAGE..until);
+            let now = data.size();
+            if now != size && (grows || end > now) {
+                continue;
+            }
+            let bytes = &bytes[..len];
+            if !self.overwrite(data, offset, size, bytes) {
+                match self.edit(inode, offset, Content::Bytes(bytes), size, &mut stash)? {
+                    Outcome::Done => {}
+                    Outcome::Frames(count) => {
+                        stash.clear();
+                        drop(guard);
+                        stash = self.frames(count)?;
+                        continue;
+                    }
+                }
+            }
+            if grows {
+                data.set_size(end);
+                self.list(inode);
+            }
+            inode.touch();
+            return Ok(Written { offset, len });
+        }
+    }
+
+    /// The short way: within one page that is cached and needs no block.
+    #[inline]
+    fn overwrite(&self, data: &FileData, offset: u64, size: u64, bytes: &[u8]) -> bool {
+        let page = page_of(offset);
+        let within = (offset % PAGE) as usize..(offset % PAGE) as usize + bytes.len();
+        if within.end > BLOCK_SIZE || (size < offset && page_of(size) != page) {
+            return false;
+        }
+        let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) else {
+            return false;
+        };
+        // A clean page joins the dirty ones by the long way, which lists the file.
+        if !found.flags().contains(FrameState::DIRTY) {
+            return false;
+        }
+        let mut latched = found.latch();
+        // Write-back may have taken the page between the look and the latch, or absorption.
+        let flags = found.flags();
+        if !flags.contains(FrameState::DIRTY) || flags.contains(FrameState::SYNCED) {
+            return false;
+        }
+        latched.write(within.start, bytes);
+        found.mark_dirty(&latched, within);
+        true
+    }
+
+    /// Steps (3) and (4) for `content` at `offset`, of a file of `size` bytes; the caller has the range.
+    pub(super) fn edit<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        offset: u64,
+        content: Content<'_>,
+        size: u64,
+        stash: &mut Vec<Fresh<'p>>,
+    ) -> Result<Outcome> {
+        let data = inode.data();
+        data.pool.get_or_init(|| Arc::clone(&self.pool));
+        let end = offset + content.len() as u64;
+        let mut edits = Vec::new();
+        if size % PAGE != 0 && page_of(size) < page_of(offset) {
+            // Beyond the old end lies whatever was there before: zeros must reach the device before the size.
+            let within = (size % PAGE) as usize..BLOCK_SIZE;
+            edits.push(Edit { page: page_of(size), within, part: 0..0 });
+        }
+        for page in page_of(offset)..page_after(end) {
+            let (within, part) = overlap(page, offset, content.len());
+            edits.push(Edit { page, within, part });
+        }
+
+        // (3): all that can fail.
+        let mut ready = Vec::with_capacity(edits.len());
+        let mut reserve = 0;
+        let mut known: Option<(u64, Mapping)> = None;
+        for (i, edit) in edits.iter().enumerate() {
+            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot));
+            if let Some(found) = found {
+                // It is mapped, or dirty with a block set aside.
+                ready.push(Some(Ready::Cached(found)));
+                continue;
+            }
+            let (at, mapping) = match known {
+                Some((at, mapping)) if edit.page < at + mapping.len() => (at, mapping),
+                _ => (edit.page, self.map(inode, edit.page)?),
+            };
+            known = Some((at, mapping));
+            let tail_only = edit.part.is_empty();
+            let zeros_over_nothing = tail_only || matches!(content, Content::Zeros(_));
+            let mapped = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
+            if !mapped && zeros_over_nothing {
+                ready.push(None);
+                continue;
+            }
+            let Some(frame) = stash.pop().or_else(|| self.pool.take()) else {
+                let have = ready.iter().filter(|r| matches!(r, Some(Ready::Fresh { .. }))).count();
+                return Ok(Outcome::Frames(edits.len() - i + have));
+            };
+            let valid = size.saturating_sub(edit.page * PAGE).min(PAGE) as usize;
+            let partial = edit.within.start.min(valid) > 0 || edit.within.end < valid;
+            let mut base = None;
+            let mut flags = FrameState::DIRTY;
+            match mapping {
+                Mapping::Mapped { block, unwritten: false, .. } => {
+                    flags |= FrameState::MAPPED;
+                    if partial {
+                        base = Some(self.fetch_page(edit.page, block + (edit.page - at), size)?);
+                    }
+                }
+                Mapping::Mapped { .. } => {}
+                Mapping::Hole { .. } => {
+                    flags |= FrameState::RESERVED;
+                    reserve += 1;
+                }
+            }
+            ready.push(Some(Ready::Fresh { frame, base, flags }));
+        }
+        if reserve > 0 {
+            self.reserve(reserve)?;
+        }
+
+        // (4): nothing below fails.
+        let mut joined = Vec::new();
+        for (edit, ready) in edits.iter().zip(ready) {
+            let source = match content {
+                Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),
+                Content::Zeros(_) => None,
+            };
+            let source = source.filter(|bytes| !bytes.is_empty());
+            match ready {
+                None => {}
+                Some(Ready::Cached(found)) => {
+                    let mut latched = found.latch();
+                    match source {
+                        Some(bytes) => latched.write(edit.within.start, bytes),
+                        None => latched.zero(edit.within.clone()),
+                    }
+                    if found.mark_dirty(&latched, edit.within.clone()) {
+                        joined.push(edit.page);
+                    }
+                }
+                Some(Ready::Fresh { mut frame, base, flags }) => {
+                    let bytes = frame.bytes();
+                    match base {
+                        Some(base) => bytes.copy_from_slice(&base),
+                        None => {
+                            bytes[..edit.within.start].fill(0);
+                            bytes[edit.within.end..].fill(0);
+                        }
+                    }
+                    match source {
+                        Some(source) => bytes[edit.within.clone()].copy_from_slice(source),
+                        None => bytes[edit.within.clone()].fill(0),
+                    }
+                    let published =
+                        frame.publish(data.index.slot(edit.page), flags, edit.within.clone());
+                    assert!(published.is_ok(), "the range keeps everybody else from the page");
+                    joined.push(edit.page);
+                }
+            }
+        }
+        if reserve > 0 || !joined.is_empty() {
+            let mut state = data.state.lock();
+            state.reserved += reserve;
+            state.dirty.extend(joined);
+            drop(state);
+            self.list(inode);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
+    /// their blocks come free.
+    pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
+        match self.home.reserve(blocks) {
+            Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
+                self.settle_deferred()?;
+                self.home.commit_upto(self.home.tail())?;
+                self.home.reserve(blocks)
+            }
+            result => result,
+        }
+    }
+
+    /// Zeroes bytes of a file below its end that are cached or written; holes stay holes.
+    pub(super) fn zero(&self, inode: &Arc<H::Inode>, bytes: Range<u64>) -> Result<()> {
+        let data = inode.data();
+        let mut stash = Vec::new();
+        loop {
+            let guard = data.range.write(page_of(bytes.start) * PAGE..page_after(bytes.end) * PAGE);
+            let size = data.size();
+            let end = bytes.end.min(size);
+            if bytes.start >= end {
+                return Ok(());
+            }
+            let content = Content::Zeros((end - bytes.start) as usize);
+            match self.edit(inode, bytes.start, content, size, &mut stash)? {
+                Outcome::Done => return Ok(()),
+                Outcome::Frames(count) => {
+                    stash.clear();
+                    drop(guard);
+                    stash = self.frames(count)?;
+                }
+            }
+        }
+    }
+
+    /// Makes the file longer; what is between reads as zeros.
+    pub(super) fn grow(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+        check_size(size)?;
+        let data = inode.data();
+        let mut stash = Vec::new();
+        loop {
+            let old = data.size();
+            if size <= old {
+                return Ok(());
+            }
+            let guard = data.range.write(page_of(old) * PAGE..u64::MAX);
+            if data.size() != old {
+                continue;
+            }
+            let beyond = page_after(old).min(PAGES_END) * PAGE;
+            match self.edit(inode, beyond, Content::Zeros(0), old, &mut stash)? {
+                Outcome::Done => {}
+                Outcome::Frames(count) => {
+                    stash.clear();
+                    drop(guard);
+                    stash = self.frames(count)?;
+                    continue;
+                }
+            }
+            data.set_size(size);
+            self.list(inode);
+            return Ok(());
+        }
+    }
+}
+
+/// How far an edit came.
+pub(super) enum Outcome {
+    /// All pages are dirty.
+    Done,
+    /// Nothing happened: so many frames are needed first.
+    Frames(usize),
+}

@@ -1,0 +1,523 @@
+//! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
+//! record depends on it, recorded.
+
+use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use super::read::REQUEST_PAGES;
+use super::{Blocks, Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping};
+use crate::cache::{Found, FrameState};
+use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::format::{DataKey, Position, U32, U64};
+use crate::sync::Arc;
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Pages of one batch; a truncated and rewritten file goes in one, however large.
+const BATCH_PAGES: usize = 1024;
+
+/// How a piece of consecutive pages gets its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It has one: nothing to record.
+    Home,
+    /// It has one that reads as zeros until a record says otherwise.
+    Unwritten,
+    /// It gets one.
+    New,
+}
+
+/// Consecutive pages that go to consecutive blocks in one request.
+struct Piece<'p> {
+    page: u64,
+    block: u64,
+    place: Place,
+    frames: Vec<Found<'p>>,
+    /// Pages whose copy is newer than what is absorbed, by index.
+    unsynced: Vec<bool>,
+    result: Result<()>,
+}
+
+/// Which dirty pages a write-back takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Take {
+    /// Those that are neither home nor absorbed.
+    Unsynced,
+    /// The absorbed ones too.
+    All,
+    /// Those whose live records are about to be lost; none needs a record.
+    Live,
+}
+
+/// What a write-back is to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Order {
+    pub take: Take,
+    pub cause: Cause,
+    /// Record size and times even if nothing else is.
+    pub attributes: bool,
+}
+
+impl<H: Home> DataPath<H> {
+    /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
+    pub(super) fn write_pages(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<()> {
+        let mut from = pages.start;
+        while let Some(next) = self.write_batch(inode, from..pages.end, order)? {
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// All of a file, because it is time.
+    pub(super) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
+        self.write_pages(inode, 0..PAGES_END, order)
+    }
+
+    /// A batch of a file, because its frames are needed.
+    pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
+        self.write_batch(inode, 0..PAGES_END, order).map(|_| ())
+    }
+
+    /// One batch; gives the page from which to go on.
+    fn write_batch(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<Option<u64>> {
+        let data = inode.data();
+        let credits = match order.take {
+            Take::Live => None,
+            Take::Unsynced if data.state.lock().nothing_unsynced(&pages) => return Ok(None),
+            _ => Some(self.home.credits()?),
+        };
+        let _guard = data.write_back.lock();
+        let result = self.write_locked(inode, pages, order, credits);
+        if result.is_err() {
+            data.note_failure();
+            self.counters.failures.add(1);
+        }
+        result
+    }
+
+    /// A batch, under the write-back mutex.
+    pub(super) fn write_locked(
+        &self,
+        inode: &Arc<H::Inode>,
+        pages: Range<u64>,
+        order: Order,
+        credits: Option<H::Credits<'_>>,
+    ) -> Result<Option<u64>> {
+        let data = inode.data();
+        // Before the pages are picked: every dirty page below this size is in the sets by now.
+        let size = data.size();
+        let doomed = data.state.lock().doomed;
+        let picked = pick(data, pages.clone(), order.take, if doomed { usize::MAX } else { BATCH_PAGES });
+        let mut next = (!doomed && picked.len() == BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
+
+        let mut result = Ok(());
+        let (mut pieces, left) = match self.arrange(inode, &picked) {
+            Ok(arranged) => arranged,
+            Err((e, pieces, left)) => {
+                result = Err(e);
+                (pieces, left)
+            }
+        };
+        if let Some(&first) = left.first() {
+            data.state.lock().dirty.extend(&left);
+            if result.is_ok() {
+                next = Some(first);
+            }
+        }
+
+        self.write_pieces(&mut pieces, order.cause);
+        let device = self.home.device();
+        let completed = device.writes_completed();
+        data.wrote(completed);
+        self.counters.written.add(pieces.iter().map(|piece| piece.frames.len() as u64).sum());
+
+        let bad: BTreeSet<u64> = pieces
+            .iter()
+            .filter(|piece| piece.result.is_err())
+            .flat_map(|piece| piece.page..piece.page + piece.frames.len() as u64)
+            .collect();
+        for piece in &pieces {
+            if let Err(e) = &piece.result
+                && result.is_ok()
+            {
+                result = Err(e.clone());
+            }
+        }
+        let mut change = change_of(&pieces);
+        let logged = data.logged_size();
+        let down = covered_size(data, size, &bad);
+        let shrinks = doomed;
+        if down > logged || (shrinks && down != logged) {
+            change.size = Some(down);
+        }
+        if doomed {
+            change.remove.push(0..PAGES_END);
+            change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
+        }
+        let wants_times = order.attributes && inode.attributes_dirty() && result.is_ok();
+        if doomed && let Err(e) = &result {
+            // The old content stays until all of the new is down.
+            for piece in &mut pieces {
+                piece.result = Err(e.clone());
+            }
+        } else if (!change.is_empty() || wants_times)
+            && let Some(credits) = credits
+        {
+            let recorded = device
+                .flush_upto(completed)
+                .and_then(|()| self.home.log(credits, inode, change));
+            match recorded {
+                Ok(_) => {
+                    if down > logged || shrinks {
+                        data.set_logged_size(down);
+                    }
+                    if doomed {
+                        let mut state = data.state.lock();
+                        state.doomed = false;
+                        state.live.clear();
+                        state.stale.clear();
+                        drop(state);
+                        self.undefer(inode.nid());
+                    }
+                }
+                Err(e) => {
+                    for piece in &mut pieces {
+                        if piece.place != Place::Home && piece.result.is_ok() {
+                            piece.result = Err(e.clone());
+                        }
+                    }
+                    result = Err(e);
+                }
+            }
+        }
+        self.finish(data, pieces, completed);
+        result.map(|()| next)
+    }
+
+    /// Turns picked pages into pieces with places. Gives back the pages that do not fit one record.
+    #[allow(clippy::type_complexity)]
+    fn arrange<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        picked: &[u64],
+    ) -> Result<(Vec<Piece<'p>>, Vec<u64>), (Error, Vec<Piece<'p>>, Vec<u64>)> {
+        let data = inode.data();
+        let mut pieces: Vec<Piece<'p>> = Vec::new();
+        let mut runs = 0;
+        let mut goal = None;
+        let mut i = 0;
+        while i < picked.len() {
+            let page = picked[i];
+            let run = picked[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
+            let mapping = match self.map(inode, page) {
+                Ok(mapping) => mapping,
+                Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+            };
+            let (place, block, len) = match mapping {
+                Mapping::Mapped { block, len, unwritten } => {
+                    let place = if unwritten { Place::Unwritten } else { Place::Home };
+                    (place, block, len.min(run))
+                }
+                Mapping::Hole { .. } if runs >= MAX_RUNS - 2 => return Ok((pieces, picked[i..].to_vec())),
+                Mapping::Hole { len } => {
+                    if goal.is_none() && page > 0 {
+                        goal = match self.map(inode, page - 1) {
+                            Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
+                            _ => None,
+                        };
+                    }
+                    let want = len.min(run).min(1 << 20) as u32;
+                    let frames = self.found(data, page, u64::from(want));
+                    if frames.len() < want as usize {
+                        // A page left the cache by truncation: none of the run after it needs a block now.
+                        if frames.is_empty() {
+                            i += 1;
+                            continue;
+                        }
+                    }
+                    match self.home.allocate(frames.len() as u32, goal) {
+                        Ok(blocks) => (Place::New, blocks.start, u64::from(blocks.len)),
+                        Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+                    }
+                }
+            };
+            if place != Place::Home {
+                if runs >= MAX_RUNS - 2 {
+                    return Ok((pieces, picked[i..].to_vec()));
+                }
+                runs += 1;
+                goal = Some(block + len);
+            }
+            let frames = self.found(data, page, len);
+            let mut at = page;
+            let mut frames = frames.into_iter().peekable();
+            while frames.peek().is_some() {
+                let part: Vec<_> = frames.by_ref().take(REQUEST_PAGES as usize).collect();
+                let count = part.len() as u64;
+                pieces.push(Piece {
+                    page: at,
+                    block: block + (at - page),
+                    place,
+                    frames: part,
+                    unsynced: Vec::new(),
+                    result: Ok(()),
+                });
+                at += count;
+            }
+            i += (at - page).max(1) as usize;
+        }
+        Ok((pieces, Vec::new()))
+    }
+
+    /// The frames of dirty pages from `page` on, up to the first that is not.
+    fn found<'p>(&'p self, data: &FileData, page: u64, len: u64) -> Vec<Found<'p>> {
+        (page..page + len)
+            .map_while(|page| {
+                let found = self.pool.find(data.index.get(page)?)?;
+                found.flags().contains(FrameState::DIRTY).then_some(found)
+            })
+            .collect()
+    }
+
+    /// Copies and writes, in rounds that bound the memory of the copies. A piece that fails where nothing is
+    /// recorded yet is tried once more elsewhere.
+    fn write_pieces(&self, pieces: &mut [Piece<'_>], cause: Cause) {
+        let device = self.home.device();
+        for round in pieces.chunk_mut_by_pages(BATCH_PAGES) {
+            let batch = round
+                .iter_mut()
+                .map(|piece| Request { op: Op::Write, block: piece.block, buf: copy_out(piece), cause })
+                .collect();
+            let ticket = device.submit(batch);
+            let mut again = Vec::new();
+            for (piece, done) in round.iter_mut().zip(device.wait(ticket)) {
+                piece.result = done.result;
+                if piece.result.is_err() && piece.place == Place::New {
+                    again.push((piece, done.buf));
+                }
+            }
+            for (piece, buf) in again {
+                // The failed blocks stay taken until the next mount: nobody is to meet them again.
+                let want = piece.frames.len() as u32;
+                let retry = self.home.try_reserve(u64::from(want)).and_then(|()| self.home.allocate(want, None));
+                let Ok(blocks) = retry else { continue };
+                if blocks.len < want {
+                    self.home.release(blocks);
+                    self.home.unreserve(u64::from(want));
+                    continue;
+                }
+                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
+                piece.block = blocks.start;
+                piece.result = device.run(vec![request]).map(|_| ());
+            }
+        }
+    }
+
+    /// Lets go of the pages, as clean or as dirty again.
+    fn finish(&self, data: &FileData, pieces: Vec<Piece<'_>>, completed: u64) {
+        let flushed = self.home.device().writes_flushed();
+        let mut state = data.state.lock();
+        if state.unflushed.len() > BATCH_PAGES {
+            state.unflushed.retain(|_, count| *count > flushed);
+        }
+        for piece in pieces {
+            let pages = piece.page..piece.page + piece.frames.len() as u64;
+            let count = pages.end - pages.start;
+            if piece.result.is_err() {
+                for (page, found) in pages.zip(&piece.frames) {
+                    found.fail_write_back();
+                    state.dirty.insert(page);
+                }
+                if piece.place == Place::New {
+                    self.home.release(Blocks { start: piece.block, len: count as u32 });
+                }
+                continue;
+            }
+            let mut unwanted = 0;
+            for ((page, found), unsynced) in pages.zip(&piece.frames).zip(&piece.unsynced) {
+                if *unsynced && state.live.contains_key(&page) {
+                    state.stale.insert(page);
+                }
+                match piece.place {
+                    Place::Home => {
+                        state.unflushed.insert(page, completed);
+                    }
+                    Place::Unwritten if found.flags().contains(FrameState::RESERVED) => unwanted += 1,
+                    _ => {}
+                }
+                found.end_write_back();
+            }
+            match piece.place {
+                Place::New => state.reserved = state.reserved.saturating_sub(count),
+                Place::Unwritten if unwanted > 0 => {
+                    state.reserved = state.reserved.saturating_sub(unwanted);
+                    self.home.unreserve(unwanted);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Before the ring's head passes `upto`: what is absorbed below it goes home and is flushed. Takes no
+    /// credits and no range.
+    pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let mut upto_writes = 0;
+        for inode in files {
+            let data = inode.data();
+            let head = self.home.head();
+            let needed = {
+                let mut absorbed = self.absorbed.lock();
+                let mut state = data.state.lock();
+                let state = &mut *state;
+                state.live.retain(|_, end| *end > head);
+                state.stale.retain(|page| state.live.contains_key(page));
+                if state.live.is_empty() && state.synced.is_empty() {
+                    absorbed.remove(&inode.nid());
+                }
+                state.live.iter().any(|(page, end)| {
+                    *end <= upto && (state.synced.contains(page) || state.dirty.contains(page))
+                })
+            };
+            if needed {
+                let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+                self.write_pages(&inode, 0..PAGES_END, order)?;
+            } else {
+                // Somebody may be writing these pages: wait for that.
+                drop(data.write_back.lock());
+            }
+            upto_writes = upto_writes.max(data.last_write());
+        }
+        self.home.device().flush_upto(upto_writes)
+    }
+}
+
+/// Takes dirty pages out of the file's sets; they are in the caller's hands now.
+fn pick(data: &FileData, pages: Range<u64>, take: Take, most: usize) -> Vec<u64> {
+    let mut state = data.state.lock();
+    let state = &mut *state;
+    let picked: Vec<u64> = match take {
+        Take::Unsynced => state.dirty.range(pages).copied().take(most).collect(),
+        Take::All => {
+            let mut both: Vec<u64> = state.dirty.range(pages.clone()).copied().take(most).collect();
+            both.extend(state.synced.range(pages).take(most));
+            both.sort_unstable();
+            both.dedup();
+            both.truncate(most);
+            both
+        }
+        Take::Live => state
+            .live
+            .range(pages)
+            .map(|(page, _)| *page)
+            .filter(|page| state.dirty.contains(page) || state.synced.contains(page))
+            .take(most)
+            .collect(),
+    };
+    for page in &picked {
+        state.dirty.remove(page);
+        state.synced.remove(page);
+    }
+    picked
+}
+
+/// Copies a piece's pages under their latches, and puts them under write-back.
+fn copy_out(piece: &mut Piece<'_>) -> IoBuf {
+    let mut buf = IoBuf::zeroed(piece.frames.len() * BLOCK_SIZE);
+    for (found, into) in piece.frames.iter().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+        let latched = found.latch();
+        latched.copy(0, into);
+        piece.unsynced.push(!found.flags().contains(FrameState::SYNCED));
+        found.start_write_back(&latched);
+    }
+    buf
+}
+
+/// The record of what was written.
+fn change_of(pieces: &[Piece<'_>]) -> Change {
+    let mut change = Change::default();
+    for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
+        let pages = piece.page..piece.page + piece.frames.len() as u64;
+        match piece.place {
+            Place::Home => {}
+            Place::Unwritten => match change.mark_written.last_mut() {
+                Some(last) if last.end == pages.start => last.end = pages.end,
+                _ => change.mark_written.push(pages),
+            },
+            Place::New => {
+                let len = piece.frames.len() as u32;
+                match change.insert.last_mut() {
+                    Some(last)
+                        if last.page + u64::from(last.blocks.len) == piece.page
+                            && last.blocks.start + u64::from(last.blocks.len) == piece.block =>
+                    {
+                        last.blocks.len += len;
+                    }
+                    _ => change.insert.push(Insert {
+                        page: piece.page,
+                        blocks: Blocks { start: piece.block, len },
+                        unwritten: false,
+                    }),
+                }
+            }
+        }
+    }
+    change
+}
+
+/// How far the file's size may be recorded: up to the first page that is still dirty, at or after the end that
+/// is recorded now.
+pub(super) fn covered_size(data: &FileData, size: u64, bad: &BTreeSet<u64>) -> u64 {
+    let state = data.state.lock();
+    let from = if state.doomed { 0 } else { page_of(data.logged_size()) };
+    let logged = if state.doomed { 0 } else { data.logged_size() };
+    let dirty = state.dirty.range(from..).next().copied();
+    let first = bad.range(from..).next().copied().into_iter().chain(dirty).min();
+    let cap = first.map_or(u64::MAX, |page| page * PAGE);
+    size.min(cap).max(logged)
+}
+
+/// The key of absorbed bytes.
+pub(super) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey {
+    DataKey {
+        nid: U64::new(inode.nid()),
+        offset: U64::new(offset),
+        len: U64::new(len),
+        generation: U32::new(inode.generation()),
+        reserved: U32::ZERO,
+    }
+}
+
+/// Splits pieces into groups of at most so many pages, each with at least one piece.
+trait ByPages<'p> {
+    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]>;
+}
+
+impl<'p> ByPages<'p> for [Piece<'p>] {
+    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]> {
+        let mut groups = Vec::new();
+        let mut rest = self;
+        while !rest.is_empty() {
+            let mut sum = 0;
+            let count = rest
+                .iter()
+                .take_while(|piece| {
+                    sum += piece.frames.len();
+                    sum <= pages
+                })
+                .count()
+                .max(1);
+            let (group, others) = rest.split_at_mut(count);
+            groups.push(group);
+            rest = others;
+        }
+        groups
+    }
+}
+
+/// Pages that lie wholly within bytes.
+pub(super) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
+    let start = page_after(bytes.start);
+    start..page_of(bytes.end).max(start)
+}
