@@ -5,6 +5,7 @@
 pub mod acl;
 pub mod alloc;
 pub mod blocking;
+pub mod checkpoint;
 pub mod cache;
 pub mod device;
 pub mod error;
@@ -15,6 +16,7 @@ pub mod journal;
 pub mod lane;
 pub mod lock;
 pub mod mkfs;
+pub mod planted;
 pub mod pmem;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

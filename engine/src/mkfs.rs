@@ -11,6 +11,7 @@ use crate::format::{
     NatIndexEntry, ROOT_NID, SLOT_SIZE, SLOTS_PER_BLOCK, STATE_CLEAN, SUPERBLOCK_MAGIC, Superblock, checksum,
     checksum_seed, nat_place,
 };
+use crate::journal::MIN_SLOTS;
 use crate::store::fill_bits;
 use crate::{Error, Result, superblock};
 
@@ -24,7 +25,7 @@ const FILL_REQUESTS: usize = 16;
 pub struct FormatOptions {
     /// Blocks of the file system; at most (and by default) those of the device.
     pub blocks: Option<u64>,
-    /// Slots of the journal (256 bytes each); a multiple of 16, at least 32.
+    /// Slots of the journal (256 bytes each); a multiple of 16, at least 64 (32 outside the image).
     pub journal_slots: Option<u64>,
     /// Blocks of the double-write area, its headers among them; at least 2.
     pub double_write_blocks: Option<u64>,
@@ -112,7 +113,7 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
 /// Slots of the journal of an image of so many blocks: a sixteenth of it, from 1 MiB to 128 MiB.
 fn default_slots(blocks: u64) -> u64 {
     let bytes = (blocks.saturating_mul(BLOCK_SIZE as u64) / 16).clamp(1 << 20, 128 << 20);
-    bytes / SLOT_SIZE as u64 / 16 * 16
+    bytes / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK
 }
 
 /// Blocks of the double-write area: a 256th of the image, from 16 blocks to four full segments.
@@ -128,10 +129,14 @@ fn geometry(device_blocks: u64, options: &FormatOptions) -> Result<Superblock> {
         return refused(format!("{blocks} blocks asked for, the device has {device_blocks}"));
     }
     let slots = options.journal_slots.unwrap_or_else(|| default_slots(blocks));
-    if slots < crate::journal::MIN_SLOTS || slots % 16 != 0 {
+    // Commits of a ring in the image are padded to blocks, so it needs more room.
+    let least_slots = match options.journal {
+        JournalKind::Ssd => MIN_SLOTS.max(4 * SLOTS_PER_BLOCK),
+        JournalKind::Pmem | JournalKind::Emulated => MIN_SLOTS,
+    };
+    if slots < least_slots || slots % SLOTS_PER_BLOCK != 0 {
         return refused(format!(
-            "a journal of {slots} slots: it takes a multiple of 16, {} at the least",
-            crate::journal::MIN_SLOTS
+            "a journal of {slots} slots: it takes a multiple of {SLOTS_PER_BLOCK}, {least_slots} at the least"
         ));
     }
     let dw_blocks = options.double_write_blocks.unwrap_or_else(|| default_double_write(blocks));
@@ -349,7 +354,7 @@ mod tests {
     use crate::store::verify;
 
     fn tiny() -> FormatOptions {
-        FormatOptions { journal_slots: Some(32), double_write_blocks: Some(3), ..FormatOptions::default() }
+        FormatOptions { journal_slots: Some(64), double_write_blocks: Some(3), ..FormatOptions::default() }
     }
 
     #[test]
@@ -377,7 +382,7 @@ mod tests {
     fn what_cannot_be_made_is_refused_with_the_size_it_takes() {
         let device = MemoryDevice::new(16);
         let Err(Error::Refused(why)) = format(&device, &tiny()) else { panic!("too small") };
-        assert!(why.contains("needs 19 (76 KiB)"), "{why}");
+        assert!(why.contains("needs 21 (84 KiB)"), "{why}");
         let device = MemoryDevice::new(64);
         format(&device, &tiny()).expect("64 blocks are enough");
         assert!(matches!(format(&device, &tiny()), Err(Error::Refused(_))));

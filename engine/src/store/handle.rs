@@ -16,6 +16,7 @@ use super::page::{Page, PageRef};
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockKind, DataKey, Nid, Position, SLOT_PAYLOAD, U64};
+use crate::journal::CreditClass;
 use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
@@ -54,9 +55,33 @@ impl Store {
     /// sleeps while the journal is full or too much metadata is dirty.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        self.throttle();
+        self.handle(max_slots, CreditClass::Ordinary)
+    }
+
+    /// As [`Store::begin`], for work that makes room or that a checkpoint waits for: it draws on the reserve
+    /// and does not wait for dirty metadata.
+    pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        self.handle(max_slots, CreditClass::Reserve)
+    }
+
+    /// Starts a round where much is dirty, and waits where it is far too much.
+    fn throttle(&self) {
+        let dirty = self.dirty.count();
+        if dirty >= self.dirty_limit {
+            self.signal.need_round();
+            if dirty >= 2 * self.dirty_limit {
+                let ready = || self.dirty.count() < 2 * self.dirty_limit || self.failed().is_some();
+                self.signal.wait_throttled(ready);
+            }
+        }
+    }
+
+    fn handle(&self, max_slots: u32, class: CreditClass) -> Result<Handle<'_>> {
         Ok(Handle {
             store: self,
-            allowance: Some(self.log.allow(max_slots)?),
+            allowance: Some(self.log.allow(max_slots, class)?),
             fresh: Vec::new(),
             scratches: Vec::new(),
             staged: Vec::new(),
@@ -197,11 +222,13 @@ impl<'s> Handle<'s> {
             self.applied(end);
             return Ok(end);
         }
-        let Some(mut allowance) = self.allowance.take() else { unreachable!("a handle commits once") };
-        store.log.log(&mut allowance, &payload, |_, end| {
+        let Some(allowance) = self.allowance.take() else { unreachable!("a handle commits once") };
+        let end = store.log.log(allowance, &payload, |_, end| {
             self.apply(end);
             self.applied(end);
-        })
+        })?;
+        store.signal.uncommitted();
+        Ok(end)
     }
 
     /// Changes the pages. Nothing here may fail or sleep: the record is already on its way.

@@ -1,18 +1,22 @@
 //! Where the store's records go: to the journal, or nowhere.
 //!
-//! The scratch profile keeps nothing after unmount, so its records only count positions. One type, statically
-//! known, so that the durable path pays a predictable branch and no more.
+//! The scratch profile keeps nothing after unmount, so its records only count positions; during recovery
+//! there is no journal yet, and nothing may be logged. One type, statically known, so that the durable path
+//! pays a predictable branch and no more.
 
-use crate::Result;
 use crate::format::{Position, SLOT_PAYLOAD};
+use crate::journal::{CreditClass, Credits, Journal, Wanted};
 use crate::pmem::Horizon;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, OnceLock};
+use crate::{Error, Result};
 
 /// The store's view of the journal.
-#[derive(Debug)]
 pub enum Log {
     /// No journal: the scratch profile.
     Volatile(VolatileLog),
+    /// The durable profile: the journal, once recovery is over.
+    Durable(OnceLock<Arc<Journal>>),
 }
 
 impl Default for Log {
@@ -28,60 +32,92 @@ pub struct VolatileLog {
 }
 
 /// What an operation may reserve.
-#[derive(Debug)]
 pub(super) enum Allowance<'s> {
-    /// Nothing to account for.
-    Volatile(std::marker::PhantomData<&'s ()>),
+    /// There is no limit.
+    Volatile,
+    /// Credits of the journal.
+    Durable(Credits<'s>),
 }
 
 impl Log {
-    /// Takes credits for so many slots; may sleep.
-    pub(super) fn allow(&self, _max_slots: u32) -> Result<Allowance<'_>> {
+    /// A log whose journal is attached after recovery.
+    pub fn durable() -> Log {
+        Log::Durable(OnceLock::new())
+    }
+
+    /// The journal, if there is one and recovery is over.
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
         match self {
-            Log::Volatile(_) => Ok(Allowance::Volatile(std::marker::PhantomData)),
+            Log::Volatile(_) => None,
+            Log::Durable(journal) => journal.get(),
+        }
+    }
+
+    fn attached(journal: &OnceLock<Arc<Journal>>) -> Result<&Arc<Journal>> {
+        journal.get().ok_or_else(|| Error::ReadOnly("it was mounted without a journal".into()))
+    }
+
+    /// Takes credits for so many slots; may sleep.
+    pub(super) fn allow(&self, max_slots: u32, class: CreditClass) -> Result<Allowance<'_>> {
+        match self {
+            Log::Volatile(_) => Ok(Allowance::Volatile),
+            Log::Durable(journal) => Self::attached(journal)?.credits(max_slots, class).map(Allowance::Durable),
         }
     }
 
     /// Logs a record, applies it with its first and end position, and seals it.
     pub(super) fn log(
         &self,
-        allowance: &mut Allowance<'_>,
+        allowance: Allowance<'_>,
         payload: &[u8],
         apply: impl FnOnce(Position, Position),
     ) -> Result<Position> {
         match (self, allowance) {
-            (Log::Volatile(log), Allowance::Volatile(_)) => {
+            (Log::Durable(journal), Allowance::Durable(credits)) => {
+                Self::attached(journal)?.log(credits, payload, apply)
+            }
+            (Log::Volatile(log), _) => {
                 let slots = payload.len().div_ceil(SLOT_PAYLOAD) as u64;
                 // Relaxed: positions need only differ; the page latches order the changes.
                 let first = log.next.fetch_add(slots, Ordering::Relaxed);
                 apply(first, first + slots);
                 Ok(first + slots)
             }
+            (Log::Durable(_), Allowance::Volatile) => unreachable!("a log gives its own kind of allowance"),
         }
     }
 
     /// The next position to be reserved.
-    pub fn tail(&self) -> Position {
+    pub(super) fn tail(&self) -> Position {
         match self {
             // Relaxed: it is a moment's answer.
             Log::Volatile(log) => log.next.load(Ordering::Relaxed),
+            Log::Durable(journal) => journal.get().map_or(0, |journal| journal.tail()),
         }
     }
 
-    /// Makes everything below `upto` durable at the horizon; may sleep.
-    pub fn commit_upto(&self, _upto: Position, _horizon: Horizon) -> Result<()> {
+    /// Makes everything below `upto` durable; may sleep.
+    pub(super) fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
         match self {
             Log::Volatile(_) => Ok(()),
+            Log::Durable(journal) => match journal.get() {
+                Some(journal) => journal.commit_upto(upto, wanted),
+                // Nothing was ever logged.
+                None => Ok(()),
+            },
         }
     }
 
     /// Everything below is durable at the horizon.
-    pub fn committed(&self, _horizon: Horizon) -> Position {
-        self.tail()
+    pub(super) fn committed(&self, horizon: Horizon) -> Position {
+        match self.journal() {
+            Some(journal) => journal.committed(horizon),
+            None => self.tail(),
+        }
     }
 
     /// Why nothing can be logged any more.
-    pub fn failed(&self) -> Option<String> {
-        None
+    pub(super) fn failed(&self) -> Option<String> {
+        self.journal().and_then(|journal| journal.failed())
     }
 }

@@ -9,24 +9,29 @@ mod dirty;
 mod handle;
 mod load;
 mod log;
+mod observers;
 mod page;
 mod table;
 
 pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, MAX_DATA, decode};
 pub use handle::Handle;
 pub use log::Log;
+pub use observers::Observer;
 pub use page::{Page, PageRef};
 
 pub(crate) use delta::fill_bits;
 pub(crate) use load::verify;
 
-use crate::device::BlockDevice;
+use crate::checkpoint::{Rounds, Signal};
+use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
+use crate::journal::{Journal, Wanted};
 use crate::pmem::Horizon;
 use crate::sync::{Arc, OnceLock};
 use crate::{Error, Result};
 
 use dirty::DirtyPages;
+use observers::Observers;
 use table::PageTable;
 
 /// What a store may use.
@@ -34,11 +39,13 @@ use table::PageTable;
 pub struct StoreOptions {
     /// Bytes of metadata pages kept in memory (dirty ones may exceed it).
     pub budget: usize,
+    /// Bytes of dirty pages at which a checkpoint starts; at twice as many, operations wait.
+    pub dirty_limit: usize,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        StoreOptions { budget: 256 << 20 }
+        StoreOptions { budget: 256 << 20, dirty_limit: 64 << 20 }
     }
 }
 
@@ -49,7 +56,11 @@ pub struct Store {
     seed: u32,
     log: Log,
     table: PageTable,
-    dirty: DirtyPages,
+    pub(crate) dirty: DirtyPages,
+    dirty_limit: usize,
+    observers: Observers,
+    pub(crate) rounds: Rounds,
+    signal: Arc<Signal>,
     read_only: OnceLock<String>,
 }
 
@@ -65,6 +76,10 @@ impl Store {
             seed: checksum_seed(&superblock.uuid),
             table: PageTable::new(options.budget),
             dirty: DirtyPages::default(),
+            dirty_limit: (options.dirty_limit / BLOCK_SIZE).max(1),
+            observers: Observers::default(),
+            rounds: Rounds::default(),
+            signal: Arc::default(),
             read_only: OnceLock::new(),
             device,
             superblock,
@@ -87,19 +102,46 @@ impl Store {
         self.seed
     }
 
-    /// The next position to be reserved: what is logged from now on lies at or above it.
+    /// The journal; none in the scratch profile, or where the mount is read-only for want of one.
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.log.journal()
+    }
+
+    /// Gives the store its journal, once, after recovery: from now on it can be changed.
+    pub(crate) fn attach(&self, journal: Arc<Journal>) {
+        if let Log::Durable(place) = &self.log
+            && place.set(journal).is_err()
+        {
+            unreachable!("the journal is attached once, by the mount");
+        }
+    }
+
+    /// The next position to be reserved: what is logged from now on lies at or above it, and every operation
+    /// that returned before lies below.
     pub fn tail(&self) -> Position {
         self.log.tail()
     }
 
-    /// Returns once every record below `upto` is durable at the horizon; may sleep. One commit serves many.
-    pub fn commit_upto(&self, upto: Position, horizon: Horizon) -> Result<()> {
-        self.log.commit_upto(upto, horizon)
+    /// Returns once every record below `upto` is durable as wanted; may sleep. One commit serves many.
+    pub fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+        self.log.commit_upto(upto, wanted)?;
+        self.tell_durable();
+        Ok(())
     }
 
     /// Every record below is durable at the horizon.
     pub fn committed(&self, horizon: Horizon) -> Position {
         self.log.committed(horizon)
+    }
+
+    /// Whether logging data and committing costs less than a device write.
+    pub fn is_fast(&self, wanted: Wanted) -> bool {
+        self.journal().is_some_and(|journal| journal.is_fast(wanted))
+    }
+
+    /// What wakes the background thread.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
     }
 
     /// Makes the file system read-only until it is mounted anew; the first reason counts.
@@ -108,6 +150,10 @@ impl Store {
         if self.read_only.set(why.clone()).is_ok() {
             tracing::error!("the file system goes read-only: {why}");
         }
+        if let Some(journal) = self.journal() {
+            journal.fail(why);
+        }
+        self.signal.wake_throttled();
     }
 
     /// Why it is read-only, if it is.

@@ -8,9 +8,9 @@ use crate::superblock::group_start;
 fn store(blocks: u64, budget: usize) -> Store {
     let device = Arc::new(MemoryDevice::new(blocks));
     let options =
-        FormatOptions { journal_slots: Some(32), double_write_blocks: Some(3), ..FormatOptions::default() };
+        FormatOptions { journal_slots: Some(64), double_write_blocks: Some(3), ..FormatOptions::default() };
     let sb = format(device.as_ref(), &options).expect("large enough");
-    Store::new(device, sb, Log::default(), &StoreOptions { budget })
+    Store::new(device, sb, Log::default(), &StoreOptions { budget, ..StoreOptions::default() })
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! Checkpoint: dirty metadata goes home, and the journal's head moves on.
+//!
+//! One round at a time. It knows nothing of what pages mean (checksums and the NAT index's hints aside), and
+//! nothing of how records are logged.
+//!
+//! # A round, in this order
+//! 1. Everything logged so far is committed at the power horizon; the end of that commit is where the head
+//!    will move. A commit covers only sealed records, and a record is applied before it is sealed, so every
+//!    page that a record below has changed is clean at home or dirty in memory now.
+//! 2. Observers bring home what only data records below that position hold.
+//! 3. The dirty lists are taken. Threads claim pages by compare-and-swap, copy their images under the latch,
+//!    and checksum the copies. An image's *tag* is the end of the highest record that it holds; it may lie
+//!    far above the head's new place, for a page goes on changing.
+//! 4. Everything up to the highest tag is made durable: an image never outruns its records.
+//! 5. The images go to the double-write area, one sequential write, with their round, homes, tags and
+//!    checksums; flush.
+//! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the next batch.
+//! 7. The head is set durably, with the round's number; credits return, and freed blocks may be reused.
+//!
+//! A crash before 7 leaves a round that did not finish: recovery restores from the double-write area what 6
+//! may have torn. A page that changes between 3 and 6 stays dirty and goes into the next round: no page is
+//! written twice in flight. An error that retries do not cure makes the file system read-only.
+
+mod background;
+mod signal;
+mod write_home;
+
+pub use background::Background;
+pub use signal::Signal;
+
+use crate::Result;
+use crate::format::Position;
+use crate::journal::Wanted;
+use crate::pmem::Horizon;
+use crate::store::Store;
+use crate::sync::Mutex;
+
+/// What marks the images of a round.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RoundId {
+    /// The mount epoch.
+    pub epoch: u64,
+    /// Counts rounds through all mounts.
+    pub number: u64,
+}
+
+/// The rounds of one mount; its lock lets one run at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// The last round that finished.
+    last: Mutex<RoundId>,
+}
+
+impl Rounds {
+    /// Says which round finished last, when the journal begins.
+    pub fn begin_after(&self, last: RoundId) {
+        *self.last.lock() = last;
+    }
+}
+
+impl Store {
+    /// Runs a round: afterwards the head has passed every record that was logged before the call. May sleep.
+    ///
+    /// # Errors
+    /// The file system is read-only, or has just become so for want of a working device.
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut last = self.rounds.last.lock();
+        self.check_writable()?;
+        let next = RoundId { number: last.number + 1, ..*last };
+        let done = self.round(next);
+        match &done {
+            Ok(passed) => {
+                last.number += u64::from(passed.is_some());
+                drop(last);
+                if let Some(head) = passed {
+                    self.observers().iter().for_each(|observer| observer.head_passed(*head));
+                }
+            }
+            Err(e) => self.fail(format!("a checkpoint failed: {e}")),
+        }
+        self.signal().wake_throttled();
+        done.map(drop)
+    }
+
+    /// Steps 1 to 7; the new head, or none if there was nothing to do.
+    fn round(&self, id: RoundId) -> Result<Option<Position>> {
+        let Some(journal) = self.journal() else {
+            return self.write_all(id).map(|()| None);
+        };
+        self.commit_upto(journal.tail(), Wanted::Power)?;
+        let target = journal.committed(Horizon::Power);
+        if target == journal.head() && self.dirty.count() == 0 {
+            return Ok(None);
+        }
+        for observer in self.observers() {
+            observer.pre_checkpoint(target)?;
+        }
+        self.write_all(id)?;
+        journal.advance_head(target, id.number)?;
+        Ok(Some(target))
+    }
+
+    /// Rounds until the journal is empty and nothing is dirty: the end of a mount. Nobody logs meanwhile.
+    pub(crate) fn drain(&self) -> Result<()> {
+        loop {
+            self.checkpoint()?;
+            let empty = self.journal().is_none_or(|journal| journal.head() == journal.tail());
+            if empty && self.dirty.count() == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

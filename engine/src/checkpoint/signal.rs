@@ -1,0 +1,92 @@
+//! What wakes the background thread, and what it wakes.
+//!
+//! Two notes: "a round is needed" and "something is uncommitted". The thread sleeps without either, so an
+//! idle mount uses no CPU. Giving a note that is there already costs one load.
+
+use std::time::Duration;
+
+use crate::sync::WaitQueue;
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+const ROUND: u32 = 1;
+const UNCOMMITTED: u32 = 2;
+const STOP: u32 = 4;
+
+/// Notes to the background thread, and the place where throttled operations wait for it.
+#[derive(Debug)]
+pub struct Signal {
+    notes: AtomicU32,
+    thread: WaitQueue,
+    throttled: WaitQueue,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Signal { notes: AtomicU32::new(0), thread: WaitQueue::new(), throttled: WaitQueue::new() }
+    }
+}
+
+/// What the thread woke for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// A round is needed.
+    Round,
+    /// The interval is over and something is uncommitted.
+    Commit,
+    /// The file system is being unmounted.
+    Stop,
+}
+
+impl Signal {
+    fn note(&self, note: u32) {
+        // Relaxed: a note carries nothing but itself; the wait queue's fences order it against sleeping.
+        if self.notes.load(Ordering::Relaxed) & note == 0 {
+            self.notes.fetch_or(note, Ordering::Relaxed);
+            self.thread.wake_all();
+        }
+    }
+
+    /// A checkpoint round is needed: the ring is filling, or much metadata is dirty.
+    pub fn need_round(&self) {
+        self.note(ROUND);
+    }
+
+    /// Something was logged.
+    pub(crate) fn uncommitted(&self) {
+        self.note(UNCOMMITTED);
+    }
+
+    /// The thread must end.
+    pub(super) fn stop(&self) {
+        self.note(STOP);
+    }
+
+    /// Sleeps until there is something to do, and takes its note away.
+    pub(super) fn wait(&self, interval: Duration) -> Woken {
+        // Relaxed throughout: as in `note`.
+        let has = |notes: u32| self.notes.load(Ordering::Relaxed) & notes != 0;
+        self.thread.wait_until(|| has(ROUND | UNCOMMITTED | STOP));
+        if !has(ROUND | STOP) {
+            self.thread.wait_timeout(|| has(ROUND | STOP), interval);
+        }
+        if has(STOP) {
+            return Woken::Stop;
+        }
+        // Taken before the work: what comes meanwhile is noted anew.
+        if self.notes.fetch_and(!ROUND, Ordering::Relaxed) & ROUND != 0 {
+            return Woken::Round;
+        }
+        self.notes.fetch_and(!UNCOMMITTED, Ordering::Relaxed);
+        Woken::Commit
+    }
+
+    /// Waits until `ready` holds; a round that ends, or a failure, makes it look again.
+    pub(crate) fn wait_throttled(&self, ready: impl FnMut() -> bool) {
+        self.throttled.wait_until(ready);
+    }
+
+    /// Lets throttled operations look again.
+    pub(crate) fn wake_throttled(&self) {
+        self.throttled.wake_all();
+    }
+}

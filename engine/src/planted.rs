@@ -1,0 +1,52 @@
+//! Planted bugs: each takes one flush, fence or order rule away, so that tests can show that they would
+//! notice. Compiled only with the feature `planted-bugs`; without it [`is`] is a constant `false`.
+
+/// A rule that can be broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Bug {
+    /// Checkpoint: home writes begin before the double-write area is flushed.
+    NoDoubleWriteFlush = 1,
+    /// Checkpoint: images go home before the records they hold are durable.
+    HomeBeforeLog,
+    /// Checkpoint: the head moves, or the double-write area is written again, before the home writes are
+    /// flushed.
+    HeadMovedBeforeFlush,
+    /// Journal: a commit does not wait for the seals below it.
+    CommitBeforeSeal,
+    /// Recovery: an unfinished round is not restored from the double-write area.
+    NoRestore,
+    /// Recovery: the new epoch begins before the redone pages are durable at home.
+    NoRecoveryFlush,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod chosen {
+    use super::Bug;
+    use std::cell::Cell;
+
+    thread_local! {
+        // Of the thread, so that tests run side by side. Not a modelled atomic: it carries no protocol.
+        static CHOSEN: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Breaks a rule (or none) for what this thread does from now on.
+    pub fn plant(bug: Option<Bug>) {
+        CHOSEN.set(bug);
+    }
+
+    /// Whether this rule is broken.
+    pub fn is(bug: Bug) -> bool {
+        CHOSEN.get() == Some(bug)
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use chosen::{is, plant};
+
+/// Whether this rule is broken: never, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub fn is(_bug: Bug) -> bool {
+    false
+}

@@ -1,0 +1,54 @@
+//! Those who must know how far records have travelled: the data path, the allocator, the node ids.
+
+use super::Store;
+use crate::Result;
+use crate::format::Position;
+use crate::pmem::Horizon;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, RwLock, Weak};
+
+/// Somebody who is told about the journal's progress. All calls come without any lock held.
+pub trait Observer: Send + Sync {
+    /// A checkpoint round will move the head to `upto`: what only data records below hold must be at home,
+    /// flushed, on return. It may log ([`Store::begin_reserve`]); an error ends the round.
+    fn pre_checkpoint(&self, _upto: Position) -> Result<()> {
+        Ok(())
+    }
+    /// Every record below is durable at the power horizon (as far as the journal's media reach).
+    fn durable(&self, _upto: Position) {}
+    /// The durable head has passed every record below.
+    fn head_passed(&self, _upto: Position) {}
+    /// How many nids of this NAT block are in use, if it is known: written into the NAT index as a hint.
+    fn used_nids(&self, _nat_block: u64) -> Option<u16> {
+        None
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Observers {
+    list: RwLock<Vec<Weak<dyn Observer>>>,
+    /// The highest position that was told as durable.
+    told: AtomicU64,
+}
+
+impl Store {
+    /// Adds an observer; it is told for as long as it lives.
+    pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
+        let observer: Arc<dyn Observer> = Arc::clone(observer) as Arc<dyn Observer>;
+        self.observers.list.write().push(Arc::downgrade(&observer));
+    }
+
+    /// The observers that live; none is locked while they are called.
+    pub(crate) fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        self.observers.list.read().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Tells how far records are durable, if that is news.
+    pub(crate) fn tell_durable(&self) {
+        let upto = self.log.committed(Horizon::Power);
+        // Relaxed: each teller tells a position it has read itself.
+        if self.observers.told.fetch_max(upto, Ordering::Relaxed) < upto {
+            self.observers().iter().for_each(|observer| observer.durable(upto));
+        }
+    }
+}
