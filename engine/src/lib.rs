@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod cache;
 pub mod device;
 pub mod error;
+pub mod extent;
 pub mod file;
 pub mod format;
 pub mod inode;

@@ -48,7 +48,8 @@ impl Budget {
         }
         // A purse is filled only while the pot is large: what is on its way from pot to purse is not seen
         // by a sweep.
-        if self.pot.load(Relaxed) > n + PURSE * 4 * self.purses.len() as u64 && subtract(&self.pot, n + PURSE) {
+        if self.pot.load(Relaxed) > n + PURSE * 4 * self.purses.len() as u64 && subtract(&self.pot, n + PURSE)
+        {
             purse.fetch_add(PURSE, Relaxed);
             return true;
         }

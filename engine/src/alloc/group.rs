@@ -134,11 +134,6 @@ impl Group {
         self.longest.store(self.blocks, Relaxed);
     }
 
-    /// Whether every block of an extent of this group is taken.
-    pub fn is_taken(&self, extent: Extent) -> bool {
-        self.inside.lock().bits.all_taken((extent.start - self.start) as u32, extent.len)
-    }
-
     /// Takes the next free run at or after `from` blocks into the group, of up to `most` blocks.
     pub fn take_run(&self, from: u32, most: u32) -> Option<Extent> {
         let mut inside = self.inside.lock();

@@ -1,0 +1,206 @@
+//! The allocator over an image in memory: exact counts, one owner a block, and nothing reused early.
+
+use super::testing::{BEFORE_GROUPS, bits_set, image, settle};
+use super::*;
+
+fn take(store: &Store, alloc: &Alloc, want: u32) -> Result<Extent> {
+    let mut h = store.begin(10)?;
+    let extent = alloc.allocate(&mut h, want, None, Class::Data, None)?;
+    h.commit()?;
+    Ok(extent)
+}
+
+fn free(store: &Store, alloc: &Alloc, extent: Extent, was_metadata: bool) -> Result<Position> {
+    let mut h = store.begin(10)?;
+    alloc.free(&mut h, extent, was_metadata)?;
+    h.commit()
+}
+
+#[test]
+fn an_aborted_operation_leaves_no_trace() {
+    let store = image(100);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let mut h = store.begin(10).expect("writable");
+    alloc.allocate(&mut h, 50, None, Class::Data, None).expect("room");
+    assert_eq!(alloc.unused(), 49);
+    drop(h);
+    assert_eq!((alloc.unused(), alloc.statfs_free(), bits_set(&store)), (99, 99, 0));
+}
+
+#[test]
+fn freed_blocks_wait_until_nothing_can_touch_them() {
+    let store = image(100);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let (data, metadata) = (take(&store, &alloc, 5).expect("room"), take(&store, &alloc, 7).expect("room"));
+    let first = free(&store, &alloc, data, false).expect("in use");
+    let second = free(&store, &alloc, metadata, true).expect("in use");
+    assert_eq!((alloc.unused(), alloc.statfs_free()), (87, 99));
+    alloc.durable(first - 1);
+    assert_eq!(alloc.unused(), 87);
+    let write = alloc.write_in_flight(Extent { start: data.start + 4, len: 20 });
+    alloc.durable(second);
+    assert_eq!(alloc.unused(), 87);
+    drop(write);
+    alloc.durable(second);
+    assert_eq!(alloc.unused(), 92);
+    alloc.head_passed(second - 1);
+    assert_eq!(alloc.unused(), 92);
+    alloc.head_passed(second);
+    assert_eq!((alloc.unused(), alloc.statfs_free()), (99, 99));
+}
+
+#[test]
+fn what_is_free_or_outside_cannot_be_freed() {
+    let store = image(BLOCKS_PER_GROUP + 100);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let extent = take(&store, &alloc, 5).expect("room");
+    let second_group = BEFORE_GROUPS + BLOCKS_PER_GROUP;
+    let wrong = [
+        (0, 1),
+        (BEFORE_GROUPS, 1),
+        (extent.start, 6),
+        (second_group - 1, 2),
+        (second_group, 1),
+        (second_group + 99, 2),
+        (u64::MAX, 1),
+        (extent.start, 0),
+        (extent.start, u32::MAX),
+    ];
+    for (start, len) in wrong {
+        let result = free(&store, &alloc, Extent { start, len }, false);
+        assert!(matches!(result, Err(Error::Corrupt { .. })), "{start}+{len}: {result:?}");
+    }
+    free(&store, &alloc, extent, false).expect("in use");
+    assert!(free(&store, &alloc, extent, false).is_err(), "freed twice");
+}
+
+#[test]
+fn a_goal_is_kept_and_long_runs_are_found() {
+    let store = image(2 * BLOCKS_PER_GROUP);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let first = take(&store, &alloc, 100).expect("room");
+    let mut h = store.begin(10).expect("writable");
+    let next = alloc.allocate(&mut h, 100, Some(first.end()), Class::Data, None).expect("room");
+    assert_eq!(next, Extent { start: first.end(), len: 100 });
+    h.commit().expect("no journal to fail");
+    let long = take(&store, &alloc, 20_000).expect("room");
+    assert_eq!(long.len, 20_000);
+}
+
+#[test]
+fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
+    let store = Arc::new(image(400));
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let calls = Arc::new(AtomicU64::new(0));
+    let (counted, emptied) = (Arc::clone(&calls), alloc.clone());
+    alloc.set_make_room(Box::new(move || {
+        counted.fetch_add(1, Relaxed);
+        settle(&emptied);
+        Ok(())
+    }));
+    let mut extents = Vec::new();
+    while let Ok(extent) = take(&store, &alloc, 17) {
+        extents.push(extent);
+    }
+    assert_eq!(alloc.statfs_available(), 0);
+    assert_eq!(alloc.statfs_free(), alloc.unused());
+    assert!(alloc.statfs_free() >= 4, "something is kept back");
+    assert!(matches!(alloc.reserve_delayed(1), Err(Error::Errno(libc::ENOSPC))));
+    assert_eq!(calls.load(Relaxed), 0, "with nothing in quarantine there is no room to be made");
+    let mut h = store.begin(10).expect("writable");
+    alloc.allocate(&mut h, 1, None, Class::MakingRoom, None).expect("the reserve is for this");
+    alloc.free(&mut h, extents[0], false).expect("in use");
+    h.commit().expect("no journal to fail");
+    assert_eq!(alloc.with_room(|| take(&store, &alloc, 1)).expect("room was made").len, 1);
+    assert_eq!(calls.load(Relaxed), 1);
+    for extent in &extents[1..] {
+        free(&store, &alloc, *extent, false).expect("in use");
+    }
+    drop(alloc.reserve_delayed(300).expect("room was made"));
+    assert_eq!(calls.load(Relaxed), 2);
+    settle(&alloc);
+    assert_eq!(alloc.unused(), 397);
+    assert_eq!(bits_set(&store), 2);
+    assert_eq!(Alloc::load(&store).expect("the same image").unused(), 397);
+}
+
+#[test]
+fn a_promise_is_kept_whatever_others_take() {
+    let store = image(1000);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let mut promise = alloc.reserve_delayed(300).expect("room");
+    while take(&store, &alloc, 100).is_ok() {}
+    let mut held = Vec::new();
+    while promise.blocks() > 0 {
+        held.push(alloc.allocate_volatile(64, None, &mut promise).expect("promised"));
+    }
+    assert_eq!(held.iter().map(|volatile| volatile.extent().len).sum::<u32>(), 300);
+    let before = alloc.unused();
+    let mut first = held.remove(0);
+    let rest = first.split_off(1).expect("more than one");
+    let returned = rest.extent().len;
+    rest.into_reservation(&mut promise);
+    assert_eq!(promise.blocks(), u64::from(returned));
+    let mut h = store.begin(10).expect("writable");
+    alloc.log_allocation(&mut h, first).expect("a good bitmap");
+    h.commit().expect("no journal to fail");
+    drop(held);
+    drop(promise);
+    assert_eq!(alloc.unused(), before + 299);
+    assert_eq!(alloc.unused(), alloc.statfs_free());
+    assert_eq!(alloc.unused() + bits_set(&store), 999);
+}
+
+#[test]
+fn trim_discards_what_is_free_and_leaves_it_free() {
+    let store = image(2 * BLOCKS_PER_GROUP);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let extent = take(&store, &alloc, 100).expect("room");
+    free(&store, &alloc, extent, false).expect("in use");
+    let unused = alloc.unused();
+    assert_eq!(alloc.trim(&**store.device(), 1).expect("memory does not fail"), unused);
+    assert_eq!(alloc.unused(), unused);
+}
+
+#[test]
+fn lanes_side_by_side_never_share_a_block() {
+    let store = image(3 * BLOCKS_PER_GROUP);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let unused = alloc.unused();
+    for _ in 0..3 {
+        let mut owned: Vec<Extent> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|lane| {
+                    let (store, alloc) = (&store, &alloc);
+                    scope.spawn(move || {
+                        lane::pin(Some(lane));
+                        let mut owned = Vec::new();
+                        for n in 0..2000u32 {
+                            if n % 3 == 2 {
+                                let extent = owned.swap_remove(n as usize * 7 % owned.len());
+                                let end = free(store, alloc, extent, n % 2 == 0).expect("in use");
+                                alloc.durable(end);
+                                alloc.head_passed(end);
+                            } else if let Ok(extent) = take(store, alloc, n % 31 + 1) {
+                                owned.push(extent);
+                            }
+                        }
+                        owned
+                    })
+                })
+                .collect();
+            workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+        });
+        owned.sort_by_key(|extent| extent.start);
+        assert!(owned.windows(2).all(|pair| pair[0].end() <= pair[1].start), "a block has two owners");
+        settle(&alloc);
+        let used: u64 = owned.iter().map(|extent| u64::from(extent.len)).sum();
+        assert_eq!((alloc.unused() + used, bits_set(&store)), (unused, used));
+        assert_eq!(alloc.statfs_free(), alloc.unused());
+        for extent in owned {
+            free(&store, &alloc, extent, false).expect("in use");
+        }
+        settle(&alloc);
+        assert_eq!((alloc.unused(), alloc.statfs_free(), bits_set(&store)), (unused, unused, 0));
+    }
+}

@@ -1,0 +1,131 @@
+//! Extent trees: which block of the device holds which block of a file.
+//!
+//! The root lies in the inode; with more extents than fit there it becomes a B+tree of extent blocks. All
+//! functions are pure over a [`Root`] and a [`Handle`](crate::store::Handle): a caller copies the root out of
+//! its inode object, edits it under a handle, writes it back into the inode's slot with the same handle
+//! ([`Root::store`]) and publishes the copy after the commit. An abort just drops the copy.
+//!
+//! What this leaves to others: locking (whoever edits a tree excludes its readers), the pages of the file,
+//! and repetition: what may touch many extents does a bounded part and says whether it is done.
+//!
+//! # Invariants
+//! - Runs are sorted and do not overlap; within a node, neighbours that continue each other are one run.
+//! - In an inner node the key of a child is at most the first block of anything below it, and at least the
+//!   key of the node itself; the keys along the left edge are 0. A run lies wholly below the next key.
+//! - No node is empty, only the root may be.
+//! - A node belongs to its file: owner and generation in its header are those of the inode. Height falls by
+//!   one with every step, so that no crafted tree is walked for ever.
+//! - Every run that is handed out lies within one allocation group and covers no bitmap block, whatever the
+//!   image says.
+//!
+//! # Slots
+//! An edit of a tree takes at most [`edit_slots`] slots, credits for which are taken before any lock: with
+//! the height that was seen before, which may meanwhile have grown by one (that is counted in).
+
+mod check;
+mod node;
+mod ops;
+mod root;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{Item, Problem, walk};
+pub use node::Source;
+pub use ops::{Progress, insert, mark_unwritten, mark_written, remove, shift_down, shift_up};
+pub use root::Root;
+
+use crate::Result;
+use crate::alloc::BITS_DELTA_BYTES;
+use crate::format::{EXTENT_MAX_DEPTH, SLOT_PAYLOAD};
+
+/// End of the highest block number that a file can have.
+pub const LOGICAL_END: u64 = 1 << 32;
+
+/// Bytes that one node adds to a record at most: its shifted half, the new node that takes the other half,
+/// the headers of both and the new node's bit.
+const NODE_EDIT_BYTES: usize = 4096 + 256;
+
+/// A run of a file's blocks that lie in a row on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// First block of the file.
+    pub logical: u32,
+    /// Number of blocks.
+    pub len: u32,
+    /// First block on the device.
+    pub block: u64,
+    /// Allocated, but reads as zeros.
+    pub unwritten: bool,
+}
+
+impl Run {
+    /// The file's block after the last.
+    pub fn end(&self) -> u64 {
+        u64::from(self.logical) + u64::from(self.len)
+    }
+
+    /// The part from block `from` of the file to block `to`, which both lie within.
+    fn part(&self, from: u64, to: u64) -> Run {
+        let skipped = from - u64::from(self.logical);
+        Run { logical: from as u32, len: (to - from) as u32, block: self.block + skipped, ..*self }
+    }
+
+    /// Whether `next` continues this run in the file and on the device.
+    fn continues_in(&self, next: &Run) -> bool {
+        self.end() == u64::from(next.logical)
+            && self.block + u64::from(self.len) == next.block
+            && self.unwritten == next.unwritten
+    }
+}
+
+/// What a block of a file is mapped to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// Nothing, for `len` blocks.
+    Hole {
+        /// Blocks up to the next run, or to the end of all files.
+        len: u64,
+    },
+    /// Blocks of the device.
+    Mapped {
+        /// The one that holds the block asked for.
+        block: u64,
+        /// Blocks from there to the end of the run.
+        len: u32,
+        /// Allocated, but reads as zeros.
+        unwritten: bool,
+    },
+}
+
+/// What block `logical` of the file is mapped to. Through a store it sees what is committed, through a handle
+/// also what the handle has edited.
+pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping> {
+    let at = u64::from(logical);
+    Ok(match next_run(source, root, at)? {
+        Some(run) if u64::from(run.logical) <= at => {
+            let rest = run.part(at, run.end());
+            Mapping::Mapped { block: rest.block, len: rest.len, unwritten: rest.unwritten }
+        }
+        Some(run) => Mapping::Hole { len: u64::from(run.logical) - at },
+        None => Mapping::Hole { len: LOGICAL_END - at },
+    })
+}
+
+/// The run that covers block `from` of the file, or else the first after it. Calling it again with the end of
+/// what it gave iterates over the file (SEEK_HOLE, SEEK_DATA, FIEMAP).
+pub fn next_run(source: &impl Source, root: &Root, from: u64) -> Result<Option<Run>> {
+    tree::seek(source, root, from)
+}
+
+/// Slots that one call of an editing function takes at most: `depth` is the height of the tree as seen before
+/// the locks were taken, `budget` the number of extents that the call may touch (1 for an insert). The
+/// inode's own slot is not counted.
+pub fn edit_slots(depth: u8, budget: u32) -> u32 {
+    let levels = usize::from((depth + 1).min(EXTENT_MAX_DEPTH));
+    // A call works on one leaf and its ancestors; one that moves runs also on the leaf that receives them.
+    // Beyond its first, each further extent of the budget moves the edit by one entry within these nodes.
+    let nodes = if depth == 0 { 1 } else { 2 * levels };
+    (nodes * NODE_EDIT_BYTES + budget as usize * BITS_DELTA_BYTES).div_ceil(SLOT_PAYLOAD) as u32
+}
