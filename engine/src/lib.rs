@@ -8,6 +8,7 @@ pub mod blocking;
 pub mod checkpoint;
 pub mod cache;
 pub mod device;
+pub mod dir;
 pub mod error;
 pub mod extent;
 pub mod file;

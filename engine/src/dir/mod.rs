@@ -1,0 +1,281 @@
+//! Directories: names to inodes, in buckets of 4 KiB that linear hashing finds.
+//!
+//! Everything is staged on a [`Handle`]; locks are the caller's. What needs which:
+//! - [`Dir::lookup`], [`Dir::read`]: the directory shared, the bucket shared;
+//! - [`Dir::insert`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively (or the
+//!   directory exclusively); they change bytes of existing blocks only;
+//! - [`Dir::grow`], [`Dir::is_empty`] for rmdir: the directory exclusively.
+//!
+//! Invariants: an entry lies in the bucket of its name's hash; cookies are unique in the directory, made of
+//! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none. What
+//! is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
+//!
+//! Where a directory's blocks come from is behind [`DirBlocks`].
+
+mod bucket;
+mod grow;
+mod hash;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use bucket::Dentry;
+pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS};
+pub use hash::{NameHash, bucket_of};
+pub use read::{OwnedDentry, Page as ReadPage};
+
+use crate::error::{Error, Result};
+use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};
+use crate::inode::FileType;
+use crate::store::{Handle, PageRef, Store};
+use bucket::{Patch, Spot};
+use std::ops::ControlFlow;
+
+/// Most blocks of a bucket. Keyed hashes keep chains at one or two.
+pub const MAX_CHAIN: usize = 64;
+
+/// Slots that an insertion, removal or replacement takes at the most, beside those of inodes.
+pub const ENTRY_SLOTS: u32 = 4;
+
+/// Where the blocks of directories come from.
+pub trait DirBlocks {
+    /// The block of a bucket, as the image (and what the handle has staged) maps it.
+    fn block_of(&self, h: Option<&Handle>, image: &Inode, bucket: u32) -> Result<u64>;
+    /// Allocates a block for the new last bucket and maps it in the image; counts it in `blocks`.
+    fn add_bucket(&self, h: &mut Handle, image: &mut Inode, bucket: u32) -> Result<u64>;
+    /// Allocates an overflow block, near `goal`, and counts it.
+    fn add_overflow(&self, h: &mut Handle, image: &mut Inode, goal: u64) -> Result<u64>;
+    /// Frees an overflow block, and discounts it.
+    fn free_overflow(&self, h: &mut Handle, image: &mut Inode, block: u64) -> Result<()>;
+}
+
+/// A directory as these functions need it.
+pub struct Dir<'a, B> {
+    /// The pages.
+    pub store: &'a Store,
+    /// The blocks.
+    pub blocks: &'a B,
+    /// The hash of the image.
+    pub hash: &'a NameHash,
+    /// The directory.
+    pub nid: Nid,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// An entry that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// The inode.
+    pub nid: Nid,
+    /// Its type.
+    pub file_type: FileType,
+    /// The entry's cookie.
+    pub cookie: u64,
+}
+
+/// Whether an entry was put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insertion {
+    /// It is staged.
+    Done,
+    /// Its bucket has no room: [`Dir::grow`], then again.
+    Full,
+}
+
+/// An entry, and where it lies.
+struct Located {
+    page: PageRef,
+    spot: Spot,
+    hit: Hit,
+}
+
+/// EINVAL, ENAMETOOLONG or nothing.
+pub fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > MAX_NAME {
+        return Err(Error::Errno(libc::ENAMETOOLONG));
+    }
+    if name.is_empty() || name.iter().any(|c| matches!(c, 0 | b'/')) {
+        return Err(Error::Errno(libc::EINVAL));
+    }
+    Ok(())
+}
+
+impl<B: DirBlocks> Dir<'_, B> {
+    /// The bucket of a name; 0 where there is none yet.
+    pub fn bucket_of(&self, image: &Inode, name: &[u8]) -> u32 {
+        match image.buckets.get() {
+            0 => 0,
+            buckets => bucket_of(self.hash.of(name), buckets),
+        }
+    }
+
+    /// The entry of a name.
+    pub fn lookup(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
+        Ok(self.locate(h, image, name)?.map(|found| found.hit))
+    }
+
+    /// Puts an entry in. The caller knows that the name is not there.
+    pub fn insert(
+        &self,
+        h: &mut Handle,
+        image: &Inode,
+        name: &[u8],
+        nid: Nid,
+        file_type: FileType,
+    ) -> Result<Insertion> {
+        if image.buckets.get() == 0 {
+            return Ok(Insertion::Full);
+        }
+        let hash = self.hash.of(name);
+        let chain = self.chain(Some(h), image, bucket_of(hash, image.buckets.get()))?;
+        let mut ties = [0u64; 4];
+        for page in &chain {
+            self.walk(Some(h), page, |_, d| {
+                if hash::hash_of(d.cookie) == hash {
+                    let tie = d.cookie as u8;
+                    ties[usize::from(tie / 64)] |= 1 << (tie % 64);
+                }
+                ControlFlow::<()>::Continue(())
+            })?;
+        }
+        let Some(word) = ties.iter().position(|w| *w != u64::MAX) else {
+            return Err(Error::Errno(libc::ENOSPC));
+        };
+        let tie = word as u64 * 64 + u64::from(ties[word].trailing_ones());
+        let dentry = Dentry { name, nid, cookie: hash::cookie_base(hash) + tie, file_type };
+        for page in &chain {
+            let patches = bucket::insert(&self.bytes(h, page), &dentry);
+            if let Some(patches) = patches.map_err(|detail| self.damaged(page, detail))? {
+                self.patch(h, page, patches);
+                return Ok(Insertion::Done);
+            }
+        }
+        Ok(Insertion::Full)
+    }
+
+    /// Takes an entry out, if it is there.
+    pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
+        let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
+        let patches = bucket::remove(&self.bytes(h, &found.page), found.spot);
+        let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
+        self.patch(h, &found.page, patches);
+        Ok(Some(found.hit))
+    }
+
+    /// Makes a name lead to another inode, if it is there; what it led to.
+    pub fn replace(
+        &self,
+        h: &mut Handle,
+        image: &Inode,
+        name: &[u8],
+        nid: Nid,
+        file_type: FileType,
+    ) -> Result<Option<Hit>> {
+        let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
+        let patches = bucket::replace(&self.bytes(h, &found.page), found.spot, nid, file_type);
+        let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
+        self.patch(h, &found.page, patches);
+        Ok(Some(found.hit))
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self, h: Option<&Handle>, image: &Inode) -> Result<bool> {
+        for bucket in 0..image.buckets.get() {
+            for page in self.chain(h, image, bucket)? {
+                if self.walk(h, &page, |_, _| ControlFlow::Break(()))?.is_some() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn locate(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Located>> {
+        if image.buckets.get() == 0 {
+            return Ok(None);
+        }
+        let hash = self.hash.of(name);
+        for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
+            let found = self.walk(h, &page, |spot, d| {
+                if hash::hash_of(d.cookie) == hash && d.name == name {
+                    let hit = Hit { nid: d.nid, file_type: d.file_type, cookie: d.cookie };
+                    return ControlFlow::Break((spot, hit));
+                }
+                ControlFlow::Continue(())
+            })?;
+            if let Some((spot, hit)) = found {
+                return Ok(Some(Located { page, spot, hit }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The blocks of a bucket, each verified to be of this directory and bucket.
+    pub(crate) fn chain(&self, h: Option<&Handle>, image: &Inode, bucket: u32) -> Result<Vec<PageRef>> {
+        let mut chain = Vec::with_capacity(1);
+        let mut next = self.blocks.block_of(h, image, bucket)?;
+        while next != 0 {
+            let page = match h {
+                Some(h) => h.get(next, BlockKind::Bucket)?,
+                None => self.store.get(next, BlockKind::Bucket)?,
+            };
+            let owner = page.header();
+            if owner.owner.get() != self.nid || owner.generation.get() != self.generation {
+                let whose = format!("it belongs to nid {} of generation {}", owner.owner, owner.generation);
+                return Err(self.damaged(&page, &whose));
+            }
+            let header = self.with_bytes(h, &page, |bytes| bucket::header(bytes));
+            let Some(header) = header.filter(|header| header.bucket.get() == bucket) else {
+                return Err(self.damaged(&page, &format!("it is not part of bucket {bucket}")));
+            };
+            next = header.next.get();
+            chain.push(page);
+            if chain.len() > MAX_CHAIN {
+                return Err(self.damaged(&chain[0], "its overflow does not end"));
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The bytes of a block as the handle sees them.
+    fn bytes(&self, h: &Handle, page: &PageRef) -> Vec<u8> {
+        h.view(page, 0..crate::device::BLOCK_SIZE)
+    }
+
+    fn with_bytes<R>(&self, h: Option<&Handle>, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
+        match h {
+            Some(h) => f(&self.bytes(h, page)),
+            None => page.read(|bytes| f(bytes)),
+        }
+    }
+
+    fn walk<R>(
+        &self,
+        h: Option<&Handle>,
+        page: &PageRef,
+        visit: impl FnMut(Spot, Dentry) -> ControlFlow<R>,
+    ) -> Result<Option<R>> {
+        self.with_bytes(h, page, |bytes| bucket::walk(bytes, visit))
+            .map_err(|detail| self.damaged(page, detail))
+    }
+
+    fn patch(&self, h: &mut Handle, page: &PageRef, patches: Vec<Patch>) {
+        for (at, bytes) in patches {
+            h.edit(page, at..at + bytes.len()).copy_from_slice(&bytes);
+        }
+    }
+
+    /// Puts the bytes after a block's header.
+    fn fill(&self, h: &mut Handle, page: &PageRef, body: &[u8]) {
+        h.edit(page, BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + body.len()).copy_from_slice(body);
+    }
+
+    fn damaged(&self, page: &PageRef, detail: &str) -> Error {
+        Error::Corrupt {
+            what: "directory block",
+            place: format!("nid {}, block {}", self.nid, page.block()),
+            detail: detail.to_string(),
+        }
+    }
+}

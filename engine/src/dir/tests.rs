@@ -1,0 +1,241 @@
+//! A directory against a map, and readdir while it changes.
+
+use super::*;
+use crate::device::MemoryDevice;
+use crate::format::Superblock;
+use crate::inode::fresh_image;
+use crate::store::{Log, StoreOptions};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use zerocopy::FromZeros;
+
+/// Blocks one after the other, mapped in memory.
+struct Blocks {
+    next: AtomicU64,
+    map: Mutex<HashMap<u32, u64>>,
+    most: u64,
+}
+
+impl DirBlocks for Blocks {
+    fn block_of(&self, _: Option<&Handle>, _: &Inode, bucket: u32) -> Result<u64> {
+        Ok(self.map.lock()[&bucket])
+    }
+    fn add_bucket(&self, h: &mut Handle, image: &mut Inode, bucket: u32) -> Result<u64> {
+        let block = self.add_overflow(h, image, 0)?;
+        self.map.lock().insert(bucket, block);
+        Ok(block)
+    }
+    fn add_overflow(&self, _: &mut Handle, image: &mut Inode, _: u64) -> Result<u64> {
+        let block = self.next.fetch_add(1, Ordering::Relaxed);
+        if block > self.most {
+            return Err(Error::Errno(libc::ENOSPC));
+        }
+        image.blocks += 1;
+        Ok(block)
+    }
+    fn free_overflow(&self, _: &mut Handle, image: &mut Inode, _: u64) -> Result<()> {
+        image.blocks -= 1;
+        Ok(())
+    }
+}
+
+struct Fixture {
+    store: Store,
+    blocks: Blocks,
+    hash: NameHash,
+    image: Inode,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        const BLOCKS: u64 = 20_000;
+        let mut superblock = Superblock::new_zeroed();
+        superblock.blocks.set(BLOCKS);
+        Fixture {
+            store: Store::new(
+                Arc::new(MemoryDevice::new(BLOCKS)),
+                superblock,
+                Log::default(),
+                &StoreOptions::default(),
+            ),
+            blocks: Blocks { next: AtomicU64::new(10), map: Mutex::default(), most: BLOCKS - 1 },
+            hash: NameHash::new(&[7; 16]),
+            image: fresh_image(5, 2, libc::S_IFDIR | 0o755, 0, 0, 0),
+        }
+    }
+
+    fn dir(&self) -> Dir<'_, Blocks> {
+        Dir { store: &self.store, blocks: &self.blocks, hash: &self.hash, nid: 5, generation: 2 }
+    }
+
+    fn insert(&mut self, name: &[u8], nid: Nid, split: bool) {
+        loop {
+            let mut h = self.store.begin(ENTRY_SLOTS).expect("writable");
+            if self.dir().insert(&mut h, &self.image, name, nid, FileType::Regular).expect("sound")
+                == Insertion::Done
+            {
+                assert!(h.slots_needed() <= ENTRY_SLOTS, "{} slots", h.slots_needed());
+                h.commit().expect("commits");
+                return;
+            }
+            drop(h);
+            let mut h = self.store.begin(GROW_SLOTS).expect("writable");
+            let mut image = self.image;
+            self.dir().grow(&mut h, &mut image, name, split).expect("grows");
+            assert!(h.slots_needed() <= if split { GROW_SLOTS } else { OVERFLOW_SLOTS });
+            h.commit().expect("commits");
+            self.image = image;
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Nid> {
+        let mut h = self.store.begin(ENTRY_SLOTS).expect("writable");
+        let hit = self.dir().remove(&mut h, &self.image, name).expect("sound");
+        h.commit().expect("commits");
+        hit.map(|hit| hit.nid)
+    }
+
+    fn all(&self) -> BTreeMap<Vec<u8>, Nid> {
+        let mut all = BTreeMap::new();
+        let mut cookie = 0;
+        loop {
+            let page = self.dir().read(&self.image, cookie).expect("sound");
+            assert!(page.entries.is_sorted_by_key(|e| e.cookie));
+            for e in page.entries {
+                assert!(all.insert(e.name, e.nid).is_none());
+            }
+            match page.next {
+                Some(next) => {
+                    assert!(next > cookie);
+                    cookie = next;
+                }
+                None => return all,
+            }
+        }
+    }
+}
+
+fn name(n: u32, len: usize) -> Vec<u8> {
+    format!("{n}-").into_bytes().into_iter().chain(std::iter::repeat(b'x')).take(len.max(6)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_directory_is_a_map(
+        ops in proptest::collection::vec((0u8..4, 0u32..700), 1..1500),
+        split in any::<bool>(),
+        len in prop_oneof![Just(6usize), Just(40), Just(255)],
+    ) {
+        let mut fixture = Fixture::new();
+        let mut model = BTreeMap::new();
+        for (i, (op, n)) in ops.into_iter().enumerate() {
+            let (name, nid) = (name(n, len), i as u64 + 1);
+            let hit = fixture.dir().lookup(None, &fixture.image, &name).unwrap();
+            prop_assert_eq!(hit.map(|hit| hit.nid), model.get(&name).copied());
+            match (op, hit) {
+                (0..=1, None) => {
+                    fixture.insert(&name, nid, split);
+                    model.insert(name, nid);
+                }
+                (2, _) => {
+                    prop_assert_eq!(fixture.remove(&name), model.remove(&name));
+                }
+                (_, Some(old)) => {
+                    let mut h = fixture.store.begin(ENTRY_SLOTS).unwrap();
+                    let was = fixture.dir().replace(&mut h, &fixture.image, &name, nid, FileType::Fifo).unwrap();
+                    h.commit().unwrap();
+                    prop_assert_eq!(was, Some(old));
+                    let now = fixture.dir().lookup(None, &fixture.image, &name).unwrap().unwrap();
+                    prop_assert_eq!((now.nid, now.cookie), (nid, old.cookie));
+                    model.insert(name, nid);
+                }
+                _ => {}
+            }
+        }
+        prop_assert_eq!(fixture.all(), model.clone());
+        prop_assert_eq!(fixture.dir().is_empty(None, &fixture.image).unwrap(), model.is_empty());
+    }
+
+    #[test]
+    fn reading_meets_each_entry_that_stays_once(
+        stay in proptest::collection::btree_set(0u32..600, 0..200),
+        churn in proptest::collection::vec((any::<bool>(), 600u32..2000), 0..1500),
+    ) {
+        let mut fixture = Fixture::new();
+        for n in &stay {
+            fixture.insert(&name(*n, 60), u64::from(*n) + 1, true);
+        }
+        let mut there = BTreeSet::new();
+        let mut seen = BTreeMap::new();
+        let mut churn = churn.into_iter();
+        let mut cookie = 0;
+        loop {
+            let page = fixture.dir().read(&fixture.image, cookie).unwrap();
+            for e in page.entries {
+                prop_assert!(e.cookie > cookie);
+                *seen.entry(e.name).or_insert(0) += 1;
+            }
+            for (add, n) in churn.by_ref().take(40) {
+                if add && there.insert(n) {
+                    fixture.insert(&name(n, 60), 9, true);
+                } else if !add && there.remove(&n) {
+                    prop_assert!(fixture.remove(&name(n, 60)).is_some());
+                }
+            }
+            match page.next {
+                Some(next) => cookie = next,
+                None => break,
+            }
+        }
+        for n in stay {
+            prop_assert_eq!(seen.get(&name(n, 60)), Some(&1));
+        }
+    }
+}
+
+#[test]
+fn splits_keep_chains_short() {
+    let mut fixture = Fixture::new();
+    for n in 0..30_000 {
+        fixture.insert(&name(n, 20), 1, true);
+    }
+    let buckets = fixture.image.buckets.get();
+    let chains: Vec<_> =
+        (0..buckets).map(|b| fixture.dir().chain(None, &fixture.image, b).expect("sound").len()).collect();
+    assert!(chains.iter().all(|len| *len <= 3), "longest chain {:?}", chains.iter().max());
+    let blocks: usize = chains.iter().sum();
+    assert_eq!(blocks as u64, fixture.image.blocks.get());
+    assert!(blocks < 30_000 / 84 * 2, "{blocks} blocks");
+}
+
+#[test]
+fn blocks_of_others_are_refused() {
+    let mut fixture = Fixture::new();
+    fixture.insert(b"a", 1, true);
+    let foreign = Dir { generation: 3, ..fixture.dir() };
+    assert!(matches!(foreign.lookup(None, &fixture.image, b"a"), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn an_endless_chain_is_damage() {
+    let mut fixture = Fixture::new();
+    fixture.insert(b"a", 1, true);
+    let page = fixture.dir().chain(None, &fixture.image, 0).expect("sound").remove(0);
+    let mut h = fixture.store.begin(4).expect("writable");
+    h.edit(&page, BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8).copy_from_slice(&page.block().to_le_bytes());
+    h.commit().expect("commits");
+    assert!(matches!(fixture.dir().lookup(None, &fixture.image, b"b"), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn impossible_names_are_refused() {
+    for (name, errno) in
+        [(&b""[..], libc::EINVAL), (b"a/b", libc::EINVAL), (&[b'x'; 256], libc::ENAMETOOLONG)]
+    {
+        assert_eq!(check_name(name).map_err(|e| e.errno()), Err(errno));
+    }
+    assert!(check_name(&[0xff; 255]).is_ok());
+}
