@@ -14,6 +14,18 @@ use std::path::Path;
 /// The number of the call that asks for the server's process id: a read of 32 bits, of type `N`, number 1.
 pub const SERVER_PID: u32 = 0x8004_4e01;
 
+/// The number of the call that makes everything durable: type `N`, number 2.
+pub const SYNC: u32 = 0x4e02;
+
+/// Makes everything on the mount at `dir` durable. sync(2) and syncfs(2) do not reach its server.
+pub fn sync(dir: &Path) -> io::Result<()> {
+    sys::sync_mount(open(dir)?)
+}
+
+fn open(dir: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// The server of a live mount.
 #[derive(Debug)]
 pub struct ServerProcess {
@@ -25,8 +37,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
     pub fn of(dir: &Path) -> io::Result<ServerProcess> {
-        let dir = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let pid = sys::server_pid(&dir)?;
+        let pid = sys::server_pid(open(dir)?)?;
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
         Ok(ServerProcess { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
-use crate::control::SERVER_PID;
+use crate::control::{SERVER_PID, SYNC};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
@@ -34,6 +34,12 @@ pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
     // SAFETY: the call's number says that it writes 32 bits, and whoever answers it cannot write more: the
     // kernel sizes the answer by the number. Guarded by the test that asks a live mount.
     Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SERVER_PID as Opcode }, u32>::new()) }?)
+}
+
+/// Asks the mount that `fd` is on to make everything durable.
+pub fn sync_mount(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: the call passes no argument. Guarded by the test that asks a live mount.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::NoArg::<{ SYNC as Opcode }>::new()) }?)
 }
 
 /// Marks the calling thread as one whose allocations must not wait for I/O, since it may be what that I/O needs.

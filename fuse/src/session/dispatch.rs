@@ -1,7 +1,7 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
 use super::{LockReply, RequestContext, Session};
-use crate::control::SERVER_PID;
+use crate::control::{SERVER_PID, SYNC};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
@@ -29,7 +29,6 @@ impl<O: Operations> Session<O> {
             uid: header.uid,
             gid: header.gid,
             pid: header.pid,
-            groups: &self.groups,
             extensions,
         };
         let (ops, node) = (&*self.operations, header.nodeid);
@@ -167,6 +166,7 @@ impl<O: Operations> Session<O> {
                 let call = Ioctl { fh: args.fh, command: args.cmd, argument: args.arg, data, out_size };
                 let result = match args.cmd {
                     SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
+                    SYNC => ops.syncfs(ctx, node).map(|()| Vec::new()),
                     _ => ops.ioctl(ctx, node, &call),
                 };
                 match result {

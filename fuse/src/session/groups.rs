@@ -4,12 +4,14 @@
 //! turns on them, and kept a short while: a caller that changes its groups without changing user or group keeps
 //! its former ones for [`KEPT`].
 //!
+//! They are kept for the whole process, since callers are the same whichever mount they ask.
+//!
 //! What is kept is keyed by thread, user and group, so that a thread that changes identity is looked up anew; a
 //! thread id is not given out again within so short a time.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// How long groups are kept.
@@ -27,15 +29,21 @@ struct Caller {
 /// When the groups were read, and which they were.
 type Found = (Instant, Arc<[u32]>);
 
+static RECENT: LazyLock<GroupCache> = LazyLock::new(GroupCache::default);
+
+/// The supplementary groups of a thread; none if it is of another pid name space (0) or gone.
+pub fn groups(pid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
+    RECENT.groups(pid, uid, gid)
+}
+
 /// Groups of recent callers.
 #[derive(Debug, Default)]
-pub struct GroupCache {
+struct GroupCache {
     recent: Mutex<HashMap<Caller, Found>>,
 }
 
 impl GroupCache {
-    /// The supplementary groups of a thread; none if it is of another pid name space (0) or gone.
-    pub fn groups(&self, pid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
+    fn groups(&self, pid: u32, uid: u32, gid: u32) -> Arc<[u32]> {
         if pid == 0 {
             return Arc::new([]);
         }

@@ -20,6 +20,9 @@ pub struct Config {
     pub writeback_cache: bool,
     /// fcntl and flock locks are the server's; else the kernel keeps them to itself, which costs nothing.
     pub locks: bool,
+    /// The kernel looks for changes of size or time before it trusts its pages; else it trusts them until it is
+    /// told otherwise.
+    pub auto_inval: bool,
     /// Inodes can be found by number: NFS export.
     pub export: bool,
     /// Creating requests bring the security attributes of the new inode.
@@ -35,6 +38,7 @@ impl Default for Config {
             posix_acl: false,
             writeback_cache: false,
             locks: false,
+            auto_inval: false,
             export: false,
             security_context: false,
         }
@@ -55,7 +59,6 @@ impl Config {
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS
             | InitFlags::NO_OPENDIR_SUPPORT
-            | InitFlags::EXPLICIT_INVAL_DATA
             | InitFlags::HANDLE_KILLPRIV_V2
             | InitFlags::SETXATTR_EXT
             | InitFlags::INIT_EXT
@@ -65,6 +68,8 @@ impl Config {
         wanted.set(InitFlags::POSIX_ACL, self.posix_acl);
         wanted.set(InitFlags::WRITEBACK_CACHE, self.writeback_cache);
         wanted.set(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS, self.locks);
+        wanted.set(InitFlags::AUTO_INVAL_DATA, self.auto_inval);
+        wanted.set(InitFlags::EXPLICIT_INVAL_DATA, !self.auto_inval);
         wanted.set(InitFlags::EXPORT_SUPPORT, self.export);
         wanted.set(InitFlags::SECURITY_CTX, self.security_context);
         wanted

@@ -19,7 +19,6 @@ use crate::operations::Operations;
 use crate::transport::ReplyHandle;
 use crate::types::Errno;
 use crate::wire::extension::{Extensions, SecurityContext};
-use groups::GroupCache;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Once};
@@ -31,7 +30,6 @@ const UNMATCHED_INTERRUPTS: usize = 64;
 pub struct Session<O> {
     operations: Arc<O>,
     features: Features,
-    groups: GroupCache,
     unmatched: Mutex<VecDeque<u64>>,
     destroyed: Once,
 }
@@ -40,13 +38,7 @@ impl<O: Operations> Session<O> {
     /// A conversation in which `features` were agreed on.
     pub fn new(operations: Arc<O>, features: Features) -> Self {
         operations.init(&features);
-        Session {
-            operations,
-            features,
-            groups: GroupCache::default(),
-            unmatched: Mutex::default(),
-            destroyed: Once::new(),
-        }
+        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new() }
     }
 
     /// What was agreed on.
@@ -96,7 +88,6 @@ pub struct RequestContext<'a> {
     pub gid: u32,
     /// The calling thread; 0 if it is of another pid name space.
     pub pid: u32,
-    groups: &'a GroupCache,
     extensions: Extensions<'a>,
 }
 
@@ -109,7 +100,7 @@ impl RequestContext<'_> {
 
     /// All supplementary groups of the caller. Costs a read of /proc unless it was asked about just before.
     pub fn groups(&self) -> Arc<[u32]> {
-        self.groups.groups(self.pid, self.uid, self.gid)
+        groups::groups(self.pid, self.uid, self.gid)
     }
 
     /// Security attributes that the new inode is to have from its birth.

@@ -4,7 +4,7 @@ mod memfs;
 mod session;
 
 use memfs::MemFs;
-use narufs_fuse::control::ServerProcess;
+use narufs_fuse::control::{self, ServerProcess};
 use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
 use narufs_fuse::session::Config;
 use narufs_fuse::wire::notify::Notification;
@@ -268,6 +268,14 @@ fn what_the_kernel_has_cached_is_dropped_on_notice() {
     let unknown = notifier.send(&Notification::Delete { parent: ROOT_ID, child: 99, name: b"none" });
     assert_eq!(unknown.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(fs::read(&path).unwrap(), b"new");
+}
+
+#[test]
+fn a_sync_reaches_the_server() {
+    let Some(m) = mounted() else { return };
+    control::sync(&m.point).unwrap();
+    assert_eq!(m.fs.syncs(), 1);
+    assert_eq!(control::sync(Path::new("/proc")).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
 }
 
 #[test]

@@ -55,6 +55,7 @@ struct Gate {
     open: bool,
     waiting: usize,
     destroyed: bool,
+    syncs: usize,
 }
 
 fn err<T>(errno: i32) -> Result<T> {
@@ -168,6 +169,10 @@ impl MemFs {
 
     pub fn is_destroyed(&self) -> bool {
         self.gate.lock().destroyed
+    }
+
+    pub fn syncs(&self) -> usize {
+        self.gate.lock().syncs
     }
 
     /// Waits until so many locks wait.
@@ -458,6 +463,11 @@ impl Operations for MemFs {
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, _: u64, _: u64, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn syncfs(&self, _: &RequestContext<'_>, _: u64) -> Result<()> {
+        self.gate.lock().syncs += 1;
         Ok(())
     }
 
