@@ -2,10 +2,11 @@
 //!
 //! A request's way: [`transport`] receives it on the core that it came from and gives it to the [`session`], which reads
 //! it by [`wire`], calls one of the [`operations`], and replies. [`mount`] makes and ends mounts; [`server`] puts
-//! the parts together; [`control`] is for other processes that ask a mount about itself.
+//! the parts together, and [`binding`] puts the engine under them; [`control`] is for other processes that ask a mount about itself.
 
 #![deny(unsafe_code)]
 
+pub mod binding;
 pub mod control;
 pub mod mount;
 pub mod operations;
@@ -16,5 +17,6 @@ pub mod transport;
 pub mod types;
 pub mod wire;
 
+pub use binding::{Caching, EngineOperations, serve};
 pub use operations::Operations;
 pub use server::{Notifier, Server, ServerConfig};

@@ -1,0 +1,114 @@
+//! Open files by the numbers that the kernel calls them.
+//!
+//! Invariants: a number given out is not given out again before it has been removed; an open file goes back to
+//! the engine once, when it has been removed and the last request on it is done.
+
+use crate::types::{Errno, Result};
+use narufs::vfs::{FileHandle, Fs};
+use parking_lot::{Mutex, RwLock};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Shards, so that opens on different cores do not meet; a power of two.
+const SHARDS: usize = 16;
+
+/// An open file or directory, and the way back for it.
+#[derive(Debug)]
+pub struct Open {
+    fs: Arc<Fs>,
+    /// `None` only while it is being dropped.
+    handle: Option<FileHandle>,
+    directory: bool,
+    /// Whose flock goes with it.
+    flock_owner: Mutex<Option<u64>>,
+}
+
+impl Deref for Open {
+    type Target = FileHandle;
+
+    fn deref(&self) -> &FileHandle {
+        self.handle.as_ref().expect("the handle is taken only by drop")
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        if self.directory {
+            self.fs.releasedir(handle);
+        } else {
+            self.fs.release(handle, *self.flock_owner.get_mut());
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    open: Vec<Option<Arc<Open>>>,
+    free: Vec<usize>,
+}
+
+/// All open files of a mount.
+#[derive(Debug, Default)]
+pub struct Handles {
+    shards: [RwLock<Shard>; SHARDS],
+}
+
+impl Handles {
+    /// Gives an open file a number.
+    pub fn insert(&self, fs: &Arc<Fs>, handle: FileHandle) -> u64 {
+        self.add(fs, handle, false)
+    }
+
+    /// Gives an open directory a number.
+    pub fn insert_directory(&self, fs: &Arc<Fs>, handle: FileHandle) -> u64 {
+        self.add(fs, handle, true)
+    }
+
+    fn add(&self, fs: &Arc<Fs>, handle: FileHandle, directory: bool) -> u64 {
+        let open =
+            Open { fs: Arc::clone(fs), handle: Some(handle), directory, flock_owner: Mutex::new(None) };
+        let number = rustix::thread::sched_getcpu() % SHARDS;
+        let mut shard = self.shards[number].write();
+        let index = shard.free.pop().unwrap_or_else(|| {
+            shard.open.push(None);
+            shard.open.len() - 1
+        });
+        shard.open[index] = Some(Arc::new(open));
+        (index * SHARDS + number) as u64
+    }
+
+    /// The open file of this number. EBADF: there is none.
+    pub fn get(&self, fh: u64) -> Result<Arc<Open>> {
+        let (shard, index) = self.place(fh);
+        shard.read().open.get(index).cloned().flatten().ok_or(Errno(libc::EBADF))
+    }
+
+    /// Takes a number back; the file is released when the last request on it is done.
+    pub fn remove(&self, fh: u64, flock_owner: Option<u64>) {
+        let (shard, index) = self.place(fh);
+        let removed = {
+            let mut shard = shard.write();
+            let removed = shard.open.get_mut(index).and_then(Option::take);
+            if removed.is_some() {
+                shard.free.push(index);
+            }
+            removed
+        };
+        if let Some(open) = removed {
+            *open.flock_owner.lock() = flock_owner;
+        }
+    }
+
+    /// Takes all back: the kernel is gone.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let all = std::mem::take(&mut *shard.write());
+            drop(all);
+        }
+    }
+
+    fn place(&self, fh: u64) -> (&RwLock<Shard>, usize) {
+        (&self.shards[fh as usize % SHARDS], fh as usize / SHARDS)
+    }
+}
