@@ -1,4 +1,6 @@
-//! Commits: the order in which records become durable for good.
+//! Commits on a mapped ring, and what both kinds of ring share.
+//!
+//! The SSD ring's group commit is in [`super::stream`].
 
 use zerocopy::IntoBytes;
 
@@ -14,8 +16,15 @@ impl Journal {
     /// callers that it covers. Fails only when the journal has failed.
     pub fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
         let upto = upto.min(self.tail());
-        let _ = wanted;
-        self.commit_in_order(upto)
+        match (&self.stream, wanted) {
+            (None, _) => self.commit_in_order(upto),
+            (Some(stream), Wanted::Power) => self.commit_grouped(stream, upto),
+            (Some(_), Wanted::Process) => {
+                // Sealed in the staging is enough, and whoever seals does not sleep before it.
+                self.sleep(&self.seals, || self.sequence.walk(self.durable(), upto) >= upto);
+                if self.sequence.walk(self.durable(), upto) < upto { self.check() } else { Ok(()) }
+            }
+        }
     }
 
     /// Steps 3 and 8 of the protocol.
@@ -47,7 +56,7 @@ impl Journal {
     }
 
     /// Takes the flag down, if it is up: this thread must make the next commit.
-    fn claim(&self) -> bool {
+    pub(super) fn claim(&self) -> bool {
         // Acquire: pairs with the Release in `reserve`: the commit's reservation comes after those that raised
         // the flag. Relaxed on failure: nothing was taken.
         self.armed.compare_exchange(true, false, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -88,7 +97,7 @@ impl Journal {
     }
 
     /// Waits until `ready` or the journal has failed.
-    fn sleep(&self, queue: &WaitQueue, mut ready: impl FnMut() -> bool) {
+    pub(super) fn sleep(&self, queue: &WaitQueue, mut ready: impl FnMut() -> bool) {
         let mut ready = || ready() || self.is_failed();
         if ready() || crate::sync::spin(&mut ready) {
             return;

@@ -7,12 +7,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::MIN_SLOTS;
 use super::ring::MAX_POSITION;
+use super::stream::Stream;
 use crate::Result;
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
     Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
 use crate::pmem::PersistentMemory;
 
+/// Header blocks before the slots of a ring region.
+pub(super) const HEADER_BLOCKS: u64 = 2;
 /// Version of the ring's format.
 const RING_VERSION: u32 = 1;
 
@@ -71,17 +75,42 @@ pub fn read_mapped_header(memory: &dyn PersistentMemory) -> Option<RingHeader> {
     (ring_bytes(header.slots.get())? <= memory.len()).then_some(header)
 }
 
+/// The header that counts in the ring region of `blocks` blocks from block `start` on; `None` if there is
+/// none that is valid and whose slots fit the region.
+pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> Result<Option<RingHeader>> {
+    let requests = (0..HEADER_BLOCKS).map(|copy| Request {
+        op: Op::Read,
+        block: start + copy,
+        buf: IoBuf::zeroed(BLOCK_SIZE),
+        cause: Cause::Recovery,
+    });
+    let mut copies = [None; HEADER_BLOCKS as usize];
+    for (copy, buf) in device.run(requests.collect())?.iter().enumerate().take(copies.len()) {
+        copies[copy] = parse(buf, copy as u64);
+    }
+    Ok(newest(copies).filter(|h| h.slots.get() / SLOTS_PER_BLOCK + HEADER_BLOCKS <= blocks))
+}
+
 /// Writes headers in turn.
 pub(super) struct HeaderWriter {
     current: RingHeader,
 }
 
 impl HeaderWriter {
-    /// Continues the sequence of the header that the memory holds.
-    pub(super) fn new(memory: &dyn PersistentMemory, mut fields: RingHeader) -> Self {
-        let sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
+    /// Continues the sequence of the headers that the media hold.
+    pub(super) fn new(
+        memory: &dyn PersistentMemory,
+        stream: Option<&Stream>,
+        mut fields: RingHeader,
+    ) -> Result<Self> {
+        let mut sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
+        if let Some(stream) = stream {
+            let region = fields.slots.get() / SLOTS_PER_BLOCK + HEADER_BLOCKS;
+            let on_device = read_device_header(stream.device.as_ref(), stream.start, region)?;
+            sequence = sequence.max(on_device.map_or(0, |h| h.sequence.get()));
+        }
         fields.sequence = sequence.into();
-        HeaderWriter { current: fields }
+        Ok(HeaderWriter { current: fields })
     }
 
     /// Sets what the next write says.
@@ -90,11 +119,19 @@ impl HeaderWriter {
         self.current.round = round.into();
     }
 
-    /// Writes the next copy durably.
-    pub(super) fn write(&mut self, memory: &dyn PersistentMemory) -> Result<()> {
+    /// Writes the next copy durably: to the image first, for staging that is behind is only longer.
+    pub(super) fn write(&mut self, memory: &dyn PersistentMemory, stream: Option<&Stream>) -> Result<()> {
         let sequence = self.current.sequence.get().wrapping_add(1);
         self.current.sequence = sequence.into();
         self.current.crc = checksum(&self.current).into();
+        if let Some(Stream { device, start, .. }) = stream {
+            let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+            buf[..size_of::<RingHeader>()].copy_from_slice(self.current.as_bytes());
+            let block = start + sequence % HEADER_BLOCKS;
+            crate::blocking::about_to_block();
+            device.run(vec![Request { op: Op::Write, block, buf, cause: Cause::Journal }])?;
+            device.flush()?;
+        }
         let offset = if sequence % 2 == 0 { 0 } else { RING_HEADER_COPY };
         memory.write(offset, self.current.as_bytes());
         memory.persist(offset, size_of::<RingHeader>());

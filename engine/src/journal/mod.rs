@@ -55,22 +55,24 @@ mod commit;
 mod credits;
 mod handle;
 mod header;
-#[cfg(test)]
-mod memory;
 mod reserve;
 mod ring;
+mod scan;
 mod stats;
-#[cfg(all(test, not(any(loom, shuttle))))]
+mod stream;
+#[cfg(test)]
 mod tests;
 
 pub use crate::format::Position;
 pub use credits::{CreditClass, Credits};
 pub use handle::{Applied, Persisted, Reserved, Sealed};
-pub use header::{read_mapped_header, ring_bytes};
+pub use header::{read_device_header, read_mapped_header, ring_bytes};
 pub use ring::MAX_POSITION;
+pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use stats::JournalStats;
 
-use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD};
+use crate::device::BlockDevice;
+use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE, SLOTS_PER_BLOCK};
 use crate::pmem::{Horizon, PersistentMemory};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
@@ -80,6 +82,7 @@ use header::HeaderWriter;
 use reserve::Sequence;
 use ring::Geometry;
 use stats::Counters;
+use stream::Stream;
 
 /// What a caller of [`Journal::commit_upto`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,15 @@ pub enum Wanted {
 pub enum Media {
     /// In byte-addressable memory: persistent, or a file that stands for it.
     Mapped(Arc<dyn PersistentMemory>),
+    /// In a region of the image, staged in memory that survives the process.
+    Ssd {
+        /// Where slots are written first; laid out as a mapped ring.
+        staging: Arc<dyn PersistentMemory>,
+        /// The image.
+        device: Arc<dyn BlockDevice>,
+        /// First block of the region: two header blocks, then the slots.
+        start: u64,
+    },
 }
 
 /// What a journal begins with.
@@ -117,13 +129,15 @@ pub struct Options {
     pub need_checkpoint: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Least number of slots of a ring.
+/// Least number of slots of a ring; an SSD ring has twice as many at the least.
 pub const MIN_SLOTS: u64 = 32;
 
 /// The journal of a mounted image.
 pub struct Journal {
     ring: Geometry,
     front: Arc<dyn PersistentMemory>,
+    /// Where the front's slots go on an SSD ring.
+    stream: Option<Stream>,
     sequence: Sequence,
     /// Everything below is durable at the power horizon: the end of the last commit.
     committed: CachePadded<AtomicU64>,
@@ -148,10 +162,14 @@ impl Journal {
     /// Begins a journal on its media with an empty ring: writes the header durably. Everything that the ring
     /// held before is void from here on, so recovery comes first.
     pub fn start(media: Media, options: Options) -> Result<Journal> {
-        let Media::Mapped(front) = media;
-        let pad = 1;
+        let (front, stream, pad) = match media {
+            Media::Mapped(front) => (front, None, 1),
+            Media::Ssd { staging, device, start } => {
+                (staging, Some(Stream::new(device, start)), SLOTS_PER_BLOCK)
+            }
+        };
         let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
-        if slots < MIN_SLOTS || slots % 16 != 0 || start % 16 != 0 || start > MAX_POSITION {
+        if slots < MIN_SLOTS.max(4 * pad) || slots % 16 != 0 || start % 16 != 0 || start > MAX_POSITION {
             return Err(Error::Refused(format!("a ring of {slots} slots from {start} on is not possible")));
         }
         if ring_bytes(slots).is_none_or(|needed| front.len() < needed) {
@@ -170,8 +188,8 @@ impl Journal {
             slots: slots.into(),
             ..header::blank()
         };
-        let mut header = HeaderWriter::new(front.as_ref(), fields);
-        header.write(front.as_ref())?;
+        let mut header = HeaderWriter::new(front.as_ref(), stream.as_ref(), fields)?;
+        header.write(front.as_ref(), stream.as_ref())?;
         Ok(Journal {
             sequence: Sequence::new(&ring, start),
             committed: CachePadded::new(AtomicU64::new(start)),
@@ -188,6 +206,7 @@ impl Journal {
             counters: Counters::default(),
             ring,
             front,
+            stream,
         })
     }
 
@@ -214,8 +233,10 @@ impl Journal {
 
     /// Everything below has reached the horizon.
     pub fn committed(&self, horizon: Horizon) -> Position {
-        let _ = horizon;
-        self.durable()
+        match (&self.stream, horizon) {
+            (Some(_), Horizon::Process) => self.sequence.walk(self.durable(), self.tail()),
+            _ => self.durable(),
+        }
     }
 
     /// The end of the last durable commit.
@@ -234,7 +255,7 @@ impl Journal {
             return Err(Error::Refused(format!("the head cannot move from {old} to {to}: not committed")));
         }
         header.advance(to, round);
-        if let Err(e) = header.write(self.front.as_ref()) {
+        if let Err(e) = header.write(self.front.as_ref(), self.stream.as_ref()) {
             self.fail(format!("the journal's header could not be written: {e}"));
             return Err(e);
         }
@@ -265,8 +286,7 @@ impl Journal {
 
     /// Whether logging data and committing costs less than a device write at this horizon.
     pub fn is_fast(&self, wanted: Wanted) -> bool {
-        let _ = wanted;
-        true
+        self.stream.is_none() || wanted == Wanted::Process
     }
 
     /// Numbers since the start.
@@ -298,8 +318,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes slot bytes of a reservation; `offset` of a position in the front.
+    /// Where the slot of a position lies in the front.
     fn offset(&self, position: Position) -> usize {
-        RING_HEADER_SPACE + self.ring.index(position) * crate::format::SLOT_SIZE
+        RING_HEADER_SPACE + self.ring.index(position) * SLOT_SIZE
     }
 }

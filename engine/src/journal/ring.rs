@@ -4,9 +4,7 @@
 //! the checksum is seeded with image and epoch. A slot of an earlier lap, of an abandoned timeline or of
 //! another image, and a torn one, therefore do not verify. Nothing here trusts what it reads.
 
-#[cfg(test)]
-use zerocopy::FromBytes;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::format::{Position, SLOT_HEADER_SIZE, SLOT_PAYLOAD, SLOT_SIZE, SlotHeader, SlotKind};
 
@@ -26,7 +24,6 @@ pub(crate) struct Geometry {
     epoch: u32,
 }
 
-#[cfg(test)]
 /// What a valid slot says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -86,7 +83,6 @@ impl Geometry {
         bytes
     }
 
-    #[cfg(test)]
     /// What the slot says, if it is the valid slot of `position`.
     pub(crate) fn verify(&self, position: Position, bytes: &[u8; SLOT_SIZE]) -> Option<Slot> {
         let (header, _) = SlotHeader::read_from_prefix(bytes).ok()?;

@@ -37,6 +37,8 @@ pub struct JournalStats {
     pub commits: u64,
     /// Calls for a commit that another's commit served.
     pub coalesced: u64,
+    /// Bytes written to the ring region of the image.
+    pub bytes_streamed: u64,
     /// Nanoseconds that callers waited for credits and for commits.
     pub wait_ns: u64,
     /// Cache lines written back by the memory of the ring's front.
@@ -60,6 +62,7 @@ impl Counters {
             voids: self.voids.get(),
             commits: self.commits.get(),
             coalesced: self.coalesced.get(),
+            bytes_streamed: journal.stream.as_ref().map_or(0, |s| s.bytes.get()),
             wait_ns: self.wait_ns.get(),
             write_backs,
             fences,

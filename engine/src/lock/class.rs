@@ -155,6 +155,7 @@ impl Drop for Held {
 }
 
 #[cfg(debug_assertions)]
+#[allow(clippy::missing_const_for_thread_local, reason = "loom's macro takes no const block")]
 mod checker {
     use super::Rank;
     use std::cell::RefCell;

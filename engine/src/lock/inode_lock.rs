@@ -1,96 +1,55 @@
 //! The read-write lock of an inode.
 
-use std::ops::{Deref, DerefMut};
+use super::{LockClass, Rank, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
-use super::{Held, LockClass, Rank};
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// What an inode holds in memory, and the lock over it.
+/// What an inode holds in memory, and the lock over it. For several inodes take a
+/// [`LockSet`](super::LockSet).
 #[derive(Debug)]
-pub struct InodeLock<T> {
-    nid: u64,
-    lock: RwLock<T>,
-}
+pub struct InodeLock<T>(RankedRwLock<T>);
 
 /// A share of an inode.
-#[derive(Debug)]
-#[must_use = "the inode is unlocked when the guard is dropped"]
-pub struct InodeReadGuard<'a, T> {
-    inode: RwLockReadGuard<'a, T>,
-    _held: Held,
-}
+pub type InodeReadGuard<'a, T> = RankedReadGuard<'a, T>;
 
 /// A whole inode.
-#[derive(Debug)]
-#[must_use = "the inode is unlocked when the guard is dropped"]
-pub struct InodeWriteGuard<'a, T> {
-    inode: RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
+pub type InodeWriteGuard<'a, T> = RankedWriteGuard<'a, T>;
 
 impl<T> InodeLock<T> {
     /// The lock of the inode `nid`, held by nobody.
     pub fn new(nid: u64, inode: T) -> Self {
-        InodeLock { nid, lock: RwLock::new(inode) }
+        InodeLock(RankedRwLock::new(Rank::new(LockClass::Inode, nid), inode))
     }
 
     /// Whose lock this is.
     pub fn nid(&self) -> u64 {
-        self.nid
+        self.0.rank().id
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        self.0.rank()
     }
 
     /// The inode, which nobody else can reach now.
     pub fn get_mut(&mut self) -> &mut T {
-        self.lock.get_mut()
+        self.0.get_mut()
     }
 
-    pub(super) fn rank(&self) -> Rank {
-        Rank::new(LockClass::Inode, self.nid)
-    }
-
-    /// Waits for a share. For several inodes take a [`LockSet`](super::LockSet).
+    /// Waits for a share.
     pub fn read(&self) -> InodeReadGuard<'_, T> {
-        let held = self.rank().waiting();
-        let inode = self.lock.try_read().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.read()));
-        InodeReadGuard { inode, _held: held }
+        self.0.read()
     }
 
-    /// Waits for the whole. For several inodes take a [`LockSet`](super::LockSet).
+    /// Waits for the whole.
     pub fn write(&self) -> InodeWriteGuard<'_, T> {
-        let held = self.rank().waiting();
-        let inode = self.lock.try_write().unwrap_or_else(|| LockClass::Inode.wait(|| self.lock.write()));
-        InodeWriteGuard { inode, _held: held }
+        self.0.write()
     }
 
     /// Takes a share without waiting.
     pub fn try_read(&self) -> Option<InodeReadGuard<'_, T>> {
-        let inode = self.lock.try_read()?;
-        Some(InodeReadGuard { inode, _held: self.rank().tried() })
+        self.0.try_read()
     }
 
     /// Takes the whole without waiting.
     pub fn try_write(&self) -> Option<InodeWriteGuard<'_, T>> {
-        let inode = self.lock.try_write()?;
-        Some(InodeWriteGuard { inode, _held: self.rank().tried() })
-    }
-}
-
-impl<T> Deref for InodeReadGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inode
-    }
-}
-
-impl<T> Deref for InodeWriteGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inode
-    }
-}
-
-impl<T> DerefMut for InodeWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inode
+        self.0.try_write()
     }
 }

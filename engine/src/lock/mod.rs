@@ -13,6 +13,7 @@ mod lock_set;
 mod loom_models;
 mod one_word;
 mod range;
+mod ranked;
 #[cfg(all(test, shuttle))]
 mod shuttle_models;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -24,6 +25,7 @@ pub use class::{Held, LockClass, LockWaits, Rank, lock_waits};
 pub use inode_lock::{InodeLock, InodeReadGuard, InodeWriteGuard};
 pub use lock_set::{LockSet, Want};
 pub use range::{RangeGuard, RangeLock};
+pub use ranked::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
 use std::ops::Range;
 

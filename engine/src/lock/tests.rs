@@ -158,6 +158,31 @@ fn a_range_after_an_inode_is_refused() {
 }
 
 #[test]
+fn ranked_locks_exclude_and_keep_their_place() {
+    let mutex = RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), 1);
+    let latch = RankedRwLock::new(Rank::new(LockClass::Page, 7), 1);
+    in_threads(|seed| {
+        for _ in 0..200 {
+            let mut outer = mutex.lock();
+            if seed.is_multiple_of(2) {
+                *outer += 1;
+                *latch.write() += 1;
+            } else {
+                assert_eq!(*latch.read(), *outer);
+            }
+        }
+    });
+    assert_eq!(*mutex.lock(), 1 + THREADS / 2 * 200);
+    let held = mutex.lock();
+    assert!(mutex.try_lock().is_none());
+    drop(held);
+    let shared = latch.try_read().expect("free");
+    assert!(latch.try_write().is_none());
+    drop(shared);
+    assert!(latch.try_write().is_some());
+}
+
+#[test]
 fn waits_for_ranges_and_inodes_are_accounted() {
     let waits = |class: LockClass| lock_waits()[class as usize].waits;
     let before = (waits(LockClass::Range), waits(LockClass::Inode));

@@ -18,12 +18,18 @@ pub struct Context {
     /// Bits taken from the mode of what is created, unless the directory has a default ACL.
     pub umask: u32,
     groups: OnceCell<Vec<u32>>,
-    load_groups: fn(pid: u32) -> Vec<u32>,
+    load_groups: fn(&Context) -> Vec<u32>,
 }
 
 impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
-    pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(u32) -> Vec<u32>) -> Context {
+    pub fn new(
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        umask: u32,
+        load_groups: fn(&Context) -> Vec<u32>,
+    ) -> Context {
         Context { uid, gid, pid, umask: umask & 0o777, groups: OnceCell::new(), load_groups }
     }
 
@@ -46,7 +52,7 @@ impl Context {
 
     /// Whether the caller is in a group.
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.get_or_init(|| (self.load_groups)(self.pid)).contains(&gid)
+        self.gid == gid || self.groups.get_or_init(|| (self.load_groups)(self)).contains(&gid)
     }
 }
 

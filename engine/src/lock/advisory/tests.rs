@@ -200,7 +200,7 @@ fn threads_that_take_two_files_in_any_order_all_come_through() {
                 };
                 let mut done = 0;
                 while done < 200 {
-                    let (a, b) = if (owner + done) % 2 == 0 { (0, 1) } else { (1, 0) };
+                    let (a, b) = if (owner + done).is_multiple_of(2) { (0, 1) } else { (1, 0) };
                     wait(a).expect("nothing is held: no circle");
                     assert_eq!(inside[a as usize].fetch_add(1, Ordering::SeqCst), 0);
                     if wait(b).is_ok() {

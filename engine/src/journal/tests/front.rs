@@ -1,33 +1,8 @@
-//! Tests of the front with real threads.
+//! The front with real threads.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use super::memory::TestMemory;
 use super::*;
-
-pub(super) fn options(slots: u64, start: Position) -> Options {
-    Options {
-        image_uuid: [1; 16],
-        ring_uuid: [2; 16],
-        slots,
-        epoch: 5,
-        round: 0,
-        start,
-        lanes: 2,
-        need_checkpoint: Box::new(|| ()),
-    }
-}
-
-fn mapped(slots: u64) -> (Arc<TestMemory>, Journal) {
-    let memory = Arc::new(TestMemory::new(slots));
-    let journal = Journal::start(Media::Mapped(memory.clone()), options(slots, 0)).expect("starts");
-    (memory, journal)
-}
-
-fn log(journal: &Journal, payload: &[u8]) -> Position {
-    let credits = journal.credits(Journal::slots_for(payload.len()), CreditClass::Ordinary).expect("room");
-    journal.log(credits, payload, |_, _| ()).expect("logged")
-}
 
 #[test]
 fn a_record_is_applied_once_and_committed() {
@@ -86,15 +61,9 @@ fn many_laps_with_many_threads() {
     const THREADS: u64 = 4;
     const RECORDS: u64 = 400;
     let memory = Arc::new(TestMemory::new(32));
-    let (asked, running) = (Arc::new(WaitQueue::new()), AtomicU64::new(THREADS));
-    let flag = Arc::new(AtomicBool::new(false));
-    let (queue, due) = (asked.clone(), flag.clone());
-    let mut options = options(32, 0);
-    options.need_checkpoint = Box::new(move || {
-        due.store(true, Ordering::SeqCst);
-        queue.wake_all();
-    });
+    let (asked, options) = Asked::with(options(32, 0));
     let journal = Journal::start(Media::Mapped(memory), options).expect("starts");
+    let running = AtomicU64::new(THREADS);
     std::thread::scope(|s| {
         for t in 0..THREADS {
             let (journal, running, asked) = (&journal, &running, &asked);
@@ -107,22 +76,14 @@ fn many_laps_with_many_threads() {
                     }
                 }
                 running.fetch_sub(1, Ordering::SeqCst);
-                asked.wake_all();
+                asked.queue.wake_all();
             });
         }
-        let (journal, running, asked, flag) = (&journal, &running, &asked, &flag);
-        s.spawn(move || {
-            let mut round = 0;
-            while running.load(Ordering::SeqCst) > 0 {
-                asked.wait_until(|| flag.load(Ordering::SeqCst) || running.load(Ordering::SeqCst) == 0);
-                flag.store(false, Ordering::SeqCst);
-                journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-                round += 1;
-                journal.advance_head(journal.committed(Horizon::Power), round).expect("moved");
-            }
-        });
+        s.spawn(|| asked.checkpoint(&journal, || running.load(Ordering::SeqCst) == 0));
     });
     let stats = journal.stats();
     assert_eq!(stats.records, THREADS * RECORDS);
     assert!(stats.laps > 20, "{stats:?}");
+    // Everything is given back: the ring can be filled again.
+    assert!(stats.tail - stats.head <= 32);
 }

@@ -26,6 +26,15 @@ impl TestMemory {
             contents: Mutex::new(vec![[0; SLOT_SIZE]]),
         }
     }
+
+    /// The memory as a scan after a kill would find it, while others go on.
+    pub(super) fn copy(&self) -> Self {
+        let copy = TestMemory::new(self.versions.len() as u64);
+        let mut bytes = vec![0; self.len()];
+        self.read(0, &mut bytes);
+        copy.write(0, &bytes);
+        copy
+    }
 }
 
 impl PersistentMemory for TestMemory {
@@ -47,13 +56,11 @@ impl PersistentMemory for TestMemory {
         while !data.is_empty() {
             let (cell, at) = (offset / SLOT_SIZE, offset % SLOT_SIZE);
             let n = data.len().min(SLOT_SIZE - at);
+            // Relaxed: see the module. Not under the lock: a model checker may switch threads here.
+            let before = self.versions[cell].load(Ordering::Relaxed);
             let version = {
                 let mut contents = self.contents.lock().expect("test");
-                let mut bytes = match n {
-                    SLOT_SIZE => [0; SLOT_SIZE],
-                    // Relaxed: see the module.
-                    _ => contents[self.versions[cell].load(Ordering::Relaxed) as usize],
-                };
+                let mut bytes = contents[before as usize];
                 bytes[at..at + n].copy_from_slice(&data[..n]);
                 contents.push(bytes);
                 contents.len() as u64 - 1

@@ -1,0 +1,157 @@
+//! The SSD ring: what a loss of power leaves, and what a kill leaves.
+
+use std::sync::atomic::AtomicU64 as RealU64;
+
+use proptest::prelude::*;
+
+use super::lossy::LossyDevice;
+use super::*;
+use crate::device::BLOCK_SIZE;
+use crate::format::SLOT_SIZE;
+
+const START: u64 = 3;
+
+struct Ssd {
+    staging: Arc<TestMemory>,
+    device: Arc<LossyDevice>,
+    journal: Journal,
+}
+
+fn region(slots: u64) -> u64 {
+    slots / SLOTS_PER_BLOCK + 2
+}
+
+fn ssd(options: Options) -> Ssd {
+    let slots = options.slots;
+    let staging = Arc::new(TestMemory::new(slots));
+    let device = Arc::new(LossyDevice::new((START + region(slots)) as usize));
+    let media = Media::Ssd { staging: staging.clone(), device: device.clone(), start: START };
+    Ssd { staging, device, journal: Journal::start(media, options).expect("starts") }
+}
+
+impl Ssd {
+    fn scan(&self, seed: u64) -> Scan {
+        let after = self.device.after_power_loss(seed);
+        scan_device(Arc::new(after), START, region(self.journal.ring.slots)).expect("a header")
+    }
+}
+
+#[test]
+fn power_durability_comes_with_the_commit_and_process_durability_before() {
+    let ssd = ssd(options(64, 0));
+    let end = log(&ssd.journal, &payload(0, 1));
+    ssd.journal.commit_upto(end, Wanted::Process).expect("sealed");
+    assert!(ssd.journal.committed(Horizon::Process) >= end);
+    assert_eq!(ssd.journal.committed(Horizon::Power), 0);
+    assert!(ssd.journal.is_fast(Wanted::Process) && !ssd.journal.is_fast(Wanted::Power));
+    assert_eq!(records(&ssd.scan(1)).len(), 0);
+    assert_eq!(records(&scan_mapped(Arc::new(ssd.staging.copy())).expect("a header")).len(), 1);
+    ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+    assert_eq!(ssd.journal.committed(Horizon::Power), 16);
+    let scan = ssd.scan(1);
+    assert_eq!((scan.end, records(&scan).len()), (16, 1));
+    assert_eq!(ssd.journal.stats().bytes_streamed, BLOCK_SIZE as u64);
+    assert!(!ssd.journal.stream_step().expect("nothing to do"));
+}
+
+#[test]
+fn a_ring_goes_round_with_commits_padded_to_blocks() {
+    let ssd = ssd(options(64, 0));
+    for n in 0..60 {
+        let end = log(&ssd.journal, &payload(2, n));
+        if n % 2 == 0 {
+            ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+            let scan = ssd.scan(n);
+            assert!(scan.end >= end);
+            let found: Vec<_> = records(&scan).iter().map(|(_, b)| parse(b).1).collect();
+            assert_eq!(found.last(), Some(&n));
+            ssd.journal.advance_head(ssd.journal.committed(Horizon::Power), n).expect("moved");
+        }
+    }
+    assert!(!ssd.device.wrote_a_block_twice());
+    assert!(ssd.journal.stats().laps > 5);
+}
+
+#[test]
+fn a_device_error_fails_the_journal() {
+    let ssd = ssd(options(64, 0));
+    let end = log(&ssd.journal, b"x");
+    ssd.device.fail_writes();
+    assert_eq!(ssd.journal.commit_upto(end, Wanted::Power).unwrap_err().errno(), libc::EIO);
+    assert!(ssd.journal.failed().is_some());
+    assert_eq!(ssd.journal.commit_upto(end, Wanted::Power).unwrap_err().errno(), libc::EROFS);
+    assert!(ssd.journal.advance_head(0, 1).is_err());
+}
+
+#[test]
+fn damage_is_told_from_a_torn_tail() {
+    let ssd = ssd(options(128, 0));
+    for n in 0..3 {
+        let end = log(&ssd.journal, &payload(0, n));
+        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+    }
+    let slot = |position: usize| (START as usize + 2) * BLOCK_SIZE + position * SLOT_SIZE + 30;
+    // In the last range: nothing later says that it was durable.
+    ssd.device.corrupt(slot(32));
+    let torn = ssd.scan(0);
+    assert_eq!((torn.end, records(&torn).len()), (32, 2));
+    ssd.device.corrupt(slot(32));
+    // In the first range: the later commits say so.
+    ssd.device.corrupt(slot(0));
+    let damaged = ssd.scan(0);
+    assert_eq!(damaged.end, 0);
+    assert!(damaged.damage.is_some_and(|d| d.contains("up to 32 ")));
+}
+
+/// Threads log and commit through many laps while the head moves; power is lost at arbitrary moments.
+#[test]
+fn what_was_committed_survives_a_loss_of_power() {
+    const THREADS: u64 = 3;
+    const RECORDS: u64 = 120;
+    let (asked, options) = Asked::with(options(128, 16));
+    let ssd = ssd(options);
+    let running = RealU64::new(THREADS);
+    std::thread::scope(|s| {
+        for t in 0..THREADS {
+            let (ssd, running, asked) = (&ssd, &running, &asked);
+            s.spawn(move || {
+                for n in 0..RECORDS {
+                    let end = log(&ssd.journal, &payload(t, n));
+                    if n % 2 == 0 {
+                        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+                        let scan = ssd.scan(n);
+                        assert!(scan.end >= end, "committed {end}, found {}", scan.end);
+                        for (_, bytes) in records(&scan) {
+                            parse(&bytes);
+                        }
+                    }
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+                asked.queue.wake_all();
+            });
+        }
+        s.spawn(|| asked.checkpoint(&ssd.journal, || running.load(Ordering::SeqCst) == 0));
+    });
+    assert!(!ssd.device.wrote_a_block_twice());
+    assert!(ssd.journal.stats().laps > 2, "{:?}", ssd.journal.stats());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_flipped_bit_is_never_read_as_a_record(bit in 0..128 * SLOT_SIZE * 8) {
+        let ssd = ssd(options(128, 0));
+        for n in 0..3 {
+            let end = log(&ssd.journal, &payload(0, n));
+            ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+        }
+        ssd.device.corrupt((START as usize + 2) * BLOCK_SIZE + bit / 8);
+        let scan = ssd.scan(0);
+        let hit = (bit / 8 / SLOT_SIZE) as u64;
+        prop_assert_eq!(scan.damage.is_some(), hit < 32);
+        for (n, record) in scan.records().enumerate() {
+            prop_assert_eq!(parse(&record.expect("readable").1), (0, n as u64));
+        }
+    }
+}
