@@ -321,7 +321,7 @@ impl Operations for EngineOperations {
             }
             _ => sink.push(one.nid, one.cookie, one.file_type as u8, one.name),
         };
-        Ok(self.fs.readdirplus(&self.caller(ctx, 0), &*open, offset, &mut each)?)
+        Ok(self.fs.readdirplus(&self.caller(ctx, 0), &open, offset, &mut each)?)
     }
 
     fn releasedir(&self, _: u64, release: &Release) {
@@ -401,6 +401,6 @@ impl Operations for EngineOperations {
         }
         let (from, to) = (self.open.get(copy.fh_in)?, self.open.get(copy.fh_out)?);
         let caller = self.caller(ctx, 0);
-        Ok(self.fs.copy_file_range(&caller, &*from, copy.off_in, &*to, copy.off_out, copy.len)?)
+        Ok(self.fs.copy_file_range(&caller, &from, copy.off_in, &to, copy.off_out, copy.len)?)
     }
 }
