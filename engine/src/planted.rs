@@ -12,6 +12,8 @@ pub enum Bug {
     /// Checkpoint: the head moves, or the double-write area is written again, before the home writes are
     /// flushed.
     HeadMovedBeforeFlush,
+    /// Checkpoint: the head passes changes of a freed page before the record that freed it is durable.
+    ForgottenBeforeLog,
     /// Journal: a commit does not wait for the seals below it.
     CommitBeforeSeal,
     /// Recovery: an unfinished round is not restored from the double-write area.

@@ -15,9 +15,11 @@
 //! 5. The images go to the double-write area, one sequential write, with their round, homes, tags and
 //!    checksums; flush.
 //! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the next batch.
-//! 7. The head is set durably, with the round's number; credits return, and freed blocks may be reused.
+//! 7. Everything logged by now is made durable: a page whose block was freed meanwhile was not written, so the
+//!    head may pass its earlier changes only once the record that freed it cannot be lost.
+//! 8. The head is set durably, with the round's number; credits return, and freed blocks may be reused.
 //!
-//! A crash before 7 leaves a round that did not finish: recovery restores from the double-write area what 6
+//! A crash before 8 leaves a round that did not finish: recovery restores from the double-write area what 6
 //! may have torn. A page that changes between 3 and 6 stays dirty and goes into the next round: no page is
 //! written twice in flight. An error that retries do not cure makes the file system read-only.
 
@@ -31,6 +33,7 @@ pub use signal::Signal;
 use crate::Result;
 use crate::format::Position;
 use crate::journal::Wanted;
+use crate::planted::{self, Bug};
 use crate::pmem::Horizon;
 use crate::store::Store;
 use crate::sync::Mutex;
@@ -82,7 +85,7 @@ impl Store {
         done.map(drop)
     }
 
-    /// Steps 1 to 7; the new head, or none if there was nothing to do.
+    /// Steps 1 to 8; the new head, or none if there was nothing to do.
     fn round(&self, id: RoundId) -> Result<Option<Position>> {
         let Some(journal) = self.journal() else {
             return self.write_all(id).map(|()| None);
@@ -96,6 +99,9 @@ impl Store {
             observer.pre_checkpoint(target)?;
         }
         self.write_all(id)?;
+        if !planted::is(Bug::ForgottenBeforeLog) {
+            self.commit_upto(journal.tail(), Wanted::Power)?;
+        }
         journal.advance_head(target, id.number)?;
         Ok(Some(target))
     }
