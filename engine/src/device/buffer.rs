@@ -127,7 +127,7 @@ mod tests {
             let buf = IoBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert!(buf.iter().all(|b| *b == 0));
-            assert!(len == 0 || buf.as_ptr().addr() % BLOCK_SIZE == 0);
+            assert!(len == 0 || buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE));
         }
         assert_eq!(&*IoBuf::from_slice(b"block"), b"block");
     }

@@ -119,6 +119,10 @@ fn discarded_blocks_can_be_written_again(device: &dyn BlockDevice) {
 }
 
 fn many_threads_work_side_by_side(device: &dyn BlockDevice) {
+    many_threads_work_side_by_side_from(device, 1);
+}
+
+fn many_threads_work_side_by_side_from(device: &dyn BlockDevice, before: u64) {
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
             scope.spawn(move || {
@@ -141,7 +145,7 @@ fn many_threads_work_side_by_side(device: &dyn BlockDevice) {
             });
         }
     });
-    assert_eq!(device.writes_completed(), 8 * 24 * 8 + 1);
+    assert_eq!(device.writes_completed(), 8 * 24 * 8 + before);
 }
 
 #[test]
@@ -189,9 +193,8 @@ fn uring_takes_more_than_its_depth_and_unwaited_batches() {
     for (n, buf) in device.run(reads).expect("read").iter().enumerate() {
         assert!(buf.iter().all(|b| *b == n as u8));
     }
-    let abandoned =
+    let _abandoned =
         device.submit((0..300).map(|n| Request::write(n, filled(9, 1), Cause::Checkpoint)).collect());
-    std::mem::forget(abandoned);
     drop(device);
 }
 
@@ -207,6 +210,44 @@ fn uring_completes_what_a_thread_submitted_that_has_ended() {
         assert!(device.wait(ticket).iter().all(|done| done.result.is_ok()));
         assert_eq!(read_one(&*device, 63)[0], round);
     }
+}
+
+/// A loop device over a file, detached with the guard.
+struct LoopDevice(std::path::PathBuf);
+
+impl LoopDevice {
+    /// None where this user may not make one.
+    fn over(file: &std::path::Path) -> Option<Self> {
+        let made =
+            std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let path = String::from_utf8(made.stdout).ok()?;
+        made.status.success().then(|| Self(path.trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+        assert!(detached.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_raw_device_is_claimed_and_serves() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let backing = dir.path().join("backing");
+    std::fs::write(&backing, vec![0; 64 * BLOCK_SIZE]).expect("write");
+    let Some(raw) = LoopDevice::over(&backing) else {
+        eprintln!("skipped: this user may not make loop devices");
+        return;
+    };
+    assert!(matches!(ImageFile::create(&raw.0, 65), Err(Error::Refused(_))));
+    let image = ImageFile::open(&raw.0).expect("open");
+    assert!(image.is_block_device() && image.blocks() == 64);
+    assert!(matches!(ImageFile::open(&raw.0), Err(Error::InUse(_))));
+    let device = open_device(image);
+    discarded_blocks_can_be_written_again(&*device);
+    many_threads_work_side_by_side_from(&*device, device.writes_completed());
 }
 
 #[test]

@@ -75,12 +75,16 @@ impl ImageFile {
     fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::RUSR | Mode::WUSR;
+        // On a block device this claims it from the kernel, which refuses while it has the device mounted.
+        let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+        let flags = if is_device { flags.difference(OFlags::CREATE) | OFlags::EXCL } else { flags };
         let (fd, direct) = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
             Ok(fd) => (fd, true),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 tracing::debug!(path = %path.display(), "no direct I/O here; going through the page cache");
                 (rustix::fs::open(path, flags, mode).map_err(|e| Error::Errno(e.raw_os_error()))?, false)
             }
+            Err(Errno::BUSY) => return Err(in_use(path)),
             Err(e) => return Err(Error::Errno(e.raw_os_error())),
         };
         let file = File::from(fd);
@@ -174,12 +178,16 @@ impl AsFd for ImageFile {
 pub(crate) fn lock(file: &File, path: &Path) -> Result<()> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::InUse(format!(
-            "{} is in use by another process; unmount it there, or end that process, first",
-            path.display()
-        ))),
+        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(e) => Err(device_error("lock the file", e)),
     }
+}
+
+fn in_use(path: &Path) -> Error {
+    Error::InUse(format!(
+        "{} is in use by another process or mounted; unmount it, or end that process, first",
+        path.display()
+    ))
 }
 
 /// The error of a failed system call on an open medium.

@@ -40,14 +40,12 @@ impl MemoryDevice {
         self.counters.count(request);
         match request.op {
             Op::Read => {
-                let mut at = request.block;
-                for into in request.buf.chunks_mut(BLOCK_SIZE) {
+                for (at, into) in (request.block..).zip(request.buf.chunks_mut(BLOCK_SIZE)) {
                     let (chunk, offset) = self.chunk_of(at);
                     match &*self.chunks[chunk].read() {
                         Some(bytes) => into.copy_from_slice(&bytes[offset..offset + BLOCK_SIZE]),
                         None => into.fill(0),
                     }
-                    at += 1;
                 }
             }
             Op::Write => {

@@ -135,7 +135,7 @@ impl Request {
     pub(crate) fn check(&self, blocks: u64) -> Result<()> {
         let bytes = self.bytes();
         let end = self.block.checked_add(bytes / BLOCK_SIZE as u64);
-        if bytes % BLOCK_SIZE as u64 != 0 || end.is_none_or(|end| end > blocks) {
+        if !bytes.is_multiple_of(BLOCK_SIZE as u64) || end.is_none_or(|end| end > blocks) {
             return Err(Error::Device {
                 context: "request beyond the end of the device",
                 errno: libc::EINVAL,

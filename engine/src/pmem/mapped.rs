@@ -124,7 +124,7 @@ impl MappedMemory {
     }
 
     fn map(file: File, len: usize, path: &Path, medium: Medium) -> Result<Self> {
-        if len == 0 || len % rustix::param::page_size() != 0 {
+        if len == 0 || !len.is_multiple_of(rustix::param::page_size()) {
             return Err(refused(path, "must be a whole number of pages long"));
         }
         let write_back = match medium {

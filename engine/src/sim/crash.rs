@@ -28,6 +28,8 @@ pub struct CrashPoint {
     /// Events that had happened.
     pub events: usize,
     pub(super) frontier: Frontier,
+    /// Memory and line of the store that was the last event: a kill may have cut it short.
+    pub(super) storing: Option<(usize, usize)>,
 }
 
 /// Something that may be on media in one of several versions. Version 0 is what is surely there.
@@ -70,7 +72,11 @@ impl CrashPoint {
                 }
                 units
             }
-            Crash::ProcessKill => block_units(&base, |p| p.progress != Progress::Done),
+            Crash::ProcessKill => {
+                let mut units = block_units(&base, |p| p.progress != Progress::Done);
+                units.extend(self.storing.and_then(|(pmem, line)| cut_short(&base, pmem, line)));
+                units
+            }
         };
         base.end_process();
         let plan = plan(&units, seed);
@@ -124,6 +130,13 @@ fn line_units(frontier: &Frontier) -> Vec<Unit> {
         }
     }
     units
+}
+
+/// A store that a kill may have cut short between two of its words.
+fn cut_short(frontier: &Frontier, pmem: usize, line: usize) -> Option<Unit> {
+    let history = frontier.pmems[pmem].as_ref()?.lines.get(&line)?;
+    let versions: Vec<_> = history.states.iter().rev().take(history.last_store).copied().collect();
+    (versions.len() > 1).then_some(Unit::Line { pmem, line, versions })
 }
 
 /// The combinations to try, each once.
@@ -192,7 +205,7 @@ impl SplitMix {
     fn pick(&mut self, unit: &Unit) -> Pick {
         let versions = unit.versions() as u64;
         match unit {
-            Unit::Block { .. } if self.next() % 4 == 0 => {
+            Unit::Block { .. } if self.next().is_multiple_of(4) => {
                 Pick::Torn(std::array::from_fn(|_| (self.next() % versions) as u8))
             }
             _ => Pick::Version((self.next() % versions) as usize),
@@ -255,8 +268,11 @@ impl CrashState {
                 }
                 Unit::Line { pmem, line, versions } => {
                     let Pick::Version(version) = pick else { continue };
-                    if let Some(pmem) = &mut frontier.pmems[*pmem] {
-                        pmem.set_line(*line, &versions[*version]);
+                    let Some(pmem) = &mut frontier.pmems[*pmem] else { continue };
+                    match self.crash {
+                        Crash::PowerLoss => pmem.set_line(*line, &versions[*version]),
+                        // Versions count back from the whole store.
+                        Crash::ProcessKill => pmem.cut_short(*line, *version),
                     }
                 }
             }

@@ -38,6 +38,8 @@ pub(super) struct Line {
     /// Number of states that came before those listed.
     persisted: u64,
     pub states: Vec<[u8; LINE]>,
+    /// How many of them the last store made.
+    pub last_store: usize,
 }
 
 /// One persistent memory.
@@ -87,6 +89,7 @@ impl PmemFrontier {
         let persisted = self.persisted_line(line);
         let history = self.lines.entry(line).or_default();
         let mut state = history.states.last().copied().unwrap_or(persisted);
+        let before = history.states.len();
         let mut at = 0;
         while at < data.len() {
             let inside = offset % LINE + at;
@@ -95,12 +98,20 @@ impl PmemFrontier {
             history.states.push(state);
             at += word;
         }
+        history.last_store = history.states.len() - before;
+    }
+
+    /// Takes back the last `words` steps of the last store.
+    pub fn cut_short(&mut self, line: usize, words: usize) {
+        if let Some(history) = self.lines.get_mut(&line) {
+            history.states.truncate(history.states.len().saturating_sub(words));
+        }
     }
 
     fn persist(&mut self, line: usize, upto: u64) {
         let Some(history) = self.lines.get_mut(&line) else { return };
         let count = (upto.saturating_sub(history.persisted) as usize).min(history.states.len());
-        let Some(last) = history.states.drain(..count).last() else { return };
+        let Some(last) = history.states.drain(..count).next_back() else { return };
         history.persisted += count as u64;
         self.set_line(line, &last);
     }

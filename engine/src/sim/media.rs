@@ -281,7 +281,11 @@ impl Iterator for CrashPoints {
         if self.next > self.log.len() {
             return None;
         }
-        let point = CrashPoint { events: self.next, frontier: self.frontier.clone() };
+        let storing = match self.next.checked_sub(1).map(|last| &self.log[last]) {
+            Some(Event::Store { pmem, offset, .. }) => Some((*pmem, offset / LINE)),
+            _ => None,
+        };
+        let point = CrashPoint { events: self.next, frontier: self.frontier.clone(), storing };
         if let Some(event) = self.log.get(self.next) {
             self.frontier.apply(event);
         }

@@ -13,7 +13,8 @@
 //! - a store to persistent memory is on media once its line was written back after it and the same thread
 //!   fenced after that; until then the line may hold any state it passed through since, in steps of the
 //!   eight-byte words that were stored;
-//! - a killed process leaves all its stores and completed writes; its writes in flight may be done or not.
+//! - a killed process leaves all its stores (the last one perhaps cut short between two words) and all its
+//!   completed writes; its writes in flight may be done or not.
 //!   What was not flushed remains unflushed for the next process;
 //! - a discarded block reads as a pattern that no one wrote, so that nobody relies on it.
 //!

@@ -127,6 +127,7 @@ fn a_line_is_torn_only_between_words_and_in_their_order() {
 fn staging_survives_the_process_and_not_the_power() {
     let media = SimMedia::new(8, &[STAGING, NVM]);
     media.pmem(0).expect("added").write(10, b"staged");
+    media.pmem(1).expect("added").write_u64(0, 1);
     let point = media.crash_point(media.events());
     for state in point.states(Crash::ProcessKill, 1) {
         let mut seen = [0; 6];
@@ -145,6 +146,27 @@ fn staging_survives_the_process_and_not_the_power() {
         after.restart().pmem(2).expect("it survives").read(0, &mut seen);
         assert_eq!(&seen, b"new");
     }
+}
+
+#[test]
+fn a_kill_may_cut_the_last_store_short() {
+    let media = SimMedia::new(8, &[STAGING]);
+    let memory = media.pmem(0).expect("added");
+    memory.write(0, &[1; 16]);
+    memory.write(16, &[2; 24]);
+    let counts = |events| -> BTreeSet<usize> {
+        let states = media.crash_point(events).states(Crash::ProcessKill, 1);
+        states
+            .map(|state| {
+                let mut line = [0; 64];
+                state.restart().pmem(0).expect("it survives").read(0, &mut line);
+                line.iter().filter(|b| **b != 0).count()
+            })
+            .collect()
+    };
+    assert_eq!(counts(2), BTreeSet::from([24, 32, 40]));
+    memory.fence();
+    assert_eq!(counts(3), BTreeSet::from([40]));
 }
 
 #[test]
