@@ -13,6 +13,7 @@ mod convert;
 mod handles;
 
 use crate::mount::MountOptions;
+use crate::mount::process::drop_capabilities;
 use crate::operations::{NewNode, Operations, Release, Write};
 use crate::server::{Server, ServerConfig};
 use crate::session::{Config, Features, RequestContext, groups};
@@ -22,6 +23,7 @@ use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, S
 use convert::{birth_of, engine_attributes, engine_open_flags, engine_write_flags, kernel_attr, statfs_out};
 use handles::Handles;
 use narufs::vfs::{self, Context, FallocateMode, Fs, Whence, XattrMode};
+use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -67,6 +69,7 @@ pub fn serve(
             export: true,
             ..Config::default()
         },
+        on_thread_start: Some(Arc::new(give_up_capabilities)),
         ..ServerConfig::default()
     };
     if options.max_read == 0 {
@@ -77,6 +80,13 @@ pub fn serve(
     }
     let operations = EngineOperations::new(fs, caching, options.default_permissions);
     Server::start(Arc::new(operations), dir, &options, &config)
+}
+
+/// What serves requests needs no privilege: the image is open, and permissions are judged by the callers'.
+fn give_up_capabilities() {
+    if let Err(e) = drop_capabilities(CapabilitySet::empty()) {
+        tracing::warn!("capabilities are kept: {e}");
+    }
 }
 
 impl EngineOperations {

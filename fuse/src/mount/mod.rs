@@ -16,10 +16,13 @@ pub mod process;
 
 pub use options::{Atime, MountOptions};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen,
+};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What to do with a mount that is in use.
@@ -66,20 +69,38 @@ impl Mount {
         std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string())
     }
 
-    /// Ends the mount, if it is still there.
+    /// Ends the mount, if it is still there. After [`IfBusy::Abort`] nobody uses it any more, even if it had been
+    /// detached before.
     pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
-        if busy == IfBusy::Abort {
-            let control = format!("/sys/fs/fuse/connections/{}/abort", self.device.1);
-            // Where that file system is not mounted, the forced unmount below does the same.
-            if let Err(e) = std::fs::write(&control, "1") {
-                tracing::debug!("{control}: {e}");
-            }
-        }
+        let aborted = if busy == IfBusy::Abort { abort(self.device.1) } else { Ok(()) };
         match mountinfo::find(&self.point)? {
+            // As root this aborts as well.
             Some(entry) if entry.device == self.device => unmount(&self.point, busy),
-            _ => Ok(()),
+            _ => aborted,
         }
     }
+}
+
+/// Cuts the connection of this number, through the control file system of FUSE.
+fn abort(connection: u32) -> io::Result<()> {
+    let file = format!("{connection}/abort");
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let control = match rustix::fs::open(format!("/sys/fs/fuse/connections/{file}"), flags, Mode::empty()) {
+        Ok(control) => control,
+        Err(Errno::NOENT) => {
+            // It is not mounted, or the connection is gone: a mount without a place tells which.
+            let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(context.as_fd())?;
+            let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+            match rustix::fs::openat(root, file, flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(()),
+                control => control?,
+            }
+        }
+        Err(e) => return Err(e.into()),
+    };
+    rustix::io::write(&control, b"1")?;
+    Ok(())
 }
 
 impl Drop for Mount {

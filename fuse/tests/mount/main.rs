@@ -302,6 +302,18 @@ fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
 }
 
 #[test]
+fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
+    let Some(Mounted { server, fs, point, _place }) = mounted() else { return };
+    let file = File::create(point.join("file")).unwrap();
+    server.unmount(IfBusy::Detach).unwrap();
+    assert!(mountinfo::find(&point).unwrap().is_none());
+    file.set_len(5).unwrap();
+    drop(server);
+    assert!(fs.is_destroyed());
+    assert!(file.set_len(6).is_err());
+}
+
+#[test]
 fn a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only() {
     let Some(place) = Place::new() else { return };
     let mut options = MountOptions::new("an image");
