@@ -28,7 +28,6 @@
 use super::{Credits, Journal};
 use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
 use crate::sync::atomic::Ordering;
-use crate::sync::thread;
 use crate::{Error, Result};
 
 /// Slots that belong to one record, whatever its state.
@@ -201,7 +200,7 @@ impl Drop for Reserved<'_> {
         slots.journal.counters.voids.add(1);
         slots.write(SlotKind::Void, &[]);
         slots.seal();
-        if thread::panicking() {
+        if std::thread::panicking() {
             slots.abandon("reserved");
         }
     }

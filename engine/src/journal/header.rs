@@ -6,13 +6,11 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::MIN_SLOTS;
-use super::ring::MAX_POSITION;
+use super::ring::{BLOCK_SLOTS, MAX_POSITION};
 use super::stream::Stream;
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
-use crate::format::{
-    Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE, SLOTS_PER_BLOCK,
-};
+use crate::format::{Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE};
 use crate::pmem::PersistentMemory;
 
 /// Header blocks before the slots of a ring region.
@@ -53,7 +51,7 @@ fn parse(bytes: &[u8], copy: u64) -> Option<RingHeader> {
         && header.crc.get() == checksum(&header)
         && header.sequence.get() % 2 == copy
         && header.slots.get() >= MIN_SLOTS
-        && header.slots.get() % SLOTS_PER_BLOCK == 0
+        && header.slots.get() % BLOCK_SLOTS == 0
         && header.slots.get() <= MAX_POSITION
         && header.head.get() <= MAX_POSITION;
     valid.then_some(header)
@@ -88,7 +86,7 @@ pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> 
     for (copy, buf) in device.run(requests.collect())?.iter().enumerate().take(copies.len()) {
         copies[copy] = parse(buf, copy as u64);
     }
-    Ok(newest(copies).filter(|h| h.slots.get() / SLOTS_PER_BLOCK + HEADER_BLOCKS <= blocks))
+    Ok(newest(copies).filter(|h| h.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS <= blocks))
 }
 
 /// Writes headers in turn.
@@ -105,7 +103,7 @@ impl HeaderWriter {
     ) -> Result<Self> {
         let mut sequence = read_mapped_header(memory).map_or(0, |h| h.sequence.get());
         if let Some(stream) = stream {
-            let region = fields.slots.get() / SLOTS_PER_BLOCK + HEADER_BLOCKS;
+            let region = fields.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS;
             let on_device = read_device_header(stream.device.as_ref(), stream.start, region)?;
             sequence = sequence.max(on_device.map_or(0, |h| h.sequence.get()));
         }

@@ -53,6 +53,7 @@
 
 mod commit;
 mod credits;
+mod front;
 mod handle;
 mod header;
 mod reserve;
@@ -65,6 +66,7 @@ mod tests;
 
 pub use crate::format::Position;
 pub use credits::{CreditClass, Credits};
+pub use front::{JournalFront, conformance};
 pub use handle::{Applied, Persisted, Reserved, Sealed};
 pub use header::{read_device_header, read_mapped_header, ring_bytes};
 pub use ring::MAX_POSITION;
@@ -72,7 +74,7 @@ pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use stats::JournalStats;
 
 use crate::device::BlockDevice;
-use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE, SLOTS_PER_BLOCK};
+use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE};
 use crate::pmem::{Horizon, PersistentMemory};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
@@ -80,7 +82,7 @@ use crate::{Error, Result};
 use credits::Pool;
 use header::HeaderWriter;
 use reserve::Sequence;
-use ring::Geometry;
+use ring::{BLOCK_SLOTS, Geometry};
 use stats::Counters;
 use stream::Stream;
 
@@ -130,7 +132,7 @@ pub struct Options {
 }
 
 /// Least number of slots of a ring; an SSD ring has twice as many at the least.
-pub const MIN_SLOTS: u64 = 32;
+pub const MIN_SLOTS: u64 = 16 * ring::BLOCK_SLOTS / 8;
 
 /// The journal of a mounted image.
 pub struct Journal {
@@ -164,12 +166,14 @@ impl Journal {
     pub fn start(media: Media, options: Options) -> Result<Journal> {
         let (front, stream, pad) = match media {
             Media::Mapped(front) => (front, None, 1),
-            Media::Ssd { staging, device, start } => {
-                (staging, Some(Stream::new(device, start)), SLOTS_PER_BLOCK)
-            }
+            Media::Ssd { staging, device, start } => (staging, Some(Stream::new(device, start)), BLOCK_SLOTS),
         };
         let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
-        if slots < MIN_SLOTS.max(4 * pad) || slots % 16 != 0 || start % 16 != 0 || start > MAX_POSITION {
+        if slots < MIN_SLOTS.max(4 * pad)
+            || slots % BLOCK_SLOTS != 0
+            || start % BLOCK_SLOTS != 0
+            || start > MAX_POSITION
+        {
             return Err(Error::Refused(format!("a ring of {slots} slots from {start} on is not possible")));
         }
         if ring_bytes(slots).is_none_or(|needed| front.len() < needed) {

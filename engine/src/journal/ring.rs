@@ -11,6 +11,9 @@ use crate::format::{Position, SLOT_HEADER_SIZE, SLOT_PAYLOAD, SLOT_SIZE, SlotHea
 /// No position lies beyond; with [`super::MIN_SLOTS`] a lap number then fits a seal word.
 pub const MAX_POSITION: Position = 1 << 52;
 
+/// Slots of a block of the ring region; models make do with less.
+pub(crate) const BLOCK_SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { crate::format::SLOTS_PER_BLOCK };
+
 /// Bits of a seal word that hold the count.
 const COUNT_BITS: u32 = 16;
 

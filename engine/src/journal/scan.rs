@@ -16,11 +16,10 @@
 use zerocopy::FromBytes;
 
 use super::header::{HEADER_BLOCKS, read_device_header, read_mapped_header};
-use super::ring::{Geometry, Slot};
+use super::ring::{BLOCK_SLOTS, Geometry, Slot};
 use crate::device::{BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
-    CommitPayload, Position, RING_HEADER_SPACE, RingHeader, SLOT_HEADER_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK,
-    SlotKind,
+    CommitPayload, Position, RING_HEADER_SPACE, RingHeader, SLOT_HEADER_SIZE, SLOT_SIZE, SlotKind,
 };
 use crate::pmem::PersistentMemory;
 use crate::sync::Arc;
@@ -80,7 +79,7 @@ impl Scan {
             end: head,
             last_commit: None,
             // No reservation is ever a lap beyond the head.
-            next_position: (head + slots).next_multiple_of(SLOTS_PER_BLOCK),
+            next_position: (head + slots).next_multiple_of(BLOCK_SLOTS),
             damage: None,
             ring: Geometry::new(slots, &header.image_uuid, header.epoch.get(), 1),
             source,
@@ -200,7 +199,7 @@ impl Reader<'_> {
     }
 
     fn fill(&mut self, index: usize) -> Result<()> {
-        let per_block = SLOTS_PER_BLOCK as usize;
+        let per_block = BLOCK_SLOTS as usize;
         self.first = index - index % per_block;
         let count = (self.scan.ring.slots as usize - self.first).min(WINDOW as usize);
         let mut buf = std::mem::replace(&mut self.bytes, IoBuf::zeroed(0));

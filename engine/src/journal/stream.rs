@@ -11,12 +11,12 @@ use zerocopy::IntoBytes;
 use super::Journal;
 use super::handle::Reserved;
 use super::header::HEADER_BLOCKS;
-use super::ring::CRC_AT;
+use super::ring::{BLOCK_SLOTS, CRC_AT};
 use crate::Result;
 use crate::device::{BlockDevice, Cause, IoBuf, Op, Request, Ticket};
-use crate::format::{CommitPayload, Position, SLOT_SIZE, SLOTS_PER_BLOCK, SlotKind};
+use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Counter, thread};
+use crate::sync::{Arc, Counter};
 
 /// Slots of one write request at most (256 KiB).
 const REQUEST_SLOTS: u64 = 1024;
@@ -57,7 +57,7 @@ impl Stream {
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
+        if std::thread::panicking() {
             self.0.fail("the leader of a commit gave up".into());
         }
         // Release: pairs with the Acquire in `lead`.
@@ -160,7 +160,7 @@ impl Leader<'_> {
                 reserved.persist_as(SlotKind::Commit, payload.as_bytes()).apply(|_, _| ()).seal();
                 journal.staged(first, &mut buf[records..]);
             }
-            let block = stream.start + HEADER_BLOCKS + index / SLOTS_PER_BLOCK;
+            let block = stream.start + HEADER_BLOCKS + index / BLOCK_SLOTS;
             if in_flight.len() == IN_FLIGHT
                 && let Some(oldest) = in_flight.pop_front()
             {

@@ -87,3 +87,8 @@ fn many_laps_with_many_threads() {
     // Everything is given back: the ring can be filled again.
     assert!(stats.tail - stats.head <= 32);
 }
+
+#[test]
+fn the_mapped_ring_keeps_the_promises_of_a_journal() {
+    conformance(|| mapped(1024).1);
+}

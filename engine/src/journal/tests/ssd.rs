@@ -18,7 +18,7 @@ struct Ssd {
 }
 
 fn region(slots: u64) -> u64 {
-    slots / SLOTS_PER_BLOCK + 2
+    slots / BLOCK_SLOTS + 2
 }
 
 fn ssd(options: Options) -> Ssd {
@@ -134,6 +134,11 @@ fn what_was_committed_survives_a_loss_of_power() {
     });
     assert!(!ssd.device.wrote_a_block_twice());
     assert!(ssd.journal.stats().laps > 2, "{:?}", ssd.journal.stats());
+}
+
+#[test]
+fn the_ssd_ring_keeps_the_promises_of_a_journal() {
+    conformance(|| ssd(options(2048, 0)).journal);
 }
 
 proptest! {

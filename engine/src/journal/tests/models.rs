@@ -1,0 +1,261 @@
+//! Models of the front, on the production types with tiny rings: under loom every interleaving of few threads
+//! (with a bound on preemptions) and every value that a load may see, under shuttle random schedules of more.
+//!
+//! The memory of the models shows a reader that is not ordered after a writer what was there before, so that
+//! a missing ordering shows as a slot that does not verify.
+
+use std::sync::Mutex as RealMutex;
+
+use super::*;
+use crate::device::{CauseCount, Completion, Op, Request, Ticket};
+use crate::format::SLOT_SIZE;
+use crate::sync::thread;
+
+const SLOTS: u64 = 8;
+
+/// Keeps what was written, and looks at it: a slot of an index is whole and never older than the one before.
+struct ModelDevice {
+    ring: Geometry,
+    slots: RealMutex<Vec<u64>>,
+    done: RealMutex<Vec<(u64, Vec<Completion>)>>,
+}
+
+impl ModelDevice {
+    fn new() -> Self {
+        ModelDevice {
+            ring: Geometry::new(SLOTS, &[1; 16], 5, BLOCK_SLOTS),
+            slots: RealMutex::new(vec![0; SLOTS as usize]),
+            done: RealMutex::new(Vec::new()),
+        }
+    }
+}
+
+impl BlockDevice for ModelDevice {
+    fn blocks(&self) -> u64 {
+        SLOTS / BLOCK_SLOTS + 2
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let mut done = self.done.lock().expect("test");
+        for request in &batch {
+            if request.op != Op::Write || request.block < 2 {
+                continue;
+            }
+            let first = ((request.block - 2) * BLOCK_SLOTS) as usize;
+            let mut slots = self.slots.lock().expect("test");
+            for (n, slot) in request.buf.chunks_exact(SLOT_SIZE).enumerate() {
+                let slot: &[u8; SLOT_SIZE] = slot.try_into().expect("a slot");
+                let position = u64::from_le_bytes(slot[..8].try_into().expect("8 bytes"));
+                assert_eq!(self.ring.index(position), first + n);
+                assert!(self.ring.verify(position, slot).is_some(), "a stale slot is streamed");
+                assert!(slots[first + n] == 0 || position > slots[first + n], "a slot is streamed again");
+                slots[first + n] = position;
+            }
+        }
+        let ticket = done.len() as u64;
+        let completions = batch.into_iter().map(|r| Completion { buf: r.buf, result: Ok(()) });
+        done.push((ticket, completions.collect()));
+        Ticket(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        std::mem::take(&mut self.done.lock().expect("test")[ticket.0 as usize].1)
+    }
+
+    fn writes_completed(&self) -> u64 {
+        0
+    }
+
+    fn flush_upto(&self, _upto: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn writes_flushed(&self) -> u64 {
+        0
+    }
+
+    fn flushes(&self) -> u64 {
+        0
+    }
+
+    fn counters(&self) -> Vec<CauseCount> {
+        Vec::new()
+    }
+}
+
+fn mapped_model() -> (Arc<TestMemory>, Arc<Journal>) {
+    let (memory, journal) = mapped(SLOTS);
+    (memory, Arc::new(journal))
+}
+
+fn ssd_model() -> (Arc<TestMemory>, Arc<Journal>) {
+    let staging = Arc::new(TestMemory::new(SLOTS));
+    let media = Media::Ssd { staging: staging.clone(), device: Arc::new(ModelDevice::new()), start: 0 };
+    (staging, Arc::new(Journal::start(media, options(SLOTS, 0)).expect("starts")))
+}
+
+/// What lies between head and end must verify for whoever learnt that it is committed.
+fn verify(memory: &TestMemory, journal: &Journal, end: Position) {
+    for position in journal.head()..end {
+        let mut slot = [0; SLOT_SIZE];
+        memory.read(journal.offset(position), &mut slot);
+        assert!(journal.ring.verify(position, &slot).is_some(), "slot {position} is committed and stale");
+    }
+}
+
+/// Two threads log, two commit: a commit covers sealed records alone.
+fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let other = {
+        let (memory, journal) = (memory.clone(), journal.clone());
+        thread::spawn(move || {
+            let end = log(&journal, b"a");
+            journal.commit_upto(end, Wanted::Power).expect("committed");
+            verify(&memory, &journal, journal.committed(Horizon::Power));
+        })
+    };
+    let end = log(&journal, b"b");
+    journal.commit_upto(end, Wanted::Power).expect("committed");
+    let committed = journal.committed(Horizon::Power);
+    assert!(committed >= end);
+    verify(&memory, &journal, committed);
+    other.join().expect("no panic");
+}
+
+/// Slots are used again while the other thread's credits are older than the move of the head.
+fn slots_are_reused_in_order((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let other = {
+        let journal = journal.clone();
+        thread::spawn(move || log(&journal, b"a"))
+    };
+    for round in 0..3 {
+        log(&journal, b"b");
+        checkpoint(&journal, round);
+    }
+    other.join().expect("no panic");
+    log(&journal, b"c");
+    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(Horizon::Power));
+}
+
+/// Who starves is woken, whether credits come back to a lane or to the centre.
+fn credits_come_back() {
+    let pool = Arc::new(Pool::new(SLOTS, 1, 2));
+    let turn = |pool: &Pool| {
+        if !pool.take_quickly(4, CreditClass::Ordinary) {
+            pool.take(4, CreditClass::Ordinary, || false, &|| ());
+        }
+        pool.give(4);
+    };
+    let other = {
+        let pool = pool.clone();
+        thread::spawn(move || turn(&pool))
+    };
+    turn(&pool);
+    other.join().expect("no panic");
+    assert!(pool.take_quickly(SLOTS, CreditClass::Reserve), "credits are lost");
+}
+
+/// Room that an ordinary taker waits for comes from another's record once that is sealed and checkpointed.
+fn a_starving_taker_gets_room_from_a_checkpoint() {
+    let memory = Arc::new(TestMemory::new(SLOTS));
+    let (asked, options) = Asked::with(options(SLOTS, 0));
+    let journal = Arc::new(Journal::start(Media::Mapped(memory), options).expect("starts"));
+    let over = Arc::new(AtomicBool::new(false));
+    let other = {
+        let (journal, over) = (journal.clone(), over.clone());
+        thread::spawn(move || asked.checkpoint(&journal, || over.load(Ordering::SeqCst)))
+    };
+    for _ in 0..4 {
+        log(&journal, &[0; 300]);
+    }
+    over.store(true, Ordering::SeqCst);
+    (journal.need_checkpoint)();
+    other.join().expect("no panic");
+}
+
+/// A failure wakes whoever waits for what will not come.
+fn a_failure_ends_every_wait() {
+    let (_, journal) = mapped_model();
+    let credits = journal.credits(1, CreditClass::Ordinary).expect("room");
+    let stuck = journal.reserve(credits, 1).expect("reserved");
+    let other = {
+        let journal = journal.clone();
+        thread::spawn(move || journal.commit_upto(journal.tail(), Wanted::Power).is_err())
+    };
+    journal.fail("a test".into());
+    drop(stuck);
+    let _ = other.join().expect("no panic");
+}
+
+#[cfg(loom)]
+mod loom_models {
+    use super::*;
+
+    fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.max_branches = 20_000;
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_mapped_commits() {
+        check(2, || commits_cover_what_is_sealed(mapped_model()));
+    }
+
+    #[test]
+    fn loom_ssd_commits() {
+        check(2, || commits_cover_what_is_sealed(ssd_model()));
+    }
+
+    #[test]
+    fn loom_mapped_reuse() {
+        check(2, || slots_are_reused_in_order(mapped_model()));
+    }
+
+    #[test]
+    fn loom_ssd_reuse() {
+        check(2, || slots_are_reused_in_order(ssd_model()));
+    }
+
+    #[test]
+    fn loom_credits() {
+        check(3, credits_come_back);
+    }
+
+    #[test]
+    fn loom_starving() {
+        check(1, a_starving_taker_gets_room_from_a_checkpoint);
+    }
+
+    #[test]
+    fn loom_failure() {
+        check(2, a_failure_ends_every_wait);
+    }
+}
+
+#[cfg(shuttle)]
+mod shuttle_models {
+    use super::*;
+
+    const RUNS: usize = 300;
+
+    #[test]
+    fn shuttle_commits() {
+        shuttle::check_random(|| commits_cover_what_is_sealed(mapped_model()), RUNS);
+        shuttle::check_random(|| commits_cover_what_is_sealed(ssd_model()), RUNS);
+    }
+
+    #[test]
+    fn shuttle_reuse() {
+        shuttle::check_random(|| slots_are_reused_in_order(mapped_model()), RUNS);
+        shuttle::check_random(|| slots_are_reused_in_order(ssd_model()), RUNS);
+    }
+
+    #[test]
+    fn shuttle_credits() {
+        shuttle::check_random(credits_come_back, RUNS);
+        shuttle::check_random(a_starving_taker_gets_room_from_a_checkpoint, RUNS);
+        shuttle::check_random(a_failure_ends_every_wait, RUNS);
+    }
+}
