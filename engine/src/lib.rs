@@ -5,8 +5,8 @@
 pub mod acl;
 pub mod alloc;
 pub mod blocking;
-pub mod checkpoint;
 pub mod cache;
+pub mod checkpoint;
 pub mod device;
 pub mod dir;
 pub mod error;
@@ -18,6 +18,8 @@ pub mod journal;
 pub mod lane;
 pub mod lock;
 pub mod mkfs;
+pub mod nat;
+pub mod orphan;
 pub mod planted;
 pub mod pmem;
 #[cfg(any(test, feature = "sim"))]

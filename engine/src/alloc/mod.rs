@@ -29,6 +29,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use quarantine::Queue;
 pub use quarantine::WriteInFlight;
 pub use reservation::{Reservation, VolatileExtent};
 

@@ -15,61 +15,62 @@ use crate::lane;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{CachePadded, Mutex};
 
-/// Freed extents by the end of their freeing record, lowest first.
+/// What was freed, by the end of the freeing record, lowest first.
 #[derive(Debug)]
-struct Queue {
-    extents: Mutex<VecDeque<(Position, Extent)>>,
+pub(crate) struct Queue<T> {
+    waiting: Mutex<VecDeque<(Position, T)>>,
     /// End of the lowest record in the queue, `u64::MAX` if it is empty.
     // Relaxed everywhere: written under the lock; a reader that sees it late comes again with the next
     // commit or head.
     lowest: AtomicU64,
 }
 
-impl Queue {
-    fn new() -> Queue {
-        Queue { extents: Mutex::new(VecDeque::new()), lowest: AtomicU64::new(u64::MAX) }
+impl<T> Queue<T> {
+    /// An empty queue.
+    pub fn new() -> Queue<T> {
+        Queue { waiting: Mutex::new(VecDeque::new()), lowest: AtomicU64::new(u64::MAX) }
     }
 
-    fn push(&self, end: Position, extent: Extent) {
-        let mut extents = self.extents.lock();
+    /// Takes in what the record that ends at `end` has freed.
+    pub fn push(&self, end: Position, freed: T) {
+        let mut waiting = self.waiting.lock();
         // Two threads of a lane may come in either order, by a few places.
-        let at = extents.iter().rposition(|(other, _)| *other <= end).map_or(0, |at| at + 1);
-        extents.insert(at, (end, extent));
-        self.note(&extents);
+        let at = waiting.iter().rposition(|(other, _)| *other <= end).map_or(0, |at| at + 1);
+        waiting.insert(at, (end, freed));
+        self.note(&waiting);
     }
 
-    fn note(&self, extents: &VecDeque<(Position, Extent)>) {
-        self.lowest.store(extents.front().map_or(u64::MAX, |(end, _)| *end), Relaxed);
+    fn note(&self, waiting: &VecDeque<(Position, T)>) {
+        self.lowest.store(waiting.front().map_or(u64::MAX, |(end, _)| *end), Relaxed);
     }
 
-    fn pop(&self, upto: Position, in_flight: impl Fn(Extent) -> bool, out: &mut Vec<Extent>) {
+    /// Lets go what was freed by records that end at or below `upto`, but for what is held.
+    pub fn pop(&self, upto: Position, is_held: impl Fn(&T) -> bool, out: &mut Vec<T>) {
         if self.lowest.load(Relaxed) > upto {
             return;
         }
-        let mut extents = self.extents.lock();
-        let ripe = extents.iter().take_while(|(end, _)| *end <= upto).count();
-        let held: Vec<_> = extents
-            .drain(..ripe)
-            .filter(|(_, extent)| {
-                let held = in_flight(*extent);
-                if !held {
-                    out.push(*extent);
-                }
-                held
-            })
-            .collect();
-        for entry in held.into_iter().rev() {
-            extents.push_front(entry);
+        let mut waiting = self.waiting.lock();
+        let ripe = waiting.iter().take_while(|(end, _)| *end <= upto).count();
+        let mut held = Vec::new();
+        for (end, freed) in waiting.drain(..ripe) {
+            if is_held(&freed) {
+                held.push((end, freed));
+            } else {
+                out.push(freed);
+            }
         }
-        self.note(&extents);
+        for entry in held.into_iter().rev() {
+            waiting.push_front(entry);
+        }
+        self.note(&waiting);
     }
 }
 
 /// One lane's share.
 #[derive(Debug)]
 struct Share {
-    data: Queue,
-    metadata: Queue,
+    data: Queue<Extent>,
+    metadata: Queue<Extent>,
     writing: Mutex<Vec<Extent>>,
 }
 
@@ -113,10 +114,10 @@ impl Quarantine {
         self.pop(upto, |share| &share.metadata)
     }
 
-    fn pop(&self, upto: Position, queue: impl Fn(&Share) -> &Queue) -> Vec<Extent> {
+    fn pop(&self, upto: Position, queue: impl Fn(&Share) -> &Queue<Extent>) -> Vec<Extent> {
         let mut out = Vec::new();
         for share in &self.shares {
-            queue(share).pop(upto, |extent| self.is_written(extent), &mut out);
+            queue(share).pop(upto, |extent| self.is_written(*extent), &mut out);
         }
         // Relaxed: see `push`.
         self.blocks.fetch_sub(out.iter().map(|extent| u64::from(extent.len)).sum(), Relaxed);

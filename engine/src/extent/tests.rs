@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::alloc::testing::{bits_set, image, settle};
-use crate::alloc::{Alloc, Class, Extent};
+use crate::alloc::{Alloc, Class};
 use crate::format::Inode;
 use crate::store::Store;
 use zerocopy::FromZeros;

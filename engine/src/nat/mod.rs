@@ -1,0 +1,312 @@
+//! The node address table: which ids are free, where the inode of an id lies, and slots for new inodes.
+//!
+//! Each lane owns whole NAT blocks and fills node blocks of its own, so that creates on different cores
+//! neither contend nor write the same pages. Free ids are found first-set in a summary of 254 bits; nothing
+//! is scanned, and giving an id back from another lane is one atomic bit. NAT blocks and node blocks are made
+//! when they are needed and found lazily after a mount: its time does not grow with the number of files.
+//!
+//! What this leaves to others: the content of inodes, and when records are durable ([`Nat::durable`] is told).
+//!
+//! # Invariants
+//! - An id, and a slot, is given to one operation at a time: the bit is taken before it is staged, and given
+//!   back by an abort, or after it was freed: the slot with the commit, the id once the record is durable.
+//! - The generation of an id grows each time it is given out.
+//! - A node block is freed by the record that frees its last inode. Whoever frees an inode while all others
+//!   of its block are just being freed waits for them; therefore [`Nat::free`] comes after the last lock that
+//!   an operation takes, and a handle frees one inode at most.
+
+mod ids;
+mod nodes;
+
+#[cfg(test)]
+mod tests;
+
+use crate::alloc::{Alloc, BITS_DELTA_BYTES, Class};
+use crate::format::{
+    BLOCK_HEADER_SIZE, BlockKind, INODES_PER_BLOCK, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
+    NatIndexEntry, Nid, Position, U32, U64, nat_place,
+};
+use crate::lane;
+use crate::store::{DELTA_HEADER_SIZE, Handle, PageRef, Store};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+use ids::{IdBlock, Ids};
+use nodes::Nodes;
+
+/// Bytes that [`Nat::allocate`] adds to a record at most, without the inode itself: the entry, and a new NAT
+/// block, its pointer and a new node block.
+pub const ALLOCATE_BYTES: usize =
+    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 8) + 2 * (DELTA_HEADER_SIZE + 16 + BITS_DELTA_BYTES);
+/// Bytes that [`Nat::free`] adds to a record at most: the entry, the slot, and the node block.
+pub const FREE_BYTES: usize =
+    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 256) + DELTA_HEADER_SIZE + BITS_DELTA_BYTES;
+/// NAT blocks that one allocation looks into before it makes a new one.
+const LOOKS: usize = 4;
+
+/// Where a new inode lies. Its slot is all zeros; the caller writes the inode into it with the same handle.
+#[derive(Debug, Clone)]
+pub struct NewInode {
+    /// Its id.
+    pub nid: Nid,
+    /// The id's generation, never 0.
+    pub generation: u32,
+    /// The node block.
+    pub node: PageRef,
+    /// The slot in it.
+    pub slot: u8,
+}
+
+/// The table of one image; cheap to clone.
+#[derive(Clone)]
+pub struct Nat {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Arc<Store>,
+    alloc: Alloc,
+    ids: Ids,
+    nodes: Nodes,
+}
+
+impl std::fmt::Debug for Nat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nat").finish_non_exhaustive()
+    }
+}
+
+fn corrupt(nid: Nid, detail: impl Into<String>) -> Error {
+    Error::Corrupt { what: "NAT entry", place: format!("nid {nid}"), detail: detail.into() }
+}
+
+/// The index block of a NAT block, counted from the first, and the offset of the pointer in it.
+fn index_place(index: u64) -> (u64, usize) {
+    (index / NAT_INDEX_PER_BLOCK, BLOCK_HEADER_SIZE + (index % NAT_INDEX_PER_BLOCK) as usize * 8)
+}
+
+impl Shared {
+    /// Number of NAT blocks that the index has pointers for.
+    fn capacity(&self) -> u64 {
+        self.store.superblock().nat_index_blocks.get().saturating_mul(NAT_INDEX_PER_BLOCK)
+    }
+
+    /// The index page with the pointer to a NAT block, the pointer's offset, and the pointer.
+    fn pointer(&self, index: u64) -> Result<(PageRef, usize, NatIndexEntry)> {
+        let (block, offset) = index_place(index);
+        let start = self.store.superblock().nat_index_start.get();
+        let page = self.store.get(start.saturating_add(block), BlockKind::NatIndex)?;
+        let pointer = page.read_as::<NatIndexEntry>(offset);
+        if pointer.block() != 0 && !self.alloc.holds(pointer.block()) {
+            return Err(corrupt(index * NAT_PER_BLOCK, "the NAT block lies outside the groups"));
+        }
+        Ok((page, offset, pointer))
+    }
+
+    /// The page of a NAT block.
+    fn nat_page(&self, index: u64, block: u64) -> Result<PageRef> {
+        let page = self.store.get(block, BlockKind::Nat)?;
+        if page.header().owner.get() != index {
+            return Err(corrupt(index * NAT_PER_BLOCK, format!("block {block} is another part of the NAT")));
+        }
+        Ok(page)
+    }
+
+    /// The page of an id's entry and the entry's offset, if its NAT block is there.
+    fn entry(&self, nid: Nid) -> Result<Option<(PageRef, usize)>> {
+        let (index, offset) = nat_place(nid);
+        if nid == 0 || index >= self.capacity() {
+            return Ok(None);
+        }
+        match self.pointer(index)?.2.block() {
+            0 => Ok(None),
+            block => Ok(Some((self.nat_page(index, block)?, offset))),
+        }
+    }
+
+    /// What is known of a NAT block; read if need be. None if the block is not there.
+    fn id_block(&self, index: u64) -> Result<Option<Arc<IdBlock>>> {
+        if let Some(known) = self.ids.find(index) {
+            return Ok(Some(known));
+        }
+        match self.pointer(index)?.2.block() {
+            0 => Ok(None),
+            block => Ok(Some(self.ids.insert_loaded(index, &self.nat_page(index, block)?))),
+        }
+    }
+
+    /// A free id for this lane, with its NAT block's page; it is taken until the handle aborts.
+    fn take_id(self: &Arc<Self>, h: &mut Handle<'_>, lane: usize) -> Result<(Nid, PageRef, usize)> {
+        for _ in 0..LOOKS {
+            if let Some((block, id)) = self.ids.take(lane) {
+                return self.with_id(h, block, id);
+            }
+            // A block that a look finds full is not looked at again.
+            match self.ids.next_unknown() {
+                Some(index) => self.look_into(index, lane)?,
+                None => break,
+            }
+        }
+        if let Some((block, id)) = self.ids.take(lane) {
+            return self.with_id(h, block, id);
+        }
+        self.grow(h, lane)
+    }
+
+    /// Gives a NAT block that nobody owns to the lane, if it has free ids.
+    fn look_into(&self, index: u64, lane: usize) -> Result<()> {
+        if u64::from(self.pointer(index)?.2.used_hint()) < NAT_PER_BLOCK
+            && let Some(block) = self.id_block(index)?
+        {
+            self.ids.adopt(&block, lane);
+        }
+        Ok(())
+    }
+
+    fn with_id(
+        self: &Arc<Self>,
+        h: &mut Handle<'_>,
+        block: Arc<IdBlock>,
+        id: u32,
+    ) -> Result<(Nid, PageRef, usize)> {
+        let page = self.nat_page(block.index, block.block);
+        let nid = block.index * NAT_PER_BLOCK + u64::from(id);
+        let shared = Arc::clone(self);
+        h.on_abort(move || shared.ids.give(&block, id));
+        Ok((nid, page?, nat_place(nid).1))
+    }
+
+    /// A new NAT block for the lane, and its first free id.
+    fn grow(self: &Arc<Self>, h: &mut Handle<'_>, lane: usize) -> Result<(Nid, PageRef, usize)> {
+        let (index, pointer_page, offset) = loop {
+            let Some(index) = self.ids.next_new(self.capacity()) else {
+                return Err(Error::Errno(libc::ENOSPC));
+            };
+            let (page, offset, pointer) = match self.pointer(index) {
+                Ok(found) => found,
+                Err(e) => {
+                    self.ids.not_new(index);
+                    return Err(e);
+                }
+            };
+            if pointer.block() == 0 {
+                break (index, page, offset);
+            }
+            // A crash can leave a hole before it.
+            self.look_into(index, lane)?;
+            if let Some((block, id)) = self.ids.take(lane) {
+                return self.with_id(h, block, id);
+            }
+        };
+        let shared = Arc::clone(self);
+        h.on_abort(move || shared.ids.not_new(index));
+        let block = self.alloc.allocate(h, 1, None, Class::Metadata, None)?.start;
+        let page = h.init(block, BlockKind::Nat, index, 0)?;
+        *h.edit_as(&pointer_page, offset) = NatIndexEntry::new(block, 0);
+        let ids = Arc::new(IdBlock::load(index, &page));
+        let Some(id) = ids.take() else { unreachable!("a new NAT block has free ids") };
+        let shared = Arc::clone(self);
+        h.on_commit(move |_| shared.ids.insert_new(&ids, lane));
+        let nid = index * NAT_PER_BLOCK + u64::from(id);
+        Ok((nid, page, nat_place(nid).1))
+    }
+}
+
+impl Nat {
+    /// Finds the end of the table; nothing else is read now.
+    pub fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Nat> {
+        let mut shared =
+            Shared { store: Arc::clone(store), alloc: alloc.clone(), ids: Ids::new(0), nodes: Nodes::new() };
+        // NAT blocks are made in order and never freed; a hole that a crash has left only ends the search
+        // early, and what lies behind it is found when the table grows.
+        let (mut low, mut high) = (0, shared.capacity());
+        while low < high {
+            let middle = low.midpoint(high);
+            if shared.pointer(middle)?.2.block() != 0 {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        shared.ids = Ids::new(low);
+        Ok(Nat { shared: Arc::new(shared) })
+    }
+
+    /// Where the inode of an id lies; none if the id is free. What it gives lies within the image.
+    pub fn lookup(&self, nid: Nid) -> Result<Option<NatEntry>> {
+        let Some((page, offset)) = self.shared.entry(nid)? else { return Ok(None) };
+        let entry = page.read_as::<NatEntry>(offset);
+        if entry.is_free() {
+            return Ok(None);
+        }
+        if usize::from(entry.slot()) >= INODES_PER_BLOCK || !self.shared.alloc.holds(entry.block()) {
+            return Err(corrupt(nid, format!("block {} slot {}", entry.block(), entry.slot())));
+        }
+        Ok(Some(entry))
+    }
+
+    /// A free id and a free slot of this lane, staged on the handle; given back if it aborts.
+    ///
+    /// # Errors
+    /// ENOSPC (see [`Alloc::with_room`]), and whatever reading the table may meet.
+    pub fn allocate(&self, h: &mut Handle<'_>) -> Result<NewInode> {
+        let lane = lane::current();
+        let (nid, page, offset) = self.shared.take_id(h, lane)?;
+        let (node, slot) = self.take_slot(h, lane)?;
+        let entry: &mut NatEntry = h.edit_as(&page, offset);
+        if !entry.is_free() {
+            return Err(corrupt(nid, "it is in use, though its bit says that it is free"));
+        }
+        let generation = entry.generation.get().wrapping_add(1).max(1);
+        *entry = NatEntry::new(node.block(), slot, generation);
+        Ok(NewInode { nid, generation, node, slot })
+    }
+
+    /// Frees an inode whose blocks are freed already: its id, its slot, and the node block if it was the last
+    /// in it. It may wait for others that free inodes of the same block: see the invariants.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the id does not lead to this slot.
+    pub fn free(&self, h: &mut Handle<'_>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
+        let Some((page, offset)) = self.shared.entry(nid)? else {
+            return Err(corrupt(nid, "it is to be freed, but there is no such entry"));
+        };
+        let entry: &mut NatEntry = h.edit_as(&page, offset);
+        if entry.is_free() || entry.block() != node.block() || entry.slot() != slot {
+            return Err(corrupt(nid, format!("it does not lead to block {} slot {slot}", node.block())));
+        }
+        *entry = NatEntry { place: U64::ZERO, generation: entry.generation, reserved: U32::ZERO };
+        let (index, _) = nat_place(nid);
+        let Some(block) = self.shared.id_block(index)? else {
+            return Err(corrupt(nid, "its NAT block is gone"));
+        };
+        self.leave_slot(h, node, slot)?;
+        let shared = Arc::clone(&self.shared);
+        h.on_commit(move |end| shared.ids.quarantine(end, block, (nid % NAT_PER_BLOCK) as u32));
+        Ok(())
+    }
+
+    /// Every record that ends at or below `upto` is durable at the power horizon: the ids that they have
+    /// freed may be given out again.
+    pub fn durable(&self, upto: Position) {
+        self.shared.ids.durable(upto);
+    }
+
+    /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: one record an
+    /// index block. To be called at a clean unmount, once everything is durable: ids in quarantine count as used.
+    pub fn save_hints(&self) -> Result<()> {
+        let shared = &self.shared;
+        let mut known = shared.ids.known();
+        known.sort_by_key(|block| block.index);
+        for group in known.chunk_by(|a, b| index_place(a.index).0 == index_place(b.index).0) {
+            let bytes = NAT_INDEX_PER_BLOCK as usize * 8 + DELTA_HEADER_SIZE;
+            let mut h = shared.store.begin(bytes.div_ceil(crate::format::SLOT_PAYLOAD) as u32)?;
+            for block in group {
+                let (page, offset, _) = shared.pointer(block.index)?;
+                *h.edit_as(&page, offset) = NatIndexEntry::new(block.block, block.used());
+            }
+            h.commit()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Slots for inodes: which slots of the node blocks in play are free.
+//!
+//! A node block is *known* from its creation, or from the first slot that is freed in it, until it is full
+//! or freed. Only known blocks get new inodes. What was on media before and has free slots is not looked for;
+//! it becomes known when one of its inodes is freed.
+
+use std::collections::HashMap;
+
+use super::{Nat, Shared};
+use crate::alloc::{Class, Extent};
+use crate::format::{BlockKind, INODE_SIZE, INODES_PER_BLOCK};
+use crate::lane;
+use crate::store::{Handle, PageRef};
+use crate::sync::{Arc, CachePadded, Condvar, Mutex};
+use crate::{Error, Result};
+
+const SHARDS: usize = 64;
+const FULL: u16 = u16::MAX;
+const _: () = assert!(INODES_PER_BLOCK == u16::BITS as usize);
+
+/// A known node block.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    /// Slots in use, and those that operations under way have picked.
+    taken: u16,
+    /// Of these, the ones just picked.
+    arriving: u16,
+    /// Slots that operations under way free.
+    leaving: u16,
+    /// The lane that fills the block.
+    owner: usize,
+    /// The owner's list has the block.
+    listed: bool,
+    /// An operation under way frees the block.
+    dying: bool,
+}
+
+impl State {
+    /// Whether there is nothing to remember of it: the page says the same.
+    fn is_done(&self) -> bool {
+        self.taken == FULL && self.arriving == 0 && self.leaving == 0 && !self.listed
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    blocks: Mutex<HashMap<u64, State>>,
+    /// Woken when an operation that frees a slot is over.
+    left: Condvar,
+}
+
+/// The known node blocks of one image.
+pub(super) struct Nodes {
+    shards: Box<[Shard]>,
+    /// Blocks that had free slots when last looked at; the last is filled. Locked before a shard.
+    lanes: Box<[CachePadded<Mutex<Vec<u64>>>]>,
+}
+
+impl Nodes {
+    pub fn new() -> Nodes {
+        Nodes {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            lanes: (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
+        }
+    }
+
+    fn shard(&self, block: u64) -> &Shard {
+        &self.shards[block as usize % SHARDS]
+    }
+
+    /// Picks a free slot of the lane's blocks.
+    fn pick(&self, lane: usize) -> Option<(u64, u8)> {
+        let mut list = self.lanes[lane].lock();
+        while let Some(block) = list.last().copied() {
+            let mut blocks = self.shard(block).blocks.lock();
+            match blocks.get_mut(&block) {
+                Some(state) if state.owner == lane && !state.dying && state.taken != FULL => {
+                    let slot = state.taken.trailing_ones() as u8;
+                    state.taken |= 1 << slot;
+                    state.arriving |= 1 << slot;
+                    return Some((block, slot));
+                }
+                Some(state) if state.owner == lane => {
+                    state.listed = false;
+                    if state.is_done() {
+                        blocks.remove(&block);
+                    }
+                }
+                // Freed since; perhaps made anew by another lane.
+                _ => {}
+            }
+            list.pop();
+        }
+        None
+    }
+
+    /// Changes what is known of a block, if it still is; lists it where it then has free slots, forgets it
+    /// where it is full and nothing is under way.
+    fn settle(&self, block: u64, change: impl FnOnce(&mut State)) {
+        let shard = self.shard(block);
+        let mut blocks = shard.blocks.lock();
+        let Some(state) = blocks.get_mut(&block) else { return };
+        change(state);
+        let list = !state.listed && !state.dying && state.taken != FULL;
+        state.listed |= list;
+        let owner = state.owner;
+        if state.is_done() {
+            blocks.remove(&block);
+        }
+        drop(blocks);
+        shard.left.notify_all();
+        // Not under the shard's lock: lists are locked before shards.
+        if list {
+            self.lanes[owner].lock().push(block);
+        }
+    }
+
+    /// Takes note of a block that was just made, with its first slot in use.
+    fn insert_new(&self, lane: usize, block: u64) {
+        self.shard(block)
+            .blocks
+            .lock()
+            .insert(block, State { taken: 1, owner: lane, listed: true, ..State::default() });
+        self.lanes[lane].lock().push(block);
+    }
+
+    /// Marks a slot as leaving; true if the block goes with it. Waits while all other slots in use are
+    /// leaving too: which of them is the last must be known when the records are made.
+    fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
+        let bit = 1u16 << slot;
+        let shard = self.shard(node.block());
+        let mut blocks = shard.blocks.lock();
+        loop {
+            let state = blocks.entry(node.block()).or_insert_with(|| State {
+                taken: slots_in_use(node),
+                owner: lane::current(),
+                ..State::default()
+            });
+            if state.taken & bit == 0 || state.leaving & bit != 0 {
+                return Err(Error::Corrupt {
+                    what: "node block",
+                    place: format!("block {} slot {slot}", node.block()),
+                    detail: "the inode is to be freed, but its slot is free".into(),
+                });
+            }
+            let others = state.taken & !bit;
+            if others == 0 {
+                state.leaving |= bit;
+                state.dying = true;
+                return Ok(true);
+            }
+            if others & !state.leaving != 0 {
+                state.leaving |= bit;
+                return Ok(false);
+            }
+            crate::blocking::about_to_block();
+            shard.left.wait(&mut blocks);
+        }
+    }
+
+    fn remove(&self, block: u64) {
+        let shard = self.shard(block);
+        shard.blocks.lock().remove(&block);
+        shard.left.notify_all();
+    }
+}
+
+/// The slots of a page whose inode has an id.
+fn slots_in_use(node: &PageRef) -> u16 {
+    node.read(|bytes| {
+        let nids = bytes.chunks_exact(INODE_SIZE).map(|inode| inode[8..16] != [0; 8]);
+        nids.enumerate().map(|(slot, in_use)| u16::from(in_use) << slot).sum()
+    })
+}
+
+impl Nat {
+    /// A free slot of this lane, picked until the handle aborts.
+    pub(super) fn take_slot(&self, h: &mut Handle<'_>, lane: usize) -> Result<(PageRef, u8)> {
+        let shared = &self.shared;
+        let Some((block, slot)) = shared.nodes.pick(lane) else {
+            let block = shared.alloc.allocate(h, 1, None, Class::Metadata, None)?.start;
+            let page = h.init(block, BlockKind::Node, 0, 0)?;
+            let made = Arc::clone(shared);
+            h.on_commit(move |_| made.nodes.insert_new(lane, block));
+            return Ok((page, 0));
+        };
+        let bit = 1u16 << slot;
+        let (aborted, committed) = (Arc::clone(shared), Arc::clone(shared));
+        h.on_abort(move || {
+            aborted.nodes.settle(block, |state| {
+                state.taken &= !bit;
+                state.arriving &= !bit;
+            });
+        });
+        h.on_commit(move |_| committed.nodes.settle(block, |state| state.arriving &= !bit));
+        Ok((shared.store.get(block, BlockKind::Node)?, slot))
+    }
+
+    /// Frees a slot with this operation's record, and the block with its last.
+    pub(super) fn leave_slot(&self, h: &mut Handle<'_>, node: &PageRef, slot: u8) -> Result<()> {
+        let shared: &Arc<Shared> = &self.shared;
+        let (block, bit) = (node.block(), 1u16 << slot);
+        let last = shared.nodes.leave(node, slot)?;
+        let (aborted, committed) = (Arc::clone(shared), Arc::clone(shared));
+        h.on_abort(move || {
+            aborted.nodes.settle(block, |state| {
+                state.leaving &= !bit;
+                state.dying = false;
+            });
+        });
+        if last {
+            h.on_commit(move |_| committed.nodes.remove(block));
+            h.forget(node);
+            return shared.alloc.free(h, Extent { start: block, len: 1 }, true);
+        }
+        h.on_commit(move |_| {
+            committed.nodes.settle(block, |state| {
+                state.taken &= !bit;
+                state.leaving &= !bit;
+            });
+        });
+        let start = usize::from(slot) * INODE_SIZE;
+        h.edit(node, start..start + INODE_SIZE).fill(0);
+        Ok(())
+    }
+}

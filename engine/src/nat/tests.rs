@@ -1,0 +1,183 @@
+//! Ids and slots over an image in memory.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+use crate::alloc::testing::{bits_set, image, settle};
+use crate::format::{INODE_SIZE, SLOT_PAYLOAD};
+
+struct Fixture {
+    store: Arc<Store>,
+    alloc: Alloc,
+    nat: Nat,
+}
+
+fn fixture(blocks: u64) -> Fixture {
+    let store = Arc::new(image(blocks));
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let nat = Nat::load(&store, &alloc).expect("a fresh image");
+    Fixture { store, alloc, nat }
+}
+
+impl Fixture {
+    fn create(&self) -> Result<NewInode> {
+        let mut h = self.store.begin(10)?;
+        let new = self.nat.allocate(&mut h)?;
+        let slot = usize::from(new.slot) * INODE_SIZE;
+        assert!(h.view(&new.node, slot..slot + INODE_SIZE).iter().all(|byte| *byte == 0));
+        assert!(h.slots_needed() as usize <= ALLOCATE_BYTES.div_ceil(SLOT_PAYLOAD));
+        *h.edit_as(&new.node, slot + 8) = U64::new(new.nid);
+        h.commit()?;
+        Ok(new)
+    }
+
+    fn delete(&self, inode: &NewInode) -> Result<Position> {
+        let mut h = self.store.begin(10)?;
+        self.nat.free(&mut h, inode.nid, &inode.node, inode.slot)?;
+        assert!(h.slots_needed() as usize <= FREE_BYTES.div_ceil(SLOT_PAYLOAD));
+        h.commit()
+    }
+
+    fn remount(&self) -> Nat {
+        Nat::load(&self.store, &self.alloc).expect("the same image")
+    }
+}
+
+#[test]
+fn an_id_leads_to_its_slot_until_it_is_freed_and_its_generation_grows() {
+    let f = fixture(1000);
+    lane::pin(Some(0));
+    let first = f.create().expect("room");
+    let entry = f.nat.lookup(first.nid).expect("a good table").expect("in use");
+    assert_eq!((entry.block(), entry.slot()), (first.node.block(), first.slot));
+    assert_eq!((first.nid, entry.generation.get(), first.generation), (1, 1, 1));
+    for nid in [0, 2, 254, 1 << 40, u64::MAX] {
+        assert_eq!(f.nat.lookup(nid), Ok(None));
+    }
+    let end = f.delete(&first).expect("in use");
+    assert_eq!(f.nat.lookup(first.nid), Ok(None));
+    assert!(f.delete(&first).is_err());
+    f.nat.durable(end - 1);
+    assert_eq!(f.create().expect("room").nid, 2);
+    f.nat.durable(end);
+    let again = f.create().expect("room");
+    assert_eq!((again.nid, again.generation), (first.nid, 2));
+    lane::pin(None);
+}
+
+#[test]
+fn an_aborted_create_leaves_no_trace() {
+    let f = fixture(1000);
+    lane::pin(Some(0));
+    for _ in 0..2 {
+        let unused = f.alloc.unused();
+        for _ in 0..20 {
+            let mut h = f.store.begin(10).expect("writable");
+            f.nat.allocate(&mut h).expect("room");
+            drop(h);
+        }
+        assert_eq!(f.alloc.unused(), unused);
+        f.create().expect("room");
+    }
+    lane::pin(None);
+}
+
+#[test]
+fn a_mount_goes_on_where_the_last_one_ended() {
+    let f = fixture(2000);
+    lane::pin(Some(0));
+    let inodes: Vec<_> = (0..600).map(|_| f.create().expect("room")).collect();
+    for inode in &inodes[100..200] {
+        f.delete(inode).expect("in use");
+    }
+    f.nat.durable(u64::MAX - 1);
+    f.nat.save_hints().expect("a good table");
+    let used = bits_set(&f.store);
+    let nat = f.remount();
+    let known: HashSet<Nid> = inodes.iter().map(|inode| inode.nid).collect();
+    for _ in 0..100 {
+        let mut h = f.store.begin(10).expect("writable");
+        let new = nat.allocate(&mut h).expect("room");
+        assert!(known.contains(&new.nid), "free ids of known blocks come first");
+        assert_eq!(new.generation, 2);
+        h.commit().expect("no journal to fail");
+    }
+    assert_eq!(bits_set(&f.store), used + 100u64.div_ceil(16));
+    for inode in &inodes[..100] {
+        assert!(nat.lookup(inode.nid).expect("a good table").is_some());
+    }
+    lane::pin(None);
+}
+
+#[test]
+fn lanes_share_neither_ids_nor_blocks_and_nothing_is_left_behind() {
+    let f = fixture(20_000);
+    let mut expected = None;
+    for _ in 0..3 {
+        let created: Vec<Vec<NewInode>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..2)
+                .map(|lane| {
+                    let f = &f;
+                    scope.spawn(move || {
+                        lane::pin(Some(lane));
+                        (0..1500).map(|_| f.create().expect("room")).collect()
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+        });
+        let mut owner_of_nat: HashMap<u64, usize> = HashMap::new();
+        let mut owner_of_node: HashMap<u64, usize> = HashMap::new();
+        let mut places = HashSet::new();
+        for (lane, inodes) in created.iter().enumerate() {
+            for inode in inodes {
+                assert!(places.insert((inode.node.block(), inode.slot)) && places.insert((inode.nid, 99)));
+                assert_eq!(*owner_of_nat.entry(inode.nid / NAT_PER_BLOCK).or_insert(lane), lane);
+                assert_eq!(*owner_of_node.entry(inode.node.block()).or_insert(lane), lane);
+            }
+        }
+        // Each thread frees every other inode, whichever lane made it: neighbours go at the same time.
+        let all: Vec<NewInode> = created.into_iter().flatten().collect();
+        std::thread::scope(|scope| {
+            for lane in 0..2 {
+                let (f, all) = (&f, &all);
+                scope.spawn(move || {
+                    lane::pin(Some(lane));
+                    for inode in all.iter().skip(lane).step_by(2) {
+                        let end = f.delete(inode).expect("in use");
+                        f.nat.durable(end);
+                    }
+                });
+            }
+        });
+        settle(&f.alloc);
+        f.nat.durable(u64::MAX - 1);
+        // What stays are the NAT blocks; they serve the next round.
+        let nat_blocks = owner_of_nat.len() as u64;
+        let left = bits_set(&f.store);
+        assert!(left >= nat_blocks);
+        assert_eq!(*expected.get_or_insert(left), left);
+        assert_eq!(left, nat_blocks, "node blocks were left behind");
+    }
+}
+
+#[test]
+fn a_full_image_can_delete_everything() {
+    let f = fixture(120);
+    lane::pin(Some(0));
+    let mut inodes = Vec::new();
+    let refusal = loop {
+        match f.create() {
+            Ok(inode) => inodes.push(inode),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(refusal, Error::Errno(libc::ENOSPC));
+    assert!(inodes.len() > 1000);
+    for inode in &inodes {
+        f.delete(inode).expect("in use");
+    }
+    settle(&f.alloc);
+    assert_eq!(bits_set(&f.store), inodes.len() as u64 / NAT_PER_BLOCK + 1);
+    lane::pin(None);
+}
