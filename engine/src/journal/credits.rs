@@ -259,3 +259,48 @@ fn current_core() -> usize {
 fn current_core() -> usize {
     0
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_takers_leave_the_reserve() {
+        let pool = Pool::new(64, 1, 1);
+        let mut taken = 0;
+        while pool.take_quickly(1, CreditClass::Ordinary) {
+            taken += 1;
+        }
+        assert_eq!(taken, 64 - pool.reserve);
+        for _ in 0..pool.reserve {
+            assert!(pool.take_quickly(1, CreditClass::Reserve));
+        }
+        assert!(!pool.take_quickly(1, CreditClass::Reserve));
+        assert!(pool.is_low() && !pool.is_low(), "asked for once");
+        pool.head_moved(64);
+        assert!(!pool.is_low());
+    }
+
+    #[test]
+    fn a_starved_taker_empties_the_lanes() {
+        let pool = Pool::new(1024, 1, 4);
+        assert!(pool.take_quickly(1024, CreditClass::Reserve));
+        for lane in &pool.lanes {
+            lane.store(pool.share, Ordering::Relaxed);
+        }
+        let all = pool.share * 4;
+        assert!(!pool.take_quickly(all, CreditClass::Reserve));
+        pool.take(all, CreditClass::Reserve, || false, &|| panic!("nothing is missing"));
+        assert_eq!(pool.centre.load(Ordering::Relaxed), 0);
+        assert!(!pool.is_starving());
+    }
+
+    #[test]
+    fn every_ring_size_has_room_for_a_record() {
+        for (slots, pad) in [(32, 1), (64, 16), (1024, 16), (1 << 20, 1), (1 << 20, 16)] {
+            let pool = Pool::new(slots, pad, 8);
+            let need = u64::from(pool.max_record()) + pad;
+            assert!(pool.max_record() >= 4 && need + pool.reserve + pad <= slots, "{slots} slots");
+        }
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! Each 256-byte cell is an atomic version number, accessed Relaxed, and the bytes of each version. Under a
 //! model checker a reader that the protocol does not order after the writer may get an old version, whose
-//! bytes do not verify: so a missing Acquire or Release shows.
+//! bytes do not verify: so a missing Acquire or Release shows. Under loom each cell is tracked as well, so
+//! that a write which is not ordered after the reads and writes of the lap before shows too.
 
 use std::sync::Mutex;
 
@@ -10,10 +11,22 @@ use crate::format::{RING_HEADER_SPACE, SLOT_SIZE};
 use crate::pmem::{Horizon, PersistentMemory};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
+/// Tells loom who touches a cell.
+#[cfg(loom)]
+struct Tracked(loom::cell::UnsafeCell<()>);
+
+// SAFETY: there is nothing in the cell, and its pointer is never used; loom checks who accesses it. Guarded
+// by the models themselves.
+#[cfg(loom)]
+#[allow(unsafe_code)]
+unsafe impl Sync for Tracked {}
+
 /// The memory.
 pub(super) struct TestMemory {
     header: Mutex<Vec<u8>>,
     versions: Vec<AtomicU64>,
+    #[cfg(loom)]
+    tracked: Vec<Tracked>,
     /// Contents by version; version 0 is zeros.
     contents: Mutex<Vec<[u8; SLOT_SIZE]>>,
 }
@@ -23,6 +36,8 @@ impl TestMemory {
         TestMemory {
             header: Mutex::new(vec![0; RING_HEADER_SPACE]),
             versions: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            #[cfg(loom)]
+            tracked: (0..slots).map(|_| Tracked(loom::cell::UnsafeCell::new(()))).collect(),
             contents: Mutex::new(vec![[0; SLOT_SIZE]]),
         }
     }
@@ -57,6 +72,8 @@ impl PersistentMemory for TestMemory {
         while !data.is_empty() {
             let (cell, at) = (offset / SLOT_SIZE, offset % SLOT_SIZE);
             let n = data.len().min(SLOT_SIZE - at);
+            #[cfg(loom)]
+            self.tracked[cell].0.with_mut(|_| ());
             // Relaxed: see the module. Not under the lock: a model checker may switch threads here.
             let before = self.versions[cell].load(Ordering::Relaxed);
             let version = {
@@ -91,6 +108,8 @@ impl PersistentMemory for TestMemory {
         while !into.is_empty() {
             let (cell, at) = (offset / SLOT_SIZE, offset % SLOT_SIZE);
             let n = into.len().min(SLOT_SIZE - at);
+            #[cfg(loom)]
+            self.tracked[cell].0.with(|_| ());
             // Relaxed: see the module.
             let version = self.versions[cell].load(Ordering::Relaxed);
             into[..n].copy_from_slice(&self.contents.lock().expect("test")[version as usize][at..at + n]);

@@ -21,10 +21,10 @@ struct ModelDevice {
 }
 
 impl ModelDevice {
-    fn new() -> Self {
+    fn new(slots: u64) -> Self {
         ModelDevice {
-            ring: Geometry::new(SLOTS, &[1; 16], 5, BLOCK_SLOTS),
-            slots: RealMutex::new(vec![0; SLOTS as usize]),
+            ring: Geometry::new(slots, &[1; 16], 5, BLOCK_SLOTS),
+            slots: RealMutex::new(vec![0; slots as usize]),
             done: RealMutex::new(Vec::new()),
         }
     }
@@ -32,7 +32,7 @@ impl ModelDevice {
 
 impl BlockDevice for ModelDevice {
     fn blocks(&self) -> u64 {
-        SLOTS / BLOCK_SLOTS + 2
+        self.ring.slots / BLOCK_SLOTS + 2
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
@@ -90,7 +90,7 @@ fn mapped_model() -> (Arc<TestMemory>, Arc<Journal>) {
 
 fn ssd_model() -> (Arc<TestMemory>, Arc<Journal>) {
     let staging = Arc::new(TestMemory::new(SLOTS));
-    let media = Media::Ssd { staging: staging.clone(), device: Arc::new(ModelDevice::new()), start: 0 };
+    let media = Media::Ssd { staging: staging.clone(), device: Arc::new(ModelDevice::new(SLOTS)), start: 0 };
     (staging, Arc::new(Journal::start(media, options(SLOTS, 0)).expect("starts")))
 }
 
@@ -135,6 +135,42 @@ fn slots_are_reused_in_order((memory, journal): (Arc<TestMemory>, Arc<Journal>))
     log(&journal, b"c");
     journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
     verify(&memory, &journal, journal.committed(Horizon::Power));
+}
+
+/// One thread's walk over the seals spares another the same walk.
+fn walks_are_shared((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let spawn = |work: fn(&Journal)| {
+        let journal = journal.clone();
+        thread::spawn(move || work(&journal))
+    };
+    let logs = spawn(|journal| {
+        log(journal, b"a");
+    });
+    let walks = spawn(|journal| {
+        journal.committed(Horizon::Process);
+    });
+    let end = log(&journal, b"b");
+    journal.commit_upto(end, Wanted::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(Horizon::Power));
+    logs.join().expect("no panic");
+    walks.join().expect("no panic");
+}
+
+/// Credits that are older than the move of the head which freed the slots.
+fn old_credits_find_free_slots((_, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let other = {
+        let journal = journal.clone();
+        thread::spawn(move || {
+            let credits = journal.credits(1, CreditClass::Ordinary).expect("room");
+            journal.log(credits, b"a", |_, _| ()).expect("logged");
+        })
+    };
+    for round in 0..4 {
+        log(&journal, b"b");
+        checkpoint(&journal, round);
+    }
+    log(&journal, b"c");
+    other.join().expect("no panic");
 }
 
 /// Who starves is woken, whether credits come back to a lane or to the centre.
@@ -219,6 +255,17 @@ mod loom_models {
     }
 
     #[test]
+    fn loom_shared_walk() {
+        check(2, || walks_are_shared(ssd_model()));
+    }
+
+    #[test]
+    fn loom_old_credits() {
+        check(2, || old_credits_find_free_slots(mapped_model()));
+        check(2, || old_credits_find_free_slots(ssd_model()));
+    }
+
+    #[test]
     fn loom_credits() {
         check(3, credits_come_back);
     }
@@ -238,7 +285,55 @@ mod loom_models {
 mod shuttle_models {
     use super::*;
 
-    const RUNS: usize = 300;
+    const RUNS: usize = 1000;
+
+    /// Four threads go round the ring many times, while a fifth makes room.
+    fn laps(media: impl Fn() -> (Media, Arc<TestMemory>)) {
+        let (asked, options) = Asked::with(options(4 * SLOTS, 0));
+        let (media, memory) = media();
+        let journal = Arc::new(Journal::start(media, options).expect("starts"));
+        let over = Arc::new(AtomicBool::new(false));
+        let room = {
+            let (journal, over) = (journal.clone(), over.clone());
+            thread::spawn(move || asked.checkpoint(&journal, || over.load(Ordering::SeqCst)))
+        };
+        let threads: Vec<_> = (0..4)
+            .map(|t| {
+                let journal = journal.clone();
+                thread::spawn(move || {
+                    for n in 0..12 {
+                        let end = log(&journal, &vec![t; n * 30]);
+                        if n % 3 == usize::from(t) % 3 {
+                            journal.commit_upto(end, Wanted::Power).expect("committed");
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        over.store(true, Ordering::SeqCst);
+        (journal.need_checkpoint)();
+        room.join().expect("no panic");
+        journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+        verify(&memory, &journal, journal.committed(Horizon::Power));
+    }
+
+    #[test]
+    fn shuttle_laps() {
+        let mapped = || {
+            let memory = Arc::new(TestMemory::new(4 * SLOTS));
+            (Media::Mapped(memory.clone()), memory)
+        };
+        shuttle::check_random(move || laps(mapped), RUNS);
+        let ssd = || {
+            let staging = Arc::new(TestMemory::new(4 * SLOTS));
+            let device = Arc::new(ModelDevice::new(4 * SLOTS));
+            (Media::Ssd { staging: staging.clone(), device, start: 0 }, staging)
+        };
+        shuttle::check_random(move || laps(ssd), RUNS);
+    }
 
     #[test]
     fn shuttle_commits() {
