@@ -44,7 +44,8 @@ pub fn insert(
     Ok(())
 }
 
-/// Makes the unwritten blocks of a range written: their data is down. At most `budget` extents a call.
+/// Makes the unwritten blocks of a range written: their data is down. At most `budget` extents of one leaf a
+/// call.
 pub fn mark_written(
     h: &mut Handle<'_>,
     alloc: &Alloc,
@@ -56,7 +57,8 @@ pub fn mark_written(
     Edit { h, alloc, root, reservation }.mark(range, budget, false)
 }
 
-/// Makes the mapped blocks of a range unwritten: they read as zeros. At most `budget` extents a call.
+/// Makes the mapped blocks of a range unwritten: they read as zeros. At most `budget` extents of one leaf a
+/// call.
 pub fn mark_unwritten(
     h: &mut Handle<'_>,
     alloc: &Alloc,
@@ -123,6 +125,7 @@ pub fn shift_down(
 ) -> Result<Progress> {
     let mut edit = Edit { h, alloc, root, reservation: None };
     let mut next = from;
+    let mut leaf = None;
     for _ in 0..budget.max(1) {
         let Some(run) = seek(edit.source(), edit.root, next)? else {
             return Ok(Progress { done: true, next, freed: 0 });
@@ -130,7 +133,11 @@ pub fn shift_down(
         let Some(logical) = run.logical.checked_sub(by).filter(|_| u64::from(run.logical) >= next) else {
             return Err(damaged(edit.root, 0, "a run lies across the start of what is moved"));
         };
-        edit.take_out(&run, &[])?;
+        if is_elsewhere(&leaf, &run) {
+            return Ok(Progress { done: false, next, freed: 0 });
+        }
+        let keys = edit.take_out(&run, &[])?;
+        leaf.get_or_insert(keys);
         edit.insert(Run { logical, ..run })?;
         next = run.end();
     }
@@ -153,6 +160,7 @@ pub fn shift_up(
     budget: u32,
 ) -> Result<Progress> {
     let (from, mut next) = (moved.start, moved.end);
+    let mut leaf = None;
     let mut edit = Edit { h, alloc, root, reservation: None };
     for _ in 0..budget.max(1) {
         let Some(run) = seek_last(edit.source(), edit.root, next)?.filter(|run| run.end() > from) else {
@@ -164,12 +172,22 @@ pub fn shift_up(
             return Err(Error::Errno(libc::EFBIG));
         }
         let stays = (start > u64::from(run.logical)).then(|| run.part(u64::from(run.logical), start));
-        edit.take_out(&run, stays.as_slice())?;
+        if is_elsewhere(&leaf, &run) {
+            return Ok(Progress { done: false, next, freed: 0 });
+        }
+        let keys = edit.take_out(&run, stays.as_slice())?;
+        leaf.get_or_insert(keys);
         edit.insert(Run { logical: part.logical + by, ..part })?;
         next = start;
     }
     let done = !seek_last(edit.source(), edit.root, next)?.is_some_and(|run| run.end() > from);
     Ok(Progress { done, next, freed: 0 })
+}
+
+/// Whether a run lies outside the leaf that a call has worked on so far: the next call's work, so that the
+/// slots of one call are bounded.
+fn is_elsewhere(leaf: &Option<Range<u64>>, run: &Run) -> bool {
+    leaf.as_ref().is_some_and(|keys| !keys.contains(&u64::from(run.logical)))
 }
 
 impl Root {
@@ -203,11 +221,12 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// Replaces one run, which the tree has, by others within its range.
-    fn take_out(&mut self, run: &Run, instead: &[Run]) -> Result<()> {
+    /// Replaces one run, which the tree has, by others within its range; the keys between which its leaf lies.
+    fn take_out(&mut self, run: &Run, instead: &[Run]) -> Result<Range<u64>> {
         let path = self.descend(u64::from(run.logical))?;
+        let keys = path.low..path.high;
         match path.leaf().iter().position(|other| other == run) {
-            Some(at) => self.splice(path, at, 1, instead),
+            Some(at) => self.splice(path, at, 1, instead).map(|()| keys),
             None => Err(damaged(self.root, 0, "a run is not where its key says")),
         }
     }
@@ -216,6 +235,7 @@ impl Edit<'_, '_> {
         let end = range.end.min(LOGICAL_END);
         let mut next = range.start;
         let mut left = budget.max(1);
+        let mut leaf = None;
         while next < end {
             let Some(run) = seek(self.source(), self.root, next)?.filter(|run| u64::from(run.logical) < end)
             else {
@@ -223,7 +243,7 @@ impl Edit<'_, '_> {
             };
             let (start, stop) = (u64::from(run.logical).max(next), run.end().min(end));
             if run.unwritten != unwritten {
-                if left == 0 {
+                if left == 0 || is_elsewhere(&leaf, &run) {
                     return Ok(Progress { done: false, next, freed: 0 });
                 }
                 left -= 1;
@@ -235,7 +255,8 @@ impl Edit<'_, '_> {
                 if stop < run.end() {
                     parts.push(run.part(stop, run.end()));
                 }
-                self.take_out(&run, &parts)?;
+                let keys = self.take_out(&run, &parts)?;
+                leaf.get_or_insert(keys);
             }
             next = stop;
         }

@@ -122,6 +122,8 @@ struct Level {
 /// The way to a leaf, every node on it verified.
 pub(super) struct Path {
     levels: Vec<Level>,
+    /// Runs of the leaf start at or after this block.
+    pub low: u64,
     /// Runs of the leaf end at or before this block.
     pub high: u64,
 }
@@ -167,7 +169,7 @@ impl<'s> Edit<'_, 's> {
                 let superblock = self.h.store().superblock();
                 match level.runs.iter().find_map(|run| run_problem(superblock, run)) {
                     Some(problem) => return Err(damaged(root, block, problem)),
-                    None => return Ok(Path { levels, high }),
+                    None => return Ok(Path { levels, low, high }),
                 }
             }
             let upto = level.runs.partition_point(|run| u64::from(run.logical) <= logical);
