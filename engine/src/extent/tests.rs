@@ -241,6 +241,19 @@ fn an_edit_takes_no_more_slots_than_it_says() {
             .expect("room");
         assert!(slots <= edit_slots(depth, 1) + 1, "{slots} slots at height {depth}");
     }
+    let mut from = 0;
+    while from < LOGICAL_END {
+        let depth = file.root.depth();
+        let (slots, progress) = file
+            .edit(|h, alloc, root| {
+                let progress = mark_unwritten(h, alloc, root, from..LOGICAL_END, 64)?;
+                Ok((h.slots_needed(), progress))
+            })
+            .expect("room");
+        assert!(slots <= edit_slots(depth, 64), "{slots} slots at height {depth}");
+        assert!(progress.done || progress.next > from);
+        from = if progress.done { LOGICAL_END } else { progress.next };
+    }
     while !file.root.is_empty() {
         let depth = file.root.depth();
         let slots = file

@@ -66,6 +66,32 @@ fn an_id_leads_to_its_slot_until_it_is_freed_and_its_generation_grows() {
 }
 
 #[test]
+fn a_fresh_file_system_has_its_root_and_room_for_more() {
+    let device = Arc::new(crate::device::MemoryDevice::new(4096));
+    let options = crate::mkfs::FormatOptions { sparse: true, journal_slots: Some(64), ..Default::default() };
+    let superblock = crate::mkfs::format(&*device, &options).expect("16 MiB are enough");
+    let log = crate::store::Log::default();
+    let store = Arc::new(Store::new(device, superblock, log, &crate::store::StoreOptions::default()));
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let nat = Nat::load(&store, &alloc).expect("a fresh image");
+    assert!(
+        crate::orphan::Orphans::load(&store, &alloc)
+            .expect("a fresh image")
+            .entries()
+            .expect("none")
+            .is_empty()
+    );
+    assert!(nat.lookup(crate::format::ROOT_NID).expect("a good table").is_some());
+    let unused = alloc.unused();
+    let f = Fixture { store, alloc, nat };
+    let inode = f.create().expect("room");
+    assert_eq!(inode.nid, crate::format::ROOT_NID + 1, "the NAT block of the root is drawn from");
+    f.delete(&inode).expect("in use");
+    settle(&f.alloc);
+    assert_eq!(f.alloc.unused(), unused);
+}
+
+#[test]
 fn an_aborted_create_leaves_no_trace() {
     let f = fixture(1000);
     lane::pin(Some(0));
