@@ -3,6 +3,22 @@
 //!
 //! The memory of the models shows a reader that is not ordered after a writer what was there before, so that
 //! a missing ordering shows as a slot that does not verify.
+//!
+//! # What becomes of the models when one ordering is weakened to Relaxed
+//! *A model fails:* the store of a seal; the load of a seal, and the load and the store of the walk's end, in
+//! `walk`; the store of `committed` on a mapped ring; its load in `durable`; the exchange that takes the lead.
+//!
+//! *No model fails,* and why it stays:
+//! - `reserve`, `reserve_padded`: what they pass on passes through the exchange of `armed` as well, but for
+//!   reservers that stand between the two. Only more threads than loom has could fill a lap with such.
+//! - `armed` in `reserve`, `claim`: they keep a commit's add to the tail after that of the record it pays for;
+//!   loom runs read-modify-writes of one variable in program order, so it cannot show the reverse.
+//! - `committed` and `leading` on an SSD ring: a SeqCst fence of a wake-up stands before each store. The
+//!   orderings do not rely on that fence, which is there for another reason.
+//! - giving and taking credits, and the moved head: likewise, and the tail passes the same on.
+//! - `failed`: it orders the reason, which is in a `OnceLock` that loom does not see into.
+//!
+//! Not tried: the orderings on a lane's cache alone (`swap`, refill); they are those of giving and taking.
 
 use std::sync::Mutex as RealMutex;
 
