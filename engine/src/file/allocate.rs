@@ -219,7 +219,8 @@ impl<H: Home> DataPath<H> {
             let size = move_extents(data.size())?;
             data.set_size(size);
             data.set_logged_size(size);
-            return Ok(());
+            // Writes in place come next: a crash must not show them where the blocks were before.
+            return self.home.commit_upto(self.home.tail());
         }
     }
 

@@ -130,12 +130,13 @@ impl FileData {
         self.state.lock().reserved
     }
 
-    /// Whether the volatile side holds nothing that would be missed.
+    /// Whether the volatile side holds nothing that would be missed. What is home but has a live record in the
+    /// ring counts: a later home write must know of it.
     pub fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.dirty.is_empty()
             && state.synced.is_empty()
-            && state.stale.is_empty()
+            && state.live.is_empty()
             && !state.doomed
             && !state.listed
             && self.size() == self.logged_size()

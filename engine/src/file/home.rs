@@ -129,14 +129,12 @@ pub trait Home: Send + Sync + 'static {
     /// start a checkpoint: never called under a write-back mutex.
     fn reserve(&self, blocks: u64) -> Result<()>;
 
-    /// The same without sleeping.
-    fn try_reserve(&self, blocks: u64) -> Result<()>;
-
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 
-    /// Takes 1 to `want` blocks out of what was set aside, volatile until [`Home::log`] inserts them. Never
-    /// sleeps for space: callers hold a write-back mutex, which a checkpoint may be waiting for.
+    /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
+    /// [`Home::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
+    /// may be waiting for.
     fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks>;
 
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.

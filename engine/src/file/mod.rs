@@ -10,9 +10,11 @@
 //!    only after a flush that covers the data. Until then the mapping is volatile.
 //! 3. At most one write of a page is in flight, and none while its blocks are freed: writes, and the removal of
 //!    pages, happen under the file's write-back mutex.
-//! 4. A page is dirty, or in the hands of the holder of the write-back mutex, until its bytes are home or
+//! 4. Nothing is mapped as written beyond the recorded size, and growing that size needs the zeroed tail of its
+//!    last page to be down.
+//! 5. A page is dirty, or in the hands of the holder of the write-back mutex, until its bytes are home or
 //!    absorbed. A failed write makes it dirty again.
-//! 5. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
+//! 6. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
 //!    or the page is in `stale` and no fsync that needs the newer content returns before a supersede.
 //!
 //! Lock order: credits, range, write-back mutex, then `state` and what [`Home`] takes, one at a time.
@@ -26,6 +28,8 @@ mod path;
 mod read;
 mod redo;
 mod sync;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 mod truncate;
 mod write;
 mod write_back;

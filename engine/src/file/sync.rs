@@ -1,6 +1,6 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
-use super::path::{DataPath, PAGE, PAGES_END};
+use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
 use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping};
@@ -9,7 +9,6 @@ use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
 use crate::sync::Arc;
-use std::collections::BTreeSet;
 
 /// What a sync must cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl<H: Home> DataPath<H> {
         let _guard = data.write_back.lock();
         let size = data.size();
         let mut change = Change::default();
-        let covered = covered_size(data, size, &BTreeSet::new());
+        let covered = covered_size(data, size);
         if covered != data.logged_size() {
             change.size = Some(covered);
         }
@@ -168,14 +167,19 @@ impl<H: Home> DataPath<H> {
             return Ok(None);
         }
         let size = data.size();
-        let pages: Vec<u64> = std::mem::take(&mut data.state.lock().dirty).into_iter().collect();
+        let pages: Vec<u64> = {
+            let mut state = data.state.lock();
+            // Pages beyond the size stay: their writer has not set it yet.
+            let beyond = state.dirty.split_off(&page_after(size));
+            std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
+        };
         let mut taken = Vec::new();
         let mut change = Change::default();
         let outcome = self.take_in(inode, &pages, size, &mut taken, &mut change);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
             let stale = !change.supersede.is_empty();
-            let covered = covered_size(data, size, &BTreeSet::new());
+            let covered = covered_size(data, size);
             change.size = (covered != data.logged_size()).then_some(covered);
             let flushed =
                 if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };

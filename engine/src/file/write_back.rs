@@ -108,8 +108,10 @@ impl<H: Home> DataPath<H> {
         // Before the pages are picked: every dirty page below this size is in the sets by now.
         let size = data.size();
         let doomed = data.state.lock().doomed;
-        let picked = pick(data, pages.clone(), order.take, if doomed { usize::MAX } else { BATCH_PAGES });
-        let mut next = (!doomed && picked.len() == BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
+        let logged = if doomed { 0 } else { data.logged_size() };
+        let most = if doomed { usize::MAX } else { BATCH_PAGES };
+        let picked = pick(data, pages, size, logged, order.take, most);
+        let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
         let (mut pieces, left) = match self.arrange(inode, &picked) {
@@ -144,13 +146,22 @@ impl<H: Home> DataPath<H> {
                 result = Err(e.clone());
             }
         }
-        let mut change = change_of(&pieces);
-        let logged = data.logged_size();
-        let down = covered_size(data, size, &bad);
-        let shrinks = doomed;
-        if down > logged || (shrinks && down != logged) {
-            change.size = Some(down);
+        let tail = page_of(logged);
+        let tail_is_down = logged % PAGE == 0
+            || if picked.contains(&tail) {
+                !bad.contains(&tail) && !left.contains(&tail)
+            } else {
+                !data.state.lock().dirty.contains(&tail)
+            };
+        if !tail_is_down && let Err(e) = &result {
+            // Nothing may be mapped as written beyond the recorded size, which cannot grow.
+            for piece in pieces.iter_mut().filter(|piece| piece.place != Place::Home) {
+                piece.result = Err(e.clone());
+            }
         }
+        let mut change = change_of(&pieces);
+        let down = if tail_is_down { size.max(logged) } else { logged };
+        change.size = (down != data.logged_size()).then_some(down);
         if doomed {
             change.remove.push(0..PAGES_END);
             change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
@@ -169,9 +180,7 @@ impl<H: Home> DataPath<H> {
                 .and_then(|()| self.home.log(credits, inode, change));
             match recorded {
                 Ok(_) => {
-                    if down > logged || shrinks {
-                        data.set_logged_size(down);
-                    }
+                    data.set_logged_size(down);
                     if doomed {
                         let mut state = data.state.lock();
                         state.doomed = false;
@@ -300,11 +309,9 @@ impl<H: Home> DataPath<H> {
             for (piece, buf) in again {
                 // The failed blocks stay taken until the next mount: nobody is to meet them again.
                 let want = piece.frames.len() as u32;
-                let retry = self.home.try_reserve(u64::from(want)).and_then(|()| self.home.allocate(want, None));
-                let Ok(blocks) = retry else { continue };
+                let Ok(blocks) = self.home.allocate(want, None) else { continue };
                 if blocks.len < want {
                     self.home.release(blocks);
-                    self.home.unreserve(u64::from(want));
                     continue;
                 }
                 let request = Request { op: Op::Write, block: blocks.start, buf, cause };
@@ -393,11 +400,15 @@ impl<H: Home> DataPath<H> {
     }
 }
 
-/// Takes dirty pages out of the file's sets; they are in the caller's hands now.
-fn pick(data: &FileData, pages: Range<u64>, take: Take, most: usize) -> Vec<u64> {
+/// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
+/// their writer has not set the size yet. With pages beyond the recorded end goes the page of that end: its
+/// zeroed tail must be down before the recorded size grows.
+fn pick(data: &FileData, pages: Range<u64>, size: u64, logged: u64, take: Take, most: usize) -> Vec<u64> {
     let mut state = data.state.lock();
     let state = &mut *state;
-    let picked: Vec<u64> = match take {
+    let pages = pages.start..pages.end.min(page_after(size)).max(pages.start);
+    let tail = page_of(logged);
+    let mut picked: Vec<u64> = match take {
         Take::Unsynced => state.dirty.range(pages).copied().take(most).collect(),
         Take::All => {
             let mut both: Vec<u64> = state.dirty.range(pages.clone()).copied().take(most).collect();
@@ -415,6 +426,10 @@ fn pick(data: &FileData, pages: Range<u64>, take: Take, most: usize) -> Vec<u64>
             .take(most)
             .collect(),
     };
+    let beyond = picked.first().is_some_and(|first| *first > tail);
+    if logged % PAGE != 0 && beyond && state.dirty.contains(&tail) {
+        picked.insert(0, tail);
+    }
     for page in &picked {
         state.dirty.remove(page);
         state.synced.remove(page);
@@ -466,16 +481,13 @@ fn change_of(pieces: &[Piece<'_>]) -> Change {
     change
 }
 
-/// How far the file's size may be recorded: up to the first page that is still dirty, at or after the end that
-/// is recorded now.
-pub(super) fn covered_size(data: &FileData, size: u64, bad: &BTreeSet<u64>) -> u64 {
+/// The size that may be recorded while nothing is in flight: the whole, unless the page of the recorded end,
+/// whose tail may hold anything, is still dirty.
+pub(super) fn covered_size(data: &FileData, size: u64) -> u64 {
+    let logged = data.logged_size();
     let state = data.state.lock();
-    let from = if state.doomed { 0 } else { page_of(data.logged_size()) };
-    let logged = if state.doomed { 0 } else { data.logged_size() };
-    let dirty = state.dirty.range(from..).next().copied();
-    let first = bad.range(from..).next().copied().into_iter().chain(dirty).min();
-    let cap = first.map_or(u64::MAX, |page| page * PAGE);
-    size.min(cap).max(logged)
+    let waits = logged % PAGE != 0 && state.dirty.contains(&page_of(logged));
+    if state.doomed || waits { logged } else { size }
 }
 
 /// The key of absorbed bytes.

@@ -1,0 +1,133 @@
+//! What is read is what was written, whatever happened in between.
+
+use super::model::{ModelHome, content, path};
+use crate::Error;
+use crate::file::{At, DataInode, FallocateMode, SeekTo, SyncKind};
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::{Arc, thread};
+
+const KIB4: usize = 4096;
+
+#[test]
+fn writes_are_read_back_from_the_cache_and_from_the_device() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    let bytes: Vec<u8> = (0..50 * KIB4 + 77).map(|i| (i / 7) as u8).collect();
+    let written = path.write(&file, At::Offset(100), &bytes).expect("room");
+    assert_eq!((written.offset, written.len), (100, bytes.len()));
+    let seen = content(&path, &file);
+    assert!(seen[..100].iter().all(|b| *b == 0));
+    assert_eq!(&seen[100..], bytes);
+    let mark = file.data().error_mark();
+    path.fsync(&file, SyncKind::All, &mark).expect("no faults");
+    assert_eq!(home.reserved(), 0);
+    assert!(home.device.reads.load(SeqCst) > 0);
+}
+
+#[test]
+fn a_whole_page_is_overwritten_without_a_read_and_clean_pages_leave_without_a_write() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Offset(0), &vec![1; 100 * KIB4]).expect("room");
+    path.sync_all().expect("no faults");
+    let written = path.stats().written;
+    content(&path, &file);
+    assert_eq!(path.stats().written, written);
+    let reads = home.device.reads.load(SeqCst);
+    path.write(&file, At::Offset(0), &vec![2; 100 * KIB4]).expect("room");
+    assert_eq!(home.device.reads.load(SeqCst), reads);
+}
+
+#[test]
+fn a_full_image_answers_at_the_write() {
+    let home = ModelHome::new(4, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &vec![1; 4 * KIB4]).expect("room for four");
+    assert_eq!(path.write(&file, At::Append, &[1]), Err(Error::Errno(libc::ENOSPC)));
+    path.sync_all().expect("what was accepted goes home");
+    path.truncate(&file, 0).expect("always");
+    path.write(&file, At::Append, &vec![2; 4 * KIB4]).expect("the old blocks come free");
+    assert_eq!(content(&path, &file), vec![2; 4 * KIB4]);
+}
+
+#[test]
+fn holes_and_data_are_told_apart() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Offset(3 * KIB4 as u64), &[1; KIB4]).expect("room");
+    let check = || {
+        assert_eq!(path.seek(&file, SeekTo::Data, 5), Ok(3 * KIB4 as u64));
+        assert_eq!(path.seek(&file, SeekTo::Hole, 5), Ok(5));
+        assert_eq!(path.seek(&file, SeekTo::Hole, 3 * KIB4 as u64 + 5), Ok(4 * KIB4 as u64));
+        assert_eq!(path.seek(&file, SeekTo::Data, 4 * KIB4 as u64), Err(Error::Errno(libc::ENXIO)));
+    };
+    check();
+    path.sync_all().expect("no faults");
+    check();
+    let keep = FallocateMode::Allocate { keep_size: true };
+    path.fallocate(&file, keep, 0, 20 * KIB4 as u64).expect("room");
+    check();
+    assert_eq!(file.data().size(), 4 * KIB4 as u64);
+    let other = home.open(2);
+    assert_eq!(path.copy_range(&file, 0, &other, 0, 1 << 20), Ok(4 * KIB4 as u64));
+    assert_eq!(content(&path, &other), content(&path, &file));
+}
+
+#[test]
+fn overlapping_writes_are_seen_whole() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 64);
+    let file = home.open(1);
+    path.write(&file, At::Offset(0), &[0; 3 * KIB4]).expect("room");
+    let threads: Vec<_> = (0..4u8)
+        .map(|me| {
+            let (path, file) = (Arc::clone(&path), Arc::clone(&file));
+            thread::spawn(move || {
+                let mut seen = vec![0; 3 * KIB4];
+                for round in 0..200u8 {
+                    if me % 2 == 0 {
+                        path.write(&file, At::Offset(0), &[me.wrapping_add(round); 3 * KIB4]).expect("room");
+                    } else {
+                        path.read(&file, 0, &mut seen).expect("no faults");
+                        assert!(seen.iter().all(|b| *b == seen[0]), "a torn write");
+                    }
+                    if round % 50 == 0 {
+                        path.sync_all().expect("no faults");
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().expect("no torn write"));
+}
+
+#[test]
+fn appends_of_many_threads_neither_overlap_nor_leave_gaps() {
+    let home = ModelHome::new(1000, true);
+    let path = path(&home, 32);
+    let file = home.open(1);
+    let threads: Vec<_> = (1..5u8)
+        .map(|me| {
+            let (path, file) = (Arc::clone(&path), Arc::clone(&file));
+            thread::spawn(move || {
+                let mark = file.data().error_mark();
+                for round in 0..100 {
+                    path.write(&file, At::Append, &[me; 700]).expect("room");
+                    if round % 10 == 0 {
+                        path.fsync(&file, SyncKind::Data, &mark).expect("no faults");
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().expect("appends succeed"));
+    let seen = content(&path, &file);
+    assert_eq!(seen.len(), 4 * 100 * 700);
+    for piece in seen.chunks(700) {
+        assert!(piece[0] != 0 && piece.iter().all(|b| *b == piece[0]));
+    }
+}

@@ -1,0 +1,86 @@
+//! A failure of the device is told, once to each open file, and nothing is promised that is not down.
+
+use super::model::{ModelHome, content, path};
+use crate::Error;
+use crate::file::{At, DataInode, SyncKind};
+use crate::sync::atomic::Ordering::SeqCst;
+
+fn is_eio<T>(result: crate::Result<T>) -> bool {
+    result.is_err_and(|e: Error| e.errno() == libc::EIO)
+}
+
+#[test]
+fn a_failed_write_home_is_told_and_healed_by_the_next_fsync() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    let (one, two) = (file.data().error_mark(), file.data().error_mark());
+    path.write(&file, At::Append, &[7; 9000]).expect("room");
+    home.device.fail_writes.store(u64::MAX, SeqCst);
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &one)));
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &one)), "still not down");
+    home.device.fail_writes.store(0, SeqCst);
+    path.fsync(&file, SyncKind::All, &one).expect("down at last");
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &two)), "the other open file hears of it too");
+    path.fsync(&file, SyncKind::All, &two).expect("once");
+    home.crash(&mut rand::rng());
+    let (path, file) = (super::model::path(&home, 16), home.open(1));
+    assert_eq!(content(&path, &file), [7; 9000]);
+}
+
+#[test]
+fn an_allocating_write_that_fails_once_goes_elsewhere() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &[7; 9000]).expect("room");
+    home.device.fail_writes.store(1, SeqCst);
+    path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("written elsewhere");
+}
+
+#[test]
+fn a_failed_flush_is_not_forgotten() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    let mark = file.data().error_mark();
+    path.write(&file, At::Append, &[7; 9000]).expect("room");
+    path.fsync(&file, SyncKind::All, &mark).expect("no faults");
+    path.write(&file, At::Offset(0), &[8; 9000]).expect("room");
+    home.device.fail_flushes.store(true, SeqCst);
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
+    home.device.fail_flushes.store(false, SeqCst);
+    let written = path.stats().written;
+    path.fsync(&file, SyncKind::All, &mark).expect("down at last");
+    assert!(path.stats().written > written, "what the failed flush may have lost is written again");
+}
+
+#[test]
+fn a_failed_read_leaves_the_file_as_it_was() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &vec![7; 100 * 4096]).expect("room");
+    path.sync_all().expect("no faults");
+    home.device.fail_reads.store(true, SeqCst);
+    assert!(is_eio(path.read(&file, 0, &mut [0; 8192])));
+    assert!(is_eio(path.write(&file, At::Offset(10), &[1])), "a partial overwrite needs the page");
+    home.device.fail_reads.store(false, SeqCst);
+    assert_eq!(content(&path, &file), vec![7; 100 * 4096]);
+}
+
+#[test]
+fn when_too_much_cannot_be_written_writes_fail_instead_of_waiting() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    home.device.fail_writes.store(u64::MAX, SeqCst);
+    let mut result = Ok(());
+    for _ in 0..100 {
+        result = result.and(path.write(&file, At::Append, &[1; 4096]).map(|_| ()));
+    }
+    assert!(is_eio(result));
+    home.device.fail_writes.store(0, SeqCst);
+    path.sync_all().expect("what was accepted goes home");
+}

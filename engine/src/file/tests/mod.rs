@@ -1,0 +1,6 @@
+//! The data path over a model of metadata and a device that can fail and lose what was not flushed.
+
+mod content;
+mod crash;
+mod faults;
+mod model;
