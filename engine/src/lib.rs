@@ -28,5 +28,6 @@ pub mod store;
 pub mod superblock;
 pub mod sync;
 pub mod vfs;
+pub mod xattr;
 
 pub use error::{Error, Result};

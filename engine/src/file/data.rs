@@ -154,7 +154,7 @@ impl FileData {
     }
 
     /// EIO, once, if there was a failure since the mark.
-    pub(super) fn check(&self, mark: &ErrorMark) -> Result<()> {
+    pub fn check(&self, mark: &ErrorMark) -> Result<()> {
         let seen = self.errors.seen();
         // Relaxed: the mark is a counter of its own; two fsyncs of one open file may share one telling.
         if mark.told.swap(seen, Ordering::Relaxed) < seen {

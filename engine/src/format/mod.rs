@@ -13,6 +13,7 @@ mod nat;
 mod orphan;
 mod slot;
 mod superblock;
+mod xattr;
 
 pub use block::*;
 pub use dentry::*;
@@ -23,6 +24,7 @@ pub use nat::*;
 pub use orphan::*;
 pub use slot::*;
 pub use superblock::*;
+pub use xattr::*;
 
 /// Little-endian integers as they lie on media.
 pub use zerocopy::little_endian::{I64, U16, U32, U64};

@@ -32,6 +32,15 @@ impl Holds {
         self.0.store(0, Ordering::Release);
     }
 
+    /// What one open file counts in [`Holds::born_with`]; a lookup count is 1.
+    pub const ONE_OPEN: u64 = OPEN;
+
+    /// The creation is committed, and its maker holds the inode so much.
+    pub fn born_with(&self, holds: u64) {
+        // Release: as in `born`.
+        self.0.store(holds, Ordering::Release);
+    }
+
     /// Adds one lookup count; false: the inode is gone.
     pub fn look_up(&self) -> bool {
         self.add(1)

@@ -2,6 +2,7 @@
 
 use super::{FileType, Holds, Time, now};
 use crate::error::{Error, Result};
+use crate::file::{DataInode, FileData};
 use crate::format::{
     EXTENT_MAX_DEPTH, EXTENT_ROOT_ENTRIES, I64, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, INODE_SIZE,
     INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
@@ -55,7 +56,10 @@ pub struct InodeObj {
     pub(super) referenced: AtomicBool,
     /// Number of names as the image has it, for those who do not lock.
     nlink: AtomicU32,
+    /// It was made without a name, never to get one.
+    unlinkable: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
+    data: OnceLock<Box<FileData>>,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
     pub acls: RwLock<Option<Arc<crate::acl::Acls>>>,
 }
@@ -86,7 +90,9 @@ impl InodeObj {
             lazy_times: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
+            unlinkable: AtomicBool::new(false),
             buckets: OnceLock::new(),
+            data: OnceLock::new(),
             acls: RwLock::new(None),
         }
     }
@@ -116,15 +122,28 @@ impl InodeObj {
         self.buckets.get_or_init(|| Box::new(BucketLocks::new(self.nid)))
     }
 
-    /// Size in bytes as readers see it; the image may be behind while data is on its way.
+    /// Size in bytes as readers see it; of a file whose data are on their way the image may be behind.
     pub fn size(&self) -> u64 {
-        // Acquire: pairs with `set_size`: who sees the size sees the data that was put below it.
-        self.size.load(Ordering::Acquire)
+        // Relaxed: a lone number; that of a file in use is its data's, which orders it.
+        self.data.get().map_or_else(|| self.size.load(Ordering::Relaxed), |data| data.size())
     }
-    /// Sets the size that readers see. The caller holds the range from the old end of file on.
-    pub fn set_size(&self, size: u64) {
-        // Release: pairs with `size`.
-        self.size.store(size, Ordering::Release);
+    /// Whether its data holds nothing that media lack.
+    pub fn is_idle(&self) -> bool {
+        self.data.get().is_none_or(|data| data.is_idle())
+    }
+    /// Blocks that its data will take beside those of the image.
+    pub fn delayed_blocks(&self) -> u64 {
+        self.data.get().map_or(0, |data| data.delayed_blocks())
+    }
+    /// It shall never get a name: a temporary file opened exclusively.
+    pub fn forbid_links(&self) {
+        // Relaxed: its maker alone knows it yet.
+        self.unlinkable.store(true, Ordering::Relaxed);
+    }
+    /// Whether it may never get a name.
+    pub fn is_unlinkable(&self) -> bool {
+        // Relaxed: as in `forbid_links`.
+        self.unlinkable.load(Ordering::Relaxed)
     }
     /// Number of names.
     pub fn nlink(&self) -> u32 {
@@ -192,8 +211,28 @@ impl InodeObj {
         if lazy {
             self.mark_lazy();
         }
-        // Relaxed: as in `nlink`.
+        // Relaxed: lone numbers.
+        self.size.store(image.size.get(), Ordering::Relaxed);
         self.nlink.store(image.nlink.get(), Ordering::Relaxed);
+    }
+}
+
+impl DataInode for InodeObj {
+    fn nid(&self) -> Nid {
+        self.nid
+    }
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+    fn data(&self) -> &FileData {
+        // Relaxed: nobody changes the size before the data are made.
+        self.data.get_or_init(|| Box::new(FileData::new(self.nid, self.size.load(Ordering::Relaxed))))
+    }
+    fn touch(&self) {
+        self.touch_content();
+    }
+    fn attributes_dirty(&self) -> bool {
+        self.has_lazy_times()
     }
 }
 

@@ -210,6 +210,7 @@ fn evictable(inode: &Arc<InodeObj>) -> bool {
         && !inode.holds.is_gone()
         && inode.nlink() > 0
         && !inode.has_lazy_times()
+        && inode.is_idle()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -7,30 +7,51 @@
 //! Lookup counts: every [`Entry`] returned holds one count on its inode, raised before the call returns. The
 //! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
 
+mod attr;
+mod files;
+mod home;
+mod meta;
+mod names;
+mod remove;
+mod space;
+#[cfg(test)]
+mod tests;
 mod types;
 
+pub use meta::{InodeSpace, Meta, NewSlot};
+pub use space::ImageSpace;
 pub use types::*;
 
 use crate::error::{Error, Result};
-use crate::format::Nid;
+use crate::file::{DataInode, DataOptions, DataPath, ErrorMark};
+use crate::format::{Inode, Nid, Position};
+use crate::inode::{Forgotten, InodeObj, now};
+use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
+use crate::sync::Arc;
+use names::New;
 
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
 pub struct Fs {
-    options: FsOptions,
+    meta: Arc<Meta>,
+    data: DataPath<Meta>,
+    locks: AdvisoryLocks,
+    /// Held while a directory may get another parent.
+    directory_move: RankedMutex<()>,
 }
 
 /// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
 #[derive(Debug)]
 pub struct FileHandle {
-    nid: Nid,
+    inode: Arc<InodeObj>,
     flags: OpenFlags,
+    mark: Option<ErrorMark>,
 }
 
 impl FileHandle {
     /// The inode.
     pub fn nid(&self) -> Nid {
-        self.nid
+        self.inode.nid()
     }
     /// The flags it was opened with.
     pub fn flags(&self) -> OpenFlags {
@@ -38,261 +59,408 @@ impl FileHandle {
     }
 }
 
-const SOON: Error = Error::Errno(libc::ENOSYS);
+/// An inode of a set of locks that was asked for.
+fn locked<'l, const N: usize>(locks: &'l LockSet<'_, Inode, N>, inode: &InodeObj) -> &'l Inode {
+    locks.inode(inode.nid()).expect("the set was acquired with it")
+}
+
+/// The same, of one that was asked for exclusively.
+fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &InodeObj) -> &'l mut Inode {
+    locks.inode_mut(inode.nid()).expect("the set was acquired with it, exclusively")
+}
 
 impl Fs {
+    /// The file system over the metadata of a mounted image.
+    pub fn new(meta: Arc<Meta>, data: DataOptions) -> Result<Fs> {
+        Ok(Fs {
+            data: DataPath::new(Arc::clone(&meta), data)?,
+            meta,
+            locks: AdvisoryLocks::new(),
+            directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
+        })
+    }
+
+    /// The data path: its background threads, what a checkpoint asks of it, its counters.
+    pub fn data(&self) -> &DataPath<Meta> {
+        &self.data
+    }
+
+    /// The metadata.
+    pub fn meta(&self) -> &Arc<Meta> {
+        &self.meta
+    }
+
+    /// Waits for the record of an operation where the mount is synchronous.
+    fn finish(&self, end: Position) -> Result<()> {
+        if self.meta.options.sync { self.meta.store.commit_upto(end, self.meta.wanted) } else { Ok(()) }
+    }
+
+    /// Runs an operation, once more with what can be freed if space ran out.
+    fn alloc_room<T>(&self, operation: impl FnMut() -> Result<T>) -> Result<T> {
+        self.meta.alloc.with_room(operation)
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.meta.options.read_only {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.meta.store.check_writable()
+    }
+
+    /// Makes something that must be new.
+    fn made(&self, ctx: &Context, parent: Nid, name: &[u8], new: &New) -> Result<Entry> {
+        match self.make(ctx, parent, name, new, false)? {
+            Ok(inode) => Ok(self.entry(&inode)),
+            Err(there) => {
+                if there.holds.forget(1) {
+                    self.reap(&there);
+                }
+                Err(Error::Errno(libc::EEXIST))
+            }
+        }
+    }
+
     /// The options of the mount.
     pub fn options(&self) -> &FsOptions {
-        &self.options
+        &self.meta.options
     }
 
     /// Looks a name up. ".." leads to the parent. Needs search permission.
-    pub fn lookup(&self, _ctx: &Context, _parent: Nid, _name: &[u8]) -> Result<Entry> {
-        Err(SOON)
+    pub fn lookup(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Entry> {
+        Ok(self.entry(&*self.lookup_inode(ctx, parent, name)?))
     }
     /// Gives `n` lookup counts back; the last frees an inode without names. Never fails: a count that was not
     /// given is ignored.
-    pub fn forget(&self, _nid: Nid, _n: u64) {}
+    pub fn forget(&self, nid: Nid, n: u64) {
+        let inode = match self.meta.table.forget_parked(nid, n) {
+            Forgotten::Live(inode) => inode,
+            Forgotten::Parked | Forgotten::Unknown => return,
+        };
+        if inode.holds.forget(n) {
+            self.reap(&inode);
+        }
+    }
     /// Gives all lookup counts back: the kernel is gone.
-    pub fn forget_all(&self) {}
+    pub fn forget_all(&self) {
+        self.meta.table.forget_all_parked();
+        for inode in self.meta.table.all() {
+            if inode.holds.forget(u64::MAX) {
+                self.reap(&inode);
+            }
+        }
+    }
     /// Attributes.
-    pub fn getattr(&self, _nid: Nid) -> Result<Attr> {
-        Err(SOON)
+    pub fn getattr(&self, nid: Nid) -> Result<Attr> {
+        let inode = self.meta.inode(nid)?;
+        let image = inode.lock.read();
+        Ok(self.attr_of(&inode, &image))
     }
     /// Sets attributes. With a handle that writes, the size may be set without write permission.
     pub fn setattr(
         &self,
-        _ctx: &Context,
-        _nid: Nid,
-        _handle: Option<&FileHandle>,
-        _set: &SetAttr,
+        ctx: &Context,
+        nid: Nid,
+        handle: Option<&FileHandle>,
+        set: &SetAttr,
     ) -> Result<Attr> {
-        Err(SOON)
+        let inode = self.meta.inode(nid)?;
+        self.set_attributes(ctx, &inode, handle, set)?;
+        let image = inode.lock.read();
+        Ok(self.attr_of(&inode, &image))
     }
     /// Target of a symlink.
-    pub fn readlink(&self, _nid: Nid) -> Result<Vec<u8>> {
-        Err(SOON)
+    pub fn readlink(&self, nid: Nid) -> Result<Vec<u8>> {
+        self.link_target(&*self.meta.inode(nid)?)
     }
     /// Makes a symlink.
-    pub fn symlink(&self, _ctx: &Context, _parent: Nid, _name: &[u8], _target: &[u8]) -> Result<Entry> {
-        Err(SOON)
+    pub fn symlink(&self, ctx: &Context, parent: Nid, name: &[u8], target: &[u8]) -> Result<Entry> {
+        if target.is_empty() {
+            return Err(Error::Errno(libc::ENOENT));
+        }
+        if target.len() >= libc::PATH_MAX as usize {
+            return Err(Error::Errno(libc::ENAMETOOLONG));
+        }
+        self.made(ctx, parent, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
     }
     /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.
-    pub fn mknod(&self, _ctx: &Context, _parent: Nid, _name: &[u8], _mode: u32, _rdev: u32) -> Result<Entry> {
-        Err(SOON)
+    pub fn mknod(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let mode = if mode & libc::S_IFMT == 0 { libc::S_IFREG | mode } else { mode };
+        match FileType::from_mode(mode) {
+            None | Some(FileType::Directory | FileType::Symlink) => return Err(Error::Errno(libc::EINVAL)),
+            Some(FileType::CharDevice | FileType::BlockDevice) if !ctx.is_root() => {
+                return Err(Error::Errno(libc::EPERM));
+            }
+            Some(_) => {}
+        }
+        self.made(ctx, parent, name, &New { mode, rdev, target: None })
     }
     /// Makes a directory; `mode` before the umask.
-    pub fn mkdir(&self, _ctx: &Context, _parent: Nid, _name: &[u8], _mode: u32) -> Result<Entry> {
-        Err(SOON)
+    pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
+        self.made(ctx, parent, name, &New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None })
     }
     /// Removes a name that is not a directory.
-    pub fn unlink(&self, _ctx: &Context, _parent: Nid, _name: &[u8]) -> Result<()> {
-        Err(SOON)
+    pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.unlink_name(ctx, parent, name)
     }
     /// Removes an empty directory.
-    pub fn rmdir(&self, _ctx: &Context, _parent: Nid, _name: &[u8]) -> Result<()> {
-        Err(SOON)
+    pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.remove_dir(ctx, parent, name)
     }
     /// Renames, replaces or exchanges.
     pub fn rename(
         &self,
-        _ctx: &Context,
-        _parent: Nid,
-        _name: &[u8],
-        _new_parent: Nid,
-        _new_name: &[u8],
-        _flags: RenameFlags,
+        ctx: &Context,
+        parent: Nid,
+        name: &[u8],
+        new_parent: Nid,
+        new_name: &[u8],
+        flags: RenameFlags,
     ) -> Result<()> {
-        Err(SOON)
+        self.rename_name(ctx, (parent, name), (new_parent, new_name), flags)
     }
     /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
-    pub fn link(&self, _ctx: &Context, _nid: Nid, _new_parent: Nid, _new_name: &[u8]) -> Result<Entry> {
-        Err(SOON)
+    pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
+        Ok(self.entry(&*self.link_inode(ctx, nid, new_parent, new_name)?))
     }
     /// Opens a regular file.
-    pub fn open(&self, _ctx: &Context, _nid: Nid, _flags: OpenFlags) -> Result<FileHandle> {
-        Err(SOON)
+    pub fn open(&self, ctx: &Context, nid: Nid, flags: OpenFlags) -> Result<FileHandle> {
+        self.open_file(ctx, self.meta.inode(nid)?, flags)
     }
     /// Makes a regular file if the name does not exist (which EXCLUSIVE demands) and opens it. The last member
     /// says whether it was made.
     pub fn create(
         &self,
-        _ctx: &Context,
-        _parent: Nid,
-        _name: &[u8],
-        _mode: u32,
-        _flags: OpenFlags,
+        ctx: &Context,
+        parent: Nid,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
     ) -> Result<(Entry, FileHandle, bool)> {
-        Err(SOON)
+        self.create_file(ctx, parent, name, mode, flags)
     }
     /// Makes a regular file without a name and opens it; with EXCLUSIVE it can never get one.
     pub fn tmpfile(
         &self,
-        _ctx: &Context,
-        _parent: Nid,
-        _mode: u32,
-        _flags: OpenFlags,
+        ctx: &Context,
+        parent: Nid,
+        mode: u32,
+        flags: OpenFlags,
     ) -> Result<(Entry, FileHandle)> {
-        Err(SOON)
+        self.temporary_file(ctx, parent, mode, flags)
     }
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
-    pub fn read(&self, _handle: &FileHandle, _offset: u64, _into: &mut [u8]) -> Result<usize> {
-        Err(SOON)
+    pub fn read(&self, handle: &FileHandle, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.read_file(handle, offset, into)
     }
     /// Writes at an offset, or to the end with APPEND; fewer bytes than given only where space ran out.
     pub fn write(
         &self,
-        _ctx: &Context,
-        _handle: &FileHandle,
-        _offset: u64,
-        _data: &[u8],
-        _flags: WriteFlags,
+        ctx: &Context,
+        handle: &FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
     ) -> Result<usize> {
-        Err(SOON)
+        self.write_file(ctx, handle, offset, data, flags)
     }
     /// A descriptor was closed: reports an error of write-back that this handle was not told of, and gives up
     /// the fcntl locks of `owner`.
-    pub fn flush(&self, _handle: &FileHandle, _owner: u64) -> Result<()> {
-        Err(SOON)
+    pub fn flush(&self, handle: &FileHandle, owner: u64) -> Result<()> {
+        self.locks.release_owner(handle.nid(), AdvisoryKind::Record, owner);
+        match &handle.mark {
+            Some(mark) if handle.flags.writes() => handle.inode.data().check(mark),
+            _ => Ok(()),
+        }
     }
     /// Gives a handle of a file back, and with it the flock of `owner`, if one is given.
-    pub fn release(&self, _handle: FileHandle, _flock_owner: Option<u64>) {}
+    pub fn release(&self, handle: FileHandle, flock_owner: Option<u64>) {
+        if let Some(owner) = flock_owner {
+            self.locks.release_owner(handle.nid(), AdvisoryKind::Flock, owner);
+        }
+        if handle.flags.writes() && handle.inode.file_type() == FileType::Regular {
+            self.data.closed(&handle.inode);
+        }
+        if handle.inode.holds.close() {
+            self.reap(&handle.inode);
+        }
+    }
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
     /// `datasync` attributes that are not needed to read the data may stay behind.
-    pub fn fsync(&self, _handle: &FileHandle, _datasync: bool) -> Result<()> {
-        Err(SOON)
+    pub fn fsync(&self, handle: &FileHandle, datasync: bool) -> Result<()> {
+        self.sync_file(handle, datasync)
     }
     /// Opens a directory for reading.
-    pub fn opendir(&self, _ctx: &Context, _nid: Nid) -> Result<FileHandle> {
-        Err(SOON)
+    pub fn opendir(&self, ctx: &Context, nid: Nid) -> Result<FileHandle> {
+        let inode = self.meta.inode(nid)?;
+        if !inode.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
+        self.check(ctx, &inode, &inode.lock.read(), crate::acl::READ)?;
+        if !inode.holds.open() {
+            return Err(Error::Errno(libc::ESTALE));
+        }
+        Ok(FileHandle { inode, flags: OpenFlags::DIRECTORY, mark: None })
     }
     /// Calls `fill` for "." and "..", then for each entry after `cookie` (0: all) in the order of cookies, until
     /// it returns false: that entry counts as not seen. No lock is held while `fill` runs.
     pub fn readdir(
         &self,
-        _handle: &FileHandle,
-        _cookie: u64,
-        _fill: &mut dyn FnMut(&DirEntry) -> bool,
+        handle: &FileHandle,
+        cookie: u64,
+        fill: &mut dyn FnMut(&DirEntry) -> bool,
     ) -> Result<()> {
-        Err(SOON)
+        self.read_dir(handle, cookie, &mut |entry| fill(entry))
     }
     /// As [`Fs::readdir`] with the attributes of each: every entry for which `fill` returned true holds a
     /// lookup count, except "." and "..". An inode that has gone meanwhile comes as `None`.
     pub fn readdirplus(
         &self,
-        _ctx: &Context,
-        _handle: &FileHandle,
-        _cookie: u64,
-        _fill: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
+        ctx: &Context,
+        handle: &FileHandle,
+        cookie: u64,
+        fill: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
-        Err(SOON)
+        self.check(ctx, &handle.inode, &handle.inode.lock.read(), crate::acl::EXECUTE)?;
+        self.read_dir(handle, cookie, &mut |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return fill(entry, None);
+            }
+            let found = self.meta.inode(entry.nid).and_then(|inode| self.hold(inode));
+            let Ok(inode) = found else { return fill(entry, None) };
+            let taken = fill(entry, Some(&self.entry(&inode)));
+            if !taken && inode.holds.forget(1) {
+                self.reap(&inode);
+            }
+            taken
+        })
     }
     /// Gives a handle of a directory back.
-    pub fn releasedir(&self, _handle: FileHandle) {}
+    pub fn releasedir(&self, handle: FileHandle) {
+        if handle.inode.holds.close() {
+            self.reap(&handle.inode);
+        }
+    }
     /// Returns when all metadata changed before is durable.
-    pub fn fsyncdir(&self, _handle: &FileHandle, _datasync: bool) -> Result<()> {
-        Err(SOON)
+    pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
+        self.meta.log_times(&handle.inode)?;
+        self.meta.store.commit_upto(self.meta.store.tail(), self.meta.wanted)
     }
     /// Room and use.
     pub fn statfs(&self) -> Result<StatFs> {
-        Err(SOON)
+        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
+        let nodes = free * crate::format::INODES_PER_BLOCK as u64;
+        Ok(StatFs {
+            block_size: crate::device::BLOCK_SIZE as u32,
+            blocks: total,
+            blocks_free: free,
+            blocks_available: self.meta.alloc.statfs_available(),
+            files: total * crate::format::INODES_PER_BLOCK as u64,
+            files_free: nodes,
+            name_max: crate::format::MAX_NAME as u32,
+        })
     }
     /// Value of an extended attribute. ENODATA: there is none.
-    pub fn getxattr(&self, _ctx: &Context, _nid: Nid, _name: &[u8]) -> Result<Vec<u8>> {
-        Err(SOON)
+    pub fn getxattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<Vec<u8>> {
+        self.xattr_value(ctx, &*self.meta.inode(nid)?, name)
     }
     /// Sets an extended attribute.
     pub fn setxattr(
         &self,
-        _ctx: &Context,
-        _nid: Nid,
-        _name: &[u8],
-        _value: &[u8],
-        _mode: XattrMode,
+        ctx: &Context,
+        nid: Nid,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
     ) -> Result<()> {
-        Err(SOON)
+        self.change_xattr(ctx, &self.meta.inode(nid)?, name, Some(value), mode)
     }
     /// Names of the extended attributes that the caller may see, each followed by a zero byte.
-    pub fn listxattr(&self, _ctx: &Context, _nid: Nid) -> Result<Vec<u8>> {
-        Err(SOON)
+    pub fn listxattr(&self, ctx: &Context, nid: Nid) -> Result<Vec<u8>> {
+        let inode = self.meta.inode(nid)?;
+        let image = inode.lock.read();
+        let mut names = Vec::new();
+        for (name, _) in crate::xattr::read(&self.meta.store, &image)? {
+            if crate::xattr::is_listed(ctx, &name) {
+                names.extend_from_slice(&name);
+                names.push(0);
+            }
+        }
+        Ok(names)
     }
     /// Removes an extended attribute. ENODATA: there is none.
-    pub fn removexattr(&self, _ctx: &Context, _nid: Nid, _name: &[u8]) -> Result<()> {
-        Err(SOON)
+    pub fn removexattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<()> {
+        self.change_xattr(ctx, &self.meta.inode(nid)?, name, None, XattrMode::Any)
     }
     /// Whether the caller may do what `mask` says (`R_OK`, `W_OK`, `X_OK`, or 0: it exists).
-    pub fn access(&self, _ctx: &Context, _nid: Nid, _mask: u32) -> Result<()> {
-        Err(SOON)
+    pub fn access(&self, ctx: &Context, nid: Nid, mask: u32) -> Result<()> {
+        let inode = self.meta.inode(nid)?;
+        let special =
+            !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if mask & 2 != 0 && self.meta.options.read_only && !special {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.check(ctx, &inode, &inode.lock.read(), mask & 7)
     }
     /// Allocates, punches, zeroes or moves a range.
     pub fn fallocate(
         &self,
-        _ctx: &Context,
-        _handle: &FileHandle,
-        _mode: FallocateMode,
-        _offset: u64,
-        _len: u64,
+        ctx: &Context,
+        handle: &FileHandle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
     ) -> Result<()> {
-        Err(SOON)
+        self.allocate_range(ctx, handle, mode, offset, len)
     }
     /// The next data or hole at or after an offset. ENXIO: none.
-    pub fn lseek(&self, _handle: &FileHandle, _offset: u64, _whence: Whence) -> Result<u64> {
-        Err(SOON)
+    pub fn lseek(&self, handle: &FileHandle, offset: u64, whence: Whence) -> Result<u64> {
+        let to = match whence {
+            Whence::Data => crate::file::SeekTo::Data,
+            Whence::Hole => crate::file::SeekTo::Hole,
+        };
+        self.data.seek(&handle.inode, to, offset)
     }
     /// Copies within the file system; returns how many bytes.
     pub fn copy_file_range(
         &self,
-        _ctx: &Context,
-        _from: &FileHandle,
-        _from_offset: u64,
-        _to: &FileHandle,
-        _to_offset: u64,
-        _len: u64,
+        ctx: &Context,
+        from: &FileHandle,
+        from_offset: u64,
+        to: &FileHandle,
+        to_offset: u64,
+        len: u64,
     ) -> Result<u64> {
-        Err(SOON)
+        self.copy_between(ctx, (from, from_offset), (to, to_offset), len)
     }
     /// Returns when everything written before is durable.
     pub fn syncfs(&self) -> Result<()> {
-        Err(SOON)
+        for inode in self.meta.table.stale(usize::MAX) {
+            self.meta.log_times(&inode)?;
+        }
+        self.data.sync_all()
     }
-    /// The lock that stands in the way of this one, if any (F_GETLK).
-    pub fn getlk(
-        &self,
-        _handle: &FileHandle,
-        _owner: u64,
-        _lock: &FileLockRequest,
-    ) -> Result<Option<FileLockRequest>> {
-        Err(SOON)
-    }
-    /// Takes or gives up a range (F_SETLK; with `wait` F_SETLKW). While it waits, `interrupted` is asked from
-    /// time to time; once it says true the call ends with EINTR. EAGAIN: another holds it. EDEADLK.
-    pub fn setlk(
-        &self,
-        _handle: &FileHandle,
-        _owner: u64,
-        _lock: &FileLockRequest,
-        _wait: bool,
-        _interrupted: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        Err(SOON)
-    }
-    /// Takes, changes or gives up the lock over the whole file (flock(2)); otherwise as [`Fs::setlk`].
-    pub fn flock(
-        &self,
-        _handle: &FileHandle,
-        _owner: u64,
-        _kind: LockKind,
-        _wait: bool,
-        _interrupted: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        Err(SOON)
+    /// The locks that programs ask for (fcntl, flock), by nid.
+    pub fn locks(&self) -> &AdvisoryLocks {
+        &self.locks
     }
     /// The inode of an NFS file handle; ESTALE if it is another's by now. `None` accepts any generation.
-    pub fn by_handle(&self, _nid: Nid, _generation: Option<u32>) -> Result<Entry> {
-        Err(SOON)
+    pub fn by_handle(&self, nid: Nid, generation: Option<u32>) -> Result<Entry> {
+        let inode = self.meta.inode(nid)?;
+        if generation.is_some_and(|g| g != inode.generation())
+            || inode.nlink() == 0 && inode.holds.opens() == 0
+        {
+            return Err(Error::Errno(libc::ESTALE));
+        }
+        let inode = self.hold(inode).map_err(|_| Error::Errno(libc::ESTALE))?;
+        Ok(self.entry(&inode))
     }
     /// The parent of a directory, with a lookup count; of the root itself.
-    pub fn parent(&self, _nid: Nid) -> Result<Entry> {
-        Err(SOON)
+    pub fn parent(&self, nid: Nid) -> Result<Entry> {
+        let inode = self.meta.inode(nid)?;
+        if !inode.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
+        let up = inode.lock.read().parent.get();
+        Ok(self.entry(&*self.hold(self.meta.inode(up)?)?))
     }
 }

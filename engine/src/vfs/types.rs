@@ -23,13 +23,7 @@ pub struct Context {
 
 impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
-    pub fn new(
-        uid: u32,
-        gid: u32,
-        pid: u32,
-        umask: u32,
-        load_groups: fn(&Context) -> Vec<u32>,
-    ) -> Context {
+    pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(&Context) -> Vec<u32>) -> Context {
         Context { uid, gid, pid, umask: umask & 0o777, groups: OnceCell::new(), load_groups }
     }
 
@@ -347,28 +341,4 @@ pub struct FsOptions {
     pub lazytime: bool,
     /// Every change is durable when it returns.
     pub sync: bool,
-}
-
-/// What an advisory lock asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockKind {
-    /// Shared.
-    Read,
-    /// Exclusive.
-    Write,
-    /// None: gives the range up.
-    Unlock,
-}
-
-/// An advisory lock as fcntl(2) knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileLockRequest {
-    /// First byte.
-    pub start: u64,
-    /// Last byte, inclusive; `u64::MAX`: to infinity.
-    pub end: u64,
-    /// Kind.
-    pub kind: LockKind,
-    /// Process, as F_GETLK reports it.
-    pub pid: u32,
 }

@@ -1,0 +1,257 @@
+//! What the data path asks of the metadata: mappings, blocks, and records about one file.
+
+use super::Meta;
+use crate::alloc::{Extent, VolatileExtent};
+use crate::device::BlockDevice;
+use crate::error::Result;
+use crate::extent::{self, Progress, Root};
+use crate::file::{Blocks, Change, Home, Mapping};
+use crate::format::{Intent, Position};
+use crate::inode::InodeObj;
+use crate::store::Handle;
+use std::ops::Range;
+
+/// Slots of one record about a file: 64 KiB of absorbed data, or 32 runs in a deep tree.
+const CHANGE_SLOTS: u32 = 768;
+/// Extents that one step of a removal or move touches.
+const STEP: u32 = 32;
+
+const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
+
+impl Meta {
+    /// The volatile blocks that a record makes permanent.
+    fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
+        let mut volatile = self.volatile.lock();
+        let key = *volatile
+            .iter()
+            .find(|(_, v)| v.extent().start <= blocks.start && blocks.start < v.extent().end())?
+            .0;
+        let mut found = volatile.remove(&key)?;
+        if key < blocks.start {
+            let rest = found.split_off((blocks.start - key) as u32);
+            volatile.insert(key, std::mem::replace(&mut found, rest?));
+        }
+        if let Some(rest) = found.split_off(blocks.len) {
+            volatile.insert(rest.extent().start, rest);
+        }
+        Some(found)
+    }
+
+    fn file_slots(&self) -> u32 {
+        let ring = self.store.superblock().ring_slots.get();
+        CHANGE_SLOTS.min((ring / 4).max(16) as u32)
+    }
+
+    /// Runs steps, each in a record of its own, until `step` says that it is done; `intent` covers the time
+    /// between the first and the last, should there be more than one.
+    fn in_steps(
+        &self,
+        inode: &InodeObj,
+        intent: (Intent, [u64; 2]),
+        mut step: impl FnMut(&mut Handle<'_>, &mut Root) -> Result<Progress>,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let mut begun = false;
+        loop {
+            let mut h = self.begin(self.file_slots())?;
+            let mut image = inode.lock.write();
+            let mut draft = inode.draft(&image);
+            let mut root = Root::load(&draft.image)?;
+            let progress = step(&mut h, &mut root)?;
+            root.store(&mut draft.image);
+            if progress.done {
+                if let Some(size) = size {
+                    draft.image.size.set(size);
+                }
+                if begun {
+                    self.space.end_intent(&mut h, inode.nid(), intent.0)?;
+                }
+            } else if begun {
+                self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
+            } else {
+                self.space.begin_intent(&mut h, inode.nid(), inode.generation(), intent.0, intent.1)?;
+                self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
+                begun = true;
+            }
+            self.stage(&mut h, inode, &draft.image)?;
+            h.commit()?;
+            inode.install(&mut image, &draft);
+            if progress.done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Home for Meta {
+    type Inode = InodeObj;
+    type Credits<'a> = Handle<'a>;
+
+    fn device(&self) -> &dyn BlockDevice {
+        &**self.store.device()
+    }
+
+    fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
+        let root = Root::load(&inode.lock.read())?;
+        let Ok(logical) = u32::try_from(page) else { return Ok(Mapping::Hole { len: 1 }) };
+        Ok(match extent::lookup(&*self.store, &root, logical)? {
+            extent::Mapping::Hole { len } => Mapping::Hole { len },
+            extent::Mapping::Mapped { block, len, unwritten } => {
+                Mapping::Mapped { block, len: u64::from(len), unwritten }
+            }
+        })
+    }
+
+    fn reserve(&self, blocks: u64) -> Result<()> {
+        let more = self.alloc.reserve_delayed(blocks)?;
+        self.reserved.lock().merge(more);
+        Ok(())
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.reserved.lock().shrink(blocks);
+    }
+
+    fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks> {
+        let volatile = self.alloc.allocate_volatile(want, goal, &mut self.reserved.lock())?;
+        let Extent { start, len } = volatile.extent();
+        self.volatile.lock().insert(start, volatile);
+        Ok(Blocks { start, len })
+    }
+
+    fn release(&self, blocks: Blocks) {
+        if let Some(volatile) = self.take_volatile(blocks) {
+            volatile.into_reservation(&mut self.reserved.lock());
+        }
+    }
+
+    fn credits(&self) -> Result<Handle<'_>> {
+        self.begin(self.file_slots())
+    }
+
+    fn log(&self, mut h: Handle<'_>, inode: &InodeObj, change: Change) -> Result<Position> {
+        let mut image = inode.lock.write();
+        let mut draft = inode.draft(&image);
+        let mut root = Root::load(&draft.image)?;
+        let mut rest: Vec<Range<u64>> = Vec::new();
+        for range in change.remove {
+            let progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), STEP)?;
+            if !progress.done {
+                let left = range.start..progress.next;
+                let bytes = [left.start * BLOCK, left.end.saturating_mul(BLOCK)];
+                self.space.begin_intent(&mut h, inode.nid(), inode.generation(), Intent::Punch, bytes)?;
+                rest.push(left);
+            }
+        }
+        for run in &change.insert {
+            let extent = Extent { start: run.blocks.start, len: run.blocks.len };
+            if let Some(volatile) = self.take_volatile(run.blocks) {
+                self.alloc.log_allocation(&mut h, volatile)?;
+            }
+            let mut promise = self.reserved.lock().split_off(0);
+            let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
+            extent::insert(&mut h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise))?;
+            self.reserved.lock().merge(promise);
+        }
+        for range in &change.mark_written {
+            let mut from = range.start;
+            loop {
+                let part = from..range.end;
+                let progress = extent::mark_written(&mut h, &self.alloc, &mut root, part, STEP, None)?;
+                if progress.done {
+                    break;
+                }
+                from = progress.next;
+            }
+        }
+        root.store(&mut draft.image);
+        if let Some(size) = change.size {
+            draft.image.size.set(size);
+        }
+        for key in change.supersede {
+            h.supersede(key);
+        }
+        for (key, bytes) in &change.data {
+            h.data(*key, bytes);
+        }
+        self.stage(&mut h, inode, &draft.image)?;
+        let mut end = h.commit()?;
+        inode.install(&mut image, &draft);
+        drop(image);
+        for range in rest {
+            let mut upto = range.end;
+            // The intent of the first record covers all of it.
+            loop {
+                let mut h = self.begin(self.file_slots())?;
+                let mut image = inode.lock.write();
+                let mut draft = inode.draft(&image);
+                let mut root = Root::load(&draft.image)?;
+                let progress = extent::remove(&mut h, &self.alloc, &mut root, range.start..upto, STEP)?;
+                root.store(&mut draft.image);
+                upto = progress.next;
+                if progress.done {
+                    self.space.end_intent(&mut h, inode.nid(), Intent::Punch)?;
+                }
+                self.stage(&mut h, inode, &draft.image)?;
+                end = h.commit()?;
+                inode.install(&mut image, &draft);
+                if progress.done {
+                    break;
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
+        let bytes = [range.start * BLOCK, range.end * BLOCK];
+        let by = (range.end - range.start) as u32;
+        let mut removed = false;
+        let mut from = range.end;
+        self.in_steps(
+            inode,
+            (Intent::Collapse, bytes),
+            |h, root| {
+                if !removed {
+                    let progress = extent::remove(h, &self.alloc, root, range.clone(), STEP)?;
+                    removed = progress.done;
+                    return Ok(Progress { done: false, next: from, freed: progress.freed });
+                }
+                let progress = extent::shift_down(h, &self.alloc, root, from, by, STEP)?;
+                from = progress.next;
+                Ok(progress)
+            },
+            Some(size),
+        )
+    }
+
+    fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
+        let mut upto = extent::LOGICAL_END;
+        self.in_steps(
+            inode,
+            (Intent::Insert, [at * BLOCK, by * BLOCK]),
+            |h, root| {
+                let progress = extent::shift_up(h, &self.alloc, root, at..upto, by as u32, STEP)?;
+                upto = progress.next;
+                Ok(progress)
+            },
+            Some(size),
+        )
+    }
+
+    fn tail(&self) -> Position {
+        self.store.tail()
+    }
+
+    fn commit_upto(&self, upto: Position) -> Result<()> {
+        self.store.commit_upto(upto, self.wanted)
+    }
+
+    fn head(&self) -> Position {
+        self.store.journal().map_or_else(|| self.store.tail(), |journal| journal.head())
+    }
+
+    fn absorbs(&self) -> bool {
+        self.store.is_fast(self.wanted)
+    }
+}

@@ -1,0 +1,270 @@
+//! The metadata of an image as operations use it: inodes by nid, directories, attributes, the slots of inodes.
+
+use super::{FsOptions, now};
+use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
+use crate::dir::{Dir, DirBlocks, NameHash};
+use crate::error::{Error, Result};
+use crate::extent::{self, Root};
+use crate::format::{BlockKind, Inode, Intent, NatEntry, Nid, OrphanEntry};
+use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
+use crate::journal::Wanted;
+use crate::store::{Handle, PageRef, Store};
+use crate::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+/// A slot for a new inode.
+#[derive(Debug)]
+pub struct NewSlot {
+    /// Its identity.
+    pub nid: Nid,
+    /// Its generation.
+    pub generation: u32,
+    /// The node block.
+    pub node: PageRef,
+    /// The slot in it.
+    pub slot: u8,
+}
+
+/// Where inodes come from and go: the seam of id allocation, and of the orphan table.
+pub trait InodeSpace: Send + Sync {
+    /// Where an inode lies; `None`: the nid is free.
+    fn place(&self, nid: Nid) -> Result<Option<NatEntry>>;
+    /// Takes a nid and a slot; they are free again if the handle aborts.
+    fn allocate(&self, h: &mut Handle<'_>) -> Result<NewSlot>;
+    /// Frees both.
+    fn free(&self, h: &mut Handle<'_>, nid: Nid, node: &PageRef, slot: u8) -> Result<()>;
+    /// Says that recovery has something to finish.
+    fn begin_intent(
+        &self,
+        h: &mut Handle<'_>,
+        nid: Nid,
+        generation: u32,
+        intent: Intent,
+        args: [u64; 2],
+    ) -> Result<()>;
+    /// How far it has come, see [`crate::format::OrphanEntry::progress`].
+    fn note_progress(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent, progress: u64) -> Result<()>;
+    /// It is finished, or not needed any more. Nothing if there is no such entry.
+    fn end_intent(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent) -> Result<()>;
+    /// What is not finished.
+    fn entries(&self) -> Vec<OrphanEntry>;
+}
+
+/// The metadata of an image.
+pub struct Meta {
+    pub(super) store: Arc<Store>,
+    pub(super) alloc: Alloc,
+    pub(super) space: Arc<dyn InodeSpace>,
+    pub(super) table: InodeTable,
+    hash: NameHash,
+    pub(super) options: FsOptions,
+    pub(super) wanted: Wanted,
+    pub(super) reserved: Mutex<Reservation>,
+    pub(super) volatile: Mutex<HashMap<u64, VolatileExtent>>,
+}
+
+impl Meta {
+    /// The metadata of a mounted image: `inodes` is how many inodes not in use may stay in memory, `wanted` how
+    /// far a record travels before fsync returns.
+    pub fn new(
+        store: Arc<Store>,
+        alloc: Alloc,
+        space: Arc<dyn InodeSpace>,
+        options: FsOptions,
+        wanted: Wanted,
+        inodes: usize,
+    ) -> Meta {
+        Meta {
+            hash: NameHash::new(&store.superblock().hash_key),
+            reserved: Mutex::new(Reservation::empty(&alloc)),
+            volatile: Mutex::new(HashMap::new()),
+            table: InodeTable::new(inodes),
+            store,
+            alloc,
+            space,
+            options,
+            wanted,
+        }
+    }
+
+    /// Starts an operation: takes credits, before any lock.
+    pub(super) fn begin(&self, slots: u32) -> Result<Handle<'_>> {
+        if self.options.read_only {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.store.begin(slots)
+    }
+
+    /// The inode of a nid that somebody may hold no more: ESTALE if it is gone.
+    pub(super) fn inode(&self, nid: Nid) -> Result<Arc<InodeObj>> {
+        let found = self.table.get_or_load(nid, || self.load(nid))?;
+        found.filter(|inode| !inode.holds.is_gone()).ok_or(Error::Errno(libc::ESTALE))
+    }
+
+    /// The inode that a directory entry leads to, which must exist.
+    pub(super) fn named(&self, nid: Nid) -> Result<Arc<InodeObj>> {
+        self.table.get_or_load(nid, || self.load(nid))?.ok_or_else(|| Error::Corrupt {
+            what: "directory entry",
+            place: format!("nid {nid}"),
+            detail: "it leads to a free inode".into(),
+        })
+    }
+
+    fn load(&self, nid: Nid) -> Result<Option<InodeObj>> {
+        let Some(entry) = self.space.place(nid)? else { return Ok(None) };
+        let place = place_of(nid, &entry)?;
+        let slot = self.store.get(place.block, BlockKind::Node)?.read(|bytes| bytes[place.range()].to_vec());
+        let (file_type, image) = verify(nid, &entry, &slot)?;
+        Ok(Some(InodeObj::new(place, file_type, image, Holds::new(0))))
+    }
+
+    /// The node page of an inode.
+    pub(super) fn node(&self, inode: &InodeObj) -> Result<PageRef> {
+        self.store.get(inode.place().block, BlockKind::Node)
+    }
+
+    /// Stages an image. The caller holds the inode's lock exclusively.
+    pub(super) fn stage(&self, h: &mut Handle<'_>, inode: &InodeObj, image: &Inode) -> Result<()> {
+        let node = h.get(inode.place().block, BlockKind::Node)?;
+        h.edit(&node, inode.place().range()).copy_from_slice(image_bytes(image));
+        Ok(())
+    }
+
+    /// Stages new times of a directory whose lock is shared.
+    pub(super) fn stage_dir_time(&self, h: &mut Handle<'_>, dir: &InodeObj, at: i64) -> Result<()> {
+        let node = self.node(dir)?;
+        let offset = dir.place().range().start + offset_of!(Inode, mtime);
+        h.write_if_newer(&node, offset, &[at.to_le_bytes(), at.to_le_bytes()].concat());
+        Ok(())
+    }
+
+    /// The entries of a directory.
+    pub(super) fn dir(&self, inode: &InodeObj) -> Dir<'_, Meta> {
+        Dir {
+            store: &self.store,
+            blocks: self,
+            hash: &self.hash,
+            nid: inode.nid(),
+            generation: inode.generation(),
+        }
+    }
+
+    /// A metadata block for an inode.
+    pub(crate) fn take_block(&self, h: &mut Handle<'_>, image: &mut Inode, goal: Option<u64>) -> Result<u64> {
+        let extent = self.alloc.allocate(h, 1, goal, Class::Metadata, None)?;
+        image.blocks += 1;
+        Ok(extent.start)
+    }
+
+    /// Frees a metadata block of an inode.
+    pub(crate) fn give_block(&self, h: &mut Handle<'_>, image: &mut Inode, block: u64) -> Result<()> {
+        self.alloc.free(h, Extent { start: block, len: 1 }, true)?;
+        image.blocks.set(image.blocks.get().saturating_sub(1));
+        Ok(())
+    }
+
+    /// Logs the times of an inode that wait in memory.
+    pub(super) fn log_times(&self, inode: &InodeObj) -> Result<()> {
+        if !inode.has_lazy_times() || inode.holds.is_gone() {
+            return Ok(());
+        }
+        let mut h = self.begin(4)?;
+        let mut image = inode.lock.write();
+        let draft = inode.draft(&image);
+        self.stage(&mut h, inode, &draft.image)?;
+        h.commit()?;
+        inode.install(&mut image, &draft);
+        Ok(())
+    }
+
+    /// Frees an inode that [`Holds::retire`] was won for. It has no name; its data is discarded. A failure
+    /// leaves it to recovery: the orphan table names it.
+    pub(super) fn free_inode(&self, inode: &Arc<InodeObj>) -> Result<()> {
+        const BUDGET: u32 = 32;
+        loop {
+            let depth = inode.lock.read().extent_depth;
+            let mut h = self.begin(extent::edit_slots(depth, BUDGET) + 4 * BUDGET + 16)?;
+            let mut image = inode.lock.write();
+            let mut draft = inode.draft(&image);
+            let mut root = Root::load(&draft.image)?;
+            let mut from = 0;
+            if inode.is_dir() {
+                let buckets = draft.image.buckets.get();
+                let keep = buckets.saturating_sub(BUDGET / 4);
+                from = u64::from(keep);
+                for bucket in keep..buckets {
+                    for (i, page) in self.dir(inode).chain(Some(&h), &image, bucket)?.iter().enumerate() {
+                        h.forget(page);
+                        if i > 0 {
+                            self.alloc.free(&mut h, Extent { start: page.block(), len: 1 }, true)?;
+                            root.blocks = root.blocks.saturating_sub(1);
+                        }
+                    }
+                }
+                draft.image.buckets.set(keep);
+            }
+            let progress = extent::remove(&mut h, &self.alloc, &mut root, from..extent::LOGICAL_END, BUDGET)?;
+            root.store(&mut draft.image);
+            if progress.done && from == 0 {
+                crate::xattr::stage(self, &mut h, &mut draft.image, &[])?;
+                let node = self.node(inode)?;
+                self.space.free(&mut h, inode.nid(), &node, inode.place().slot)?;
+                self.space.end_intent(&mut h, inode.nid(), Intent::Orphan)?;
+                h.commit()?;
+                *image = draft.image;
+                drop(image);
+                self.table.remove(inode);
+                return Ok(());
+            }
+            draft.image.ctime.set(now());
+            self.stage(&mut h, inode, &draft.image)?;
+            h.commit()?;
+            inode.install(&mut image, &draft);
+        }
+    }
+}
+
+impl DirBlocks for Meta {
+    fn block_of(&self, h: Option<&Handle<'_>>, image: &Inode, bucket: u32) -> Result<u64> {
+        let root = Root::load(image)?;
+        let found = match h {
+            Some(h) => extent::lookup(h, &root, bucket)?,
+            None => extent::lookup(&*self.store, &root, bucket)?,
+        };
+        match found {
+            extent::Mapping::Mapped { block, .. } => Ok(block),
+            extent::Mapping::Hole { .. } => Err(Error::Corrupt {
+                what: "directory",
+                place: format!("nid {}", image.nid),
+                detail: format!("bucket {bucket} has no block"),
+            }),
+        }
+    }
+
+    fn add_bucket(&self, h: &mut Handle<'_>, image: &mut Inode, bucket: u32) -> Result<u64> {
+        let goal = match bucket.checked_sub(1) {
+            Some(last) => Some(self.block_of(Some(h), image, last)? + 1),
+            None => None,
+        };
+        let mut root = Root::load(image)?;
+        let extent = self.alloc.allocate(h, 1, goal, Class::Metadata, None)?;
+        extent::insert(h, &self.alloc, &mut root, bucket, extent, false, None)?;
+        root.store(image);
+        Ok(extent.start)
+    }
+
+    fn add_overflow(&self, h: &mut Handle<'_>, image: &mut Inode, goal: u64) -> Result<u64> {
+        self.take_block(h, image, Some(goal))
+    }
+
+    fn free_overflow(&self, h: &mut Handle<'_>, image: &mut Inode, block: u64) -> Result<()> {
+        self.give_block(h, image, block)
+    }
+}
+
+impl std::fmt::Debug for Meta {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meta").field("inodes", &self.table.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,385 @@
+//! Names: lookup, and everything that makes an inode or a link.
+
+use super::*;
+use crate::acl::{self, Acl, Acls};
+use crate::dir::{self, ENTRY_SLOTS, GROW_SLOTS, Insertion};
+use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
+use crate::inode::{Holds, InodeObj, Place, fresh_image};
+use crate::lock::{Access, StripeSet, Want};
+use crate::store::Handle;
+use crate::sync::Arc;
+use crate::xattr::{self, Attributes};
+
+/// Slots of a creation, attributes not counted.
+const MAKE_SLOTS: u32 = ENTRY_SLOTS + 16;
+/// Most names of an inode.
+const LINK_MAX: u32 = 1 << 30;
+
+/// What is to be made.
+pub(super) struct New<'a> {
+    /// Type and permissions, before umask and default list.
+    pub mode: u32,
+    pub rdev: u32,
+    pub target: Option<&'a [u8]>,
+}
+
+/// An inode with a slot, not yet in any record.
+struct Made {
+    inode: Arc<InodeObj>,
+    image: Inode,
+}
+
+impl Fs {
+    /// The inode of a name; its parent's lock and bucket are held while `f` runs with it.
+    pub(super) fn find<R>(
+        &self,
+        ctx: &Context,
+        parent: &Arc<InodeObj>,
+        name: &[u8],
+        f: impl FnOnce(Option<Arc<InodeObj>>) -> Result<R>,
+    ) -> Result<R> {
+        let image = parent.lock.read();
+        self.may_search(ctx, parent, &image)?;
+        dir::check_name(name)?;
+        let entries = self.meta.dir(parent);
+        let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
+        let _bucket = parent.bucket_locks().lock(stripe, Access::Read);
+        match entries.lookup(None, &image, name)? {
+            Some(hit) => f(Some(self.meta.named(hit.nid)?)),
+            None => f(None),
+        }
+    }
+
+    pub(super) fn may_search(&self, ctx: &Context, dir: &InodeObj, image: &Inode) -> Result<()> {
+        if !dir.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
+        self.check(ctx, dir, image, acl::EXECUTE)
+    }
+
+    /// Whether entries may be made and removed.
+    pub(super) fn may_change_entries(&self, ctx: &Context, dir: &InodeObj, image: &Inode) -> Result<()> {
+        if image.flags.get() & InodeFlags::DEAD.bits() != 0 {
+            return Err(Error::Errno(libc::ENOENT));
+        }
+        self.check(ctx, dir, image, acl::EXECUTE | acl::WRITE)
+    }
+
+    pub(super) fn lookup_inode(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Arc<InodeObj>> {
+        let dir = self.meta.inode(parent)?;
+        match name {
+            b"." => {
+                self.may_search(ctx, &dir, &dir.lock.read())?;
+                self.hold(dir)
+            }
+            b".." => {
+                let up = {
+                    let image = dir.lock.read();
+                    self.may_search(ctx, &dir, &image)?;
+                    image.parent.get()
+                };
+                self.hold(self.meta.inode(up)?)
+            }
+            _ => self.find(ctx, &dir, name, |found| self.hold(found.ok_or(Error::Errno(libc::ENOENT))?)),
+        }
+    }
+
+    /// Adds a lookup count.
+    pub(super) fn hold(&self, inode: Arc<InodeObj>) -> Result<Arc<InodeObj>> {
+        if inode.holds.look_up() { Ok(inode) } else { Err(Error::Errno(libc::ENOENT)) }
+    }
+
+    /// Allocates an inode in `h` and gives it owner, mode and attributes as `dir` hands them down.
+    fn allocate(
+        &self,
+        h: &mut Handle<'_>,
+        ctx: &Context,
+        dir: &InodeObj,
+        parent: &Inode,
+        new: &New,
+    ) -> Result<Made> {
+        let file_type = FileType::from_mode(new.mode).ok_or(Error::Errno(libc::EINVAL))?;
+        let mut perm = new.mode & 0o7777;
+        let lists = self.acls(dir, parent)?;
+        let mut attributes = Attributes::new();
+        let mut own = Acls::default();
+        match &lists.default {
+            Some(default) if file_type != FileType::Symlink => {
+                let mut access = Acl::clone(default);
+                perm = access.inherit(perm);
+                if !access.is_minimal() {
+                    attributes.push((acl::ACCESS.to_vec(), access.encode()));
+                    own.access = Some(Arc::new(access));
+                }
+                if file_type == FileType::Directory {
+                    attributes.push((acl::DEFAULT.to_vec(), default.encode()));
+                    own.default = Some(Arc::clone(default));
+                }
+            }
+            _ if file_type != FileType::Symlink => perm &= !ctx.umask,
+            _ => {}
+        }
+        let mut gid = ctx.gid;
+        if u32::from(parent.mode.get()) & libc::S_ISGID != 0 {
+            gid = parent.gid.get();
+            if file_type == FileType::Directory {
+                perm |= libc::S_ISGID;
+            } else if perm & 0o2010 == 0o2010 && !ctx.is_root() && !ctx.in_group(gid) {
+                perm &= !libc::S_ISGID;
+            }
+        }
+        let slot = self.meta.space.allocate(h)?;
+        let now = now();
+        let mut image = fresh_image(slot.nid, slot.generation, file_type.mode() | perm, ctx.uid, gid, now);
+        image.rdev.set(new.rdev);
+        image.nlink.set(if file_type == FileType::Directory { 2 } else { 1 });
+        image.parent.set(dir.nid());
+        if let Some(target) = new.target {
+            image.size.set(target.len() as u64);
+            if target.len() <= INODE_INLINE_SIZE {
+                image.inline[..target.len()].copy_from_slice(target);
+                image.flags.set(InodeFlags::INLINE_SYMLINK.bits());
+            } else {
+                attributes.push((XATTR_SYMLINK.to_vec(), target.to_vec()));
+            }
+        }
+        if !attributes.is_empty() {
+            xattr::stage(&self.meta, h, &mut image, &attributes)?;
+        }
+        let place = Place { block: slot.node.block(), slot: slot.slot };
+        let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unborn()));
+        *inode.acls.write() = Some(Arc::new(own));
+        Ok(Made { inode, image })
+    }
+
+    /// Commits a record that makes an inode, and lets others find it.
+    fn bring_forth(&self, mut h: Handle<'_>, made: Made, by: u64) -> Result<(Arc<InodeObj>, Position)> {
+        self.meta.stage(&mut h, &made.inode, &made.image)?;
+        self.meta.table.insert(Arc::clone(&made.inode));
+        match h.commit() {
+            Ok(end) => {
+                made.inode.holds.born_with(by);
+                Ok((made.inode, end))
+            }
+            Err(e) => {
+                self.meta.table.remove(&made.inode);
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes an inode with a name. `Err` in the outer result is an error; the inner one gives the inode that
+    /// has the name already. The inode holds a lookup count either way, and if `open` an open count as well
+    /// where it is new.
+    pub(super) fn make(
+        &self,
+        ctx: &Context,
+        parent: Nid,
+        name: &[u8],
+        new: &New,
+        open: bool,
+    ) -> Result<Result<Arc<InodeObj>, Arc<InodeObj>>> {
+        let dir = self.meta.inode(parent)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Error::Errno(libc::EEXIST));
+        }
+        dir::check_name(name)?;
+        let is_dir = FileType::from_mode(new.mode) == Some(FileType::Directory);
+        let slots = MAKE_SLOTS
+            + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 }
+            + if dir.lock.read().xattr_block.get() != 0 { xattr::slots(8192) } else { 0 };
+        let by = 1 + if open { Holds::ONE_OPEN } else { 0 };
+        let (inode, end) = self.alloc_room(|| {
+            loop {
+                let mut h = self.meta.begin(slots)?;
+                if is_dir {
+                    let mut image = dir.lock.write();
+                    self.may_search(ctx, &dir, &image)?;
+                    let entries = self.meta.dir(&dir);
+                    if let Some(hit) = entries.lookup(None, &image, name)? {
+                        return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0));
+                    }
+                    self.may_change_entries(ctx, &dir, &image)?;
+                    let mut draft = dir.draft(&image);
+                    let nlink = draft.image.nlink.get();
+                    if nlink >= LINK_MAX {
+                        return Err(Error::Errno(libc::EMLINK));
+                    }
+                    let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
+                    let nid = made.inode.nid();
+                    if entries.insert(&mut h, &image, name, nid, FileType::Directory)? == Insertion::Full {
+                        drop(h);
+                        drop(image);
+                        self.grow(&dir, name)?;
+                        continue;
+                    }
+                    draft.image.nlink.set(nlink + 1);
+                    draft.image.mtime = made.image.mtime;
+                    draft.image.ctime = made.image.ctime;
+                    self.meta.stage(&mut h, &dir, &draft.image)?;
+                    let (inode, end) = self.bring_forth(h, made, by)?;
+                    dir.install(&mut image, &draft);
+                    return Ok((Ok(inode), end));
+                }
+                let image = dir.lock.read();
+                self.may_search(ctx, &dir, &image)?;
+                let entries = self.meta.dir(&dir);
+                let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
+                let bucket = dir.bucket_locks().lock(stripe, Access::Write);
+                if let Some(hit) = entries.lookup(None, &image, name)? {
+                    return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0));
+                }
+                self.may_change_entries(ctx, &dir, &image)?;
+                let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
+                let (nid, file_type, at) = (made.inode.nid(), made.inode.file_type(), made.image.mtime.get());
+                if entries.insert(&mut h, &image, name, nid, file_type)? == Insertion::Full {
+                    drop(h);
+                    drop(bucket);
+                    drop(image);
+                    self.grow(&dir, name)?;
+                    continue;
+                }
+                self.meta.stage_dir_time(&mut h, &dir, at)?;
+                let (inode, end) = self.bring_forth(h, made, by)?;
+                dir.show_content_time(at);
+                return Ok((Ok(inode), end));
+            }
+        })?;
+        if inode.is_ok() {
+            self.finish(end)?;
+        }
+        Ok(inode)
+    }
+
+    /// Makes an inode without a name, an orphan, open.
+    pub(super) fn make_nameless(&self, ctx: &Context, parent: Nid, mode: u32) -> Result<Arc<InodeObj>> {
+        let dir = self.meta.inode(parent)?;
+        let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
+        self.alloc_room(|| {
+            let mut h = self.meta.begin(MAKE_SLOTS + xattr::slots(8192))?;
+            let image = dir.lock.read();
+            self.may_search(ctx, &dir, &image)?;
+            self.may_change_entries(ctx, &dir, &image)?;
+            let mut made = self.allocate(&mut h, ctx, &dir, &image, &new)?;
+            made.image.nlink.set(0);
+            made.image.flags.set(made.image.flags.get() | InodeFlags::ORPHAN.bits());
+            let inode =
+                Arc::new(InodeObj::new(made.inode.place(), FileType::Regular, made.image, Holds::unborn()));
+            *inode.acls.write() = made.inode.acls.read().clone();
+            made.inode = inode;
+            let (nid, generation) = (made.inode.nid(), made.inode.generation());
+            self.meta.space.begin_intent(&mut h, nid, generation, Intent::Orphan, [0, 0])?;
+            Ok(self.bring_forth(h, made, 1 + Holds::ONE_OPEN)?.0)
+        })
+    }
+
+    /// Gives the bucket of a name room.
+    pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
+        let ring = self.meta.store.superblock().ring_slots.get();
+        let mut split = ring >= 8 * u64::from(GROW_SLOTS);
+        loop {
+            let depth = dir.lock.read().extent_depth;
+            let own = if split { GROW_SLOTS } else { dir::OVERFLOW_SLOTS };
+            let mut h = self.meta.begin(own + crate::extent::edit_slots(depth, 1))?;
+            let mut image = dir.lock.write();
+            let mut draft = dir.draft(&image);
+            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, split) {
+                Err(Error::Errno(libc::ENOSPC)) if split => split = false,
+                Err(e) => return Err(e),
+                Ok(()) => {
+                    self.meta.stage(&mut h, dir, &draft.image)?;
+                    h.commit()?;
+                    dir.install(&mut image, &draft);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Gives an inode another name.
+    pub(super) fn link_inode(
+        &self,
+        ctx: &Context,
+        nid: Nid,
+        parent: Nid,
+        name: &[u8],
+    ) -> Result<Arc<InodeObj>> {
+        let inode = self.meta.inode(nid)?;
+        let dir = self.meta.inode(parent)?;
+        if !dir.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
+        if matches!(name, b"." | b"..") {
+            return Err(Error::Errno(libc::EEXIST));
+        }
+        dir::check_name(name)?;
+        let end = self.alloc_room(|| {
+            loop {
+                let mut h = self.meta.begin(MAKE_SLOTS)?;
+                let entries = self.meta.dir(&dir);
+                let bucket = entries.bucket_of(&dir.lock.read(), name);
+                if inode.is_dir() {
+                    self.may_search(ctx, &dir, &dir.lock.read())?;
+                    return Err(Error::Errno(libc::EPERM));
+                }
+                let mut locks = LockSet::acquire([
+                    Want::Inode(&dir.lock, Access::Read),
+                    Want::Buckets(dir.bucket_locks(), StripeSet::of(u64::from(bucket)), Access::Write),
+                    Want::Inode(&inode.lock, Access::Write),
+                ]);
+                let image = locked(&locks, &dir);
+                if entries.bucket_of(image, name) != bucket {
+                    continue;
+                }
+                self.may_search(ctx, &dir, image)?;
+                if entries.lookup(None, image, name)?.is_some() {
+                    return Err(Error::Errno(libc::EEXIST));
+                }
+                self.may_change_entries(ctx, &dir, image)?;
+                let own = locked(&locks, &inode);
+                let mut draft = inode.draft(own);
+                let nlink = own.nlink.get();
+                let flags = InodeFlags::from_bits_retain(own.flags.get());
+                if inode.holds.is_gone()
+                    || nlink == 0 && (!flags.contains(InodeFlags::ORPHAN) || inode.is_unlinkable())
+                {
+                    return Err(Error::Errno(libc::ENOENT));
+                }
+                if nlink >= LINK_MAX {
+                    return Err(Error::Errno(libc::EMLINK));
+                }
+                if entries.insert(&mut h, image, name, nid, inode.file_type())? == Insertion::Full {
+                    drop(h);
+                    drop(locks);
+                    self.grow(&dir, name)?;
+                    continue;
+                }
+                let at = now();
+                draft.image.nlink.set(nlink + 1);
+                draft.image.ctime.set(at);
+                if nlink == 0 {
+                    draft.image.flags.set((flags - InodeFlags::ORPHAN).bits());
+                    draft.image.parent.set(parent);
+                    self.meta.space.end_intent(&mut h, nid, Intent::Orphan)?;
+                }
+                self.meta.stage(&mut h, &inode, &draft.image)?;
+                self.meta.stage_dir_time(&mut h, &dir, at)?;
+                if !inode.holds.look_up() {
+                    return Err(Error::Errno(libc::ENOENT));
+                }
+                let end = match h.commit() {
+                    Ok(end) => end,
+                    Err(e) => {
+                        inode.holds.forget(1);
+                        return Err(e);
+                    }
+                };
+                dir.show_content_time(at);
+                inode.install(locked_mut(&mut locks, &inode), &draft);
+                return Ok(end);
+            }
+        })?;
+        self.finish(end)?;
+        Ok(inode)
+    }
+}

@@ -1,0 +1,398 @@
+//! Each operation and its errnos over an image in memory.
+
+use super::*;
+use crate::alloc::Alloc;
+use crate::device::MemoryDevice;
+use crate::format::ROOT_NID;
+use crate::journal::Wanted;
+use crate::mkfs::{FormatOptions, format};
+use crate::store::{Log, Store, StoreOptions};
+use std::collections::BTreeMap;
+
+fn fs() -> Fs {
+    let device = Arc::new(MemoryDevice::new(8192));
+    let options = FormatOptions { journal_slots: Some(64), sparse: true, ..FormatOptions::default() };
+    let superblock = format(&*device, &options).expect("large enough");
+    let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let space = Arc::new(ImageSpace::load(&store, &alloc).expect("a fresh image"));
+    let meta = Meta::new(store, alloc, space, FsOptions::default(), Wanted::Power, 256);
+    let fs = Fs::new(Arc::new(meta), DataOptions::with_memory(4 << 20)).expect("memory");
+    fs.setattr(&root(), ROOT_NID, None, &SetAttr { mode: Some(0o777), ..SetAttr::default() })
+        .expect("root may");
+    fs
+}
+
+fn root() -> Context {
+    Context::root()
+}
+fn user(uid: u32) -> Context {
+    Context::with_groups(uid, uid, vec![])
+}
+fn errno<T: std::fmt::Debug>(result: Result<T>) -> i32 {
+    result.expect_err("it must fail").errno()
+}
+fn file(fs: &Fs, ctx: &Context, parent: Nid, name: &str) -> Entry {
+    fs.mknod(ctx, parent, name.as_bytes(), libc::S_IFREG | 0o644, 0).expect("it is made")
+}
+fn dir(fs: &Fs, ctx: &Context, parent: Nid, name: &str) -> Entry {
+    fs.mkdir(ctx, parent, name.as_bytes(), 0o755).expect("it is made")
+}
+fn names(fs: &Fs, nid: Nid) -> BTreeMap<Vec<u8>, Nid> {
+    let handle = fs.opendir(&root(), nid).expect("a directory");
+    let mut found = BTreeMap::new();
+    fs.readdir(&handle, 2, &mut |e| found.insert(e.name.to_vec(), e.nid).is_none()).expect("it is read");
+    fs.releasedir(handle);
+    found
+}
+fn nlink(fs: &Fs, nid: Nid) -> u32 {
+    fs.getattr(nid).expect("it is there").nlink
+}
+
+#[test]
+fn names_are_made_found_and_taken_away() {
+    let fs = fs();
+    let made = file(&fs, &root(), ROOT_NID, "a");
+    assert_eq!(fs.lookup(&root(), ROOT_NID, b"a").expect("there").nid, made.nid);
+    assert_eq!(errno(fs.mknod(&root(), ROOT_NID, b"a", libc::S_IFREG, 0)), libc::EEXIST);
+    assert_eq!(errno(fs.mkdir(&root(), ROOT_NID, b"a", 0o755)), libc::EEXIST);
+    assert_eq!(errno(fs.lookup(&root(), ROOT_NID, b"b")), libc::ENOENT);
+    assert_eq!(errno(fs.lookup(&root(), made.nid, b"b")), libc::ENOTDIR);
+    assert_eq!(errno(fs.lookup(&root(), ROOT_NID, &[b'x'; 256])), libc::ENAMETOOLONG);
+    assert_eq!(errno(fs.rmdir(&root(), ROOT_NID, b"a")), libc::ENOTDIR);
+    fs.unlink(&root(), ROOT_NID, b"a").expect("there");
+    assert_eq!(errno(fs.unlink(&root(), ROOT_NID, b"a")), libc::ENOENT);
+    assert_eq!(nlink(&fs, made.nid), 0, "the kernel still knows it");
+    fs.forget(made.nid, 2);
+    assert_eq!(errno(fs.getattr(made.nid)), libc::ESTALE);
+}
+
+#[test]
+fn directories_count_their_links_and_must_be_empty_to_go() {
+    let fs = fs();
+    let before = nlink(&fs, ROOT_NID);
+    let d = dir(&fs, &root(), ROOT_NID, "d");
+    assert_eq!((nlink(&fs, ROOT_NID), nlink(&fs, d.nid)), (before + 1, 2));
+    let inner = file(&fs, &root(), d.nid, "f");
+    assert_eq!(errno(fs.rmdir(&root(), ROOT_NID, b"d")), libc::ENOTEMPTY);
+    assert_eq!(errno(fs.unlink(&root(), ROOT_NID, b"d")), libc::EISDIR);
+    assert_eq!(errno(fs.rmdir(&root(), d.nid, b".")), libc::EINVAL);
+    assert_eq!(errno(fs.rmdir(&root(), d.nid, b"..")), libc::ENOTEMPTY);
+    assert_eq!(fs.parent(d.nid).expect("a directory").nid, ROOT_NID);
+    fs.unlink(&root(), d.nid, b"f").expect("there");
+    fs.forget(inner.nid, 1);
+    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+    assert_eq!((nlink(&fs, ROOT_NID), nlink(&fs, d.nid)), (before, 0));
+    assert_eq!(errno(fs.mknod(&root(), d.nid, b"late", libc::S_IFREG, 0)), libc::ENOENT);
+    fs.forget(d.nid, 9);
+    assert_eq!(errno(fs.getattr(d.nid)), libc::ESTALE);
+}
+
+#[test]
+fn nothing_is_lost_of_the_space_of_what_was_removed() {
+    let fs = fs();
+    let free = || fs.statfs().expect("counted").blocks_free;
+    let warm = dir(&fs, &root(), ROOT_NID, "warm");
+    fs.rmdir(&root(), ROOT_NID, b"warm").expect("empty");
+    fs.forget(warm.nid, 1);
+    let before = free();
+    let d = dir(&fs, &root(), ROOT_NID, "d");
+    for i in 0..2000 {
+        let made = file(&fs, &root(), d.nid, &format!("a name of some length {i}"));
+        fs.forget(made.nid, 1);
+    }
+    assert_eq!(names(&fs, d.nid).len(), 2000);
+    assert!(fs.meta().table.len() < 1000);
+    for i in 0..2000 {
+        fs.unlink(&root(), d.nid, format!("a name of some length {i}").as_bytes()).expect("there");
+    }
+    assert!(names(&fs, d.nid).is_empty());
+    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+    fs.forget(d.nid, 1);
+    assert!(before - free() <= 8, "{} blocks are missing", before - free());
+    assert!(fs.meta().space.entries().is_empty());
+}
+
+#[test]
+fn symlinks_short_and_long_keep_their_targets() {
+    let fs = fs();
+    for len in [1, 128, 129, 4000, 4095] {
+        let target = vec![b't'; len];
+        let link = fs.symlink(&root(), ROOT_NID, format!("l{len}").as_bytes(), &target).expect("made");
+        assert_eq!(fs.readlink(link.nid).expect("a link"), target);
+        assert_eq!((link.attr.size, link.attr.perm), (len as u64, 0o777));
+        assert_eq!(fs.listxattr(&root(), link.nid).expect("listed"), b"");
+    }
+    assert_eq!(errno(fs.symlink(&root(), ROOT_NID, b"x", &[b't'; 4096])), libc::ENAMETOOLONG);
+    assert_eq!(errno(fs.symlink(&root(), ROOT_NID, b"x", b"")), libc::ENOENT);
+    assert_eq!(errno(fs.readlink(ROOT_NID)), libc::EINVAL);
+}
+
+#[test]
+fn links_count_and_orphans_come_back() {
+    let fs = fs();
+    let made = file(&fs, &root(), ROOT_NID, "a");
+    assert_eq!(fs.link(&root(), made.nid, ROOT_NID, b"b").expect("linked").attr.nlink, 2);
+    assert_eq!(errno(fs.link(&root(), made.nid, ROOT_NID, b"b")), libc::EEXIST);
+    assert_eq!(errno(fs.link(&root(), ROOT_NID, ROOT_NID, b"c")), libc::EPERM);
+    let (entry, handle) = fs.tmpfile(&root(), ROOT_NID, 0o600, OpenFlags::READ_WRITE).expect("made");
+    assert_eq!(entry.attr.nlink, 0);
+    assert_eq!(fs.write(&root(), &handle, 0, b"content", WriteFlags::empty()).expect("room"), 7);
+    assert_eq!(fs.link(&root(), entry.nid, ROOT_NID, b"t").expect("linked").attr.nlink, 1);
+    fs.release(handle, None);
+    assert_eq!(fs.lookup(&root(), ROOT_NID, b"t").expect("there").attr.size, 7);
+    assert!(fs.meta().space.entries().is_empty());
+    let flags = OpenFlags::READ_WRITE | OpenFlags::EXCLUSIVE;
+    let (entry, handle) = fs.tmpfile(&root(), ROOT_NID, 0o600, flags).expect("made");
+    assert_eq!(errno(fs.link(&root(), entry.nid, ROOT_NID, b"u")), libc::ENOENT);
+    fs.forget(entry.nid, 1);
+    fs.release(handle, None);
+    assert_eq!(errno(fs.getattr(entry.nid)), libc::ESTALE);
+    assert_eq!(errno(fs.by_handle(entry.nid, None)), libc::ESTALE);
+}
+
+#[test]
+fn an_unlinked_open_file_lives_until_it_is_closed() {
+    let fs = fs();
+    let flags = OpenFlags::READ_WRITE;
+    let (entry, handle, made) = fs.create(&root(), ROOT_NID, b"f", 0o644, flags).expect("made");
+    assert!(made);
+    assert_eq!(errno(fs.create(&root(), ROOT_NID, b"f", 0o644, flags | OpenFlags::EXCLUSIVE)), libc::EEXIST);
+    fs.write(&root(), &handle, 3, b"abc", WriteFlags::empty()).expect("room");
+    fs.write(&root(), &handle, 0, b"end", WriteFlags::APPEND).expect("room");
+    fs.unlink(&root(), ROOT_NID, b"f").expect("there");
+    fs.forget(entry.nid, 1);
+    let mut bytes = [9; 16];
+    assert_eq!(fs.read(&handle, 0, &mut bytes).expect("open"), 9);
+    assert_eq!(&bytes[..9], b"\0\0\0abcend");
+    fs.fsync(&handle, false).expect("memory");
+    fs.release(handle, None);
+    assert_eq!(errno(fs.getattr(entry.nid)), libc::ESTALE);
+}
+
+#[test]
+fn rename_replaces_refuses_and_exchanges() {
+    let fs = fs();
+    let none = RenameFlags::empty();
+    let (a, b) = (dir(&fs, &root(), ROOT_NID, "a"), dir(&fs, &root(), ROOT_NID, "b"));
+    let f = file(&fs, &root(), a.nid, "f");
+    let g = file(&fs, &root(), b.nid, "g");
+    let sub = dir(&fs, &root(), a.nid, "sub");
+    let rename =
+        |from: Nid, name: &[u8], to: Nid, new: &[u8], flags| fs.rename(&root(), from, name, to, new, flags);
+    assert_eq!(errno(rename(a.nid, b"f", b.nid, b"g", RenameFlags::NO_REPLACE)), libc::EEXIST);
+    assert_eq!(errno(rename(a.nid, b"f", b.nid, b"h", RenameFlags::EXCHANGE)), libc::ENOENT);
+    assert_eq!(errno(rename(a.nid, b"f", ROOT_NID, b"b", none)), libc::EISDIR);
+    assert_eq!(errno(rename(a.nid, b"sub", b.nid, b"g", none)), libc::ENOTDIR);
+    assert_eq!(errno(rename(ROOT_NID, b"a", sub.nid, b"x", none)), libc::EINVAL);
+    assert_eq!(errno(rename(a.nid, b"sub", ROOT_NID, b"a", none)), libc::ENOTEMPTY);
+    assert_eq!(errno(rename(ROOT_NID, b"a", ROOT_NID, b"b", none)), libc::ENOTEMPTY);
+    assert_eq!(errno(rename(ROOT_NID, b".", ROOT_NID, b"c", none)), libc::EBUSY);
+    rename(a.nid, b"f", b.nid, b"g", none).expect("replaces");
+    assert_eq!(names(&fs, b.nid), BTreeMap::from([(b"g".to_vec(), f.nid)]));
+    assert_eq!(nlink(&fs, g.nid), 0);
+    rename(a.nid, b"sub", b.nid, b"g", RenameFlags::EXCHANGE).expect("exchanges");
+    assert_eq!((nlink(&fs, a.nid), nlink(&fs, b.nid)), (2, 3));
+    assert_eq!(fs.parent(sub.nid).expect("a directory").nid, b.nid);
+    rename(b.nid, b"g", b.nid, b"moved", none).expect("renames");
+    rename(b.nid, b"moved", a.nid, b"back", none).expect("moves");
+    assert_eq!((nlink(&fs, a.nid), nlink(&fs, b.nid)), (3, 2));
+    rename(ROOT_NID, b"b", a.nid, b"back", none).expect("replaces an empty directory");
+    assert_eq!(nlink(&fs, sub.nid), 0);
+    assert_eq!(names(&fs, a.nid).len(), 2);
+    rename(a.nid, b"sub", a.nid, b"sub", none).expect("changes nothing");
+    assert_eq!(errno(rename(a.nid, b"gone", a.nid, b"x", none)), libc::ENOENT);
+}
+
+#[test]
+fn permissions_are_checked_on_every_way() {
+    let fs = fs();
+    let (one, two) = (user(1), user(2));
+    let d = fs.mkdir(&one, ROOT_NID, b"d", 0o700).expect("all may");
+    let f = file(&fs, &one, d.nid, "f");
+    assert_eq!(errno(fs.lookup(&two, d.nid, b"f")), libc::EACCES);
+    assert_eq!(errno(fs.mknod(&two, d.nid, b"g", libc::S_IFREG, 0)), libc::EACCES);
+    assert_eq!(errno(fs.opendir(&two, d.nid)), libc::EACCES);
+    assert_eq!(errno(fs.open(&two, f.nid, OpenFlags::WRITE_ONLY)), libc::EACCES);
+    assert_eq!(errno(fs.mknod(&one, d.nid, b"dev", libc::S_IFBLK | 0o600, 1)), libc::EPERM);
+    let set = |ctx: &Context, set| fs.setattr(ctx, f.nid, None, &set);
+    assert_eq!(errno(set(&two, SetAttr { mode: Some(0o777), ..SetAttr::default() })), libc::EPERM);
+    assert_eq!(errno(set(&one, SetAttr { uid: Some(2), ..SetAttr::default() })), libc::EPERM);
+    assert_eq!(errno(set(&two, SetAttr { mtime: SetTime::At(5), ..SetAttr::default() })), libc::EPERM);
+    assert_eq!(errno(set(&two, SetAttr { mtime: SetTime::Now, ..SetAttr::default() })), libc::EACCES);
+    assert_eq!(set(&one, SetAttr { mtime: SetTime::At(5), ..SetAttr::default() }).expect("owner").mtime, 5);
+    set(&one, SetAttr { mode: Some(0o6755), ..SetAttr::default() }).expect("owner");
+    assert_eq!(set(&one, SetAttr { gid: Some(1), ..SetAttr::default() }).expect("own group").perm, 0o755);
+    fs.setattr(&root(), ROOT_NID, None, &SetAttr { mode: Some(0o1777), ..SetAttr::default() }).expect("root");
+    file(&fs, &one, ROOT_NID, "s");
+    assert_eq!(errno(fs.unlink(&two, ROOT_NID, b"s")), libc::EPERM);
+    assert_eq!(errno(fs.rename(&two, ROOT_NID, b"s", ROOT_NID, b"t", RenameFlags::empty())), libc::EPERM);
+    fs.unlink(&one, ROOT_NID, b"s").expect("its owner may");
+    fs.access(&one, f.nid, 4).expect("may read");
+    assert_eq!(errno(fs.access(&two, f.nid, 2)), libc::EACCES);
+}
+
+#[test]
+fn setgid_directories_hand_their_group_down() {
+    let fs = fs();
+    let d = dir(&fs, &root(), ROOT_NID, "d");
+    let set = SetAttr { mode: Some(0o2777), gid: Some(77), ..SetAttr::default() };
+    assert_eq!(fs.setattr(&root(), d.nid, None, &set).expect("root").perm, 0o2777);
+    let sub = dir(&fs, &user(5), d.nid, "sub");
+    assert_eq!((sub.attr.gid, sub.attr.perm & 0o2000), (77, 0o2000));
+    assert_eq!(file(&fs, &user(5), d.nid, "f").attr.gid, 77);
+}
+
+#[test]
+fn writing_takes_setuid_away() {
+    let fs = fs();
+    let one = user(1);
+    let (entry, handle, _) = fs.create(&one, ROOT_NID, b"f", 0o6755, OpenFlags::READ_WRITE).expect("made");
+    fs.write(&one, &handle, 0, b"x", WriteFlags::empty()).expect("room");
+    assert_eq!(fs.getattr(entry.nid).expect("there").perm, 0o755);
+    fs.release(handle, None);
+}
+
+#[test]
+fn attributes_of_every_name_space() {
+    let fs = fs();
+    let f = file(&fs, &user(1), ROOT_NID, "f");
+    let set = |ctx: &Context, name: &[u8], value: &[u8], mode| fs.setxattr(ctx, f.nid, name, value, mode);
+    let get = |ctx: &Context, name: &[u8]| fs.getxattr(ctx, f.nid, name);
+    set(&user(1), b"user.a", b"1", XattrMode::Create).expect("owner");
+    assert_eq!(errno(set(&user(1), b"user.a", b"2", XattrMode::Create)), libc::EEXIST);
+    assert_eq!(errno(set(&user(1), b"user.b", b"2", XattrMode::Replace)), libc::ENODATA);
+    assert_eq!(errno(set(&user(2), b"user.a", b"2", XattrMode::Any)), libc::EACCES);
+    assert_eq!(errno(set(&user(1), b"trusted.a", b"2", XattrMode::Any)), libc::EPERM);
+    assert_eq!(errno(set(&user(1), b"other.a", b"2", XattrMode::Any)), libc::EOPNOTSUPP);
+    set(&root(), b"trusted.a", &[7; 20_000], XattrMode::Any).expect("root");
+    assert_eq!(get(&root(), b"trusted.a").expect("set"), [7; 20_000]);
+    assert_eq!(errno(get(&user(1), b"trusted.a")), libc::ENODATA);
+    assert_eq!(fs.listxattr(&user(1), f.nid).expect("listed"), b"user.a\0");
+    set(&root(), b"trusted.a", b"", XattrMode::Replace).expect("root");
+    assert_eq!(get(&root(), b"trusted.a").expect("set"), b"");
+    fs.removexattr(&root(), f.nid, b"trusted.a").expect("set");
+    fs.removexattr(&user(1), f.nid, b"user.a").expect("set");
+    assert_eq!(errno(fs.removexattr(&user(1), f.nid, b"user.a")), libc::ENODATA);
+    assert_eq!(fs.getattr(f.nid).expect("there").blocks, 0);
+    assert_eq!(errno(set(&root(), b"user.big", &[0; 65_537], XattrMode::Any)), libc::E2BIG);
+}
+
+#[test]
+fn default_lists_are_inherited_and_chmod_moves_the_mask() {
+    let list = |user: u16, named: u16, group: u16, mask: u16, other: u16| {
+        let mut value = 2u32.to_le_bytes().to_vec();
+        for (tag, perm, id) in
+            [(1u16, user, !0), (2, named, 9), (4, group, !0), (16, mask, !0), (32, other, !0u32)]
+        {
+            value.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+            value.extend(id.to_le_bytes());
+        }
+        value
+    };
+    let fs = fs();
+    let d = dir(&fs, &user(1), ROOT_NID, "d");
+    fs.setxattr(&user(1), d.nid, crate::acl::DEFAULT, &list(7, 6, 5, 7, 0), XattrMode::Any).expect("owner");
+    let f = fs.mknod(&user(1), d.nid, b"f", libc::S_IFREG | 0o666, 0).expect("made");
+    assert_eq!(f.attr.perm, 0o660);
+    assert_eq!(fs.getxattr(&root(), f.nid, crate::acl::ACCESS).expect("inherited"), list(6, 6, 5, 6, 0));
+    fs.access(&user(9), f.nid, 6).expect("named");
+    assert_eq!(errno(fs.access(&user(8), f.nid, 4)), libc::EACCES);
+    let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+    fs.setattr(&user(1), f.nid, None, &set).expect("owner");
+    assert_eq!(fs.getxattr(&root(), f.nid, crate::acl::ACCESS).expect("there"), list(6, 6, 5, 4, 0));
+    assert_eq!(errno(fs.access(&user(9), f.nid, 2)), libc::EACCES);
+    let sub = dir(&fs, &user(1), d.nid, "sub");
+    fs.getxattr(&root(), sub.nid, crate::acl::DEFAULT).expect("handed on");
+    assert_eq!(
+        errno(fs.setxattr(&user(1), f.nid, crate::acl::ACCESS, b"nonsense", XattrMode::Any)),
+        libc::EOPNOTSUPP
+    );
+}
+
+#[test]
+fn readdir_goes_on_where_it_stopped() {
+    let fs = fs();
+    for i in 0..500 {
+        file(&fs, &root(), ROOT_NID, &format!("file {i}"));
+    }
+    let handle = fs.opendir(&root(), ROOT_NID).expect("a directory");
+    let (mut seen, mut cookie) = (BTreeMap::new(), 0);
+    loop {
+        let mut room = 7;
+        let before = seen.len();
+        fs.readdirplus(&root(), &handle, cookie, &mut |e, entry| {
+            if room == 0 {
+                return false;
+            }
+            room -= 1;
+            cookie = e.cookie;
+            assert_eq!(entry.is_none(), matches!(e.name, b"." | b".."));
+            assert!(seen.insert(e.name.to_vec(), e.nid).is_none());
+            true
+        })
+        .expect("it is read");
+        if seen.len() == before {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 502);
+    fs.releasedir(handle);
+}
+
+#[test]
+fn many_threads_share_one_directory() {
+    let fs = fs();
+    let d = dir(&fs, &root(), ROOT_NID, "d");
+    std::thread::scope(|s| {
+        for t in 0..6u32 {
+            let fs = &fs;
+            s.spawn(move || {
+                let ctx = root();
+                for i in 0..300u32 {
+                    let name = format!("{t}-{i}");
+                    let (entry, handle, _) =
+                        fs.create(&ctx, d.nid, name.as_bytes(), 0o644, OpenFlags::READ_WRITE).expect("made");
+                    fs.release(handle, None);
+                    fs.forget(entry.nid, 1);
+                    match i % 4 {
+                        0 => fs.unlink(&ctx, d.nid, name.as_bytes()).expect("there"),
+                        1 => {
+                            let new = format!("{t}-renamed-{i}");
+                            fs.rename(
+                                &ctx,
+                                d.nid,
+                                name.as_bytes(),
+                                d.nid,
+                                new.as_bytes(),
+                                RenameFlags::empty(),
+                            )
+                            .expect("there");
+                        }
+                        2 => {
+                            // All meet here.
+                            let shared = format!("shared-{}", i % 16);
+                            fs.rename(
+                                &ctx,
+                                d.nid,
+                                name.as_bytes(),
+                                d.nid,
+                                shared.as_bytes(),
+                                RenameFlags::empty(),
+                            )
+                            .expect("there");
+                        }
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+    let all = names(&fs, d.nid);
+    assert_eq!(all.keys().filter(|name| !name.starts_with(b"shared")).count(), 6 * 150);
+    for (name, nid) in &all {
+        let entry = fs.lookup(&root(), d.nid, name).expect("listed");
+        assert_eq!((entry.nid, entry.attr.nlink), (*nid, 1));
+    }
+    assert!(fs.meta().space.entries().is_empty());
+}
