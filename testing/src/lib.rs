@@ -2,6 +2,8 @@
 
 pub mod dir_target;
 pub mod file_lock;
+pub mod lib_target;
 pub mod model;
 pub mod op;
+pub mod oracle;
 pub mod target;

@@ -2,6 +2,7 @@
 
 use crate::op::{Falloc, Op};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What an operation answers: a count of bytes, bytes read, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,8 @@ struct Node {
     mode: u32,
     uid: u32,
     gid: u32,
-    data: Vec<u8>,
+    /// Shared by the copies of a model until one of them changes it.
+    data: Arc<Vec<u8>>,
     children: BTreeMap<String, usize>,
     xattrs: BTreeMap<String, Vec<u8>>,
     times: Option<(i64, i64)>,
@@ -77,7 +79,7 @@ impl Model {
                 mode,
                 uid: 0,
                 gid: 0,
-                data: Vec::new(),
+                data: Arc::default(),
                 children: BTreeMap::new(),
                 xattrs: BTreeMap::new(),
                 times: None,
@@ -183,14 +185,14 @@ impl Model {
             return Err(libc::EEXIST);
         }
         let id = self.add(mode);
-        self.node(id).data = data;
+        self.node(id).data = Arc::new(data);
         self.node(dir).children.insert(name.into(), id);
         self.touch(dir);
         Ok(Value::Unit)
     }
 
     fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) {
-        let data = &mut self.node(id).data;
+        let data = Arc::make_mut(&mut self.node(id).data);
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if data.len() < end {
             data.resize(end, 0);
@@ -270,13 +272,13 @@ impl Model {
             }
             Op::Rewrite { path, len, fill } => {
                 let id = self.file(path, true)?;
-                self.node(id).data.clear();
+                self.node(id).data = Arc::default();
                 self.write(id, 0, &vec![*fill; *len as usize]);
                 Ok(Value::Unit)
             }
             Op::Truncate { path, size } => {
                 let id = self.file(path, true)?;
-                self.node(id).data.resize(*size as usize, 0);
+                Arc::make_mut(&mut self.node(id).data).resize(*size as usize, 0);
                 self.touch(id);
                 Ok(Value::Unit)
             }
@@ -411,7 +413,7 @@ impl Model {
         let size = self.nodes[&id].data.len() as u64;
         let aligned = offset % 4096 == 0 && len % 4096 == 0;
         let (start, end) = (offset as usize, (offset + len) as usize);
-        let data = &mut self.node(id).data;
+        let data = Arc::make_mut(&mut self.node(id).data);
         match mode {
             Falloc::Allocate if end > data.len() => data.resize(end, 0),
             Falloc::Allocate | Falloc::AllocateKeep => {}
@@ -439,6 +441,39 @@ impl Model {
         }
         self.touch(id);
         Ok(Value::Unit)
+    }
+
+    /// The identity of what a path names, without following a symlink at its end; it is never used again.
+    pub fn identity(&self, path: &str) -> Option<usize> {
+        self.find(path).ok()
+    }
+
+    /// The content of the regular file with an identity, if it exists.
+    pub fn content(&self, id: usize) -> Option<&Arc<Vec<u8>>> {
+        self.nodes.get(&id).filter(|n| n.mode & libc::S_IFMT == libc::S_IFREG).map(|n| &n.data)
+    }
+
+    /// The times that utimens set, if nothing has changed them since.
+    pub fn times(&self, path: &str) -> Option<(i64, i64)> {
+        self.find(path).ok().and_then(|id| self.nodes[&id].times)
+    }
+
+    /// Some path of an inode.
+    pub fn path_of(&self, id: usize) -> Option<String> {
+        self.path_below("", ROOT, id)
+    }
+
+    fn path_below(&self, path: &str, dir: usize, id: usize) -> Option<String> {
+        if dir == id {
+            return Some(if path.is_empty() { "/".into() } else { path.into() });
+        }
+        let children = &self.nodes[&dir].children;
+        children.iter().find_map(|(name, child)| self.path_below(&format!("{path}/{name}"), *child, id))
+    }
+
+    /// Identities of all regular files.
+    pub fn files(&self) -> Vec<usize> {
+        self.nodes.keys().copied().filter(|id| self.kind(*id) == libc::S_IFREG).collect()
     }
 
     /// Everything there is to see.
@@ -470,7 +505,7 @@ impl Model {
                 nlink: self.links(id),
                 uid: n.uid,
                 gid: n.gid,
-                data: n.data.clone(),
+                data: n.data.to_vec(),
                 xattrs: n.xattrs.clone(),
                 times: n.times,
                 same_as: String::new(),

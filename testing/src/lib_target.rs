@@ -1,0 +1,444 @@
+//! The library as a target: paths resolved by lookups, one open file for each operation, as the kernel would
+//! do it. Absolute symlinks resolve below the target's own root, so that several targets may share an image.
+
+use crate::dir_target::name_links;
+use crate::model::{Outcome, Shown, Tree, Value};
+use crate::op::{Durable, Op};
+use crate::target::Target;
+use narufs::error::{Error, Result};
+use narufs::format::{Nid, ROOT_NID};
+use narufs::vfs::{
+    Context, Entry, FallocateMode, FileHandle, FileType, Fs, OpenFlags, RenameFlags, SetAttr, SetTime,
+    WriteFlags, XattrMode,
+};
+use std::collections::BTreeMap;
+
+/// A directory of a mounted library, as uid 0.
+pub struct LibTarget<'f> {
+    fs: &'f Fs,
+    ctx: Context,
+    root: Nid,
+}
+
+/// An inode with its lookup count, given back on drop.
+struct Held<'f> {
+    fs: &'f Fs,
+    entry: Entry,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.entry.nid, 1);
+    }
+}
+
+/// An open file, given back on drop.
+struct Opened<'f> {
+    fs: &'f Fs,
+    handle: Option<FileHandle>,
+}
+
+impl Opened<'_> {
+    fn get(&self) -> &FileHandle {
+        match &self.handle {
+            Some(handle) => handle,
+            None => unreachable!("taken by drop alone"),
+        }
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // The kernel flushes at each close; what it reports was not asked for here.
+            let _ = self.fs.flush(&handle, 0);
+            self.fs.release(handle, None);
+        }
+    }
+}
+
+fn errno<T>(e: i32) -> Result<T> {
+    Err(Error::Errno(e))
+}
+
+impl<'f> LibTarget<'f> {
+    /// The whole image.
+    pub fn new(fs: &'f Fs) -> LibTarget<'f> {
+        LibTarget { fs, ctx: Context::root(), root: ROOT_NID }
+    }
+
+    /// A directory of the root as the root of its own.
+    ///
+    /// # Errors
+    /// What the lookup answered.
+    pub fn below(fs: &'f Fs, name: &str) -> Result<LibTarget<'f>> {
+        let mut target = LibTarget::new(fs);
+        let entry = fs.lookup(&target.ctx, ROOT_NID, name.as_bytes())?;
+        // The directory stays: its nid is good without the count.
+        fs.forget(entry.nid, 1);
+        target.root = entry.nid;
+        Ok(target)
+    }
+
+    fn hold(&self, entry: Entry) -> Held<'f> {
+        Held { fs: self.fs, entry }
+    }
+
+    fn root(&self) -> Result<Held<'f>> {
+        self.fs.by_handle(self.root, None).map(|entry| self.hold(entry))
+    }
+
+    /// One component, through symlinks.
+    fn step(&self, dir: &Held<'f>, name: &str, depth: u32) -> Result<Held<'f>> {
+        if depth > 40 {
+            return errno(libc::ELOOP);
+        }
+        let found = self.hold(self.fs.lookup(&self.ctx, dir.entry.nid, name.as_bytes())?);
+        if found.entry.attr.file_type == FileType::Symlink {
+            let target = self.fs.readlink(found.entry.nid)?;
+            return self.walk(&String::from_utf8_lossy(&target), depth + 1);
+        }
+        Ok(found)
+    }
+
+    fn walk(&self, path: &str, depth: u32) -> Result<Held<'f>> {
+        let mut at = self.root()?;
+        for part in path.split('/').filter(|p| !p.is_empty()) {
+            if at.entry.attr.file_type != FileType::Directory {
+                return errno(libc::ENOTDIR);
+            }
+            at = self.step(&at, part, depth)?;
+        }
+        Ok(at)
+    }
+
+    fn parent<'p>(&self, path: &'p str) -> Result<(Held<'f>, &'p str)> {
+        let (dir, name) = path.rsplit_once('/').ok_or(Error::Errno(libc::EINVAL))?;
+        let dir = self.walk(dir, 0)?;
+        if dir.entry.attr.file_type != FileType::Directory {
+            return errno(libc::ENOTDIR);
+        }
+        Ok((dir, name))
+    }
+
+    /// The inode of a path without following a symlink at its end.
+    fn find(&self, path: &str) -> Result<Held<'f>> {
+        if path == "/" {
+            return self.root();
+        }
+        let (dir, name) = self.parent(path)?;
+        self.fs.lookup(&self.ctx, dir.entry.nid, name.as_bytes()).map(|entry| self.hold(entry))
+    }
+
+    /// Opens a regular file, as the generated operations want it.
+    fn file(&self, path: &str, flags: OpenFlags) -> Result<Opened<'f>> {
+        let found = self.find(path)?;
+        match found.entry.attr.file_type {
+            FileType::Regular => self.open(found.entry.nid, flags),
+            FileType::Symlink => errno(libc::ELOOP),
+            FileType::Directory => errno(libc::EISDIR),
+            _ => errno(libc::ENXIO),
+        }
+    }
+
+    fn open(&self, nid: Nid, flags: OpenFlags) -> Result<Opened<'f>> {
+        let handle = Some(self.fs.open(&self.ctx, nid, flags)?);
+        Ok(Opened { fs: self.fs, handle })
+    }
+
+    fn write(&self, file: &Opened<'f>, offset: u64, len: usize, fill: u8) -> Result<()> {
+        let bytes = vec![fill; len];
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let n = self.fs.write(&self.ctx, file.get(), at, &bytes[done..], WriteFlags::empty())?;
+            if n == 0 {
+                return errno(libc::EIO);
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &Opened<'f>, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let n = self.fs.read(file.get(), offset, &mut bytes)?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
+    fn create(&self, path: &str, exclusive: bool) -> Result<()> {
+        match self.find(path) {
+            Ok(_) if exclusive => errno(libc::EEXIST),
+            Ok(_) => self.file(path, OpenFlags::WRITE_ONLY).map(drop),
+            Err(Error::Errno(libc::ENOENT)) => {
+                let (dir, name) = self.parent(path)?;
+                let x = if exclusive { OpenFlags::EXCLUSIVE } else { OpenFlags::empty() };
+                let flags = OpenFlags::WRITE_ONLY | x;
+                let (entry, handle, _) =
+                    self.fs.create(&self.ctx, dir.entry.nid, name.as_bytes(), 0o644, flags)?;
+                let _held = self.hold(entry);
+                drop(Opened { fs: self.fs, handle: Some(handle) });
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn tmpfile(&self, dir: &str, path: &str, len: u32, fill: u8) -> Result<()> {
+        let found = self.find(dir)?;
+        match found.entry.attr.file_type {
+            FileType::Directory => {}
+            FileType::Symlink => return errno(libc::ELOOP),
+            _ => return errno(libc::ENOTDIR),
+        }
+        let (entry, handle) = self.fs.tmpfile(&self.ctx, found.entry.nid, 0o644, OpenFlags::READ_WRITE)?;
+        let held = self.hold(entry);
+        let file = Opened { fs: self.fs, handle: Some(handle) };
+        self.write(&file, 0, len as usize, fill)?;
+        let (to, name) = self.parent(path)?;
+        let linked = self.fs.link(&self.ctx, held.entry.nid, to.entry.nid, name.as_bytes())?;
+        drop(self.hold(linked));
+        Ok(())
+    }
+
+    fn copy(&self, from: (&str, u64), to: (&str, u64), len: u64) -> Result<()> {
+        let source = self.file(from.0, OpenFlags::empty())?;
+        let target = self.file(to.0, OpenFlags::READ_WRITE)?;
+        let (mut at, mut out, mut left) = (from.1, to.1, len);
+        while left > 0 {
+            match self.fs.copy_file_range(&self.ctx, source.get(), at, target.get(), out, left)? {
+                0 => break,
+                n => (at, out, left) = (at + n, out + n, left - n),
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&self, nid: Nid, handle: Option<&FileHandle>, set: SetAttr) -> Result<()> {
+        self.fs.setattr(&self.ctx, nid, handle, &set).map(drop)
+    }
+
+    fn try_apply(&self, op: &Op) -> Result<Value> {
+        let ctx = &self.ctx;
+        match op {
+            Op::Create { path, exclusive } => self.create(path, *exclusive)?,
+            Op::Mkdir { path } => {
+                let (dir, name) = self.parent(path)?;
+                drop(self.hold(self.fs.mkdir(ctx, dir.entry.nid, name.as_bytes(), 0o755)?));
+            }
+            Op::Rmdir { path } => {
+                let (dir, name) = self.parent(path)?;
+                self.fs.rmdir(ctx, dir.entry.nid, name.as_bytes())?;
+            }
+            Op::Unlink { path } => {
+                let (dir, name) = self.parent(path)?;
+                self.fs.unlink(ctx, dir.entry.nid, name.as_bytes())?;
+            }
+            Op::Mkfifo { path } => {
+                let (dir, name) = self.parent(path)?;
+                let mode = libc::S_IFIFO | 0o644;
+                drop(self.hold(self.fs.mknod(ctx, dir.entry.nid, name.as_bytes(), mode, 0)?));
+            }
+            Op::Symlink { target, path } => {
+                let (dir, name) = self.parent(path)?;
+                let made = self.fs.symlink(ctx, dir.entry.nid, name.as_bytes(), target.as_bytes())?;
+                drop(self.hold(made));
+            }
+            Op::Link { from, to } => {
+                let source = self.find(from)?;
+                let (dir, name) = self.parent(to)?;
+                drop(self.hold(self.fs.link(ctx, source.entry.nid, dir.entry.nid, name.as_bytes())?));
+            }
+            Op::Rename { from, to, flags } => {
+                let (from_dir, from_name) = self.parent(from)?;
+                let (to_dir, to_name) = self.parent(to)?;
+                let flags = RenameFlags::from_bits_retain(*flags);
+                let (source, target) = (from_dir.entry.nid, to_dir.entry.nid);
+                self.fs.rename(ctx, source, from_name.as_bytes(), target, to_name.as_bytes(), flags)?;
+            }
+            Op::Write { path, offset, len, fill, durable } => {
+                let flag = match durable {
+                    Durable::Dsync => OpenFlags::DSYNC,
+                    Durable::Sync => OpenFlags::SYNC,
+                    _ => OpenFlags::empty(),
+                };
+                let file = self.file(path, OpenFlags::READ_WRITE | flag)?;
+                self.write(&file, *offset, *len as usize, *fill)?;
+                match durable {
+                    Durable::Fsync => self.fs.fsync(file.get(), false)?,
+                    Durable::Fdatasync => self.fs.fsync(file.get(), true)?,
+                    _ => {}
+                }
+            }
+            Op::Append { path, len, fill } => {
+                let file = self.file(path, OpenFlags::WRITE_ONLY | OpenFlags::APPEND)?;
+                self.write(&file, 0, *len as usize, *fill)?;
+            }
+            Op::Rewrite { path, len, fill } => {
+                let file = self.file(path, OpenFlags::WRITE_ONLY | OpenFlags::TRUNCATE)?;
+                self.write(&file, 0, *len as usize, *fill)?;
+            }
+            Op::WriteDirect { path, block, blocks, fill } => {
+                let file = self.file(path, OpenFlags::READ_WRITE | OpenFlags::DIRECT)?;
+                self.write(&file, block * 4096, *blocks as usize * 4096, *fill)?;
+            }
+            Op::Truncate { path, size } => {
+                let file = self.file(path, OpenFlags::READ_WRITE)?;
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                self.set(file.get().nid(), Some(file.get()), set)?;
+            }
+            Op::Fallocate { path, mode, offset, len } => {
+                let file = self.file(path, OpenFlags::READ_WRITE)?;
+                let mode = FallocateMode::from_kernel(mode.bits())?;
+                self.fs.fallocate(ctx, file.get(), mode, *offset, *len)?;
+            }
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                self.copy((from, *from_offset), (to, *to_offset), *len)?;
+            }
+            Op::Tmpfile { dir, path, len, fill } => self.tmpfile(dir, path, *len, *fill)?,
+            Op::Fsync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), false)?,
+            Op::Fdatasync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), true)?,
+            Op::FsyncDir { path } => {
+                let found = self.find(path)?;
+                if found.entry.attr.file_type != FileType::Directory {
+                    return errno(libc::ENOTDIR);
+                }
+                let handle = self.fs.opendir(ctx, found.entry.nid)?;
+                let synced = self.fs.fsyncdir(&handle, false);
+                self.fs.releasedir(handle);
+                synced?;
+            }
+            Op::SyncAll => self.fs.syncfs()?,
+            Op::SetXattr { path, name, len, fill } => {
+                let found = self.find(path)?;
+                let value = vec![*fill; *len as usize];
+                self.fs.setxattr(ctx, found.entry.nid, name.as_bytes(), &value, XattrMode::Any)?;
+            }
+            Op::RemoveXattr { path, name } => {
+                self.fs.removexattr(ctx, self.find(path)?.entry.nid, name.as_bytes())?;
+            }
+            Op::Chmod { path, mode } => {
+                let found = self.find(path)?;
+                if found.entry.attr.file_type == FileType::Symlink {
+                    return errno(libc::EOPNOTSUPP);
+                }
+                self.set(found.entry.nid, None, SetAttr { mode: Some(*mode), ..SetAttr::default() })?;
+            }
+            Op::Chown { path, uid, gid } => {
+                let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
+                self.set(self.find(path)?.entry.nid, None, set)?;
+            }
+            Op::Utimens { path, atime, mtime } => {
+                let (atime, mtime) = (SetTime::At(*atime), SetTime::At(*mtime));
+                self.set(self.find(path)?.entry.nid, None, SetAttr { atime, mtime, ..SetAttr::default() })?;
+            }
+            Op::Read { path, offset, len } => {
+                let file = self.file(path, OpenFlags::empty())?;
+                return self.read(&file, *offset, *len as usize).map(Value::Bytes);
+            }
+        }
+        Ok(Value::Unit)
+    }
+
+    fn show(
+        &self,
+        path: &str,
+        at: &Held<'f>,
+        tree: &mut Tree,
+        inodes: &mut BTreeMap<u64, Vec<String>>,
+    ) -> Result<(), String> {
+        let said = |what: &'static str| move |e: Error| format!("{path}: {what}: {e}");
+        let attr = self.fs.getattr(at.entry.nid).map_err(said("getattr"))?;
+        let mut data = Vec::new();
+        let mut xattrs = BTreeMap::new();
+        match attr.file_type {
+            FileType::Regular => {
+                let file = self.open(at.entry.nid, OpenFlags::NO_ATIME).map_err(said("open"))?;
+                data = self.read(&file, 0, attr.size as usize).map_err(said("read"))?;
+                if data.len() as u64 != attr.size {
+                    return Err(format!("{path}: reads {} bytes of {}", data.len(), attr.size));
+                }
+            }
+            FileType::Symlink => data = self.fs.readlink(at.entry.nid).map_err(said("readlink"))?,
+            _ => {}
+        }
+        if matches!(attr.file_type, FileType::Regular | FileType::Directory) {
+            let names = self.fs.listxattr(&self.ctx, at.entry.nid).map_err(said("listxattr"))?;
+            for name in names.split(|b| *b == 0).filter(|s| s.starts_with(b"user.")) {
+                let value = self.fs.getxattr(&self.ctx, at.entry.nid, name).map_err(said("getxattr"))?;
+                xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
+            }
+        }
+        inodes.entry(at.entry.nid).or_default().push(path.into());
+        let shown = Shown {
+            mode: attr.mode(),
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            data,
+            xattrs,
+            times: Some((attr.atime, attr.mtime)),
+            same_as: String::new(),
+        };
+        tree.insert(path.into(), shown);
+        if attr.file_type == FileType::Directory {
+            for name in self.names(at.entry.nid).map_err(said("readdir"))? {
+                let below = if path == "/" { format!("/{name}") } else { format!("{path}/{name}") };
+                let child = self.fs.lookup(&self.ctx, at.entry.nid, name.as_bytes());
+                let child = self.hold(child.map_err(|e| format!("{below}: lookup: {e}"))?);
+                self.show(&below, &child, tree, inodes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names in a directory, but for "." and "..".
+    fn names(&self, dir: Nid) -> Result<Vec<String>> {
+        let handle = self.fs.opendir(&self.ctx, dir)?;
+        let mut names = Vec::new();
+        let read = self.fs.readdir(&handle, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+            }
+            true
+        });
+        self.fs.releasedir(handle);
+        read.map(|()| names)
+    }
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// What the first failing call answered.
+    pub fn remove_all(&self) -> Result<()> {
+        self.remove_below(self.root)
+    }
+
+    fn remove_below(&self, dir: Nid) -> Result<()> {
+        for name in self.names(dir)? {
+            let child = self.hold(self.fs.lookup(&self.ctx, dir, name.as_bytes())?);
+            if child.entry.attr.file_type == FileType::Directory {
+                self.remove_below(child.entry.nid)?;
+                self.fs.rmdir(&self.ctx, dir, name.as_bytes())?;
+            } else {
+                self.fs.unlink(&self.ctx, dir, name.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Target for LibTarget<'_> {
+    fn apply(&mut self, op: &Op) -> Outcome {
+        self.try_apply(op).map_err(|e| e.errno())
+    }
+
+    fn tree(&mut self) -> Result<Tree, String> {
+        let (mut tree, mut inodes) = (Tree::new(), BTreeMap::new());
+        let root = self.root().map_err(|e| format!("the root: {e}"))?;
+        self.show("/", &root, &mut tree, &mut inodes)?;
+        name_links(&mut tree, &inodes);
+        Ok(tree)
+    }
+}
