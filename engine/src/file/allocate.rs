@@ -46,13 +46,7 @@ fn invalid() -> Error {
 
 impl<H: Home> DataPath<H> {
     /// fallocate(2).
-    pub fn fallocate(
-        &self,
-        inode: &Arc<H::Inode>,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub fn fallocate(&self, inode: &Arc<H::Inode>, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Error::Errno(libc::EFBIG))?;
         if len == 0 {
             return Err(invalid());
@@ -186,11 +180,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Runs `move_extents` on a file that is wholly home and not cached.
-    fn shift(
-        &self,
-        inode: &Arc<H::Inode>,
-        move_extents: impl FnOnce(u64) -> Result<u64>,
-    ) -> Result<()> {
+    fn shift(&self, inode: &Arc<H::Inode>, move_extents: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
         let data = inode.data();
         loop {
             let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };

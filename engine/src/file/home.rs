@@ -60,7 +60,7 @@ impl Mapping {
 pub struct Insert {
     /// First page of the file.
     pub page: u64,
-    /// Where it lies, from [`Home::allocate`].
+    /// Where it lies: blocks of one answer of [`Home::allocate`].
     pub blocks: Blocks,
     /// Whether it reads as zeros.
     pub unwritten: bool,
@@ -166,7 +166,6 @@ pub trait Home: Send + Sync + 'static {
 
     /// Whether logging small data is faster than writing it home.
     fn absorbs(&self) -> bool;
-
 }
 
 /// Runs (removed, inserted and marked together) in one [`Change`].

@@ -4,11 +4,11 @@ use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
 use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping};
-use crate::{Error, Result};
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
 use crate::sync::Arc;
+use crate::{Error, Result};
 
 /// What a sync must cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,7 @@ impl<H: Home> DataPath<H> {
         match self.absorb(inode)? {
             Some(position) => upto = upto.max(position),
             None => {
-                let order =
-                    Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+                let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
                 self.write_pages(inode, 0..PAGES_END, order)?;
             }
         }
@@ -181,8 +180,7 @@ impl<H: Home> DataPath<H> {
             let stale = !change.supersede.is_empty();
             let covered = covered_size(data, size);
             change.size = (covered != data.logged_size()).then_some(covered);
-            let flushed =
-                if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
+            let flushed = if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
             flushed.and_then(|()| self.home.log(credits, inode, change)).map(|end| (end, covered))
         } else {
             outcome.map(|_| (0, 0))
@@ -276,15 +274,7 @@ impl<H: Home> DataPath<H> {
             drop(latched);
             sum += bytes.len();
             if let Some(blocks) = new {
-                match change.insert.last_mut() {
-                    Some(last)
-                        if last.page + u64::from(last.blocks.len) == page
-                            && last.blocks.start + u64::from(last.blocks.len) == blocks.start =>
-                    {
-                        last.blocks.len += 1;
-                    }
-                    _ => change.insert.push(Insert { page, blocks, unwritten: false }),
-                }
+                change.insert.push(Insert { page, blocks, unwritten: false });
             }
             if unwritten {
                 match change.mark_written.last_mut() {

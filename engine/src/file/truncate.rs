@@ -2,12 +2,13 @@
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
 //! record that drops the old blocks is logged together with the new content, once that is down. Whoever
-//! commits what lies before settles it first, so a truncation that returned before an fsync began is in it.
+//! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
+//! file in so many pieces that one record cannot drop them is truncated at once.
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::write::{Content, Outcome};
 use super::write_back::{Order, Take, key_of};
-use super::{Change, DataInode, FileData, Home};
+use super::{Change, DataInode, FileData, Home, MAX_RUNS};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
@@ -36,13 +37,17 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
         let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
-        let (_range, _guard) = loop {
+        let guards = loop {
             self.write_pages(inode, 0..PAGES_END, order)?;
             let guards = (data.range.write(0..u64::MAX), data.write_back.lock());
             if !data.state.lock().holds_live() {
                 break guards;
             }
         };
+        if !self.fits_one_record(inode)? {
+            drop(guards);
+            return self.cut(inode, 0);
+        }
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         {
@@ -55,6 +60,18 @@ impl<H: Home> DataPath<H> {
         self.defer(inode);
         self.list(inode);
         Ok(())
+    }
+
+    /// Whether the old extents are so few that the record which drops them also holds the new ones.
+    fn fits_one_record(&self, inode: &Arc<H::Inode>) -> Result<bool> {
+        let mut page = 0;
+        for _ in 0..MAX_RUNS / 2 {
+            if page >= PAGES_END {
+                return Ok(true);
+            }
+            page += self.map(inode, page)?.len();
+        }
+        Ok(page >= PAGES_END)
     }
 
     /// Truncation to less, recorded at once.

@@ -262,8 +262,7 @@ impl<H: Home> DataPath<H> {
                         Some(source) => bytes[edit.within.clone()].copy_from_slice(source),
                         None => bytes[edit.within.clone()].fill(0),
                     }
-                    let published =
-                        frame.publish(data.index.slot(edit.page), flags, edit.within.clone());
+                    let published = frame.publish(data.index.slot(edit.page), flags, edit.within.clone());
                     assert!(published.is_ok(), "the range keeps everybody else from the page");
                     joined.push(edit.page);
                 }

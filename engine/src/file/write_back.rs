@@ -31,6 +31,8 @@ struct Piece<'p> {
     page: u64,
     block: u64,
     place: Place,
+    /// Which run of blocks it is a piece of; a new one is an allocation of its own.
+    run: usize,
     frames: Vec<Found<'p>>,
     /// Pages whose copy is newer than what is absorbed, by index.
     unsynced: Vec<bool>,
@@ -175,9 +177,7 @@ impl<H: Home> DataPath<H> {
         } else if (!change.is_empty() || wants_times)
             && let Some(credits) = credits
         {
-            let recorded = device
-                .flush_upto(completed)
-                .and_then(|()| self.home.log(credits, inode, change));
+            let recorded = device.flush_upto(completed).and_then(|()| self.home.log(credits, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
@@ -268,6 +268,7 @@ impl<H: Home> DataPath<H> {
                     page: at,
                     block: block + (at - page),
                     place,
+                    run: runs,
                     frames: part,
                     unsynced: Vec::new(),
                     result: Ok(()),
@@ -316,6 +317,7 @@ impl<H: Home> DataPath<H> {
                 }
                 let request = Request { op: Op::Write, block: blocks.start, buf, cause };
                 piece.block = blocks.start;
+                piece.run = usize::MAX;
                 piece.result = device.run(vec![request]).map(|_| ());
             }
         }
@@ -374,7 +376,7 @@ impl<H: Home> DataPath<H> {
         for inode in files {
             let data = inode.data();
             let head = self.home.head();
-            let needed = {
+            let (needed, live) = {
                 let mut absorbed = self.absorbed.lock();
                 let mut state = data.state.lock();
                 let state = &mut *state;
@@ -383,14 +385,15 @@ impl<H: Home> DataPath<H> {
                 if state.live.is_empty() && state.synced.is_empty() {
                     absorbed.remove(&inode.nid());
                 }
-                state.live.iter().any(|(page, end)| {
+                let needed = state.live.iter().any(|(page, end)| {
                     *end <= upto && (state.synced.contains(page) || state.dirty.contains(page))
-                })
+                });
+                (needed, !state.live.is_empty())
             };
             if needed {
                 let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
                 self.write_pages(&inode, 0..PAGES_END, order)?;
-            } else {
+            } else if live {
                 // Somebody may be writing these pages: wait for that.
                 drop(data.write_back.lock());
             }
@@ -452,6 +455,7 @@ fn copy_out(piece: &mut Piece<'_>) -> IoBuf {
 /// The record of what was written.
 fn change_of(pieces: &[Piece<'_>]) -> Change {
     let mut change = Change::default();
+    let mut last_run = usize::MAX;
     for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
         let pages = piece.page..piece.page + piece.frames.len() as u64;
         match piece.place {
@@ -462,11 +466,11 @@ fn change_of(pieces: &[Piece<'_>]) -> Change {
             },
             Place::New => {
                 let len = piece.frames.len() as u32;
+                let same = piece.run == last_run && last_run != usize::MAX;
+                last_run = piece.run;
                 match change.insert.last_mut() {
-                    Some(last)
-                        if last.page + u64::from(last.blocks.len) == piece.page
-                            && last.blocks.start + u64::from(last.blocks.len) == piece.block =>
-                    {
+                    // A piece between the two may have failed.
+                    Some(last) if same && last.page + u64::from(last.blocks.len) == piece.page => {
                         last.blocks.len += len;
                     }
                     _ => change.insert.push(Insert {

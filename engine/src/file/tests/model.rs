@@ -366,8 +366,7 @@ impl Home for ModelHome {
     }
     fn log(&self, (): (), inode: &ModelInode, change: Change) -> Result<Position> {
         let unflushed = self.device.completed.load(SeqCst) > self.device.flushed.load(SeqCst);
-        let ordered =
-            change.insert.iter().any(|insert| !insert.unwritten) || !change.mark_written.is_empty();
+        let ordered = change.insert.iter().any(|insert| !insert.unwritten) || !change.mark_written.is_empty();
         assert!(!(ordered && unflushed && change.data.is_empty()), "reachable before it is down");
         let after = self.change(inode.nid, |meta| {
             let mut freed = Vec::new();
@@ -379,8 +378,7 @@ impl Home for ModelHome {
             for insert in &change.insert {
                 for i in 0..u64::from(insert.blocks.len) {
                     assert!(space.volatile.remove(&(insert.blocks.start + i)), "mapped without a block");
-                    let old =
-                        meta.map.insert(insert.page + i, (insert.blocks.start + i, insert.unwritten));
+                    let old = meta.map.insert(insert.page + i, (insert.blocks.start + i, insert.unwritten));
                     assert!(old.is_none(), "mapped twice");
                 }
             }
