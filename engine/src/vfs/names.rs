@@ -319,8 +319,9 @@ impl Fs {
                 let entries = self.meta.dir(&dir);
                 let bucket = entries.bucket_of(&dir.lock.read(), name);
                 if inode.is_dir() {
-                    self.may_search(ctx, &dir, &dir.lock.read())?;
-                    return Err(Error::Errno(libc::EPERM));
+                    // An existing name is the first thing to be told.
+                    let errno = |found: Option<_>| if found.is_some() { libc::EEXIST } else { libc::EPERM };
+                    return self.find(ctx, &dir, name, |found| Err(Error::Errno(errno(found))));
                 }
                 let mut locks = LockSet::acquire([
                     Want::Inode(&dir.lock, Access::Read),
