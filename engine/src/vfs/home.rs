@@ -50,8 +50,8 @@ impl Meta {
         intent: (Intent, [u64; 2]),
         mut step: impl FnMut(&mut Handle<'_>, &mut Root) -> Result<Progress>,
         size: Option<u64>,
+        mut begun: bool,
     ) -> Result<()> {
-        let mut begun = false;
         loop {
             let mut h = self.begin(self.file_slots())?;
             let mut image = inode.lock.write();
@@ -80,6 +80,87 @@ impl Meta {
                 return Ok(());
             }
         }
+    }
+
+    /// COLLAPSE_RANGE. `progress` is 0 until the range is a hole, then the first block not yet moved.
+    fn move_down(
+        &self,
+        inode: &InodeObj,
+        range: Range<u64>,
+        progress: u64,
+        begun: bool,
+        size: u64,
+    ) -> Result<()> {
+        let bytes = [range.start * BLOCK, range.end * BLOCK];
+        let by = (range.end - range.start) as u32;
+        let mut from = progress;
+        self.in_steps(
+            inode,
+            (Intent::Collapse, bytes),
+            |h, root| {
+                if from == 0 {
+                    let progress = extent::remove(h, &self.alloc, root, range.clone(), STEP)?;
+                    from = if progress.done { range.end } else { 0 };
+                    return Ok(Progress { done: false, next: from, freed: progress.freed });
+                }
+                let progress = extent::shift_down(h, &self.alloc, root, from, by, STEP)?;
+                from = progress.next;
+                Ok(progress)
+            },
+            Some(size),
+            begun,
+        )
+    }
+
+    /// INSERT_RANGE: what lies from `at` up to `upto` is not moved yet.
+    fn move_up(
+        &self,
+        inode: &InodeObj,
+        at: u64,
+        by: u64,
+        mut upto: u64,
+        begun: bool,
+        size: u64,
+    ) -> Result<()> {
+        self.in_steps(
+            inode,
+            (Intent::Insert, [at * BLOCK, by * BLOCK]),
+            |h, root| {
+                let progress = extent::shift_up(h, &self.alloc, root, at..upto, by as u32, STEP)?;
+                upto = progress.next;
+                Ok(progress)
+            },
+            Some(size),
+            begun,
+        )
+    }
+
+    /// Goes on with a collapse that a crash has cut short: the size follows from what was moved.
+    pub(super) fn resume_collapse(&self, inode: &InodeObj, range: Range<u64>, progress: u64) -> Result<()> {
+        let size = inode.size().saturating_sub((range.end - range.start) * BLOCK);
+        self.move_down(inode, range, progress, true, size)
+    }
+
+    /// Goes on with an insertion that a crash has cut short.
+    pub(super) fn resume_insert(&self, inode: &InodeObj, at: u64, by: u64, progress: u64) -> Result<()> {
+        let size = inode.size() + by * BLOCK;
+        self.move_up(inode, at, by, progress, true, size)
+    }
+
+    /// Frees the blocks of a range in as many records as it takes.
+    pub(super) fn free_range(&self, inode: &InodeObj, range: Range<u64>, intent: Intent) -> Result<()> {
+        let mut upto = range.end;
+        self.in_steps(
+            inode,
+            (intent, [range.start * BLOCK, range.end.saturating_mul(BLOCK)]),
+            |h, root| {
+                let progress = extent::remove(h, &self.alloc, root, range.start..upto, STEP)?;
+                upto = progress.next;
+                Ok(progress)
+            },
+            None,
+            true,
+        )
     }
 }
 
@@ -126,7 +207,7 @@ impl Home for Meta {
     }
 
     fn credits(&self) -> Result<Handle<'_>> {
-        self.begin(self.file_slots())
+        self.begin_reserve(self.file_slots())
     }
 
     fn log(&self, mut h: Handle<'_>, inode: &InodeObj, change: Change) -> Result<Position> {
@@ -204,39 +285,11 @@ impl Home for Meta {
     }
 
     fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
-        let bytes = [range.start * BLOCK, range.end * BLOCK];
-        let by = (range.end - range.start) as u32;
-        let mut removed = false;
-        let mut from = range.end;
-        self.in_steps(
-            inode,
-            (Intent::Collapse, bytes),
-            |h, root| {
-                if !removed {
-                    let progress = extent::remove(h, &self.alloc, root, range.clone(), STEP)?;
-                    removed = progress.done;
-                    return Ok(Progress { done: false, next: from, freed: progress.freed });
-                }
-                let progress = extent::shift_down(h, &self.alloc, root, from, by, STEP)?;
-                from = progress.next;
-                Ok(progress)
-            },
-            Some(size),
-        )
+        self.move_down(inode, range, 0, false, size)
     }
 
     fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
-        let mut upto = extent::LOGICAL_END;
-        self.in_steps(
-            inode,
-            (Intent::Insert, [at * BLOCK, by * BLOCK]),
-            |h, root| {
-                let progress = extent::shift_up(h, &self.alloc, root, at..upto, by as u32, STEP)?;
-                upto = progress.next;
-                Ok(progress)
-            },
-            Some(size),
-        )
+        self.move_up(inode, at, by, extent::LOGICAL_END, false, size)
     }
 
     fn tail(&self) -> Position {

@@ -5,7 +5,7 @@ use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
 use crate::dir::{Dir, DirBlocks, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
-use crate::format::{BlockKind, Inode, Intent, NatEntry, Nid, OrphanEntry};
+use crate::format::{BlockKind, Inode, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
 use crate::journal::Wanted;
 use crate::store::{Handle, PageRef, Store};
@@ -47,6 +47,8 @@ pub trait InodeSpace: Send + Sync {
     fn note_progress(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent, progress: u64) -> Result<()>;
     /// It is finished, or not needed any more. Nothing if there is no such entry.
     fn end_intent(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent) -> Result<()>;
+    /// Every record below is durable at the power horizon: freed ids may be given out again.
+    fn durable(&self, upto: Position);
     /// What is not finished.
     fn entries(&self) -> Vec<OrphanEntry>;
 }
@@ -94,6 +96,14 @@ impl Meta {
             return Err(Error::Errno(libc::EROFS));
         }
         self.store.begin(slots)
+    }
+
+    /// As [`Meta::begin`] for what writes data home: it may use the reserve, for others wait for it.
+    pub(super) fn begin_reserve(&self, slots: u32) -> Result<Handle<'_>> {
+        if self.options.read_only {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.store.begin_reserve(slots)
     }
 
     /// The inode of a nid that somebody may hold no more: ESTALE if it is gone.

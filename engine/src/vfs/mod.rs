@@ -7,6 +7,7 @@
 //! Lookup counts: every [`Entry`] returned holds one count on its inode, raised before the call returns. The
 //! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
 
+mod assemble;
 mod attr;
 mod files;
 mod home;
@@ -18,6 +19,7 @@ mod space;
 mod tests;
 mod types;
 
+pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
 pub use space::ImageSpace;
 pub use types::*;

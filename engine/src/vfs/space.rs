@@ -3,7 +3,7 @@
 use super::{InodeSpace, NewSlot};
 use crate::alloc::Alloc;
 use crate::error::Result;
-use crate::format::{Intent, NatEntry, Nid, OrphanEntry, U32, U64};
+use crate::format::{Intent, NatEntry, Nid, OrphanEntry, Position, U32, U64};
 use crate::nat::Nat;
 use crate::orphan::{OrphanId, Orphans};
 use crate::store::{Handle, PageRef, Store};
@@ -114,7 +114,14 @@ impl InodeSpace for ImageSpace {
         Ok(())
     }
 
+    fn durable(&self, upto: Position) {
+        self.nat.durable(upto);
+    }
+
     fn entries(&self) -> Vec<OrphanEntry> {
-        self.known.iter().flat_map(|k| k.lock().values().map(|(_, entry)| *entry).collect::<Vec<_>>()).collect()
+        self.known
+            .iter()
+            .flat_map(|k| k.lock().values().map(|(_, entry)| *entry).collect::<Vec<_>>())
+            .collect()
     }
 }

@@ -1,0 +1,177 @@
+//! From a mounted store to a file system: everything is loaded, tied together, and what a crash has left
+//! unfinished is finished; and back again.
+
+use super::*;
+use crate::alloc::Alloc;
+use crate::extent;
+use crate::format::{Intent, OrphanEntry};
+use crate::journal::Wanted;
+use crate::store::{Observer, Store};
+use crate::sync::{Mutex, Weak};
+use std::thread::JoinHandle;
+
+/// How a file system behaves and what it may use.
+#[derive(Debug, Clone)]
+pub struct AssembleOptions {
+    /// Behaviour.
+    pub fs: FsOptions,
+    /// The page cache.
+    pub data: DataOptions,
+    /// How far a record travels before fsync returns.
+    pub wanted: Wanted,
+    /// Inodes not in use that may stay in memory.
+    pub inodes: usize,
+    /// Whether a thread writes dirty data home by itself.
+    pub background: bool,
+}
+
+impl Default for AssembleOptions {
+    fn default() -> Self {
+        AssembleOptions {
+            fs: FsOptions::default(),
+            data: DataOptions::default(),
+            wanted: Wanted::Power,
+            inodes: 1 << 17,
+            background: true,
+        }
+    }
+}
+
+/// A file system at work: its threads run until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Running {
+    fs: Arc<Fs>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running {
+    /// Makes a file system of a mounted store, and finishes what was begun before a crash.
+    pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
+        let alloc = Alloc::load(store)?;
+        let space = Arc::new(ImageSpace::load(store, &alloc)?);
+        let room: Weak<Store> = Arc::downgrade(store);
+        alloc.set_make_room(Box::new(move || match room.upgrade() {
+            Some(store) => {
+                store.commit_upto(store.tail(), Wanted::Power)?;
+                store.checkpoint()
+            }
+            None => Ok(()),
+        }));
+        let as_space = Arc::clone(&space) as Arc<dyn InodeSpace>;
+        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, options.wanted, options.inodes);
+        let fs = Arc::new(Fs::new(Arc::new(meta), options.data.clone())?);
+        store.observe(&fs);
+        if !options.fs.read_only {
+            fs.finish_intents()?;
+        }
+        let writer = match options.background && !options.fs.read_only {
+            true => {
+                let fs = Arc::clone(&fs);
+                let thread = std::thread::Builder::new().name("narufs-writer".into());
+                let spawned = thread.spawn(move || fs.data.run_background());
+                Some(spawned.map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))?)
+            }
+            false => None,
+        };
+        Ok(Running { fs, writer: Mutex::new(writer) })
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Writes everything home that is in memory alone, and stops the threads. The store can be unmounted
+    /// afterwards.
+    pub fn stop(self) -> Result<()> {
+        self.end_threads();
+        if self.fs.options().read_only {
+            return Ok(());
+        }
+        self.fs.forget_all();
+        self.fs.syncfs()
+    }
+
+    fn end_threads(&self) {
+        if let Some(writer) = self.writer.lock().take() {
+            self.fs.data.stop();
+            if writer.join().is_err() {
+                tracing::error!("the thread that writes data home has panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}
+
+impl Observer for Fs {
+    fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        self.data.pre_checkpoint(upto)
+    }
+    fn durable(&self, upto: Position) {
+        self.meta.alloc.durable(upto);
+        self.meta.space.durable(upto);
+    }
+    fn head_passed(&self, upto: Position) {
+        self.meta.alloc.head_passed(upto);
+    }
+}
+
+impl Fs {
+    /// Finishes what earlier mounts have begun: frees inodes without names, ends truncations and moves.
+    fn finish_intents(&self) -> Result<()> {
+        let mut entries = self.meta.space.entries();
+        // Moves of extents first: an inode that is freed needs none of them.
+        entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
+        for entry in entries {
+            self.finish_intent(&entry)?;
+        }
+        Ok(())
+    }
+
+    fn finish_intent(&self, entry: &OrphanEntry) -> Result<()> {
+        let (nid, progress) = (entry.nid.get(), entry.progress.get());
+        let intents = [Intent::Orphan, Intent::Truncate, Intent::Punch, Intent::Collapse, Intent::Insert];
+        let Some(intent) = intents.into_iter().find(|i| *i as u32 == entry.intent.get()) else {
+            return Err(Error::Corrupt {
+                what: "orphan entry",
+                place: format!("nid {nid}"),
+                detail: format!("intent {} is unknown", entry.intent),
+            });
+        };
+        let inode = match self.meta.inode(nid) {
+            Ok(inode) if inode.generation() == entry.generation.get() => inode,
+            Ok(_) | Err(Error::Errno(_)) => return self.drop_intent(nid, intent),
+            Err(e) => return Err(e),
+        };
+        const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
+        let (first, last) = (entry.arg0.get() / BLOCK, entry.arg1.get().div_ceil(BLOCK));
+        match intent {
+            Intent::Orphan => {
+                if inode.nlink() > 0 {
+                    return self.drop_intent(nid, intent);
+                }
+                self.reap(&inode);
+                Ok(())
+            }
+            Intent::Truncate | Intent::Punch => {
+                let first = entry.arg0.get().div_ceil(BLOCK);
+                let end =
+                    if intent == Intent::Punch { last.min(extent::LOGICAL_END) } else { extent::LOGICAL_END };
+                self.meta.free_range(&inode, first..end, intent)
+            }
+            Intent::Collapse => self.meta.resume_collapse(&inode, first..last, progress),
+            Intent::Insert => self.meta.resume_insert(&inode, first, last, progress),
+        }
+    }
+
+    fn drop_intent(&self, nid: Nid, intent: Intent) -> Result<()> {
+        let mut h = self.meta.begin(4)?;
+        self.meta.space.end_intent(&mut h, nid, intent)?;
+        h.commit().map(drop)
+    }
+}
