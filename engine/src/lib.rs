@@ -18,12 +18,14 @@ pub mod journal;
 pub mod lane;
 pub mod lock;
 pub mod mkfs;
+pub mod mount;
 pub mod nat;
 pub mod orphan;
 pub mod planted;
 pub mod pmem;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod recovery;
 pub mod store;
 pub mod superblock;
 pub mod sync;

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    BLOCKS_PER_GROUP, BLOCK_HEADER_SIZE, BlockHeader, BlockKind, DOUBLE_WRITE_ENTRIES, FORMAT_VERSION,
+    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, DOUBLE_WRITE_ENTRIES, FORMAT_VERSION,
     INODE_SIZE, INODES_PER_BLOCK, Inode, JournalKind, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
     NatIndexEntry, ROOT_NID, SLOT_SIZE, SLOTS_PER_BLOCK, STATE_CLEAN, SUPERBLOCK_MAGIC, Superblock, checksum,
     checksum_seed, nat_place,

@@ -18,8 +18,6 @@ pub enum Bug {
     CommitBeforeSeal,
     /// Recovery: an unfinished round is not restored from the double-write area.
     NoRestore,
-    /// Recovery: the new epoch begins before the redone pages are durable at home.
-    NoRecoveryFlush,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::RoundId;
+use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockHeader, BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry,
@@ -14,7 +15,6 @@ use crate::planted::{self, Bug};
 use crate::store::{PageRef, Store};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
-use crate::Result;
 
 /// Threads that claim and copy, the caller among them.
 const THREADS: usize = 4;
@@ -35,6 +35,20 @@ struct Image {
     page: PageRef,
     tag: Position,
     bytes: IoBuf,
+}
+
+/// What the double-write area and the homes get.
+struct Entry<'i> {
+    home: u64,
+    tag: Position,
+    kind: BlockKind,
+    image: &'i [u8],
+}
+
+impl Image {
+    fn entry(&self) -> Entry<'_> {
+        Entry { home: self.page.block(), tag: self.tag, kind: self.page.kind(), image: &self.bytes }
+    }
 }
 
 impl Store {
@@ -69,8 +83,7 @@ impl Store {
         if !planted::is(Bug::HomeBeforeLog) {
             self.commit_upto(highest, Wanted::Power)?;
         }
-        let entries: Vec<_> =
-            images.iter().map(|image| (image.page.block(), image.tag, &*image.bytes)).collect();
+        let entries: Vec<_> = images.iter().map(Image::entry).collect();
         area.write(sequence, &entries)?;
         area.write_home(&entries)
     }
@@ -154,8 +167,8 @@ impl<'s> Area<'s> {
         (self.blocks / segment * (segment - 1) + last) as usize
     }
 
-    /// Step 5: `images` (home, tag, bytes), as many as fit, lie in the area durably on return.
-    fn write(&self, sequence: u64, images: &[(u64, Position, &[u8])]) -> Result<()> {
+    /// Step 5: `images`, as many as fit, lie in the area durably on return.
+    fn write(&self, sequence: u64, images: &[Entry<'_>]) -> Result<()> {
         let mut requests = Vec::new();
         let mut at = self.start;
         for segment in images.chunks(DOUBLE_WRITE_ENTRIES) {
@@ -163,13 +176,13 @@ impl<'s> Area<'s> {
             let (header, bytes) = buf.split_at_mut(BLOCK_SIZE);
             let places = header[size_of::<DoubleWriteHeader>()..].chunks_exact_mut(ENTRY_SIZE);
             let places = places.zip(bytes.chunks_exact_mut(BLOCK_SIZE));
-            for ((home, tag, image), (entry, place)) in segment.iter().zip(places) {
+            for (Entry { home, tag, kind, image }, (entry, place)) in segment.iter().zip(places) {
                 place.copy_from_slice(image);
                 let fields = DoubleWriteEntry {
                     block: U64::new(*home),
                     tag: U64::new(*tag),
                     crc: U32::new(crc32c::crc32c(image)),
-                    reserved: U32::ZERO,
+                    kind: U32::new(*kind as u32),
                 };
                 entry.copy_from_slice(fields.as_bytes());
             }
@@ -193,12 +206,12 @@ impl<'s> Area<'s> {
     }
 
     /// Step 6: the images, in the order of their homes, are durable there on return.
-    fn write_home(&self, images: &[(u64, Position, &[u8])]) -> Result<()> {
+    fn write_home(&self, images: &[Entry<'_>]) -> Result<()> {
         let mut requests = Vec::new();
         let mut run: Vec<&[u8]> = Vec::new();
-        for (index, (home, _, bytes)) in images.iter().enumerate() {
-            run.push(bytes);
-            let goes_on = images.get(index + 1).is_some_and(|next| next.0 == home + 1) && run.len() < RUN;
+        for (index, Entry { home, image, .. }) in images.iter().enumerate() {
+            run.push(image);
+            let goes_on = images.get(index + 1).is_some_and(|next| next.home == home + 1) && run.len() < RUN;
             if !goes_on {
                 let first = home + 1 - run.len() as u64;
                 requests.push(Request::write(first, IoBuf::from_slice(&run.concat()), Cause::Checkpoint));

@@ -39,8 +39,8 @@ pub struct DoubleWriteEntry {
     pub tag: U64,
     /// CRC32C of the whole image.
     pub crc: U32,
-    /// 0.
-    pub reserved: U32,
+    /// [`super::BlockKind`] of the image.
+    pub kind: U32,
 }
 const _: () = assert!(size_of::<DoubleWriteEntry>() == 24);
 

@@ -207,6 +207,11 @@ impl SimMedia {
         self.pmems.lock()[number].clone()
     }
 
+    /// Number of persistent memories so far, lost ones among them.
+    pub fn pmems(&self) -> usize {
+        self.pmems.lock().len()
+    }
+
     /// Adds a persistent memory of zeros, as a mount makes a new staging file; returns its number.
     pub fn add_pmem(&self, spec: PmemSpec) -> usize {
         let mut pmems = self.pmems.lock();

@@ -61,7 +61,9 @@ impl Log {
     pub(super) fn allow(&self, max_slots: u32, class: CreditClass) -> Result<Allowance<'_>> {
         match self {
             Log::Volatile(_) => Ok(Allowance::Volatile),
-            Log::Durable(journal) => Self::attached(journal)?.credits(max_slots, class).map(Allowance::Durable),
+            Log::Durable(journal) => {
+                Self::attached(journal)?.credits(max_slots, class).map(Allowance::Durable)
+            }
         }
     }
 

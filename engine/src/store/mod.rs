@@ -11,6 +11,7 @@ mod load;
 mod log;
 mod observers;
 mod page;
+mod redo;
 mod table;
 
 pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, MAX_DATA, decode};
@@ -58,6 +59,7 @@ pub struct Store {
     table: PageTable,
     pub(crate) dirty: DirtyPages,
     dirty_limit: usize,
+    budget: usize,
     observers: Observers,
     pub(crate) rounds: Rounds,
     signal: Arc<Signal>,
@@ -77,6 +79,7 @@ impl Store {
             table: PageTable::new(options.budget),
             dirty: DirtyPages::default(),
             dirty_limit: (options.dirty_limit / BLOCK_SIZE).max(1),
+            budget: options.budget,
             observers: Observers::default(),
             rounds: Rounds::default(),
             signal: Arc::default(),
@@ -154,6 +157,12 @@ impl Store {
             journal.fail(why);
         }
         self.signal.wake_throttled();
+    }
+
+    /// Makes it read-only from the start, with the reason that changes will be answered with.
+    pub(crate) fn mount_read_only(&self, why: String) {
+        // Already set: then for an older reason, which stays.
+        let _ = self.read_only.set(why);
     }
 
     /// Why it is read-only, if it is.

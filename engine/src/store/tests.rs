@@ -130,7 +130,9 @@ fn pages_are_read_once_and_clean_ones_evicted() {
         let _ = store.get(block, BlockKind::Bucket);
     }
     for index in 0..store.superblock().nat_index_blocks.get() {
-        store.get(store.superblock().nat_index_start.get() + index, BlockKind::NatIndex).expect("made by mkfs");
+        store
+            .get(store.superblock().nat_index_start.get() + index, BlockKind::NatIndex)
+            .expect("made by mkfs");
     }
     assert!(store.pages().0 < 2000, "{} pages", store.pages().0);
 }

@@ -1,0 +1,90 @@
+//! Recovery: from what a crash left to a state that contains everything committed.
+//!
+//! It works on a [`Store`] that has no journal yet, so that nothing can be logged meanwhile. Which ring counts
+//! and whether it belongs to the image is decided in [`crate::mount`], which also begins the new epoch.
+//!
+//! # Order
+//! 1. [`restore`]: what an unfinished checkpoint round may have torn at home is mended from the double-write
+//!    area; flush.
+//! 2. [`redo`]: every record that counts, in the order of positions, onto the pages; where that fills the
+//!    budget, pages go home in between, through the double-write area, in the round that did not finish.
+//! 3. Data records: per byte the newest that counts, to where the recovered metadata say; flush.
+//! 4. The remaining pages go home; flush. The caller then makes a new epoch durable, and only then is
+//!    anything logged.
+//!
+//! Redo is physical and absolute: whatever mixture of older and newer states (none beyond the end) the homes
+//! have, the records in order lead to the same bytes. So recovery may crash anywhere and begin again.
+//!
+//! Where the journal or a page that it needs is damaged, nothing at all is written: what could be redone
+//! stays in memory, and the mount is read-only with the reason.
+//!
+//! Known limit: records that a killed process left in the staging of an SSD ring, beyond the last commit on
+//! the device, go home before they are on the device's ring. A loss of power during that very recovery may
+//! leave part of them.
+
+mod redo;
+mod resolve;
+mod restore;
+
+pub(crate) use restore::{last_round, restore_last};
+
+use crate::Result;
+use crate::checkpoint::RoundId;
+use crate::file::DataRedo;
+use crate::journal::Scan;
+use crate::planted::{self, Bug};
+use crate::store::Store;
+use resolve::Recovered;
+
+/// What recovery found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Records redone.
+    pub records: u64,
+    /// Images restored from the double-write area.
+    pub restored: u64,
+    /// Pages of file data written.
+    pub data_pages: u64,
+    /// What is damaged; the mount must be read-only.
+    pub damage: Option<String>,
+}
+
+/// Steps 1 to 4. `round` marks what is written meanwhile: the ring's epoch, and the round after its last.
+/// Without `write` nothing is written: what is redone stays in memory, file data aside.
+///
+/// # Errors
+/// Those of the device. Damage is no error but part of the outcome.
+pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, write: bool) -> Result<Outcome> {
+    let mut outcome = Outcome { damage: scan.damage.clone(), ..Outcome::default() };
+    let write = write && outcome.damage.is_none();
+    if !planted::is(Bug::NoRestore) {
+        outcome.restored = restore::restore(store, scan.end, round, write)?;
+    }
+    let mut data = DataRedo::new();
+    let redone = redo::redo(store, scan, round, write, &mut data);
+    match redone {
+        Ok(records) => outcome.records = records,
+        Err(e @ crate::Error::Corrupt { .. }) => note(&mut outcome.damage, e.to_string()),
+        Err(e) => return Err(e),
+    }
+    if outcome.damage.is_some() || !write {
+        return Ok(outcome);
+    }
+    if !data.is_empty() {
+        match data.finish(store.device().as_ref(), &Recovered { store }) {
+            Ok(pages) => outcome.data_pages = pages,
+            Err(e @ crate::Error::Corrupt { .. }) => {
+                note(&mut outcome.damage, e.to_string());
+                return Ok(outcome);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    store.write_all(round)?;
+    Ok(outcome)
+}
+
+/// Keeps the first damage.
+fn note(damage: &mut Option<String>, what: String) {
+    damage.get_or_insert(what);
+}

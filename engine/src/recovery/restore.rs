@@ -1,0 +1,126 @@
+//! Restoring an unfinished round from the double-write area.
+//!
+//! A segment counts if its header verifies and names the round after the ring header's. Its images were on
+//! their way home when the crash came: each that verifies replaces its home, for the home may be torn. One
+//! that does not verify was never followed by a home write.
+
+use zerocopy::FromBytes;
+
+use crate::checkpoint::RoundId;
+use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use crate::format::{
+    BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry, DoubleWriteHeader, Position,
+    checksum,
+};
+use crate::store::{Store, verify};
+use crate::{Error, Result};
+
+/// Blocks of a full segment.
+const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
+
+/// A segment whose header verifies.
+struct Segment {
+    header: DoubleWriteHeader,
+    entries: Vec<DoubleWriteEntry>,
+    /// Block of the first image.
+    images: u64,
+}
+
+/// Restores the images of `round`; their number. If not `write`, they only come into memory.
+///
+/// # Errors
+/// [`Error::Refused`] if the area is of a later round or epoch: the journal is older than the image.
+pub(super) fn restore(store: &Store, end: Position, round: RoundId, write: bool) -> Result<u64> {
+    let mut restored = 0;
+    for segment in segments(store)? {
+        let found = (segment.header.epoch.get(), segment.header.round.get());
+        if found > (round.epoch, round.number) {
+            return Err(Error::Refused(format!(
+                "the journal is older than the image (checkpoint round {} of mount {}, the image has seen \
+                 round {} of mount {}); find the right journal, or run fsck --repair --discard-journal, which \
+                 gives up what was not yet checkpointed",
+                round.number - 1,
+                round.epoch,
+                found.1,
+                found.0
+            )));
+        }
+        if found == (round.epoch, round.number) {
+            restored += restore_segment(store, &segment, end, write)?;
+        }
+    }
+    if write && restored > 0 {
+        store.device().flush()?;
+    }
+    Ok(restored)
+}
+
+/// Restores the latest round that the area holds, whatever the journal said: for an image whose journal is
+/// given up.
+pub(crate) fn restore_last(store: &Store) -> Result<u64> {
+    let segments = segments(store)?;
+    let id = |segment: &Segment| (segment.header.epoch.get(), segment.header.round.get());
+    let Some(last) = segments.iter().map(id).max() else { return Ok(0) };
+    let mut restored = 0;
+    for segment in segments.iter().filter(|segment| id(segment) == last) {
+        restored += restore_segment(store, segment, Position::MAX, true)?;
+    }
+    store.device().flush()?;
+    Ok(restored)
+}
+
+/// The highest round that the area names, for a ring that is made anew.
+pub(crate) fn last_round(store: &Store) -> Result<u64> {
+    Ok(segments(store)?.iter().map(|segment| segment.header.round.get()).max().unwrap_or(0))
+}
+
+fn segments(store: &Store) -> Result<Vec<Segment>> {
+    let sb = store.superblock();
+    let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
+    let places: Vec<u64> = (start..start + blocks).step_by(SEGMENT as usize).collect();
+    let reads = places.iter().map(|at| Request::read(*at, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery));
+    let headers = store.device().run(reads.collect())?;
+    Ok(headers
+        .iter()
+        .zip(places)
+        .filter_map(|(bytes, at)| {
+            let (header, rest) = DoubleWriteHeader::read_from_prefix(bytes).ok()?;
+            let room = (start + blocks - at).min(SEGMENT) - 1;
+            let count = u64::from(header.count.get());
+            let valid = header.magic.get() == DOUBLE_WRITE_MAGIC
+                && header.crc.get() == checksum(store.seed(), at, bytes)
+                && count <= room;
+            let entries = rest.chunks_exact(size_of::<DoubleWriteEntry>()).take(count as usize);
+            let entries = entries.filter_map(|entry| DoubleWriteEntry::read_from_bytes(entry).ok()).collect();
+            valid.then_some(Segment { header, entries, images: at + 1 })
+        })
+        .collect())
+}
+
+fn restore_segment(store: &Store, segment: &Segment, end: Position, write: bool) -> Result<u64> {
+    let reads = (segment.images..).zip(&segment.entries);
+    let reads = reads.map(|(at, _)| Request::read(at, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery));
+    let images = store.device().run(reads.collect())?;
+    let mut writes = Vec::new();
+    let mut restored = 0;
+    for (entry, image) in segment.entries.iter().zip(images) {
+        let block = entry.block.get();
+        let kind = u8::try_from(entry.kind.get()).ok().and_then(BlockKind::from_byte);
+        let Some(kind) = kind.filter(|_| entry.crc.get() == crc32c::crc32c(&image)) else { continue };
+        // An image beyond the end holds what recovery does not bring back.
+        if entry.tag.get() > end
+            || !store.holds_metadata(block)
+            || verify(store.seed(), block, kind, &image).is_err()
+        {
+            continue;
+        }
+        restored += 1;
+        if write {
+            writes.push(Request::write(block, image, Cause::Recovery));
+        } else {
+            store.bring_in(block, kind, &image);
+        }
+    }
+    store.device().run(writes)?;
+    Ok(restored)
+}
