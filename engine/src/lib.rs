@@ -21,6 +21,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod nat;
 pub mod orphan;
+pub mod path;
 pub mod planted;
 pub mod pmem;
 #[cfg(any(test, feature = "sim"))]

@@ -1,0 +1,125 @@
+//! An open file.
+
+use super::Held;
+use crate::error::Result;
+use crate::vfs::{Attr, Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
+
+/// How to open a file.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenOptions {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Each write goes to the end; implies `write`.
+    pub append: bool,
+    /// Empty it.
+    pub truncate: bool,
+    /// Make it if it is not there.
+    pub create: bool,
+    /// Make it; it must not be there.
+    pub create_new: bool,
+    /// Permissions of a file that is made.
+    pub mode: u32,
+    /// O_DIRECT, O_SYNC and their like.
+    pub custom: OpenFlags,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: 0o644,
+            custom: OpenFlags::empty(),
+        }
+    }
+}
+
+impl OpenOptions {
+    pub(super) fn flags(&self) -> OpenFlags {
+        let mut flags = self.custom;
+        let writes = self.write || self.append;
+        flags.set(OpenFlags::READ_WRITE, writes && self.read);
+        flags.set(OpenFlags::WRITE_ONLY, writes && !self.read);
+        flags.set(OpenFlags::APPEND, self.append);
+        flags.set(OpenFlags::TRUNCATE, self.truncate);
+        flags.set(OpenFlags::EXCLUSIVE, self.create_new);
+        flags
+    }
+}
+
+/// An open file; closed when dropped.
+pub struct File {
+    held: Held,
+    handle: Option<FileHandle>,
+}
+
+impl File {
+    pub(super) fn new(held: Held, handle: FileHandle) -> File {
+        File { held, handle: Some(handle) }
+    }
+
+    fn handle(&self) -> &FileHandle {
+        self.handle.as_ref().expect("only drop takes the handle")
+    }
+
+    /// Reads at an offset; fewer bytes than asked only at the end of the file.
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.held.fs.read(self.handle(), offset, into)
+    }
+
+    /// Writes at an offset (to the end, if opened for appending); fewer bytes only where space ran out.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.held.fs.write(&Context::root(), self.handle(), offset, bytes, WriteFlags::empty())
+    }
+
+    /// Writes to the end.
+    pub fn append(&self, bytes: &[u8]) -> Result<usize> {
+        self.held.fs.write(&Context::root(), self.handle(), 0, bytes, WriteFlags::APPEND)
+    }
+
+    /// Returns when data and attributes are durable.
+    pub fn sync_all(&self) -> Result<()> {
+        self.held.fs.fsync(self.handle(), false)
+    }
+
+    /// Returns when the data can be read after a crash.
+    pub fn sync_data(&self) -> Result<()> {
+        self.held.fs.fsync(self.handle(), true)
+    }
+
+    /// Cuts or extends the file.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.held.fs.setattr(&Context::root(), self.held.entry.nid, Some(self.handle()), &set).map(drop)
+    }
+
+    /// Allocates, punches, zeroes or moves a range.
+    pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.held.fs.fallocate(&Context::root(), self.handle(), mode, offset, len)
+    }
+
+    /// Attributes.
+    pub fn metadata(&self) -> Result<Attr> {
+        self.held.fs.getattr(self.held.entry.nid)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.held.fs.release(handle, None);
+        }
+    }
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,278 @@
+//! Files by path, as a program uses them without any mount.
+//!
+//! Paths are absolute or not, always from the root; symlinks are followed, 40 at the most. Every call acts as
+//! uid 0 unless another caller is given with [`Files::acting_as`]. What this leaves to others: everything but
+//! the walk from name to name.
+//!
+//! # Example
+//! ```
+//! use narufs::device::MemoryDevice;
+//! use narufs::mkfs::{FormatOptions, format};
+//! use narufs::path::{Files, OpenOptions};
+//! use narufs::store::{Log, Store, StoreOptions};
+//! use narufs::vfs::{AssembleOptions, Running};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> narufs::Result<()> {
+//! // An image in memory; one on a device is mounted in place of these three lines.
+//! let device = Arc::new(MemoryDevice::new(8192));
+//! let superblock = format(&*device, &FormatOptions { sparse: true, ..FormatOptions::default() })?;
+//! let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
+//!
+//! let running = Running::start(&store, &AssembleOptions::default())?;
+//! let files = Files::new(Arc::clone(running.fs()));
+//! files.create_dir_all("/var/lib/queue")?;
+//! let file = files.open("/var/lib/queue/1", OpenOptions { write: true, create: true, ..Default::default() })?;
+//! file.write_at(0, b"a message")?;
+//! file.sync_all()?;
+//! files.rename("/var/lib/queue/1", "/var/lib/queue/done")?;
+//! assert_eq!(files.metadata("/var/lib/queue/done")?.size, 9);
+//! assert_eq!(files.read("/var/lib/queue/done")?, b"a message");
+//! drop(file);
+//! running.stop()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+pub use file::{File, OpenOptions};
+
+use crate::error::{Error, Result};
+use crate::format::{Nid, ROOT_NID};
+use crate::sync::Arc;
+use crate::vfs::{Attr, Context, Entry, FileType, Fs, RenameFlags, SetAttr};
+
+/// Symlinks that one path may lead through.
+const MAX_LINKS: u32 = 40;
+
+/// A file system by paths.
+pub struct Files {
+    fs: Arc<Fs>,
+    caller: Context,
+}
+
+/// A lookup count, given back when dropped.
+pub(crate) struct Held {
+    fs: Arc<Fs>,
+    entry: Entry,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.fs.forget(self.entry.nid, 1);
+    }
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub nid: Nid,
+    /// Its type.
+    pub file_type: FileType,
+}
+
+impl Files {
+    /// Paths of a file system, used as uid 0.
+    pub fn new(fs: Arc<Fs>) -> Files {
+        Files { fs, caller: Context::root() }
+    }
+
+    /// The same for another caller.
+    pub fn acting_as(fs: Arc<Fs>, caller: Context) -> Files {
+        Files { fs, caller }
+    }
+
+    fn held(&self, entry: Entry) -> Held {
+        Held { fs: Arc::clone(&self.fs), entry }
+    }
+
+    fn step(&self, parent: Nid, name: &[u8]) -> Result<Held> {
+        Ok(self.held(self.fs.lookup(&self.caller, parent, name)?))
+    }
+
+    /// Where a path leads; with `follow` through a symlink at its end.
+    fn walk(&self, path: &[u8], follow: bool) -> Result<Held> {
+        self.walk_from(self.step(ROOT_NID, b".")?, path, follow, &mut 0)
+    }
+
+    fn walk_from(&self, start: Held, path: &[u8], follow: bool, links: &mut u32) -> Result<Held> {
+        if path.len() >= libc::PATH_MAX as usize {
+            return Err(Error::Errno(libc::ENAMETOOLONG));
+        }
+        if path.is_empty() {
+            return Err(Error::Errno(libc::ENOENT));
+        }
+        let mut at = if path[0] == b'/' { self.step(ROOT_NID, b".")? } else { start };
+        let needs_dir = path.ends_with(b"/");
+        let mut parts = path.split(|c| *c == b'/').filter(|part| !part.is_empty()).peekable();
+        while let Some(part) = parts.next() {
+            let next = self.step(at.entry.nid, part)?;
+            let last = parts.peek().is_none();
+            if next.entry.attr.file_type == FileType::Symlink && (!last || follow || needs_dir) {
+                *links += 1;
+                if *links > MAX_LINKS {
+                    return Err(Error::Errno(libc::ELOOP));
+                }
+                let target = self.fs.readlink(next.entry.nid)?;
+                at = self.walk_from(at, &target, true, links)?;
+            } else {
+                at = next;
+            }
+        }
+        if needs_dir && at.entry.attr.file_type != FileType::Directory {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
+        Ok(at)
+    }
+
+    /// The directory where a path's last name lies, and that name.
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Held, &'p [u8])> {
+        let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
+        let trimmed = path.get(..end).unwrap_or(path);
+        let (above, name) = match trimmed.iter().rposition(|c| *c == b'/') {
+            Some(at) => trimmed.split_at(at + 1),
+            None => (&b"/"[..], trimmed),
+        };
+        if name.is_empty() {
+            return Err(Error::Errno(if path.is_empty() { libc::ENOENT } else { libc::EEXIST }));
+        }
+        Ok((self.walk(above, true)?, name))
+    }
+
+    /// Opens, and with the options creates, a file.
+    pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File> {
+        let path = path.as_ref();
+        let flags = options.flags();
+        if options.create || options.create_new {
+            let (dir, name) = self.parent(path)?;
+            match self.fs.lookup(&self.caller, dir.entry.nid, name).map(|entry| self.held(entry)) {
+                Err(Error::Errno(libc::ENOENT)) => {
+                    let (entry, handle, _) =
+                        self.fs.create(&self.caller, dir.entry.nid, name, options.mode, flags)?;
+                    return Ok(File::new(self.held(entry), handle));
+                }
+                Ok(_) if options.create_new => return Err(Error::Errno(libc::EEXIST)),
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            }
+        }
+        let found = self.walk(path, true)?;
+        let handle = self.fs.open(&self.caller, found.entry.nid, flags)?;
+        Ok(File::new(found, handle))
+    }
+
+    /// The whole content of a file.
+    pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let file = self.open(path, OpenOptions { read: true, ..OpenOptions::default() })?;
+        let mut content = Vec::new();
+        let mut part = vec![0; 1 << 16];
+        loop {
+            let got = file.read_at(content.len() as u64, &mut part)?;
+            if got == 0 {
+                return Ok(content);
+            }
+            content.extend_from_slice(&part[..got]);
+        }
+    }
+
+    /// Attributes; those of its target for a symlink.
+    pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
+        Ok(self.walk(path.as_ref(), true)?.entry.attr)
+    }
+
+    /// Attributes; of a symlink its own.
+    pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
+        Ok(self.walk(path.as_ref(), false)?.entry.attr)
+    }
+
+    /// Sets attributes.
+    pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttr) -> Result<Attr> {
+        self.fs.setattr(&self.caller, self.walk(path.as_ref(), true)?.entry.nid, None, set)
+    }
+
+    /// Makes a directory (mode 0755).
+    pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref())?;
+        self.fs.mkdir(&self.caller, dir.entry.nid, name, 0o755).map(|entry| drop(self.held(entry)))
+    }
+
+    /// Makes a directory and those above it, as far as they are missing.
+    pub fn create_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let ends =
+            (1..=path.len()).filter(|at| path.get(*at).is_none_or(|c| *c == b'/') && path[at - 1] != b'/');
+        for end in ends {
+            match self.create_dir(&path[..end]) {
+                Ok(()) => {}
+                Err(Error::Errno(libc::EEXIST))
+                    if self.metadata(&path[..end])?.file_type == FileType::Directory => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory, without "." and "..".
+    pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
+        let handle = self.fs.opendir(&self.caller, self.walk(path.as_ref(), true)?.entry.nid)?;
+        let mut listed = Vec::new();
+        let read = self.fs.readdir(&handle, 2, &mut |e| {
+            listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });
+            true
+        });
+        self.fs.releasedir(handle);
+        read.map(|()| listed)
+    }
+
+    /// Renames; a file or empty directory that has the new name is replaced.
+    pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let (old, name) = self.parent(from.as_ref())?;
+        let (new, new_name) = self.parent(to.as_ref())?;
+        let none = RenameFlags::empty();
+        self.fs.rename(&self.caller, old.entry.nid, name, new.entry.nid, new_name, none)
+    }
+
+    /// Removes a name that is not a directory.
+    pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref())?;
+        self.fs.unlink(&self.caller, dir.entry.nid, name)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref())?;
+        self.fs.rmdir(&self.caller, dir.entry.nid, name)
+    }
+
+    /// Makes a symlink at `path` that leads to `target`.
+    pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
+        let (dir, name) = self.parent(path.as_ref())?;
+        self.fs
+            .symlink(&self.caller, dir.entry.nid, name, target.as_ref())
+            .map(|entry| drop(self.held(entry)))
+    }
+
+    /// The target of a symlink.
+    pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        self.fs.readlink(self.walk(path.as_ref(), false)?.entry.nid)
+    }
+
+    /// Gives a file another name.
+    pub fn hard_link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let found = self.walk(from.as_ref(), false)?;
+        let (dir, name) = self.parent(to.as_ref())?;
+        self.fs.link(&self.caller, found.entry.nid, dir.entry.nid, name).map(|entry| drop(self.held(entry)))
+    }
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Files").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! Paths: symlinks, loops, trailing slashes.
+
+use super::*;
+use crate::device::MemoryDevice;
+use crate::mkfs::{FormatOptions, format};
+use crate::store::{Log, Store, StoreOptions};
+use crate::vfs::{AssembleOptions, Running};
+
+fn files() -> Files {
+    let device = Arc::new(MemoryDevice::new(4096));
+    let options = FormatOptions { journal_slots: Some(64), sparse: true, ..FormatOptions::default() };
+    let superblock = format(&*device, &options).expect("large enough");
+    let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
+    let options = AssembleOptions { background: false, inodes: 100, ..AssembleOptions::default() };
+    Files::new(Arc::clone(Running::start(&store, &options).expect("a good image").fs()))
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T>) -> i32 {
+    result.expect_err("it must fail").errno()
+}
+
+#[test]
+fn symlinks_are_followed_and_loops_end() {
+    let files = files();
+    files.create_dir_all("/a/b").expect("made");
+    files.create_dir_all("/a/b").expect("there");
+    files
+        .open("/a/b/f", OpenOptions { append: true, create: true, ..OpenOptions::default() })
+        .expect("made")
+        .append(b"x")
+        .expect("room");
+    files.symlink("b/f", "/a/short").expect("made");
+    files.symlink("/a/b", "/dir").expect("made");
+    files.symlink("loop", "/loop").expect("made");
+    assert_eq!(files.read("/a/short").expect("followed"), b"x");
+    assert_eq!(files.read("dir/../b/./f").expect("followed"), b"x");
+    assert_eq!(files.read_link("/dir").expect("a link"), b"/a/b");
+    assert_eq!(files.symlink_metadata("/dir").expect("there").file_type, FileType::Symlink);
+    assert_eq!(files.symlink_metadata("/dir/").expect("there").file_type, FileType::Directory);
+    assert_eq!(errno(files.metadata("/loop")), libc::ELOOP);
+    assert_eq!(errno(files.metadata("/a/b/f/")), libc::ENOTDIR);
+    assert_eq!(errno(files.metadata("")), libc::ENOENT);
+    assert_eq!(errno(files.metadata([b'x'; 4096])), libc::ENAMETOOLONG);
+    assert_eq!(errno(files.create_dir_all("/a/b/f/g")), libc::EEXIST);
+}
+
+#[test]
+fn names_come_and_go() {
+    let files = files();
+    let new = OpenOptions { read: true, write: true, create_new: true, ..OpenOptions::default() };
+    let file = files.open("/f", new).expect("made");
+    assert_eq!(errno(files.open("/f", new)), libc::EEXIST);
+    file.write_at(2, b"ab").expect("room");
+    file.set_len(3).expect("cut");
+    file.sync_data().expect("memory");
+    assert_eq!(file.metadata().expect("open").size, 3);
+    files.hard_link("/f", "/g").expect("linked");
+    files.remove_file("/f").expect("there");
+    files.create_dir("/d/").expect("made");
+    files.rename("/g", "/d/h").expect("moved");
+    assert_eq!(files.read("/d/h").expect("there"), b"\0\0a");
+    assert_eq!(files.read_dir("/d").expect("there").len(), 1);
+    assert_eq!(errno(files.remove_dir("/d")), libc::ENOTEMPTY);
+    files.remove_file("/d/h").expect("there");
+    files.remove_dir("/d").expect("empty");
+    assert!(files.read_dir("/").expect("there").iter().all(|e| e.name == b"lost+found"));
+}
