@@ -22,7 +22,7 @@ impl FrameMemory {
     pub(super) fn new(frames: usize) -> Result<FrameMemory> {
         let len = frames.max(1) * BLOCK_SIZE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nobody's memory; the
-        // length is not 0. Guarded by pool::tests.
+        // length is not 0. Guarded by cache::tests.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -39,7 +39,7 @@ impl FrameMemory {
     /// The first byte of a frame.
     pub(super) fn frame(&self, number: u32) -> *mut u8 {
         assert!((number as usize) < self.frames, "frame numbers come from the pool");
-        // SAFETY: the frame lies within the mapping, as just checked. Guarded by pool::tests.
+        // SAFETY: the frame lies within the mapping, as just checked. Guarded by cache::tests.
         unsafe { self.base.as_ptr().add(number as usize * BLOCK_SIZE) }
     }
 }

@@ -29,6 +29,8 @@ mod frame;
 mod index;
 mod memory;
 mod pool;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use frame::FrameState;
 pub use index::PageIndex;

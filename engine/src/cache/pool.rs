@@ -176,7 +176,7 @@ impl FramePool {
         let slot = frame.slot.load(Ordering::Relaxed);
         assert!(!slot.is_null(), "a published frame has a slot");
         // SAFETY: rule 7 of the protocol: the index outlives the frame's presence in the slot, and the slot
-        // names the frame until this store. Guarded by tests::many_threads_find_evict_and_remove.
+        // names the frame until this store. Guarded by cache::tests.
         let slot = unsafe { &*slot };
         // Release: pairs with the Acquire loads of the slot in `find` and `remove`.
         slot.store(0, Ordering::Release);
@@ -245,7 +245,7 @@ impl<'p> Fresh<'p> {
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8; BLOCK_SIZE] {
         // SAFETY: rule 1: a busy frame belongs to one thread, and `self` is that ownership. Guarded by
-        // tests::many_threads_find_evict_and_remove.
+        // cache::tests.
         unsafe { &mut *self.pool.memory.frame(self.number).cast() }
     }
 
@@ -297,7 +297,7 @@ impl Found<'_> {
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
         // SAFETY: within the frame, as just checked; `into` is another object; rule 6 keeps writers away.
-        // Guarded by tests::many_threads_find_evict_and_remove.
+        // Guarded by cache::tests.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.pool.memory.frame(self.number).add(offset),
@@ -388,7 +388,7 @@ impl Latched<'_> {
     pub fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= BLOCK_SIZE, "a write within the page");
         // SAFETY: within the frame, as just checked; `from` is another object; rule 6: the latch keeps
-        // write-back's copy away, the range everybody else. Guarded by pool::tests.
+        // write-back's copy away, the range everybody else. Guarded by cache::tests.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes.add(offset), from.len()) }
     }
 
@@ -402,7 +402,7 @@ impl Latched<'_> {
     /// Copies bytes out, of whole sectors that no writer is in the middle of.
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= BLOCK_SIZE, "a copy within the page");
-        // SAFETY: within the frame; rule 6: the latch keeps writers away. Guarded by pool::tests.
+        // SAFETY: within the frame; rule 6: the latch keeps writers away. Guarded by cache::tests.
         unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset), into.as_mut_ptr(), into.len()) }
     }
 
