@@ -13,6 +13,7 @@ pub mod error;
 pub mod extent;
 pub mod file;
 pub mod format;
+pub mod fsck;
 pub mod inode;
 pub mod journal;
 pub mod lane;

@@ -52,6 +52,22 @@ pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     refused("this is not a narufs image; make one with mkfs, or check the path".into())
 }
 
+/// Both copies: whole, or why not.
+pub(crate) fn copies(device: &dyn BlockDevice) -> Vec<std::result::Result<Superblock, String>> {
+    let requests = SUPERBLOCK_BLOCKS
+        .iter()
+        .map(|block| Request::read(*block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock))
+        .collect();
+    let judge = |bytes: &[u8]| match Superblock::read_from_prefix(bytes) {
+        Ok((sb, _)) if sb.magic.get() != SUPERBLOCK_MAGIC => Err("it is no superblock".into()),
+        Ok((sb, _)) if sb.crc.get() != crc(&sb) => Err("its checksum does not hold".into()),
+        Ok((sb, _)) => Ok(sb),
+        Err(_) => Err("it is cut short".to_string()),
+    };
+    let done = device.wait(device.submit(requests));
+    done.iter().map(|d| d.result.clone().map_err(|e| e.to_string()).and_then(|()| judge(&d.buf))).collect()
+}
+
 /// Writes the copy that does not count, flushed before and after, with the next sequence number.
 pub fn write(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
     sb.sequence.set(sb.sequence.get() + 1);

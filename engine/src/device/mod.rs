@@ -19,13 +19,10 @@ mod slab;
 mod uring;
 
 pub use buffer::IoBuf;
-#[cfg(any(test, feature = "sim"))]
 pub(crate) use counters::Counters;
-#[cfg(any(test, feature = "sim"))]
 pub(crate) use done::DoneBatches;
 pub use file::ImageFile;
 pub(crate) use file::{device_error, io_error, lock};
-#[cfg(any(test, feature = "sim"))]
 pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
 pub use plain::PlainDevice;

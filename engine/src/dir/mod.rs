@@ -12,9 +12,9 @@
 //!
 //! Where a directory's blocks come from is behind [`DirBlocks`].
 
-mod bucket;
+pub(crate) mod bucket;
 mod grow;
-mod hash;
+pub(crate) mod hash;
 mod read;
 #[cfg(test)]
 mod tests;

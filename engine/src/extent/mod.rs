@@ -33,6 +33,7 @@ mod tests;
 
 pub use check::{Item, Problem, walk};
 pub use node::Source;
+pub(crate) use node::{decode, encode, run_problem};
 pub use ops::{Progress, insert, mark_unwritten, mark_written, remove, shift_down, shift_up};
 pub use root::Root;
 

@@ -50,13 +50,13 @@ impl Source for Handle<'_> {
 }
 
 /// An entry as it is on media.
-pub(super) fn encode(run: &Run) -> ExtentEntry {
+pub(crate) fn encode(run: &Run) -> ExtentEntry {
     let flag = if run.unwritten { EXTENT_UNWRITTEN } else { 0 };
     ExtentEntry { logical: U32::new(run.logical), len: U32::new(run.len | flag), block: U64::new(run.block) }
 }
 
 /// An entry from media, not verified.
-pub(super) fn decode(entry: ExtentEntry) -> Run {
+pub(crate) fn decode(entry: ExtentEntry) -> Run {
     let len = entry.len.get();
     Run {
         logical: entry.logical.get(),
@@ -67,7 +67,7 @@ pub(super) fn decode(entry: ExtentEntry) -> Run {
 }
 
 /// Why a run from media cannot be.
-pub(super) fn run_problem(superblock: &Superblock, run: &Run) -> Option<&'static str> {
+pub(crate) fn run_problem(superblock: &Superblock, run: &Run) -> Option<&'static str> {
     if run.len == 0 {
         return Some("a run of no blocks");
     }

@@ -1,0 +1,472 @@
+//! Directories: buckets, their chains, and the entries in them.
+
+use super::Stage;
+use super::extents::{self, Visitor};
+use super::image;
+use super::issue::{IssueKind, Place};
+use super::state::{Move, State};
+use crate::Result;
+use crate::device::{BLOCK_SIZE, IoBuf};
+use crate::dir::bucket::{self, Dentry, pack};
+use crate::dir::hash::{TIE_BITS, bucket_of, cookie_base, hash_of};
+use crate::dir::{MAX_CHAIN, check_name};
+use crate::extent::Run;
+use crate::format::{
+    BLOCK_HEADER_SIZE, BUCKET_START, BlockKind, DENTRY_HEADER_SIZE, DentryHeader, FIRST_COOKIE, Inode, Nid,
+    ROOT_NID,
+};
+use crate::inode::FileType;
+use std::collections::HashSet;
+use zerocopy::FromBytes;
+
+/// An entry as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    name: Vec<u8>,
+    nid: Nid,
+    cookie: u64,
+    file_type: FileType,
+}
+
+/// A directory under check.
+struct Dir {
+    nid: Nid,
+    generation: u32,
+    buckets: u32,
+}
+
+/// Gathers the blocks of a tree by logical number, up to the first hole.
+struct Gather {
+    blocks: Vec<u64>,
+    /// Drop what lies beyond the first hole.
+    trim: bool,
+}
+
+impl Visitor for Gather {
+    fn node(&mut self, _: &mut State<'_>, _: u64) -> bool {
+        true
+    }
+
+    fn run(&mut self, _: &mut State<'_>, run: &mut Run) -> Result<bool> {
+        if u64::from(run.logical) == self.blocks.len() as u64 && !run.unwritten {
+            self.blocks.extend((0..u64::from(run.len)).map(|n| run.block + n));
+            return Ok(true);
+        }
+        Ok(!self.trim)
+    }
+}
+
+/// Blocks of a directory's buckets, in order.
+fn buckets_of(state: &mut State<'_>, inode: &Inode) -> Result<Vec<u64>> {
+    let mut gather = Gather { blocks: Vec::new(), trim: false };
+    extents::walk(state, &mut inode.clone(), &mut gather)?;
+    Ok(gather.blocks)
+}
+
+/// Checks every directory.
+pub(super) fn check(state: &mut State<'_>) -> Result<()> {
+    let dirs = state.records.of_type(FileType::Directory);
+    for (done, nid) in dirs.iter().enumerate() {
+        state.at(Stage::Directories, done as u64, dirs.len() as u64);
+        let Some(mut inode) = state.inode(*nid) else { continue };
+        let blocks = shape(state, *nid, &mut inode)?;
+        let dir = describe(&inode, blocks.len());
+        for (bucket, block) in blocks.into_iter().enumerate() {
+            check_bucket(state, &dir, bucket as u32, block)?;
+        }
+    }
+    for (dir, nid) in std::mem::take(&mut state.removals) {
+        remove_entry(state, dir, nid)?;
+    }
+    Ok(())
+}
+
+/// Makes the number of buckets, the size and the mapped blocks agree; the buckets' blocks.
+fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<u64>> {
+    let mut gather = Gather { blocks: Vec::new(), trim: true };
+    let beyond = extents::walk(state, inode, &mut gather)?;
+    let blocks = gather.blocks;
+    let (said, there) = (u64::from(inode.buckets.get()), blocks.len() as u64);
+    let size = there * BLOCK_SIZE as u64;
+    if beyond || said != there || inode.size.get() != size {
+        let detail = format!(
+            "it says {said} buckets in {} bytes, and has {there}{}",
+            inode.size,
+            if beyond { " and blocks beyond a hole" } else { "" }
+        );
+        state.found(IssueKind::DirBuckets, Place::nid(nid), detail);
+        inode.buckets.set(there as u32);
+        inode.size.set(size);
+        state.put_inode(nid, inode)?;
+    }
+    Ok(blocks)
+}
+
+/// What the blocks of one bucket have shown so far.
+#[derive(Default)]
+struct Seen {
+    names: HashSet<Vec<u8>>,
+    cookies: HashSet<u64>,
+}
+
+impl Seen {
+    /// A cookie of this hash that no entry has so far.
+    fn cookie(&self, hash: u64) -> Option<u64> {
+        let base = cookie_base(hash);
+        (base..base + (1 << TIE_BITS)).find(|cookie| !self.cookies.contains(cookie))
+    }
+}
+
+fn check_bucket(state: &mut State<'_>, dir: &Dir, bucket: u32, first: u64) -> Result<()> {
+    let mut seen = Seen::default();
+    let mut block = first;
+    let mut before: Option<u64> = None;
+    let mut length = 0;
+    while block != 0 {
+        let place = Place::both(dir.nid, block);
+        let opened = open(state, dir, bucket, block);
+        if let Some(last) = before {
+            let problem = match &opened {
+                Err(why) if !is_ours(state, dir, block) => Some(why.clone()),
+                _ if state.claims.has(block) => {
+                    Some("something else uses the block, or the chain itself".into())
+                }
+                _ if length == MAX_CHAIN => Some("the chain does not end".into()),
+                _ => None,
+            };
+            if let Some(why) = problem {
+                state.found(IssueKind::BucketChain, place, format!("overflow of bucket {bucket}: {why}"));
+                return cut(state, last);
+            }
+            state.claim_metadata(block);
+            if let Some(record) = state.records.get_mut(dir.nid) {
+                record.blocks += 1;
+            }
+        }
+        length += 1;
+        let raw = || state.image.read(block).unwrap_or_else(|_| IoBuf::zeroed(BLOCK_SIZE));
+        let (bytes, broken) = match opened {
+            Ok(bytes) => (bytes, None),
+            Err(why) => (raw(), Some(why)),
+        };
+        let mut next = image::word(&bytes, BLOCK_HEADER_SIZE);
+        let (mut entries, fault) = read_entries(&bytes);
+        let count = bucket::header(&bytes).map_or(0, |h| usize::from(h.count.get()));
+        let mut rewrite = true;
+        if let Some(why) = broken {
+            // The name's own hash says which entries are whole.
+            entries
+                .retain(|e| hash_of(e.cookie) == state.image.hash.of(&e.name) && check_name(&e.name).is_ok());
+            if open(state, dir, bucket, next).is_err() {
+                next = 0;
+            }
+            let detail = format!("bucket {bucket}: {why}; {} entries in it verify", entries.len());
+            state.found(IssueKind::Bucket, place, detail);
+        } else if let Some(why) = fault {
+            state.found(IssueKind::DentryMalformed, place, format!("bucket {bucket}: {why}"));
+        } else if count != entries.len() {
+            let detail = format!("bucket {bucket}: it counts {count} entries and has {}", entries.len());
+            state.found(IssueKind::BucketCount, place, detail);
+        } else {
+            rewrite = false;
+        }
+        let all = if rewrite { Vec::new() } else { entries.clone() };
+        entries.retain_mut(|entry| check_entry(state, dir, bucket, place, &mut seen, entry));
+        if rewrite || entries != all {
+            write_bucket(state, dir, bucket, block, next, &entries)?;
+        }
+        before = Some(block);
+        block = next;
+    }
+    Ok(())
+}
+
+/// Whether a block that does not verify was part of this directory, and not something else that a wrong
+/// pointer leads to.
+fn is_ours(state: &State<'_>, dir: &Dir, block: u64) -> bool {
+    let Some(bytes) = state.image.holds(block).then(|| state.image.read(block).ok()).flatten() else {
+        return false;
+    };
+    let bucket = image::header(&bytes).is_some_and(|header| header.kind() == Some(BlockKind::Bucket));
+    bucket
+        && image::foreign(&bytes, dir.nid, dir.generation).is_none()
+        && state.image.get(block, BlockKind::Bucket).is_err()
+}
+
+/// A block of the bucket, verified.
+fn open(state: &State<'_>, dir: &Dir, bucket: u32, block: u64) -> Result<IoBuf, String> {
+    if !state.image.holds(block) {
+        return Err("the block lies outside of what can be allocated".into());
+    }
+    let bytes = state.image.get(block, BlockKind::Bucket)?;
+    if let Some(why) = image::foreign(&bytes, dir.nid, dir.generation) {
+        return Err(why);
+    }
+    match bucket::header(&bytes) {
+        Some(header) if header.bucket.get() == bucket => Ok(bytes),
+        Some(header) => Err(format!("it is part of bucket {}", header.bucket)),
+        None => Err("it is cut short".into()),
+    }
+}
+
+/// Ends a chain after a block.
+fn cut(state: &mut State<'_>, last: u64) -> Result<()> {
+    let Ok(mut bytes) = state.image.get(last, BlockKind::Bucket) else { return Ok(()) };
+    bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].fill(0);
+    state.image.put(last, BlockKind::Bucket, bytes)
+}
+
+/// The entries of a block, up to the first that has an impossible length.
+fn read_entries(block: &[u8]) -> (Vec<Entry>, Option<&'static str>) {
+    let mut entries = Vec::new();
+    let mut at = BUCKET_START;
+    while at < BLOCK_SIZE {
+        let Some((header, rest)) =
+            block.get(at..BLOCK_SIZE).and_then(|b| DentryHeader::read_from_prefix(b).ok())
+        else {
+            return (entries, Some("an entry is cut short"));
+        };
+        let rec_len = usize::from(header.rec_len.get());
+        if rec_len < DENTRY_HEADER_SIZE || !rec_len.is_multiple_of(8) || at + rec_len > BLOCK_SIZE {
+            return (entries, Some("an entry has an impossible length"));
+        }
+        if header.nid.get() != 0 {
+            let name_len = usize::from(header.name_len);
+            if name_len == 0 || DENTRY_HEADER_SIZE + name_len > rec_len {
+                return (entries, Some("a name has an impossible length"));
+            }
+            entries.push(Entry {
+                name: rest[..name_len].to_vec(),
+                nid: header.nid.get(),
+                cookie: header.cookie.get(),
+                // An unknown type is put right by the inode's; sockets are rare enough to stand for it.
+                file_type: FileType::from_dt(header.file_type).unwrap_or(FileType::Socket),
+            });
+        }
+        at += rec_len;
+    }
+    (entries, None)
+}
+
+fn write_bucket(
+    state: &mut State<'_>,
+    dir: &Dir,
+    bucket: u32,
+    block: u64,
+    next: u64,
+    entries: &[Entry],
+) -> Result<()> {
+    let dentries: Vec<Dentry<'_>> = entries.iter().map(Entry::borrow).collect();
+    let mut buf = image::fresh(BlockKind::Bucket, dir.nid, dir.generation);
+    // What is left of a block's entries fits the block.
+    buf[BLOCK_HEADER_SIZE..].copy_from_slice(&pack(bucket, &dentries)[0]);
+    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
+    state.image.put(block, BlockKind::Bucket, buf)
+}
+
+impl Entry {
+    fn borrow(&self) -> Dentry<'_> {
+        Dentry { name: &self.name, nid: self.nid, cookie: self.cookie, file_type: self.file_type }
+    }
+
+    fn shown(&self) -> String {
+        format!("\"{}\" (inode {})", self.name.escape_ascii(), self.nid)
+    }
+}
+
+/// Checks one entry, and puts right what can be; whether it stays where it is.
+fn check_entry(
+    state: &mut State<'_>,
+    dir: &Dir,
+    bucket: u32,
+    place: Place,
+    seen: &mut Seen,
+    entry: &mut Entry,
+) -> bool {
+    let shown = entry.shown();
+    if check_name(&entry.name).is_err() || matches!(entry.name.as_slice(), b"." | b"..") {
+        state.found(IssueKind::DentryName, place, format!("{shown}: no entry can have this name"));
+        return false;
+    }
+    if seen.names.contains(&entry.name) {
+        state.found(IssueKind::DentryTwice, place, format!("{shown}: there is such a name already"));
+        return false;
+    }
+    let Some(record) = state.records.get(entry.nid).copied().filter(|r| r.file_type().is_some()) else {
+        state.found(IssueKind::DentryDangling, place, format!("{shown} leads to no inode"));
+        return false;
+    };
+    let file_type = record.file_type().unwrap_or(entry.file_type);
+    if file_type == FileType::Directory && !adopt(state, dir, place, entry, &shown) {
+        return false;
+    }
+    if let Some(record) = state.records.get_mut(entry.nid) {
+        record.links = record.links.saturating_add(1);
+    }
+    let hash = state.image.hash.of(&entry.name);
+    if bucket_of(hash, dir.buckets) != bucket {
+        let detail = format!("{shown} lies in bucket {bucket}, not in {}", bucket_of(hash, dir.buckets));
+        state.found(IssueKind::DentryBucket, place, detail);
+        state.moves.push(Move { dir: dir.nid, name: entry.name.clone(), nid: entry.nid, file_type });
+        return false;
+    }
+    if !(FIRST_COOKIE..1 << 63).contains(&entry.cookie) || hash_of(entry.cookie) != hash {
+        let Some(cookie) = seen.cookie(hash) else { return false };
+        state.found(IssueKind::DentryCookie, place, format!("{shown} has cookie {:#x}", entry.cookie));
+        entry.cookie = cookie;
+    }
+    if seen.cookies.contains(&entry.cookie) {
+        let Some(cookie) = seen.cookie(hash) else { return false };
+        state.found(IssueKind::DentryCookieTwice, place, format!("{shown} has cookie {:#x}", entry.cookie));
+        entry.cookie = cookie;
+    }
+    if entry.file_type != file_type {
+        let detail = format!("{shown} is said to be {:?} and is {file_type:?}", entry.file_type);
+        state.found(IssueKind::DentryType, place, detail);
+        entry.file_type = file_type;
+    }
+    seen.names.insert(entry.name.clone());
+    seen.cookies.insert(entry.cookie);
+    true
+}
+
+/// Takes note that this directory names another; whether it may.
+fn adopt(state: &mut State<'_>, dir: &Dir, place: Place, entry: &Entry, shown: &str) -> bool {
+    let Some(record) = state.records.get_mut(entry.nid) else { return false };
+    if entry.nid != ROOT_NID && record.named_in == 0 {
+        record.named_in = dir.nid;
+        if let Some(parent) = state.records.get_mut(dir.nid) {
+            parent.subdirs = parent.subdirs.saturating_add(1);
+        }
+        return true;
+    }
+    let earlier = record.named_in;
+    // The directory's own pointer decides, if it speaks for the later name.
+    let confirmed = entry.nid != ROOT_NID && record.parent == dir.nid && earlier != dir.nid;
+    if confirmed {
+        record.named_in = dir.nid;
+        record.links = record.links.saturating_sub(1);
+        for (nid, by) in [(earlier, -1), (dir.nid, 1)] {
+            if let Some(parent) = state.records.get_mut(nid) {
+                parent.subdirs = parent.subdirs.saturating_add_signed(by);
+            }
+        }
+        state.removals.push((earlier, entry.nid));
+    }
+    let detail = match entry.nid {
+        ROOT_NID => format!("{shown} leads to the root directory"),
+        _ => format!("{shown} is named in {earlier} too"),
+    };
+    state.found(IssueKind::DirTwoParents, place, detail);
+    confirmed
+}
+
+/// The blocks of a bucket's chain: as far as they verify.
+fn chain(state: &State<'_>, dir: &Dir, bucket: u32, first: u64) -> Vec<(u64, IoBuf)> {
+    let mut found = Vec::new();
+    let mut next = first;
+    while next != 0 && found.len() < MAX_CHAIN {
+        let Ok(bytes) = open(state, dir, bucket, next) else { break };
+        let after = image::word(&bytes, BLOCK_HEADER_SIZE);
+        found.push((next, bytes));
+        next = after;
+    }
+    found
+}
+
+fn describe(inode: &Inode, buckets: usize) -> Dir {
+    Dir { nid: inode.nid.get(), generation: inode.generation.get(), buckets: buckets as u32 }
+}
+
+/// Removes the first entry of a directory that leads to an inode.
+pub(super) fn remove_entry(state: &mut State<'_>, dir: Nid, nid: Nid) -> Result<()> {
+    let Some(inode) = state.inode(dir) else { return Ok(()) };
+    let blocks = buckets_of(state, &inode)?;
+    let dir = describe(&inode, blocks.len());
+    for (bucket, first) in blocks.into_iter().enumerate() {
+        for (block, bytes) in chain(state, &dir, bucket as u32, first) {
+            let (mut entries, _) = read_entries(&bytes);
+            if let Some(at) = entries.iter().position(|entry| entry.nid == nid) {
+                entries.remove(at);
+                let next = image::word(&bytes, BLOCK_HEADER_SIZE);
+                return write_bucket(state, &dir, bucket as u32, block, next, &entries);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a name in a directory leads to.
+pub(super) fn lookup(state: &mut State<'_>, dir: Nid, name: &[u8]) -> Result<Option<Nid>> {
+    let Some(inode) = state.inode(dir) else { return Ok(None) };
+    let blocks = buckets_of(state, &inode)?;
+    if blocks.is_empty() {
+        return Ok(None);
+    }
+    let dir = describe(&inode, blocks.len());
+    let bucket = bucket_of(state.image.hash.of(name), dir.buckets);
+    let found = chain(state, &dir, bucket, blocks[bucket as usize])
+        .into_iter()
+        .find_map(|(_, bytes)| read_entries(&bytes).0.into_iter().find(|entry| entry.name == name));
+    Ok(found.map(|entry| entry.nid))
+}
+
+/// Puts an entry in, with a block of its own if need be; whether there was room and no such name. To be used
+/// once every block is claimed.
+pub(super) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> {
+    let Some(mut inode) = state.inode(to.dir) else { return Ok(false) };
+    let mut blocks = buckets_of(state, &inode)?;
+    if blocks.is_empty() {
+        let Some(block) = add_buckets(state, &mut inode, 1)? else { return Ok(false) };
+        blocks.push(block);
+    }
+    let dir = describe(&inode, blocks.len());
+    let hash = state.image.hash.of(&to.name);
+    let bucket = bucket_of(hash, dir.buckets);
+    let chain = chain(state, &dir, bucket, blocks[bucket as usize]);
+    let mut seen = Seen::default();
+    for entry in chain.iter().flat_map(|(_, bytes)| read_entries(bytes).0) {
+        seen.cookies.insert(entry.cookie);
+        seen.names.insert(entry.name);
+    }
+    let Some(cookie) = seen.cookie(hash).filter(|_| !seen.names.contains(&to.name)) else { return Ok(false) };
+    let dentry = Dentry { name: &to.name, nid: to.nid, cookie, file_type: to.file_type };
+    for (block, bytes) in &chain {
+        if let Ok(Some(patches)) = bucket::insert(bytes, &dentry) {
+            let mut bytes = bytes.clone();
+            for (at, patch) in patches {
+                bytes[at..at + patch.len()].copy_from_slice(&patch);
+            }
+            state.image.put(*block, BlockKind::Bucket, bytes)?;
+            return Ok(true);
+        }
+    }
+    let Some((last, mut bytes)) = chain.into_iter().next_back() else { return Ok(false) };
+    let Some(new) = state.allocate(1, true)? else { return Ok(false) };
+    let entry = Entry { name: to.name.clone(), nid: to.nid, cookie, file_type: to.file_type };
+    write_bucket(state, &dir, bucket, new, 0, &[entry])?;
+    bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&new.to_le_bytes());
+    state.image.put(last, BlockKind::Bucket, bytes)?;
+    inode.blocks.set(inode.blocks.get() + 1);
+    state.put_inode(to.dir, &inode)?;
+    Ok(true)
+}
+
+/// Gives a directory without buckets its first ones, in a row; the first block. None without room.
+pub(super) fn add_buckets(state: &mut State<'_>, inode: &mut Inode, count: u32) -> Result<Option<u64>> {
+    use crate::extent::encode;
+    use zerocopy::IntoBytes;
+    let Some(first) = state.allocate(count, true)? else { return Ok(None) };
+    let dir = describe(inode, count as usize);
+    for bucket in 0..count {
+        write_bucket(state, &dir, bucket, first + u64::from(bucket), 0, &[])?;
+    }
+    let run = encode(&Run { logical: 0, len: count, block: first, unwritten: false });
+    inode.inline[..run.as_bytes().len()].copy_from_slice(run.as_bytes());
+    (inode.extent_depth, inode.extent_count) = (0, 1);
+    inode.buckets.set(count);
+    inode.size.set(u64::from(count) * BLOCK_SIZE as u64);
+    inode.blocks.set(inode.blocks.get() + u64::from(count));
+    state.put_inode(inode.nid.get(), inode)?;
+    Ok(Some(first))
+}

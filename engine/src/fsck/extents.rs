@@ -1,0 +1,180 @@
+//! Walking an extent tree that may be damaged, and leaving it sound: what cannot be is removed on the way.
+
+use super::image::{self, Image};
+use super::issue::{IssueKind, Place};
+use super::state::State;
+use crate::Result;
+use crate::extent::{LOGICAL_END, Run, decode, encode, run_problem};
+use crate::format::{
+    BLOCK_HEADER_SIZE, BlockKind, EXTENT_ENTRY_SIZE, EXTENT_MAX_DEPTH, EXTENT_NODE_ENTRIES,
+    EXTENT_NODE_START, ExtentEntry, ExtentNodeHeader, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, Inode,
+    InodeFlags, Nid,
+};
+use std::ops::Range;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the walk asks about each run that is well-formed. It may change the block of the run, never its
+/// length.
+pub(super) trait Visitor {
+    /// A block of the tree; false takes it out.
+    fn node(&mut self, state: &mut State<'_>, block: u64) -> bool;
+    /// A run; false takes it out.
+    fn run(&mut self, state: &mut State<'_>, run: &mut Run) -> Result<bool>;
+}
+
+/// Entries of the root of an inode with these flags at the most.
+fn capacity(inode: &Inode) -> usize {
+    let flags = InodeFlags::from_bits_retain(inode.flags.get());
+    let bytes = if flags.contains(InodeFlags::INLINE_SYMLINK) {
+        0
+    } else if flags.contains(InodeFlags::INLINE_XATTR) {
+        INODE_INLINE_SIZE - INODE_INLINE_XATTR_SIZE
+    } else {
+        INODE_INLINE_SIZE
+    };
+    bytes / EXTENT_ENTRY_SIZE
+}
+
+/// Why the root cannot be one.
+pub(super) fn root_problem(inode: &Inode) -> Option<String> {
+    let (depth, count) = (inode.extent_depth, usize::from(inode.extent_count));
+    let holds = depth <= EXTENT_MAX_DEPTH && count <= capacity(inode) && (depth == 0 || count > 0);
+    (!holds).then(|| format!("height {depth} with {count} entries"))
+}
+
+fn runs_of(bytes: &[u8], count: usize) -> Vec<Run> {
+    let entries = bytes.chunks_exact(EXTENT_ENTRY_SIZE).take(count);
+    entries.filter_map(|bytes| ExtentEntry::read_from_bytes(bytes).ok()).map(decode).collect()
+}
+
+/// Walks the tree of an inode whose root is in bounds; whether the inode was changed.
+pub(super) fn walk(state: &mut State<'_>, inode: &mut Inode, visitor: &mut dyn Visitor) -> Result<bool> {
+    let owner = (inode.nid.get(), inode.generation.get());
+    let mut runs = runs_of(&inode.inline, usize::from(inode.extent_count));
+    let mut walk = Walk { owner, visitor };
+    let changed = walk.entries(state, &mut runs, inode.extent_depth, 0..LOGICAL_END, 0)?;
+    if changed {
+        let room = capacity(inode) * EXTENT_ENTRY_SIZE;
+        inode.inline[..room].fill(0);
+        inode.extent_count = runs.len() as u8;
+        if runs.is_empty() {
+            inode.extent_depth = 0;
+        }
+        for (bytes, run) in inode.inline.chunks_exact_mut(EXTENT_ENTRY_SIZE).zip(&runs) {
+            bytes.copy_from_slice(encode(run).as_bytes());
+        }
+    }
+    Ok(changed)
+}
+
+struct Walk<'v> {
+    owner: (Nid, u32),
+    visitor: &'v mut dyn Visitor,
+}
+
+impl Walk<'_> {
+    fn entries(
+        &mut self,
+        state: &mut State<'_>,
+        runs: &mut Vec<Run>,
+        depth: u8,
+        keys: Range<u64>,
+        block: u64,
+    ) -> Result<bool> {
+        let place = if block == 0 { Place::nid(self.owner.0) } else { Place::both(self.owner.0, block) };
+        let before = runs.clone();
+        let mut from = keys.start;
+        let mut kept = Vec::with_capacity(runs.len());
+        for (at, run) in before.iter().enumerate() {
+            let mut run = *run;
+            let logical = u64::from(run.logical);
+            let end = if depth == 0 { run.end() } else { logical + 1 };
+            if depth == 0
+                && let Some(problem) = run_problem(&state.image.sb, &run)
+            {
+                let detail = format!("blocks {} of the file: {problem}", run.logical);
+                state.found(IssueKind::ExtentBounds, place, detail);
+                continue;
+            }
+            if logical < from || end > keys.end {
+                let detail = format!("block {logical} of the file is mapped out of order, or twice");
+                state.found(IssueKind::ExtentOrder, place, detail);
+                continue;
+            }
+            if depth == 0 {
+                if self.visitor.run(state, &mut run)? {
+                    kept.push(run);
+                    from = end;
+                }
+                continue;
+            }
+            let next = before.get(at + 1).map_or(keys.end, |next| u64::from(next.logical));
+            let high = if next > logical { next.min(keys.end) } else { keys.end };
+            if self.child(state, run.block, depth - 1, logical..high)? {
+                kept.push(run);
+                from = end;
+            }
+        }
+        let changed = kept != before;
+        *runs = kept;
+        Ok(changed)
+    }
+
+    /// Walks a node below the root; whether it stays.
+    fn child(&mut self, state: &mut State<'_>, block: u64, depth: u8, keys: Range<u64>) -> Result<bool> {
+        let place = Place::both(self.owner.0, block);
+        let (bytes, count) = match open(state.image, self.owner, block, depth) {
+            Ok(node) => node,
+            Err(detail) => {
+                state.found(IssueKind::ExtentNode, place, detail);
+                return Ok(false);
+            }
+        };
+        if !self.visitor.node(state, block) {
+            state.found(IssueKind::ExtentNode, place, "something else uses the block already".into());
+            return Ok(false);
+        }
+        let mut runs = runs_of(&bytes[EXTENT_NODE_START..], count);
+        if !self.entries(state, &mut runs, depth, keys, block)? {
+            return Ok(true);
+        }
+        if runs.is_empty() {
+            return Ok(false);
+        }
+        let mut bytes = bytes;
+        let entries = &mut bytes[EXTENT_NODE_START..];
+        entries.fill(0);
+        for (bytes, run) in entries.chunks_exact_mut(EXTENT_ENTRY_SIZE).zip(&runs) {
+            bytes.copy_from_slice(encode(run).as_bytes());
+        }
+        bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 2].copy_from_slice(&(runs.len() as u16).to_le_bytes());
+        state.image.put(block, BlockKind::Extents, bytes)?;
+        Ok(true)
+    }
+}
+
+/// The bytes and the number of entries of a node that belongs there.
+fn open(
+    image: &Image,
+    owner: (Nid, u32),
+    block: u64,
+    depth: u8,
+) -> Result<(crate::device::IoBuf, usize), String> {
+    if !image.holds(block) {
+        return Err("it lies outside of what can be allocated".into());
+    }
+    let bytes = image.get(block, BlockKind::Extents)?;
+    if let Some(why) = image::foreign(&bytes, owner.0, owner.1) {
+        return Err(why);
+    }
+    let (node, _) =
+        ExtentNodeHeader::read_from_prefix(&bytes[BLOCK_HEADER_SIZE..]).map_err(|_| "it is cut short")?;
+    let count = usize::from(node.count.get());
+    if node.depth.get() != u16::from(depth) {
+        return Err(format!("it has height {}, not {depth}", node.depth));
+    }
+    if count == 0 || count > EXTENT_NODE_ENTRIES {
+        return Err(format!("it has {count} entries"));
+    }
+    Ok((bytes, count))
+}

@@ -1,0 +1,215 @@
+//! The image as fsck sees it: blocks read, verified, sealed and written, all over an overlay.
+
+use super::overlay::Overlay;
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::dir::NameHash;
+use crate::format::{
+    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode,
+    NatEntry, Nid, Superblock, checksum, checksum_seed,
+};
+use crate::mkfs::finish_image;
+use crate::store::verify;
+use crate::sync::Arc;
+use crate::{Error, Result};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Blocks read by one batch.
+pub(super) const BATCH: usize = 256;
+
+/// Blocks of file data that a repair copies before anything leads to the copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Copy {
+    /// Where they are; none: the copy is zeros.
+    pub from: Option<u64>,
+    /// Where they go.
+    pub to: u64,
+    /// How many.
+    pub len: u32,
+}
+
+/// An image under check.
+pub(super) struct Image {
+    pub device: Arc<Overlay>,
+    pub sb: Superblock,
+    pub hash: NameHash,
+    /// What is to be copied when the plan is carried out.
+    pub copies: Vec<Copy>,
+    /// Blocks read ahead, at most [`BATCH`].
+    ahead: RefCell<HashMap<u64, IoBuf>>,
+    seed: u32,
+}
+
+impl Image {
+    pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
+        let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
+        Image { device, sb, hash, copies: Vec::new(), ahead: RefCell::default(), seed }
+    }
+
+    /// Whether it is a block that can be allocated: in a group, not its bitmap.
+    pub fn holds(&self, block: u64) -> bool {
+        let start = self.sb.groups_start.get();
+        let end = self.groups_end();
+        block >= start && block < end && !(block - start).is_multiple_of(BLOCKS_PER_GROUP)
+    }
+
+    /// The block after the last group.
+    pub fn groups_end(&self) -> u64 {
+        let end = self.sb.groups.get().saturating_mul(BLOCKS_PER_GROUP);
+        self.sb.groups_start.get().saturating_add(end).min(self.sb.blocks.get())
+    }
+
+    /// Blocks as they are.
+    pub fn read_many(&self, blocks: &[u64]) -> Vec<Result<IoBuf, String>> {
+        let request = |block: &u64| Request::read(*block, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
+        let done = self.device.wait(self.device.submit(blocks.iter().map(request).collect()));
+        done.into_iter().map(|d| d.result.map(|()| d.buf).map_err(|e| e.to_string())).collect()
+    }
+
+    /// Reads blocks in one batch, for [`Image::read`] to find them; what was read ahead before is dropped.
+    pub fn read_ahead(&self, blocks: &[u64]) {
+        let read = self.read_many(blocks);
+        let good = blocks.iter().zip(read).filter_map(|(block, read)| Some((*block, read.ok()?)));
+        *self.ahead.borrow_mut() = good.collect();
+    }
+
+    /// A block as it is.
+    pub fn read(&self, block: u64) -> Result<IoBuf, String> {
+        if let Some(buf) = self.ahead.borrow().get(&block) {
+            return Ok(buf.clone());
+        }
+        self.read_many(&[block]).pop().unwrap_or_else(|| Err("it could not be read".into()))
+    }
+
+    /// A block with a header, verified.
+    pub fn get(&self, block: u64, kind: BlockKind) -> Result<IoBuf, String> {
+        let buf = self.read(block)?;
+        self.verify(block, kind, &buf).map(|()| buf)
+    }
+
+    /// Whether the bytes are those of such a block.
+    pub fn verify(&self, block: u64, kind: BlockKind, bytes: &[u8]) -> Result<(), String> {
+        verify(self.seed, block, kind, bytes).map_err(|e| match e {
+            Error::Corrupt { detail, .. } => detail,
+            other => other.to_string(),
+        })
+    }
+
+    /// Writes a block with a header, sealed.
+    pub fn put(&self, block: u64, kind: BlockKind, mut buf: IoBuf) -> Result<()> {
+        finish_image(self.seed, block, kind, &mut buf);
+        self.put_raw(block, buf)
+    }
+
+    /// Writes bytes as they are.
+    pub fn put_raw(&self, block: u64, buf: IoBuf) -> Result<()> {
+        self.ahead.borrow_mut().remove(&block);
+        self.device.run(vec![Request::write(block, buf, Cause::Fsck)]).map(drop)
+    }
+
+    /// Whether an inode's checksum holds at its place.
+    pub fn inode_verifies(&self, block: u64, slot: usize, inode: &Inode) -> bool {
+        inode.crc.get() == checksum(self.seed, inode_address(block, slot), inode.as_bytes())
+    }
+
+    /// The inode of a slot, as it is.
+    pub fn inode(&self, block: u64, slot: usize) -> Result<Inode, String> {
+        let buf = self.read(block)?;
+        slot_of(&buf, slot).ok_or_else(|| "no such slot".into())
+    }
+
+    /// Writes an inode into its slot, sealed; zeros (a free slot) stay as they are. The other slots of the
+    /// block are left alone, whatever is in them.
+    pub fn put_inode(&self, block: u64, slot: usize, inode: &Inode) -> Result<()> {
+        let mut buf = self.read(block).unwrap_or_else(|_| IoBuf::zeroed(BLOCK_SIZE));
+        let mut inode = *inode;
+        inode.crc = 0.into();
+        if inode.nid.get() != 0 {
+            inode.crc.set(checksum(self.seed, inode_address(block, slot), inode.as_bytes()));
+        }
+        if let Some(bytes) = buf.chunks_exact_mut(INODE_SIZE).nth(slot) {
+            bytes.copy_from_slice(inode.as_bytes());
+        }
+        self.put_raw(block, buf)
+    }
+}
+
+fn inode_address(block: u64, slot: usize) -> u64 {
+    block.wrapping_mul(INODES_PER_BLOCK as u64).wrapping_add(slot as u64)
+}
+
+/// The inode in a slot of a node block's bytes.
+pub(super) fn slot_of(bytes: &[u8], slot: usize) -> Option<Inode> {
+    Inode::read_from_bytes(bytes.chunks_exact(INODE_SIZE).nth(slot)?).ok()
+}
+
+/// A block of zeros with a fresh header.
+pub(super) fn fresh(kind: BlockKind, owner: Nid, generation: u32) -> IoBuf {
+    let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+    buf[..BLOCK_HEADER_SIZE].copy_from_slice(BlockHeader::new(kind, owner, generation).as_bytes());
+    buf
+}
+
+/// The header of a block.
+pub(super) fn header(bytes: &[u8]) -> Option<BlockHeader> {
+    BlockHeader::read_from_prefix(bytes).ok().map(|(header, _)| header)
+}
+
+/// Why a block is not of this owner, if it is not.
+pub(super) fn foreign(bytes: &[u8], owner: u64, generation: u32) -> Option<String> {
+    let header = header(bytes)?;
+    let theirs = (header.owner.get(), header.generation.get());
+    (theirs != (owner, generation)).then(|| {
+        format!(
+            "it belongs to {} of generation {}, not to {owner} of generation {generation}",
+            theirs.0, theirs.1
+        )
+    })
+}
+
+/// A little-endian word of a block.
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+/// The place of a NAT entry in words.
+pub(super) fn in_words(entry: &NatEntry) -> String {
+    format!("block {} slot {}", entry.block(), entry.slot())
+}
+
+/// A set of blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    pub fn new(len: u64) -> Bits {
+        Bits { words: vec![0; len.div_ceil(64) as usize] }
+    }
+
+    pub fn has(&self, at: u64) -> bool {
+        self.words.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Adds one; whether it was new.
+    pub fn add(&mut self, at: u64) -> bool {
+        let Some(word) = self.words.get_mut((at / 64) as usize) else { return false };
+        let new = *word >> (at % 64) & 1 == 0;
+        *word |= 1 << (at % 64);
+        new
+    }
+
+    /// Adds a row of them.
+    pub fn add_all(&mut self, from: u64, len: u64) {
+        for at in from..from.saturating_add(len).min(self.words.len() as u64 * 64) {
+            self.add(at);
+        }
+    }
+
+    /// Whether none of a row is in the set.
+    pub fn none_of(&self, from: u64, len: u64) -> bool {
+        (from..from.saturating_add(len)).all(|at| !self.has(at))
+    }
+}

@@ -1,0 +1,162 @@
+//! Carrying a plan out, so that it can be interrupted anywhere.
+//!
+//! 1. The superblock says "damaged": nobody mounts the image for writing until the end.
+//! 2. Data is copied to blocks that nothing leads to; flush.
+//! 3. Batch by batch: changed blocks go to the double-write area, flush, then home, flush. A repair that
+//!    begins on an image marked "damaged" takes whole images of an interrupted one for what is at home.
+//! 4. The area is made blank; the superblock says what the image is now.
+//!
+//! Between two batches the image may be half mended; the next repair finds the rest, for every mend is one
+//! that a check of the result would plan again.
+
+use super::image::{BATCH, Image, header as header_of};
+use super::{Progress, Stage};
+use crate::Result;
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::format::{
+    BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry, DoubleWriteHeader, STATE_DAMAGED,
+    U32, U64, checksum, checksum_seed,
+};
+use crate::superblock;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The round of a repair's images: none of a checkpoint's.
+const REPAIR_ROUND: u64 = u64::MAX;
+/// Blocks of a segment with its header.
+const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
+/// Where entries begin in a header block.
+const ENTRIES: usize = size_of::<DoubleWriteHeader>();
+
+/// Writes the plan; `state` is what the superblock says afterwards.
+pub(super) fn carry_out(
+    device: &dyn BlockDevice,
+    image: &Image,
+    state: u32,
+    progress: &mut Progress,
+) -> Result<()> {
+    let mut sb = image.sb;
+    let blocks = image.device.blocks_written();
+    sb.state.set(STATE_DAMAGED);
+    superblock::write(device, &mut sb)?;
+    copy_data(device, image, progress)?;
+    let area = segments(image);
+    let capacity: usize = area.iter().map(|(_, room)| room).sum();
+    for (sequence, batch) in blocks.chunks(capacity.max(1)).enumerate() {
+        progress.at(Stage::Repair, (sequence * capacity) as u64, blocks.len() as u64);
+        let contents: Vec<(u64, IoBuf)> =
+            batch.iter().filter_map(|block| Some((*block, image.device.content(*block)?))).collect();
+        save(device, image, &area, sequence as u64, &contents)?;
+        let home = contents.into_iter().map(|(block, buf)| Request::write(block, buf, Cause::Fsck));
+        device.run(home.collect())?;
+        device.flush()?;
+    }
+    let blank = |(at, _): &(u64, usize)| Request::write(*at, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
+    device.run(area.iter().map(blank).collect())?;
+    sb.state.set(state);
+    // `write` flushes what came before it first.
+    superblock::write(device, &mut sb)
+}
+
+fn copy_data(device: &dyn BlockDevice, image: &Image, progress: &mut Progress) -> Result<()> {
+    let total = image.copies.iter().map(|copy| u64::from(copy.len)).sum();
+    let mut done = 0;
+    for copy in &image.copies {
+        let mut at = 0;
+        while at < u64::from(copy.len) {
+            progress.at(Stage::Repair, done + at, total);
+            let len = (u64::from(copy.len) - at).min(BATCH as u64);
+            let mut buf = IoBuf::zeroed(len as usize * BLOCK_SIZE);
+            if let Some(from) = copy.from {
+                let read = device.run(vec![Request::read(from + at, buf, Cause::Fsck)])?;
+                buf = read.into_iter().next().unwrap_or_else(|| IoBuf::zeroed(len as usize * BLOCK_SIZE));
+            }
+            device.run(vec![Request::write(copy.to + at, buf, Cause::Fsck)])?;
+            at += len;
+        }
+        done += u64::from(copy.len);
+    }
+    device.flush()
+}
+
+/// The places of headers in the double-write area, each with the images that follow.
+fn segments(image: &Image) -> Vec<(u64, usize)> {
+    let (start, blocks) = (image.sb.dw_start.get(), image.sb.dw_blocks.get());
+    let first = (0..blocks).step_by(SEGMENT as usize);
+    first
+        .map(|at| (start + at, (blocks - at).min(SEGMENT) as usize - 1))
+        .filter(|(_, room)| *room > 0)
+        .collect()
+}
+
+/// Writes images to the area, durably on return.
+fn save(
+    device: &dyn BlockDevice,
+    image: &Image,
+    area: &[(u64, usize)],
+    sequence: u64,
+    mut contents: &[(u64, IoBuf)],
+) -> Result<()> {
+    let seed = checksum_seed(&image.sb.uuid);
+    let mut requests = Vec::new();
+    for (at, room) in area {
+        let (now, later) = contents.split_at(contents.len().min(*room));
+        contents = later;
+        let mut buf = IoBuf::zeroed((now.len() + 1) * BLOCK_SIZE);
+        let (header, images) = buf.split_at_mut(BLOCK_SIZE);
+        let entries = header[ENTRIES..].chunks_exact_mut(size_of::<DoubleWriteEntry>());
+        for (((home, bytes), entry), place) in
+            now.iter().zip(entries).zip(images.chunks_exact_mut(BLOCK_SIZE))
+        {
+            place.copy_from_slice(bytes);
+            let fields = DoubleWriteEntry {
+                block: U64::new(*home),
+                tag: U64::ZERO,
+                crc: U32::new(crc32c::crc32c(bytes)),
+                kind: U32::new(header_of(bytes).and_then(|h| h.kind()).unwrap_or(BlockKind::Node) as u32),
+            };
+            entry.copy_from_slice(fields.as_bytes());
+        }
+        let fields = DoubleWriteHeader {
+            crc: U32::ZERO,
+            count: U32::new(now.len() as u32),
+            magic: U64::new(DOUBLE_WRITE_MAGIC),
+            epoch: image.sb.epoch,
+            round: U64::new(REPAIR_ROUND),
+            sequence: U64::new(sequence),
+            reserved: U64::ZERO,
+        };
+        header[..ENTRIES].copy_from_slice(fields.as_bytes());
+        let crc = checksum(seed, *at, header);
+        header[..4].copy_from_slice(&crc.to_le_bytes());
+        requests.push(Request::write(*at, buf, Cause::Fsck));
+    }
+    device.run(requests)?;
+    device.flush()
+}
+
+/// Puts what an interrupted repair has saved onto the overlay.
+pub(super) fn resume(image: &Image) -> Result<()> {
+    let seed = checksum_seed(&image.sb.uuid);
+    for (at, room) in segments(image) {
+        let Ok(header) = image.read(at) else { continue };
+        let Ok((fields, entries)) = DoubleWriteHeader::read_from_prefix(&header) else { continue };
+        let ours = fields.magic.get() == DOUBLE_WRITE_MAGIC
+            && fields.round.get() == REPAIR_ROUND
+            && fields.epoch == image.sb.epoch
+            && fields.crc.get() == checksum(seed, at, &header);
+        if !ours {
+            continue;
+        }
+        let count = (fields.count.get() as usize).min(room);
+        let entries = entries.chunks_exact(size_of::<DoubleWriteEntry>()).take(count);
+        for (place, entry) in (at + 1..).zip(entries) {
+            let Ok(entry) = DoubleWriteEntry::read_from_bytes(entry) else { continue };
+            let Ok(bytes) = image.read(place) else { continue };
+            let home = entry.block.get();
+            if entry.crc.get() == crc32c::crc32c(&bytes) && home < image.sb.blocks.get() {
+                image.put_raw(home, bytes)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! What one round of the check knows so far, and how its findings are kept.
+
+use super::image::{BATCH, Bits, Image};
+use super::issue::{Issue, IssueKind, Outcome, Place};
+use super::records::Records;
+use super::{Progress, Stage};
+use crate::Result;
+use crate::format::{BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockKind, Inode, Nid};
+use crate::inode::FileType;
+use crate::superblock::{group_blocks, group_start};
+use std::collections::HashSet;
+
+/// Issues kept at the most; further ones are only counted.
+const MOST_ISSUES: usize = 100_000;
+
+/// All that was found, over all rounds.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub issues: Vec<Issue>,
+    /// Issues found beyond those kept.
+    pub more: u64,
+    /// Mends planned in this round.
+    pub mends: u64,
+    seen: HashSet<(IssueKind, Place, String)>,
+}
+
+impl Findings {
+    pub fn add(&mut self, kind: IssueKind, place: Place, detail: String, outcome: Outcome) {
+        if outcome == Outcome::Mendable {
+            self.mends += 1;
+        }
+        if self.issues.len() >= MOST_ISSUES {
+            self.more += 1;
+        } else if self.seen.insert((kind, place, detail.clone())) {
+            self.issues.push(Issue { kind, place, detail, outcome });
+        }
+    }
+}
+
+/// An entry that is to be put into a directory.
+#[derive(Debug, Clone)]
+pub(super) struct Move {
+    pub dir: Nid,
+    pub name: Vec<u8>,
+    pub nid: Nid,
+    pub file_type: FileType,
+}
+
+/// One round.
+pub(super) struct State<'a> {
+    pub image: &'a mut Image,
+    pub findings: &'a mut Findings,
+    pub progress: &'a mut Progress,
+    /// Blocks that belong to something.
+    pub claims: Bits,
+    /// Those of them that hold metadata.
+    pub metadata: Bits,
+    pub records: Records,
+    /// Entries to be put elsewhere once everything is claimed.
+    pub moves: Vec<Move>,
+    /// Entries to be removed: the directory, and what the entry leads to.
+    pub removals: Vec<(Nid, Nid)>,
+    taken: Option<Bits>,
+}
+
+impl<'a> State<'a> {
+    pub fn new(image: &'a mut Image, findings: &'a mut Findings, progress: &'a mut Progress) -> State<'a> {
+        let blocks = image.sb.blocks.get();
+        State {
+            image,
+            findings,
+            progress,
+            claims: Bits::new(blocks),
+            metadata: Bits::new(blocks),
+            records: Records::default(),
+            moves: Vec::new(),
+            removals: Vec::new(),
+            taken: None,
+        }
+    }
+
+    /// Notes something that the caller mends.
+    pub fn found(&mut self, kind: IssueKind, place: Place, detail: String) {
+        self.findings.add(kind, place, detail, Outcome::Mendable);
+    }
+
+    /// Notes something that stays as it is.
+    pub fn left(&mut self, kind: IssueKind, place: Place, detail: String, why: &str) {
+        self.findings.add(kind, place, detail, Outcome::Left(why.into()));
+    }
+
+    /// Claims a block for metadata; whether nobody had.
+    pub fn claim_metadata(&mut self, block: u64) -> bool {
+        self.metadata.add(block);
+        self.claims.add(block)
+    }
+
+    /// Tells how far a stage has come.
+    pub fn at(&mut self, stage: Stage, done: u64, total: u64) {
+        self.progress.at(stage, done, total);
+    }
+
+    /// Frees the NAT entry of a nid; its generation stays.
+    pub fn free_nid(&mut self, nid: Nid) -> Result<()> {
+        if let Some(record) = self.records.get_mut(nid) {
+            record.place = 0;
+            record.kind = 0;
+        }
+        self.write_nat(nid)
+    }
+
+    /// Writes the NAT entry as the record has it.
+    pub fn write_nat(&mut self, nid: Nid) -> Result<()> {
+        use zerocopy::IntoBytes;
+        let (index, at) = crate::format::nat_place(nid);
+        let (Some(block), Some(record)) = (self.records.nat_block(index), self.records.get(nid)) else {
+            return Ok(());
+        };
+        let Ok(mut bytes) = self.image.get(block, BlockKind::Nat) else { return Ok(()) };
+        bytes[at..at + crate::format::NAT_ENTRY_SIZE].copy_from_slice(record.entry().as_bytes());
+        self.image.put(block, BlockKind::Nat, bytes)
+    }
+
+    /// The inode of a nid that has a sound one.
+    pub fn inode(&self, nid: Nid) -> Option<Inode> {
+        let record = self.records.get(nid).filter(|r| r.place != 0)?;
+        let (block, slot) = record.at();
+        self.image.inode(block, slot).ok().filter(|inode| inode.nid.get() == nid)
+    }
+
+    /// Writes the inode of a nid.
+    pub fn put_inode(&mut self, nid: Nid, inode: &Inode) -> Result<()> {
+        let Some(record) = self.records.get(nid) else { return Ok(()) };
+        let (block, slot) = record.at();
+        self.image.put_inode(block, slot, inode)
+    }
+
+    /// Calls `visit` with the bytes of each bitmap block, or none where it does not verify.
+    pub fn bitmaps(
+        &mut self,
+        mut visit: impl FnMut(&mut Self, u64, Result<&[u8], &str>) -> Result<()>,
+    ) -> Result<()> {
+        let groups = self.image.sb.groups.get();
+        let mut group = 0;
+        while group < groups {
+            let now: Vec<u64> = (group..groups.min(group + BATCH as u64)).collect();
+            let blocks: Vec<u64> = now.iter().map(|g| group_start(&self.image.sb, *g)).collect();
+            for ((group, block), read) in now.iter().zip(&blocks).zip(self.image.read_many(&blocks)) {
+                let good = read.and_then(|bytes| {
+                    self.image.verify(*block, BlockKind::Bitmap, &bytes)?;
+                    match super::image::foreign(&bytes, *group, 0) {
+                        None => Ok(bytes),
+                        Some(why) => Err(why),
+                    }
+                });
+                visit(self, *group, good.as_deref().map_err(String::as_str))?;
+            }
+            group += now.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Blocks that may not be given to anyone: those marked, and those claimed. To be used once every claim
+    /// is made.
+    fn taken(&mut self) -> Result<&mut Bits> {
+        if self.taken.is_none() {
+            let mut taken = self.claims.clone();
+            self.bitmaps(|state, group, bytes| {
+                // Where the marks are lost the claims alone count.
+                let Ok(bytes) = bytes else { return Ok(()) };
+                let first = group_start(&state.image.sb, group);
+                for at in 0..group_blocks(&state.image.sb, group) {
+                    if is_marked(bytes, at) {
+                        taken.add(first + at);
+                    }
+                }
+                Ok(())
+            })?;
+            self.taken = Some(taken);
+        }
+        Ok(self.taken.get_or_insert_with(|| Bits::new(0)))
+    }
+
+    /// Takes a free row of blocks, of one group; none if there is no such row.
+    pub fn allocate(&mut self, len: u32, metadata: bool) -> Result<Option<u64>> {
+        let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);
+        let taken = self.taken()?;
+        let mut found = None;
+        'groups: for group in 0..groups {
+            let (first, blocks) = (group_start(&sb, group), group_blocks(&sb, group));
+            let mut free = 0;
+            for at in 1..blocks.min(BLOCKS_PER_GROUP) {
+                free = if taken.has(first + at) { 0 } else { free + 1 };
+                if free == len {
+                    found = Some(first + at + 1 - u64::from(len));
+                    break 'groups;
+                }
+            }
+        }
+        let Some(start) = found else { return Ok(None) };
+        taken.add_all(start, u64::from(len));
+        self.claims.add_all(start, u64::from(len));
+        if metadata {
+            self.metadata.add_all(start, u64::from(len));
+        }
+        Ok(Some(start))
+    }
+}
+
+/// Whether a bit of a bitmap block is set.
+pub(super) fn is_marked(bytes: &[u8], at: u64) -> bool {
+    bytes.get(BLOCK_HEADER_SIZE + (at / 8) as usize).is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+}
