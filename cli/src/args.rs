@@ -33,8 +33,6 @@ pub enum Command {
     Umount(Umount),
     /// Write everything that a mount holds in memory to durable media
     Sync(SyncArgs),
-    /// Check an image, and mend it
-    Fsck(Fsck),
     /// Show what an image is
     Info(Info),
     /// Show the counters of a live mount
@@ -56,9 +54,9 @@ pub struct Mkfs {
     /// Size of the image [default: the size of the file or device, or 8G for a new file]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
-    /// Size of the journal
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub journal_size: Size,
+    /// Size of the journal [default: a sixteenth of the image, 256M at the most]
+    #[arg(long, value_name = "SIZE")]
+    pub journal_size: Option<Size>,
     /// Keep the journal in persistent memory: a DAX file or a devdax device
     #[arg(long, value_name = "PMEM", conflicts_with = "journal_emulated")]
     pub journal: Option<PathBuf>,
@@ -91,9 +89,9 @@ pub struct Mount {
     /// Stay in the foreground; SIGINT or SIGTERM unmounts
     #[arg(long, short = 'f')]
     pub foreground: bool,
-    /// Descriptor on which the background server reports that it is ready
+    /// Say on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
-    pub ready_fd: Option<i32>,
+    pub announce: bool,
     /// Ignored: given by mount(8) for options of its own
     #[arg(short = 'n', short_alias = 's', hide = true)]
     pub ignored: bool,
@@ -122,30 +120,6 @@ pub struct Umount {
 pub struct SyncArgs {
     /// A directory in the mount
     pub dir: PathBuf,
-}
-
-/// Arguments of `narufs fsck`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Without --repair nothing is written. An image that was not unmounted cleanly is checked as\n\
-    recovery would leave it.\n\n\
-    Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage."
-)]
-pub struct Fsck {
-    /// Image file or block device
-    pub image: PathBuf,
-    /// Mend what can be mended; orphans go to lost+found
-    #[arg(long, short = 'y')]
-    pub repair: bool,
-    /// Give up a journal that is missing or damaged: what only it held is lost
-    #[arg(long, requires = "repair")]
-    pub discard_journal: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-    /// Repair automatically what is safe, as fsck -a and -p of other file systems
-    #[arg(short = 'a', short_alias = 'p', hide = true)]
-    pub automatic: bool,
 }
 
 /// Arguments of `narufs info`.

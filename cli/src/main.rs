@@ -1,7 +1,62 @@
 //! The narufs command, also under the names that mount(8), mkfs(8) and fsck(8) look for.
 
 mod args;
+mod failure;
+mod info;
+mod mkfs;
+mod mount;
 mod options;
+mod server;
 mod size;
+mod stats;
+mod sync;
+mod umount;
 
-fn main() {}
+use args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The command line as if the program had been called `narufs COMMAND ...`.
+fn arguments() -> Vec<OsString> {
+    let mut given: Vec<OsString> = std::env::args_os().collect();
+    let name = given.first().map(|n| Path::new(n).file_name().unwrap_or(n).to_string_lossy().into_owned());
+    let command = match name.as_deref() {
+        Some("mkfs.narufs") => "mkfs",
+        Some("mount.narufs" | "mount.fuse.narufs") => "mount",
+        Some("fsck.narufs") => "fsck",
+        _ => return given,
+    };
+    given.insert(1, command.into());
+    given
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("NARUFS_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_target(false)
+        .without_time()
+        .init();
+    let cli = Cli::parse_from(arguments());
+    let (name, outcome) = match &cli.command {
+        Command::Mkfs(args) => ("mkfs", mkfs::run(args)),
+        Command::Mount(args) => ("mount", mount::run(args)),
+        Command::Umount(args) => ("umount", umount::run(args)),
+        Command::Sync(args) => ("sync", sync::run(args)),
+        Command::Info(args) => ("info", info::run(args)),
+        Command::Stats(args) => ("stats", stats::run(args)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("narufs {name}: {failure}");
+            }
+            ExitCode::from(failure.status.code())
+        }
+    }
+}

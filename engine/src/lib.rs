@@ -28,6 +28,7 @@ pub mod pmem;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod recovery;
+pub mod stats;
 pub mod store;
 pub mod superblock;
 pub mod sync;

@@ -22,6 +22,19 @@ pub fn sync(dir: &Path) -> io::Result<()> {
     sys::sync_mount(open(dir)?)
 }
 
+/// Most bytes that the answer to [`STATS`] may have: what the call's number can say.
+pub const STATS_SIZE: usize = (1 << 14) - 1;
+
+/// The number of the call that reads the counters as JSON: a read of [`STATS_SIZE`] bytes, type `N`, number 3.
+pub const STATS: u32 = 0x8000_4e03 | (STATS_SIZE as u32) << 16;
+
+/// The counters of the mount at `dir`, as JSON.
+pub fn stats(dir: &Path) -> io::Result<String> {
+    let bytes = sys::stats(open(dir)?)?;
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8(bytes[..end].to_vec()).map_err(io::Error::other)
+}
+
 fn open(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
-use crate::control::{SERVER_PID, SYNC};
+use crate::control::{SERVER_PID, STATS, STATS_SIZE, SYNC};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
@@ -40,6 +40,15 @@ pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
 pub fn sync_mount(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: the call passes no argument. Guarded by the test that asks a live mount.
     Ok(unsafe { ioctl::ioctl(fd, ioctl::NoArg::<{ SYNC as Opcode }>::new()) }?)
+}
+
+/// Reads the counters of the mount that `fd` is on; zeros follow them.
+pub fn stats(fd: impl AsFd) -> io::Result<Box<[u8; STATS_SIZE]>> {
+    let mut bytes = Box::new([0; STATS_SIZE]);
+    // SAFETY: the call's number says that it writes at most `STATS_SIZE` bytes, and the kernel sizes the answer
+    // by the number. Guarded by the test that asks a live mount.
+    unsafe { ioctl::ioctl(fd, ioctl::Updater::<{ STATS as Opcode }, [u8; STATS_SIZE]>::new(&mut bytes)) }?;
+    Ok(bytes)
 }
 
 /// Marks the calling thread as one whose allocations must not wait for I/O, since it may be what that I/O needs.

@@ -8,6 +8,7 @@ use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
 use crate::journal::Wanted;
+use crate::pmem::Horizon;
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use std::collections::HashMap;
@@ -87,6 +88,19 @@ impl Meta {
             space,
             options,
             wanted,
+        }
+    }
+
+    /// The metadata pages.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// How far a record travels before fsync returns.
+    pub fn horizon(&self) -> Horizon {
+        match self.wanted {
+            Wanted::Process => Horizon::Process,
+            Wanted::Power => Horizon::Power,
         }
     }
 

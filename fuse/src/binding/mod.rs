@@ -14,7 +14,8 @@ mod handles;
 
 use crate::mount::MountOptions;
 use crate::mount::process::drop_capabilities;
-use crate::operations::{NewNode, Operations, Release, Write};
+use crate::control::STATS;
+use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::{Server, ServerConfig};
 use crate::session::{Config, Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
@@ -36,6 +37,14 @@ pub enum Caching {
     Exclusive,
     /// A program changes the file system through the library as well: the kernel asks anew each time.
     Shared,
+}
+
+/// What `narufs stats` shows of a mount.
+#[derive(serde::Serialize)]
+struct ServedStats {
+    server_pid: u32,
+    #[serde(flatten)]
+    stats: narufs::stats::Stats,
 }
 
 /// As good as for ever.
@@ -180,6 +189,14 @@ impl Operations for EngineOperations {
             }
             Err(e) => Err(e.into()),
         }
+    }
+
+    fn ioctl(&self, _: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
+        if call.command != STATS {
+            return Err(Errno(libc::ENOTTY));
+        }
+        let stats = ServedStats { server_pid: std::process::id(), stats: self.fs.stats()? };
+        serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
     }
 
     fn forget(&self, nodeid: u64, count: u64) {

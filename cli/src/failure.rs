@@ -1,0 +1,54 @@
+//! What a command that did not succeed says, and its exit status.
+
+use std::fmt;
+
+/// Exit statuses by convention of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It failed.
+    Failed,
+    /// mount(8): the mount failed.
+    MountFailed,
+    /// mount(8): wrong usage or no permission.
+    MountUsage,
+    /// fsck(8): problems are left.
+    ProblemsLeft,
+    /// fsck(8): the check failed.
+    CheckFailed,
+    /// fsck(8): problems were mended.
+    Mended,
+}
+
+impl Status {
+    /// The number that the process ends with.
+    pub fn code(self) -> u8 {
+        match self {
+            Status::Failed | Status::MountUsage | Status::Mended => 1,
+            Status::ProblemsLeft => 4,
+            Status::CheckFailed => 8,
+            Status::MountFailed => 32,
+        }
+    }
+}
+
+/// One line for the user, and the status. An empty line is not printed: everything was said.
+#[derive(Debug)]
+pub struct Failure {
+    /// The status.
+    pub status: Status,
+    /// The line.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with its line.
+    pub fn new(status: Status, message: impl Into<String>) -> Failure {
+        Failure { status, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)
+    }
+}

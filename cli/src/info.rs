@@ -1,0 +1,111 @@
+//! `narufs info`: what an image is. It reads only, and works while the image is mounted.
+
+use crate::args::Info;
+use crate::failure::{Failure, Status};
+use crate::size::Size;
+use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use narufs::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What is shown, in the order of showing.
+#[derive(Debug, serde::Serialize)]
+struct Shown {
+    label: String,
+    uuid: String,
+    state: &'static str,
+    size_bytes: u64,
+    block_size: usize,
+    groups: u64,
+    format_version: u32,
+    journal: JournalKind,
+    journal_bytes: u64,
+    journal_path: Option<String>,
+    double_write_bytes: u64,
+    mount_epoch: u64,
+    created_unix_s: u64,
+}
+
+/// Prints it.
+pub fn run(args: &Info) -> Result<(), Failure> {
+    let sb = read(&args.image)
+        .map_err(|e| Failure::new(Status::Failed, format!("{}: {e}", args.image.display())))?;
+    let shown = Shown::of(&sb);
+    if args.json {
+        let json = serde_json::to_string_pretty(&shown);
+        println!("{}", json.map_err(|e| Failure::new(Status::Failed, e.to_string()))?);
+    } else {
+        shown.print();
+    }
+    Ok(())
+}
+
+fn read(image: &Path) -> Result<Superblock, String> {
+    let mut file = File::open(image).map_err(|e| e.to_string())?;
+    let bytes = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
+    // The engine reads superblocks from devices, and the image itself may be locked by its mount.
+    let copy = MemoryDevice::new(bytes / BLOCK_SIZE as u64);
+    for block in SUPERBLOCK_BLOCKS.into_iter().filter(|b| *b < copy.blocks()) {
+        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+        file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
+        copy.run(vec![Request::write(block, buf, Cause::Superblock)]).map_err(|e| e.to_string())?;
+    }
+    narufs::superblock::read(&copy).map_err(|e| e.to_string())
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+impl Shown {
+    fn of(sb: &Superblock) -> Shown {
+        let journal = JournalKind::from_u32(sb.journal_kind.get()).unwrap_or(JournalKind::Ssd);
+        Shown {
+            label: text(&sb.label),
+            uuid: uuid::Uuid::from_bytes(sb.uuid).to_string(),
+            state: match sb.state.get() {
+                STATE_CLEAN => "clean",
+                STATE_DAMAGED => "damaged: run narufs fsck --repair",
+                _ => "mounted, or not unmounted cleanly",
+            },
+            size_bytes: sb.blocks.get() * BLOCK_SIZE as u64,
+            block_size: BLOCK_SIZE,
+            groups: sb.groups.get(),
+            format_version: sb.version.get(),
+            journal,
+            journal_bytes: sb.ring_slots.get() * SLOT_SIZE as u64,
+            journal_path: Some(text(&sb.journal_path)).filter(|p| !p.is_empty()),
+            double_write_bytes: sb.dw_blocks.get() * BLOCK_SIZE as u64,
+            mount_epoch: sb.epoch.get(),
+            created_unix_s: sb.created.get() / 1_000_000_000,
+        }
+    }
+
+    fn print(&self) {
+        let journal = match self.journal {
+            JournalKind::Ssd => "ring on the image, staged in shared memory".to_owned(),
+            JournalKind::Pmem => format!("persistent memory, {}", self.journal_path.as_deref().unwrap_or("?")),
+            JournalKind::Emulated => format!(
+                "emulated NVM, {} (survives the server's end, not the machine's)",
+                self.journal_path.as_deref().unwrap_or("?")
+            ),
+        };
+        let rows = [
+            ("label", if self.label.is_empty() { "(none)".to_owned() } else { self.label.clone() }),
+            ("uuid", self.uuid.clone()),
+            ("state", self.state.to_owned()),
+            ("size", Size(self.size_bytes).to_string()),
+            ("groups", self.groups.to_string()),
+            ("format", self.format_version.to_string()),
+            ("journal", format!("{}, {journal}", Size(self.journal_bytes))),
+            ("double-write", Size(self.double_write_bytes).to_string()),
+            ("mounts", self.mount_epoch.to_string()),
+        ];
+        for (name, value) in rows {
+            println!("{name:<13} {value}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `narufs mount`: serves an image at a directory, in the background unless asked otherwise.
+//!
+//! The background server is this program again, started with a pipe on which it says whether it is ready: the
+//! command returns when the mount works, or with the server's own words when it does not.
+
+use crate::args::Mount;
+use crate::failure::{Failure, Status};
+use crate::options::{Durability, MountOptions};
+use crate::server;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// What the background server says when it is ready; anything else is why it is not.
+const READY: &str = "ready\n";
+
+/// Mounts; with `--foreground` returns after the unmount.
+pub fn run(args: &Mount) -> Result<(), Failure> {
+    let options = MountOptions::parse(&args.options).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    if options.durability == Durability::Process && options.sync {
+        tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
+    }
+    if !args.dir.is_dir() && !narufs_fuse::mount::is_dead(&args.dir) {
+        let dir = args.dir.display();
+        return Err(Failure::new(Status::MountFailed, format!("{dir}: not a directory: make it first (mkdir {dir})")));
+    }
+    if args.announce {
+        serve_announced(args, &options)
+    } else if args.foreground {
+        server::serve(args, &options, |warnings| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}")))
+    } else {
+        start_background(args)
+    }
+}
+
+fn start_background(args: &Mount) -> Result<(), Failure> {
+    let failed = |what: &str, e: std::io::Error| Failure::new(Status::MountFailed, format!("{what}: {e}"));
+    let program = std::env::current_exe().map_err(|e| failed("this program's path", e))?;
+    let mut command = Command::new(program);
+    command.arg0("narufs").arg("mount").arg("--announce").arg(&args.image).arg(&args.dir);
+    for list in &args.options {
+        command.arg("-o").arg(list);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().map_err(|e| failed("start the server", e))?;
+    let mut words = String::new();
+    if let Some(stdout) = &mut child.stdout {
+        stdout.read_to_string(&mut words).map_err(|e| failed("the server's answer", e))?;
+    }
+    if let Some(warnings) = words.strip_prefix(READY) {
+        warnings.lines().filter(|l| !l.is_empty()).for_each(|line| eprintln!("narufs mount: {line}"));
+        return Ok(());
+    }
+    let code = child.wait().ok().and_then(|s| s.code());
+    let status = if code == Some(1) { Status::MountUsage } else { Status::MountFailed };
+    let why = words.trim_end();
+    Err(Failure::new(status, if why.is_empty() { "the server ended without a word" } else { why }))
+}
+
+/// The background server's side.
+fn serve_announced(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+    // A session of its own, so that the end of a terminal does not end the mount; a leader of one has it.
+    let _ = rustix::process::setsid();
+    let served = server::serve(args, options, |warnings| {
+        announce(&format!("{READY}{}", warnings.iter().map(|w| format!("{w}\n")).collect::<String>()));
+    });
+    if let Err(e) = &served {
+        announce(&format!("{e}\n"));
+    }
+    served
+}
+
+/// Says it to whoever started the server, and lets the pipe go: its end is what they wait for.
+fn announce(words: &str) {
+    // They may be gone; the mount works all the same.
+    let _ = std::io::stdout().write_all(words.as_bytes()).and_then(|()| std::io::stdout().flush());
+    match std::fs::File::options().write(true).open("/dev/null") {
+        Ok(null) => drop(rustix::stdio::dup2_stdout(&null)),
+        Err(e) => tracing::warn!("/dev/null: {e}"),
+    }
+    let _ = std::env::set_current_dir("/");
+}

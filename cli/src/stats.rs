@@ -1,0 +1,115 @@
+//! `narufs stats`: the counters of a live mount.
+
+use crate::args::Stats;
+use crate::failure::{Failure, Status};
+use crate::size::Size;
+use serde_json::Value;
+
+/// Prints them.
+pub fn run(args: &Stats) -> Result<(), Failure> {
+    let dir = args.dir.display();
+    let json = narufs_fuse::control::stats(&args.dir).map_err(|e| {
+        let why = match e.raw_os_error() {
+            Some(libc::ENOTTY) => "no narufs is mounted here".to_owned(),
+            _ => e.to_string(),
+        };
+        Failure::new(Status::Failed, format!("{dir}: {why}"))
+    })?;
+    let stats: Value = serde_json::from_str(&json)
+        .map_err(|e| Failure::new(Status::Failed, format!("{dir}: its server answers in words unknown here: {e}")))?;
+    if args.json {
+        println!("{stats:#}");
+    } else {
+        print!("{}", table(&stats));
+    }
+    Ok(())
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or("")
+}
+
+fn table(stats: &Value) -> String {
+    let mut out = String::new();
+    let mut line = |s: String| {
+        out.push_str(s.trim_end());
+        out.push('\n');
+    };
+    let n = |path: &str| number(stats, path);
+    line(format!("server         process {}", n("/server_pid")));
+    if let Some(why) = stats["read_only"].as_str() {
+        line(format!("read-only      {why}"));
+    }
+    let block = n("/room/block_size");
+    line(format!(
+        "room           {} free of {}",
+        Size(n("/room/blocks_free") * block),
+        Size(n("/room/blocks") * block)
+    ));
+    line(format!(
+        "durability     {}, {} not yet safe from a loss of power",
+        text(stats, "/durability"),
+        Size(n("/power_lag_bytes"))
+    ));
+    if stats["journal"].is_object() {
+        let slots = n("/journal/ring_slots").max(1);
+        let used = n("/journal/tail").saturating_sub(n("/journal/head"));
+        line(format!(
+            "journal        {} records, {} commits (served {} more), {} laps, {} % full",
+            n("/journal/records"),
+            n("/journal/commits"),
+            n("/journal/coalesced"),
+            n("/journal/laps"),
+            used * 100 / slots
+        ));
+    }
+    line(format!(
+        "page cache     {} of {} in use, {} dirty, {} pages evicted, {} misses",
+        Size((n("/data/cache/frames") - n("/data/cache/free").min(n("/data/cache/frames"))) * block),
+        Size(n("/data/cache/frames") * block),
+        Size(n("/data/cache/dirty") * block),
+        n("/data/cache/evicted"),
+        n("/data/misses")
+    ));
+    line(format!(
+        "fsync          {} absorbed by the journal, {} waited for data to go home",
+        n("/data/syncs_absorbed"),
+        n("/data/syncs_home")
+    ));
+    line(format!(
+        "metadata       {} cached, {} dirty",
+        Size(n("/metadata_pages") * block),
+        Size(n("/metadata_dirty") * block)
+    ));
+    line(String::new());
+    line(format!("{:<18} {:>10} {:>12} {:>10} {:>12}", "device I/O by cause", "reads", "read", "writes", "written"));
+    for cause in stats["device"].as_array().into_iter().flatten() {
+        if number(cause, "/reads") + number(cause, "/writes") == 0 {
+            continue;
+        }
+        line(format!(
+            "{:<19} {:>10} {:>12} {:>10} {:>12}",
+            text(cause, "/cause"),
+            number(cause, "/reads"),
+            Size(number(cause, "/read_bytes")).to_string(),
+            number(cause, "/writes"),
+            Size(number(cause, "/write_bytes")).to_string()
+        ));
+    }
+    line(format!("{:<19} {:>10}", "flushes", n("/flushes")));
+    line(String::new());
+    line(format!("{:<19} {:>10} {:>12}", "waits by lock class", "waits", "ms"));
+    for class in stats["locks"].as_array().into_iter().flatten() {
+        line(format!(
+            "{:<19} {:>10} {:>12.1}",
+            text(class, "/class"),
+            number(class, "/waits"),
+            number(class, "/wait_ns") as f64 / 1e6
+        ));
+    }
+    out
+}

@@ -1,0 +1,62 @@
+//! What a file system at work has done so far: every counter in one place, for whoever watches it.
+
+use crate::device::CauseCount;
+use crate::file::DataStats;
+use crate::format::SLOT_SIZE;
+use crate::journal::JournalStats;
+use crate::lock::{LockWaits, lock_waits};
+use crate::vfs::{Fs, StatFs};
+use crate::{Result, pmem::Horizon};
+
+/// Counters since the mount; sizes in bytes.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Stats {
+    /// Why nothing can be changed, if so.
+    pub read_only: Option<String>,
+    /// How far fsync waits.
+    pub durability: Horizon,
+    /// Bytes of records that a loss of power would take back now.
+    pub power_lag_bytes: u64,
+    /// The journal; none where the mount is read-only.
+    pub journal: Option<JournalStats>,
+    /// Device reads and writes by cause.
+    pub device: Vec<CauseCount>,
+    /// Flushes of the device.
+    pub flushes: u64,
+    /// The data path.
+    pub data: DataStats,
+    /// Metadata pages in memory.
+    pub metadata_pages: usize,
+    /// Those of them that wait for a checkpoint.
+    pub metadata_dirty: usize,
+    /// Waits by lock class, in lock order; of the whole process.
+    pub locks: Vec<LockWaits>,
+    /// Room and use.
+    pub room: StatFs,
+}
+
+impl Fs {
+    /// The counters.
+    ///
+    /// # Errors
+    /// Those of [`Fs::statfs`].
+    pub fn stats(&self) -> Result<Stats> {
+        let store = self.meta().store();
+        let journal = store.journal().map(|j| j.stats());
+        let (metadata_pages, metadata_dirty) = store.pages();
+        let lag = journal.map_or(0, |j| j.tail.saturating_sub(j.committed_power));
+        Ok(Stats {
+            read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
+            durability: self.meta().horizon(),
+            power_lag_bytes: lag * SLOT_SIZE as u64,
+            journal,
+            device: store.device().counters(),
+            flushes: store.device().flushes(),
+            data: self.data().stats(),
+            metadata_pages,
+            metadata_dirty,
+            locks: lock_waits().to_vec(),
+            room: self.statfs()?,
+        })
+    }
+}
