@@ -1,0 +1,168 @@
+# Sourced by every program test: volumes, and their removal whatever happens.
+#
+# A test names its volumes; each is a fresh image in $WORK/NAME.img, mounted at $WORK/NAME. Everything that a
+# test starts or makes is recorded here and taken away when it ends, also when it fails: processes by their
+# ids, mounts, control groups, the directory. NARUFS_PROGRAMS_FS=ext4 runs the same test on ext4, which shows
+# whether a test is right.
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+NARUFS=${NARUFS:-$TARGET/release/narufs}
+SCALE=${NARUFS_TEST_SCALE:-1}
+FS=${NARUFS_PROGRAMS_FS:-narufs}
+# Two ids without an account, and a group that only the first may hold in addition.
+FIRST=64101 SECOND=64102 SHARED=64103
+
+NAME=$(basename "$0" .sh)
+# Not below the checkout, which other users may be unable to reach.
+WORK=$(mktemp -d "/var/tmp/narufs-$NAME.XXXXXX")
+chmod 755 "$WORK"
+MOUNTED=() GROUPS_MADE=()
+declare -A SERVER=() STARTED=()
+
+say() { echo "$NAME: $*"; }
+fail() { echo "$NAME: FAILED: $*" >&2; exit 1; }
+# Ends the test without a verdict: what it needs is not on this machine.
+skip() { echo "$NAME: SKIPPED: $*"; exit 0; }
+[[ $(id -u) -eq 0 ]] || fail "program tests mount file systems and change users: run them as root"
+
+# Ends a process of ours and waits until it is gone; it need not be a child.
+end() { # PID [SIGNAL]
+    kill -"${2:-KILL}" "$1" 2>/dev/null || return 0
+    tail --pid="$1" -f /dev/null
+}
+# Background children: recorded, and forgotten once they have been waited for.
+started() { STARTED[$1]=1; }
+await() { # PID: with the status of the process
+    local status=0
+    wait "$1" || status=$?
+    unset "STARTED[$1]"
+    return "$status"
+}
+
+cleanup() {
+    local status=$? pid dir group
+    trap - EXIT
+    set +e
+    for pid in "${!STARTED[@]}"; do end "$pid"; done
+    for ((i = ${#MOUNTED[@]} - 1; i >= 0; i--)); do
+        dir=${MOUNTED[i]}
+        detach_dir "$dir"
+    done
+    for group in "${GROUPS_MADE[@]}"; do rmdir "$group"; done
+    # A server that still holds the image would make the removal of nothing but a name.
+    grep -q " $WORK/" /proc/self/mountinfo && echo "$NAME: mounts are left below $WORK" >&2 || rm -rf "$WORK"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 143' TERM INT HUP
+
+is_mounted() { grep -q " $1 " /proc/self/mountinfo; }
+
+# Unmounts as a user would; what does not end within a minute is ended.
+detach_dir() { # DIR
+    local dir=$1 pid=${SERVER[$1]:-}
+    is_mounted "$dir" || return 0
+    if [[ -n $pid ]]; then
+        timeout 60 "$NARUFS" umount "$dir" >/dev/null || { end "$pid"; umount -l "$dir"; }
+        unset "SERVER[$dir]"
+    else
+        umount "$dir" || umount -l "$dir"
+    fi
+}
+
+# Makes a file system; ARGS go to `narufs mkfs`.
+volume() { # NAME SIZE [ARGS...]
+    local image=$WORK/$1.img size=$2
+    mkdir -p "$WORK/$1"
+    shift 2
+    if [[ $FS == narufs ]]; then
+        "$NARUFS" mkfs "$image" --size "$size" --sparse "$@" >/dev/null
+    else
+        truncate -s "$size" "$image"
+        mkfs.ext4 -qF -m 0 -i 4096 -I 256 -E lazy_itable_init=1,nodiscard "$image"
+    fi
+}
+
+# Mounts a volume at $WORK/NAME. Options for ext4 are those that it shares.
+attach() { # NAME [OPTIONS]
+    local dir=$WORK/$1 options=${2:-}
+    if [[ $FS == narufs ]]; then
+        "$NARUFS" mount "$WORK/$1.img" "$dir" ${options:+-o "$options"}
+        SERVER[$dir]=$("$NARUFS" stats "$dir" --json |
+            python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+    else
+        options=$(tr , '\n' <<<"$options" | grep -xE 'ro|suid|dev|noatime|relatime|strictatime' | paste -sd, || true)
+        mount -o "loop${options:+,$options}" "$WORK/$1.img" "$dir"
+    fi
+    MOUNTED+=("$dir")
+}
+
+detach() { # NAME
+    local dir=$WORK/$1
+    if [[ $FS == narufs ]]; then
+        timeout 120 "$NARUFS" umount "$dir" || fail "narufs umount $1 failed or took more than two minutes"
+        unset "SERVER[$dir]"
+    else
+        umount "$dir"
+    fi
+}
+
+# Kills the server in the middle of its work and takes the dead mount away. On ext4: an unmount.
+crash() { # NAME
+    local dir=$WORK/$1
+    if [[ $FS == narufs ]]; then
+        end "${SERVER[$dir]}"
+        unset "SERVER[$dir]"
+        umount -l "$dir"
+    else
+        umount -l "$dir"
+    fi
+}
+
+# The file system that results are compared with: ext4 at $WORK/reference.
+reference() { # SIZE
+    FS=ext4 volume reference "$1"
+    FS=ext4 attach reference
+}
+
+# Runs a program as a user without an account: user USER [GROUPS] -- COMMAND...
+user() {
+    local uid=$1 groups=--clear-groups
+    shift
+    [[ $1 == -- ]] || { groups=--groups=$1; shift; }
+    shift
+    setpriv --reuid="$uid" --regid="$uid" "$groups" --inh-caps=-all -- "$@"
+}
+
+# fsck of an unmounted volume: nothing may be wrong.
+check() { # NAME
+    if [[ $FS == narufs ]]; then
+        "$NARUFS" fsck "$WORK/$1.img" >"$WORK/fsck.log" || { cat "$WORK/fsck.log"; fail "fsck of $1 finds damage"; }
+    else
+        e2fsck -fn "$WORK/$1.img" >/dev/null 2>&1 || fail "fsck of $1 finds damage"
+    fi
+}
+
+same() { # WHAT LEFT RIGHT: two strings that must be equal
+    [[ $2 == "$3" ]] || fail "$1 differs:
+$(diff <(printf '%s\n' "$2") <(printf '%s\n' "$3") | head -20)"
+}
+
+# A control group that bounds memory; prints its directory. Version 1 or 2, whichever the machine has.
+memory_group() { # NAME BYTES
+    local group
+    if [[ -d /sys/fs/cgroup/memory ]]; then
+        group=/sys/fs/cgroup/memory/narufs-$1-$$
+        mkdir "$group"
+        echo "$2" >"$group/memory.limit_in_bytes"
+    else
+        grep -qw memory /sys/fs/cgroup/cgroup.controllers || return 1
+        group=/sys/fs/cgroup/narufs-$1-$$
+        mkdir "$group"
+        [[ -e $group/memory.max ]] || echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+        echo "$2" >"$group/memory.max"
+    fi
+    echo "$group"
+}
