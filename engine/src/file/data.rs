@@ -3,7 +3,7 @@
 use crate::cache::{FramePool, PageIndex};
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeLock};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,8 @@ pub struct FileData {
     logged_size: AtomicU64,
     /// Device writes completed when the last home write of this file was.
     last_write: AtomicU64,
+    /// Whether the file was written home before it came into memory, nobody knows when.
+    written_before: AtomicBool,
     errors: ErrorLog,
     pub(super) stream: Stream,
     /// Held while pages are written home or thrown away.
@@ -36,8 +38,10 @@ pub(super) struct FileState {
     pub dirty: BTreeSet<u64>,
     /// Dirty pages whose bytes are absorbed.
     pub synced: BTreeSet<u64>,
-    /// Pages of live data records, with the position after the newest record.
-    pub live: BTreeMap<u64, Position>,
+    /// Pages of live data records.
+    pub live: BTreeMap<u64, Live>,
+    /// A data record is being logged: what `live` says lags behind the journal.
+    pub absorbing: bool,
     /// Pages of live records whose home copy is newer than the record.
     pub stale: BTreeSet<u64>,
     /// Pages written home in place, with the device's count of writes then: to be written again should the
@@ -52,6 +56,15 @@ pub(super) struct FileState {
     pub doomed: bool,
     /// Whether the write-back list names the file.
     pub listed: bool,
+}
+
+/// The data records of a page that the ring holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Live {
+    /// Position after the oldest whose bytes are not home; `Position::MAX` if all are.
+    pub first: Position,
+    /// Position after the newest.
+    pub last: Position,
 }
 
 /// A reader's way through the file, guessed.
@@ -85,6 +98,7 @@ impl FileData {
             size: AtomicU64::new(size),
             logged_size: AtomicU64::new(size),
             last_write: AtomicU64::new(0),
+            written_before: AtomicBool::new(size > 0),
             errors: ErrorLog { failures: AtomicU64::new(0) },
             stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
             write_back: Mutex::new(()),
@@ -118,6 +132,19 @@ impl FileData {
     pub(super) fn last_write(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `wrote`.
         self.last_write.load(Ordering::Acquire)
+    }
+
+    /// Whether a flush must cover every write that the device knows of: none has, since the file came into
+    /// memory.
+    pub(super) fn was_written_before(&self) -> bool {
+        // Acquire: pairs with the Release in `all_flushed`.
+        self.written_before.load(Ordering::Acquire)
+    }
+
+    /// A flush has covered what was written before the file came into memory.
+    pub(super) fn all_flushed(&self) {
+        // Release: pairs with the Acquire in `was_written_before`: who sees it comes after the flush.
+        self.written_before.store(false, Ordering::Release);
     }
 
     pub(super) fn wrote(&self, completed: u64) {
@@ -165,6 +192,13 @@ impl FileData {
 }
 
 impl FileState {
+    /// A data record of a page was logged.
+    pub fn absorbed(&mut self, page: u64, end: Position) {
+        let live = self.live.entry(page).or_insert(Live { first: end, last: end });
+        live.first = live.first.min(end);
+        live.last = end;
+    }
+
     /// Whether an fsync finds nothing to write in these pages.
     pub fn nothing_unsynced(&self, pages: &Range<u64>) -> bool {
         !self.doomed && self.dirty.range(pages.clone()).next().is_none()

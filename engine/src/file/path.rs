@@ -176,6 +176,8 @@ impl<H: Home> DataPath<H> {
     fn unlist_idle(work: &mut Work<H::Inode>) {
         work.files.retain(|listed| {
             let data = listed.inode.data();
+            // Pages in the hands of a write-back are in no set, and come back if it fails.
+            let Some(_nothing_in_flight) = data.write_back.try_lock() else { return true };
             let mut state = data.state.lock();
             let idle = state.dirty.is_empty()
                 && state.synced.is_empty()

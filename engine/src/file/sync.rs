@@ -44,25 +44,27 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         let entry = self.home.tail();
         self.settle_deferred()?;
-        let mut upto = entry.max(self.home.tail());
-        match self.absorb(inode)? {
-            Some(position) => upto = upto.max(position),
-            None => {
+        let size = data.size();
+        loop {
+            if self.absorb(inode)?.is_none() {
                 let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
                 self.write_pages(inode, 0..PAGES_END, order)?;
             }
+            // Another's write-back of these pages is over once the mutex was free; so is its record.
+            drop(data.write_back.lock());
+            self.record_rest(inode, kind)?;
+            // A writer may have changed the page of the recorded end since it was written; it holds up the size.
+            if data.logged_size() >= size.min(data.size()) {
+                break;
+            }
         }
-        // Another's write-back of these pages is over once the mutex was free; so is its record.
-        drop(data.write_back.lock());
-        self.record_rest(inode, kind)?;
-        upto = upto.max(self.home.tail());
-        self.home.commit_upto(upto)?;
+        self.home.commit_upto(entry.max(self.home.tail()))?;
         // The commit's own flush may have covered the data already; then this returns at once.
         self.flush_data(inode)
     }
 
     /// Records what fsync owes beyond the data: superseded records, size, times.
-    fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+    pub(super) fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
         let data = inode.data();
         let owes = || {
             let stale = !data.state.lock().stale.is_empty();
@@ -118,11 +120,15 @@ impl<H: Home> DataPath<H> {
         let pending: Vec<(u64, u64)> =
             data.state.lock().unflushed.iter().map(|(page, count)| (*page, *count)).collect();
         let device = self.home.device();
-        let last = data.last_write();
-        if pending.is_empty() && !data.state.lock().lost && device.writes_flushed() >= last {
+        let before = data.was_written_before();
+        let last = if before { device.writes_completed() } else { data.last_write() };
+        if pending.is_empty() && !data.state.lock().lost && !before && device.writes_flushed() >= last {
             return Ok(());
         }
         let result = device.flush_upto(last);
+        if before && result.is_ok() {
+            data.all_flushed();
+        }
         let mut state = data.state.lock();
         for (page, count) in pending {
             if state.unflushed.get(&page) != Some(&count) {
@@ -172,21 +178,25 @@ impl<H: Home> DataPath<H> {
             let beyond = state.dirty.split_off(&page_after(size));
             std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
         };
+        // Before the record is logged: a checkpoint that lets the head pass it must find the file, and wait.
+        data.state.lock().absorbing = true;
+        self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
         let outcome = self.take_in(inode, &pages, size, &mut taken, &mut change);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
             let stale = !change.supersede.is_empty();
-            let covered = covered_size(data, size);
-            change.size = (covered != data.logged_size()).then_some(covered);
+            // Every dirty page below the size is in this record, that of the recorded end among them.
+            change.size = (size != data.logged_size()).then_some(size);
             let flushed = if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
-            flushed.and_then(|()| self.home.log(credits, inode, change)).map(|end| (end, covered))
+            flushed.and_then(|()| self.home.log(credits, inode, change)).map(Some)
         } else {
-            outcome.map(|_| (0, 0))
+            outcome.map(|_| None)
         };
-        if !fits || logged.is_err() {
+        let Ok(Some(end)) = logged else {
             let mut state = data.state.lock();
+            state.absorbing = false;
             state.dirty.extend(&pages);
             drop(state);
             for page in taken {
@@ -197,14 +207,14 @@ impl<H: Home> DataPath<H> {
                     self.home.release(blocks);
                 }
             }
-            return logged.map(|_| None);
-        }
-        let (end, covered) = logged?;
-        data.set_logged_size(covered);
+            return logged;
+        };
+        data.set_logged_size(size);
         self.counters.absorbed.add(taken.len() as u64);
         self.counters.syncs_absorbed.add(1);
         let mut unwanted = 0;
         let mut state = data.state.lock();
+        state.absorbing = false;
         for page in taken {
             if page.new.is_some() {
                 state.reserved = state.reserved.saturating_sub(1);
@@ -214,15 +224,13 @@ impl<H: Home> DataPath<H> {
             }
             page.found.set(FrameState::MAPPED);
             page.found.clear(FrameState::RESERVED);
-            state.live.insert(page.page, end);
+            state.absorbed(page.page, end);
             state.stale.remove(&page.page);
             if page.found.flags().contains(FrameState::SYNCED) {
                 state.synced.insert(page.page);
             }
         }
         drop(state);
-        // After the records are known as live: a checkpoint forgets files that have none.
-        self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         if unwanted > 0 {
             self.home.unreserve(unwanted);
         }

@@ -6,6 +6,7 @@
 //! file in so many pieces that one record cannot drop them is truncated at once.
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use super::sync::SyncKind;
 use super::write::{Content, Outcome};
 use super::write_back::{Order, Take, key_of};
 use super::{Change, DataInode, FileData, Home, MAX_RUNS};
@@ -176,6 +177,9 @@ impl<H: Home> DataPath<H> {
         let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
         self.settle(inode)?;
         self.write_pages(inode, 0..PAGES_END, order)?;
+        // Another's write-back of these pages is over once the mutex was free.
+        drop(inode.data().write_back.lock());
+        self.record_rest(inode, SyncKind::Data)?;
         self.flush_data(inode)
     }
 

@@ -112,7 +112,7 @@ impl<H: Home> DataPath<H> {
         let doomed = data.state.lock().doomed;
         let logged = if doomed { 0 } else { data.logged_size() };
         let most = if doomed { usize::MAX } else { BATCH_PAGES };
-        let picked = pick(data, pages, size, logged, order.take, most);
+        let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
         let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
@@ -153,7 +153,7 @@ impl<H: Home> DataPath<H> {
             || if picked.contains(&tail) {
                 !bad.contains(&tail) && !left.contains(&tail)
             } else {
-                !data.state.lock().dirty.contains(&tail)
+                !tail_waits
             };
         if !tail_is_down && let Err(e) = &result {
             // Nothing may be mapped as written beyond the recorded size, which cannot grow.
@@ -345,8 +345,11 @@ impl<H: Home> DataPath<H> {
             }
             let mut unwanted = 0;
             for ((page, found), unsynced) in pages.zip(&piece.frames).zip(&piece.unsynced) {
-                if *unsynced && state.live.contains_key(&page) {
-                    state.stale.insert(page);
+                if let Some(live) = state.live.get_mut(&page) {
+                    live.first = Position::MAX;
+                    if *unsynced {
+                        state.stale.insert(page);
+                    }
                 }
                 match piece.place {
                     Place::Home => {
@@ -368,6 +371,27 @@ impl<H: Home> DataPath<H> {
         }
     }
 
+    /// What of a file only records below `upto` hold.
+    fn still_absorbed(&self, inode: &H::Inode, upto: Position) -> Absorbed {
+        let head = self.home.head();
+        let mut absorbed = self.absorbed.lock();
+        let mut state = inode.data().state.lock();
+        let state = &mut *state;
+        state.live.retain(|_, live| live.last > head);
+        state.stale.retain(|page| state.live.contains_key(page));
+        if state.live.is_empty() && state.synced.is_empty() && !state.absorbing {
+            absorbed.remove(&inode.nid());
+        }
+        let mut pages = state.live.iter().filter(|(_, live)| live.first <= upto).map(|(page, _)| page);
+        if pages.clone().any(|page| state.synced.contains(page) || state.dirty.contains(page)) {
+            Absorbed::Cached
+        } else if state.absorbing || pages.next().is_some() {
+            Absorbed::InHands
+        } else {
+            Absorbed::No
+        }
+    }
+
     /// Before the ring's head passes `upto`: what is absorbed below it goes home and is flushed. Takes no
     /// credits and no range.
     pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
@@ -375,27 +399,16 @@ impl<H: Home> DataPath<H> {
         let mut upto_writes = 0;
         for inode in files {
             let data = inode.data();
-            let head = self.home.head();
-            let (needed, live) = {
-                let mut absorbed = self.absorbed.lock();
-                let mut state = data.state.lock();
-                let state = &mut *state;
-                state.live.retain(|_, end| *end > head);
-                state.stale.retain(|page| state.live.contains_key(page));
-                if state.live.is_empty() && state.synced.is_empty() {
-                    absorbed.remove(&inode.nid());
+            loop {
+                match self.still_absorbed(&inode, upto) {
+                    Absorbed::No => break,
+                    Absorbed::Cached => {
+                        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+                        self.write_pages(&inode, 0..PAGES_END, order)?;
+                    }
+                    // Should their write fail, they are dirty again: look once more.
+                    Absorbed::InHands => drop(data.write_back.lock()),
                 }
-                let needed = state.live.iter().any(|(page, end)| {
-                    *end <= upto && (state.synced.contains(page) || state.dirty.contains(page))
-                });
-                (needed, !state.live.is_empty())
-            };
-            if needed {
-                let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
-                self.write_pages(&inode, 0..PAGES_END, order)?;
-            } else if live {
-                // Somebody may be writing these pages: wait for that.
-                drop(data.write_back.lock());
             }
             upto_writes = upto_writes.max(data.last_write());
         }
@@ -403,10 +416,27 @@ impl<H: Home> DataPath<H> {
     }
 }
 
+/// Where bytes are that only records below the head's new place hold.
+enum Absorbed {
+    /// Nowhere: all are home.
+    No,
+    /// In dirty or absorbed pages.
+    Cached,
+    /// In the hands of the holder of the write-back mutex.
+    InHands,
+}
+
 /// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
 /// their writer has not set the size yet. With pages beyond the recorded end goes the page of that end: its
-/// zeroed tail must be down before the recorded size grows.
-fn pick(data: &FileData, pages: Range<u64>, size: u64, logged: u64, take: Take, most: usize) -> Vec<u64> {
+/// zeroed tail must be down before the recorded size grows; says whether that page stays behind, dirty.
+fn pick(
+    data: &FileData,
+    pages: Range<u64>,
+    size: u64,
+    logged: u64,
+    take: Take,
+    most: usize,
+) -> (Vec<u64>, bool) {
     let mut state = data.state.lock();
     let state = &mut *state;
     let pages = pages.start..pages.end.min(page_after(size)).max(pages.start);
@@ -437,7 +467,7 @@ fn pick(data: &FileData, pages: Range<u64>, size: u64, logged: u64, take: Take, 
         state.dirty.remove(page);
         state.synced.remove(page);
     }
-    picked
+    (picked, state.dirty.contains(&tail))
 }
 
 /// Copies a piece's pages under their latches, and puts them under write-back.

@@ -1,5 +1,6 @@
 //! The data path over a model of metadata and a device that can fail and lose what was not flushed.
 
+mod absorbed;
 mod content;
 mod crash;
 mod faults;

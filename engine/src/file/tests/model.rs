@@ -170,6 +170,8 @@ pub struct ModelHome {
     tail: AtomicU64,
     committed: AtomicU64,
     head: AtomicU64,
+    /// Run once, when a data record is logged, before its writer hears of it.
+    pub when_absorbed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// A file of the model.
@@ -209,6 +211,7 @@ impl ModelHome {
             tail: AtomicU64::new(1),
             committed: AtomicU64::new(1),
             head: AtomicU64::new(1),
+            when_absorbed: Mutex::default(),
         })
     }
 
@@ -230,8 +233,12 @@ impl ModelHome {
     }
 
     /// A checkpoint round.
-    pub fn checkpoint(self: &Arc<Self>, path: &DataPath<ModelHome>) {
-        let upto = self.tail.load(SeqCst);
+    pub fn checkpoint(&self, path: &DataPath<ModelHome>) {
+        self.checkpoint_upto(path, self.tail.load(SeqCst));
+    }
+
+    /// A round that began when the tail was at `upto`.
+    pub fn checkpoint_upto(&self, path: &DataPath<ModelHome>, upto: Position) {
         self.commit_upto(upto).expect("the model's journal does not fail");
         path.pre_checkpoint(upto).expect("no faults now");
         let mut base = self.base.lock();
@@ -392,7 +399,12 @@ impl Home for ModelHome {
         inode.dirty_times.store(false, SeqCst);
         let end = self.tail.load(SeqCst);
         let (nid, data, supersede) = (inode.nid, change.data, change.supersede);
+        let absorbed = !data.is_empty();
         self.records.lock().push(Record { end, nid, after, data, supersede });
+        let hook = self.when_absorbed.lock().take().filter(|_| absorbed);
+        if let Some(hook) = hook {
+            hook();
+        }
         Ok(end)
     }
     fn collapse(&self, inode: &ModelInode, range: Range<u64>, size: u64) -> Result<()> {

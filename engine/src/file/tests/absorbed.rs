@@ -1,0 +1,86 @@
+//! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
+
+use super::model::{ModelHome, content, path};
+use crate::file::{At, DataInode, DataPath, Home, SyncKind};
+use crate::sync::{Arc, thread};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// A file of a page of ones that is home, and that the journal knows nothing more of.
+fn settled() -> (Arc<ModelHome>, Arc<DataPath<ModelHome>>, Arc<super::model::ModelInode>) {
+    let home = ModelHome::new(100, true);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &[1; 4096]).expect("room");
+    path.sync_all().expect("no faults");
+    home.checkpoint(&path);
+    (home, path, file)
+}
+
+fn after_a_crash(home: &Arc<ModelHome>) -> Vec<u8> {
+    home.crash(&mut StdRng::seed_from_u64(1));
+    content(&path(home, 16), &home.open(1))
+}
+
+#[test]
+fn a_page_absorbed_twice_goes_home_before_its_first_record_is_passed() {
+    let (home, path, file) = settled();
+    let mark = file.data().error_mark();
+    path.write(&file, At::Offset(0), &[2; 100]).expect("room");
+    path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+    let between = home.tail();
+    path.write(&file, At::Offset(200), &[3; 100]).expect("room");
+    path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+    home.checkpoint_upto(&path, between);
+    let seen = after_a_crash(&home);
+    assert_eq!((seen[0], seen[99], seen[100], seen[200]), (2, 2, 1, 3));
+}
+
+#[test]
+fn a_checkpoint_that_meets_an_absorption_waits_for_it() {
+    let (home, path, file) = settled();
+    path.write(&file, At::Offset(0), &[2; 100]).expect("room");
+    let round = Arc::new(crate::sync::Mutex::new(None));
+    let begin = {
+        let (home, path, round) = (home.clone(), path.clone(), round.clone());
+        move || {
+            let began = thread::spawn(move || home.checkpoint(&path));
+            // Enough for a round that does not wait. One that waits is none the worse for it.
+            for _ in 0..10_000 {
+                if began.is_finished() {
+                    break;
+                }
+                thread::yield_now();
+            }
+            *round.lock() = Some(began);
+        }
+    };
+    *home.when_absorbed.lock() = Some(Box::new(begin));
+    path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("absorbed");
+    let round = round.lock().take().expect("the data record was logged");
+    round.join().expect("the round ends");
+    assert_eq!(after_a_crash(&home)[..100], [2; 100]);
+}
+
+#[test]
+fn the_first_fsync_flushes_what_was_written_before_the_file_came_into_memory() {
+    let (home, path, file) = settled();
+    home.absorbs.store(false, crate::sync::atomic::Ordering::SeqCst);
+    path.write(&file, At::Offset(0), &[2; 4096]).expect("room");
+    path.write_direct(&file, At::Offset(0), &[2; 4096]).expect("room");
+    path.sync_all().expect("no faults");
+    path.write_direct(&file, At::Offset(0), &[3; 4096]).expect("room");
+    drop(file);
+    let file = home.open(1);
+    path.fsync(&file, SyncKind::Data, &file.data().error_mark()).expect("no faults");
+    assert_eq!(after_a_crash(&home), [3; 4096]);
+}
+
+#[test]
+fn a_file_that_is_only_made_longer_keeps_its_size_through_a_rename() {
+    let (home, path, file) = settled();
+    path.truncate(&file, 1 << 20).expect("room");
+    path.settle_for_rename(&file).expect("no faults");
+    home.commit_upto(home.tail()).expect("the model's journal does not fail");
+    assert_eq!(after_a_crash(&home).len(), 1 << 20);
+}
