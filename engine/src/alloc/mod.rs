@@ -350,8 +350,8 @@ impl Alloc {
         let shared = &*self.shared;
         let round = shared.round.load(Relaxed);
         let _one_at_a_time = shared.rounds.lock();
-        if shared.round.load(Relaxed) != round {
-            // Somebody else has made room since.
+        if shared.round.load(Relaxed) > round + 1 {
+            // Somebody else has made room since: the last to do so began after this call.
             return Ok(true);
         }
         let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) else {

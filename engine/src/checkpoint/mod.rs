@@ -75,8 +75,13 @@ impl Store {
             Ok(passed) => {
                 last.number += u64::from(passed.is_some());
                 drop(last);
-                if let Some(head) = passed {
-                    self.observers().iter().for_each(|observer| observer.head_passed(*head));
+                // Even if that is no news: what could not leave quarantine then, for a write was in flight, may
+                // leave it now; and another may have read the same news and not yet told.
+                let durable = self.committed(Horizon::Power);
+                let head = self.journal().map_or(durable, |journal| journal.head());
+                for observer in self.observers() {
+                    observer.durable(durable);
+                    observer.head_passed(head);
                 }
             }
             Err(e) => self.fail(format!("a checkpoint failed: {e}")),

@@ -146,7 +146,8 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         return Ok(mounted(store, sb, outcome));
     }
     let first = next.next_multiple_of(SLOTS_PER_BLOCK);
-    sb.epoch.set(sb.epoch.get() + 1);
+    // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
+    sb.epoch.set(header.map_or(sb.epoch.get(), |header| header.epoch.get()) + 1);
     sb.state.set(STATE_MOUNTED);
     sb.next_position.set(first);
     let anew = header.is_none();

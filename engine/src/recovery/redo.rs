@@ -6,6 +6,7 @@ use crate::format::Position;
 use crate::journal::{Journal, Scan};
 use crate::store::{Delta, Store, decode};
 use crate::{Error, Result};
+use std::collections::HashMap;
 
 /// Applies every record that counts and collects the data records; the number of records. If `write`, pages
 /// go home when they fill the budget.
@@ -16,6 +17,7 @@ pub(super) fn redo(
     write: bool,
     data: &mut DataRedo,
 ) -> Result<u64> {
+    let forgotten = forgotten(scan)?;
     let mut records = 0;
     for record in scan.records() {
         let (first, payload) = record?;
@@ -25,6 +27,7 @@ pub(super) fn redo(
             match &delta {
                 Delta::Data { key, bytes } => data.data(key, bytes)?,
                 Delta::Supersede { key } => data.supersede(key),
+                metadata if metadata.block().is_some_and(|b| forgotten.get(&b) > Some(&first)) => {}
                 metadata => store.redo(metadata, end).map_err(|e| at(first, &e))?,
             }
         }
@@ -34,6 +37,23 @@ pub(super) fn redo(
         }
     }
     Ok(records)
+}
+
+/// The blocks that cease to hold metadata, with the position of the record that says so. What records before
+/// it did to them is not redone: a checkpoint does not write such a page home, so there may be nothing to
+/// redo it on. None comes to hold metadata again within the ring: its block waits for the head.
+fn forgotten(scan: &Scan) -> Result<HashMap<u64, Position>> {
+    let mut forgotten = HashMap::new();
+    for record in scan.records() {
+        let (first, payload) = record?;
+        // What is wrong with a record is told when it is redone.
+        for delta in decode(&payload).flatten() {
+            if let Delta::Forget { block } = delta {
+                forgotten.insert(block, first);
+            }
+        }
+    }
+    Ok(forgotten)
 }
 
 /// Says which record could not be redone; errors of the device stay what they are.

@@ -148,8 +148,12 @@ impl Meta {
         self.store.get(inode.place().block, BlockKind::Node)
     }
 
-    /// Stages an image. The caller holds the inode's lock exclusively.
+    /// Stages an image. The caller holds the inode's lock exclusively. ESTALE if the inode was freed: its slot
+    /// may be another's.
     pub(super) fn stage(&self, h: &mut Handle<'_>, inode: &InodeObj, image: &Inode) -> Result<()> {
+        if image.nid.get() == 0 {
+            return Err(Error::Errno(libc::ESTALE));
+        }
         let node = h.get(inode.place().block, BlockKind::Node)?;
         h.edit(&node, inode.place().range()).copy_from_slice(image_bytes(image));
         Ok(())
@@ -195,6 +199,9 @@ impl Meta {
         }
         let mut h = self.begin(4)?;
         let mut image = inode.lock.write();
+        if image.nid.get() == 0 {
+            return Ok(());
+        }
         let draft = inode.draft(&image);
         self.stage(&mut h, inode, &draft.image)?;
         h.commit()?;
@@ -237,6 +244,8 @@ impl Meta {
                 self.space.end_intent(&mut h, inode.nid(), Intent::Orphan)?;
                 h.commit()?;
                 *image = draft.image;
+                // Whoever still has the object, to write its data home or to log its times, finds it freed.
+                image.nid.set(0);
                 drop(image);
                 self.table.remove(inode);
                 return Ok(());

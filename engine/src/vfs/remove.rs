@@ -212,10 +212,14 @@ impl Fs {
                         return Err(Error::Errno(if exchange { libc::EINVAL } else { libc::ENOTEMPTY }));
                     }
                 }
-                if !source.is_dir() {
+                let settles = target.is_some() && !exchange && source.file_type() == FileType::Regular;
+                if !source.is_dir() && !target.as_ref().is_some_and(|target| exchange && target.is_dir()) {
                     drop(moving);
-                    if target.is_some() && !exchange && source.file_type() == FileType::Regular {
+                    if settles {
+                        // It takes credits of its own.
+                        drop(h);
                         self.data.settle_for_rename(&source)?;
+                        h = self.meta.begin(RENAME_SLOTS)?;
                     }
                 }
                 let fourth = target.as_ref().unwrap_or(&source);
