@@ -41,10 +41,13 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes another promise into this one.
+    /// Takes another promise into this one, which needs less slack than both had: the rest goes back.
     pub fn merge(&mut self, mut other: Reservation) {
         self.blocks += std::mem::take(&mut other.blocks);
         self.slack += std::mem::take(&mut other.slack);
+        let surplus = self.slack.saturating_sub(self.blocks.div_ceil(BLOCKS_PER_SLACK));
+        self.slack -= surplus;
+        self.alloc.shared.budget.give(surplus);
     }
 
     /// Gives up to `blocks` of the promise to somebody else.
