@@ -1,9 +1,12 @@
 //! Proof of narufs: reference model, crash enumeration, stress and real programs.
 
+pub mod crash;
 pub mod dir_target;
 pub mod file_lock;
+pub mod lab;
 pub mod lib_target;
 pub mod model;
 pub mod op;
 pub mod oracle;
+pub mod settings;
 pub mod target;

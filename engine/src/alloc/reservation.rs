@@ -41,13 +41,10 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes another promise into this one, which needs less slack than both had: the rest goes back.
+    /// Takes another promise into this one.
     pub fn merge(&mut self, mut other: Reservation) {
         self.blocks += std::mem::take(&mut other.blocks);
         self.slack += std::mem::take(&mut other.slack);
-        let surplus = self.slack.saturating_sub(self.blocks.div_ceil(BLOCKS_PER_SLACK));
-        self.slack -= surplus;
-        self.alloc.shared.budget.give(surplus);
     }
 
     /// Gives up to `blocks` of the promise to somebody else.
@@ -59,9 +56,23 @@ impl Reservation {
         Reservation { alloc: self.alloc.clone(), blocks, slack }
     }
 
+    /// Gives up to `count` promised extent blocks to somebody else.
+    pub fn split_slack(&mut self, count: u64) -> Reservation {
+        let slack = self.slack.min(count);
+        self.slack -= slack;
+        Reservation { alloc: self.alloc.clone(), blocks: 0, slack }
+    }
+
     /// Gives up to `blocks` of the promise back: pages that need no blocks any more.
     pub fn shrink(&mut self, blocks: u64) {
         drop(self.split_off(blocks));
+    }
+
+    /// Gives back promised extent blocks, but for those that the blocks still promised need and `spare` more.
+    pub fn trim(&mut self, spare: u64) {
+        let excess = self.slack.saturating_sub(self.blocks.div_ceil(BLOCKS_PER_SLACK) + spare);
+        self.slack -= excess;
+        self.alloc.shared.budget.give(excess);
     }
 
     pub(super) fn draw(&mut self, want: u32) -> u32 {

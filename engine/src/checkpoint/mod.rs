@@ -37,6 +37,7 @@ use crate::planted::{self, Bug};
 use crate::pmem::Horizon;
 use crate::store::Store;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// What marks the images of a round.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,12 +53,31 @@ pub(crate) struct RoundId {
 pub(crate) struct Rounds {
     /// The last round that finished.
     last: Mutex<RoundId>,
+    /// Whether no thread runs rounds: operations do, when they are due.
+    inline: AtomicBool,
 }
 
 impl Rounds {
     /// Says which round finished last, when the journal begins.
     pub fn begin_after(&self, last: RoundId) {
         *self.last.lock() = last;
+    }
+
+    /// Has operations run the rounds: there is no background thread.
+    pub fn set_inline(&self) {
+        // Relaxed: set by the mount, before anybody else has the store.
+        self.inline.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether operations run the rounds.
+    pub fn inline(&self) -> bool {
+        // Relaxed: as above.
+        self.inline.load(Ordering::Relaxed)
+    }
+
+    /// Whether a round is running.
+    pub fn running(&self) -> bool {
+        self.last.try_lock().is_none()
     }
 }
 

@@ -51,6 +51,13 @@ impl Signal {
         self.note(ROUND);
     }
 
+    /// Takes the note that a round is needed, for who runs it without the thread.
+    pub(crate) fn take_round(&self) -> bool {
+        // Relaxed: as in `note`.
+        self.notes.load(Ordering::Relaxed) & ROUND != 0
+            && self.notes.fetch_and(!ROUND, Ordering::Relaxed) & ROUND != 0
+    }
+
     /// Something was logged.
     pub(crate) fn uncommitted(&self) {
         self.note(UNCOMMITTED);

@@ -71,8 +71,7 @@ pub fn mark_unwritten(
 
 /// Unmaps a range and frees its blocks, from its end down: at most `budget` extents of one leaf a call. Call
 /// it again, with the range or with its end cut to [`Progress::next`], until it is done; in between the file
-/// is whole, only shorter of blocks. The blocks of a directory are freed as metadata; their pages the caller
-/// forgets with the same handle.
+/// is whole, only shorter of blocks.
 pub fn remove(
     h: &mut Handle<'_>,
     alloc: &Alloc,
@@ -103,7 +102,7 @@ pub fn remove(
             kept.push(run.part(to, run.end()));
         }
         let part = run.part(from, to);
-        edit.alloc.free(edit.h, Extent { start: part.block, len: part.len }, edit.root.maps_metadata)?;
+        edit.alloc.free(edit.h, Extent { start: part.block, len: part.len }, false)?;
         freed += u64::from(part.len);
     }
     edit.splice(path, first, cut.len(), &kept)?;

@@ -64,6 +64,14 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Whether [`Journal::credits`] would find room without a checkpoint, if nobody else asks meanwhile.
+    pub fn has_room(&self, max_slots: u32, class: CreditClass) -> bool {
+        let leave = if class == CreditClass::Ordinary { self.pool.reserve } else { 0 };
+        self.pool.free() >= u64::from(max_slots) + self.ring.pad + leave
+    }
+}
+
 impl Credits<'_> {
     pub(super) fn belongs_to(&self, journal: &Journal) -> bool {
         std::ptr::eq(self.journal, journal)
@@ -213,6 +221,13 @@ impl Pool {
         // Relaxed: asking once too often does no harm.
         self.asked.store(false, Ordering::Relaxed);
         self.queue.wake_all();
+    }
+
+    /// Free slots, wherever they are.
+    fn free(&self) -> u64 {
+        // Relaxed: a moment's answer.
+        let lanes: u64 = self.lanes.iter().map(|lane| lane.load(Ordering::Relaxed)).sum();
+        self.centre.load(Ordering::Relaxed) + lanes
     }
 
     /// Whether a checkpoint is due and was not asked for yet.

@@ -52,7 +52,8 @@ pub struct MountOptions {
     pub store: StoreOptions,
     /// How long a record may stay uncommitted.
     pub commit_interval: Duration,
-    /// Whether a thread commits and checkpoints by itself. Without it the caller must, when the journal fills.
+    /// Whether a thread commits and checkpoints by itself. Without it operations run checkpoints where they are
+    /// due, and nothing commits but what asks for it: everything follows from the operations alone.
     pub background: bool,
     /// Change nothing, the journal's recovery included.
     pub read_only: bool,
@@ -176,7 +177,9 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     store.rounds.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
     let mut mounted = mounted(store, sb, outcome);
-    if options.background {
+    if !options.background {
+        mounted.store.rounds.set_inline();
+    } else {
         mounted.background = Some(Background::start(Arc::clone(&mounted.store), options.commit_interval)?);
     }
     Ok(mounted)

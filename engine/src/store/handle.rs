@@ -55,7 +55,11 @@ impl Store {
     /// sleeps while the journal is full or too much metadata is dirty.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
-        self.throttle();
+        if self.rounds.inline() {
+            self.make_room_inline(max_slots, CreditClass::Ordinary)?;
+        } else {
+            self.throttle();
+        }
         self.handle(max_slots, CreditClass::Ordinary)
     }
 
@@ -63,7 +67,18 @@ impl Store {
     /// and does not wait for dirty metadata.
     pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        if self.rounds.inline() {
+            self.make_room_inline(max_slots, CreditClass::Reserve)?;
+        }
         self.handle(max_slots, CreditClass::Reserve)
+    }
+
+    /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
+    fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
+        let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
+        let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
+        // Within a round, what it calls must make do with the reserve.
+        if (due || short) && !self.rounds.running() { self.checkpoint() } else { Ok(()) }
     }
 
     /// Starts a round where much is dirty, and waits where it is far too much.

@@ -116,8 +116,8 @@ impl Fs {
         let at = now();
         let times = [set.atime, set.mtime];
         let explicit = times.iter().any(|t| matches!(t, SetTime::At(_)));
-        let has_lists = inode.lock.read().xattr_block.get() != 0;
-        let slots = ATTR_SLOTS + if has_lists { xattr::slots(70_000) } else { 0 };
+        let before = self.attribute_bytes(inode)?;
+        let slots = ATTR_SLOTS + before.map_or(0, |bytes| xattr::slots(bytes + 8192));
         let mut lists = None;
         let changes = set.mode.is_some()
             || set.uid.is_some()
@@ -157,7 +157,7 @@ impl Fs {
                 if !is_dir && !ctx.is_root() && !ctx.in_group(draft.image.gid.get()) {
                     mode &= !libc::S_ISGID;
                 }
-                if has_lists {
+                if before.is_some() {
                     let old = self.acls(inode, image)?;
                     if let Some(access) = &old.access {
                         let mut access = Acl::clone(access);
@@ -232,6 +232,17 @@ impl Fs {
         xattr::find(&attributes, name).map(<[u8]>::to_vec).ok_or(Error::Errno(libc::ENODATA))
     }
 
+    /// Bytes of the attributes that lie in blocks, if any do. They may grow before the lock is taken: who
+    /// plans a record by them adds some.
+    fn attribute_bytes(&self, inode: &InodeObj) -> Result<Option<usize>> {
+        let image = inode.lock.read();
+        if image.xattr_block.get() == 0 {
+            return Ok(None);
+        }
+        let attributes = xattr::read(&self.meta.store, &image)?;
+        Ok(Some(attributes.iter().map(|(n, v)| n.len() + v.len() + 8).sum()))
+    }
+
     /// Sets an attribute, or with `None` removes it.
     pub(super) fn change_xattr(
         &self,
@@ -255,11 +266,7 @@ impl Fs {
             Some(v) if is_list && v.len() > 4 => Some(Acl::parse(v)?),
             _ => None,
         };
-        let before: usize = {
-            let image = inode.lock.read();
-            let attributes = xattr::read(&self.meta.store, &image)?;
-            attributes.iter().map(|(n, v)| n.len() + v.len() + 8).sum()
-        };
+        let before = self.attribute_bytes(inode)?.unwrap_or(0);
         let slots = ATTR_SLOTS + xattr::slots(before + value.map_or(0, <[u8]>::len) + name.len() + 8192);
         self.change(inode, slots, |h, image, draft| {
             if is_list {

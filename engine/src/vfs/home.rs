@@ -18,7 +18,17 @@ const STEP: u32 = 32;
 
 const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 
+/// Extent blocks that stay promised while something is allocated and not yet inserted.
+const SPARE_EXTENT_BLOCKS: u64 = 16;
+
 impl Meta {
+    /// Gives back extent blocks that were promised for data which needed none.
+    fn trim_reserved(&self) {
+        if self.volatile.lock().is_empty() {
+            self.reserved.lock().trim(0);
+        }
+    }
+
     /// The volatile blocks that a record makes permanent.
     fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
         let mut volatile = self.volatile.lock();
@@ -185,12 +195,16 @@ impl Home for Meta {
 
     fn reserve(&self, blocks: u64) -> Result<()> {
         let more = self.alloc.reserve_delayed(blocks)?;
-        self.reserved.lock().merge(more);
+        let mut reserved = self.reserved.lock();
+        reserved.merge(more);
+        // What is allocated and not yet inserted may still need some.
+        reserved.trim(SPARE_EXTENT_BLOCKS);
         Ok(())
     }
 
     fn unreserve(&self, blocks: u64) {
         self.reserved.lock().shrink(blocks);
+        self.trim_reserved();
     }
 
     fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks> {
@@ -233,7 +247,7 @@ impl Home for Meta {
             if let Some(volatile) = self.take_volatile(run.blocks) {
                 self.alloc.log_allocation(&mut h, volatile)?;
             }
-            let mut promise = self.reserved.lock().split_off(0);
+            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
             let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
             extent::insert(&mut h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise))?;
             self.reserved.lock().merge(promise);
@@ -263,6 +277,7 @@ impl Home for Meta {
         let mut end = h.commit()?;
         inode.install(&mut image, &draft);
         drop(image);
+        self.trim_reserved();
         for range in rest {
             let mut upto = range.end;
             // The intent of the first record covers all of it.

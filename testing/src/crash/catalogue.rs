@@ -47,7 +47,9 @@ pub fn operations(round: u8) -> Vec<Op> {
         fill += 1;
         fill
     };
-    let path = String::from;
+    fn path(p: &str) -> String {
+        p.into()
+    }
     let create = |p: &str, exclusive| Op::Create { path: path(p), exclusive };
     let rename = |from: &str, to: &str, flags| Op::Rename { from: path(from), to: path(to), flags };
     let symlink = |target: String, p: &str| Op::Symlink { target, path: path(p) };

@@ -1,7 +1,5 @@
 //! Each operation and its errnos over an image in memory.
 
-mod crash;
-
 use super::*;
 use crate::device::MemoryDevice;
 use crate::format::ROOT_NID;
@@ -145,20 +143,6 @@ fn nothing_is_lost_of_the_space_of_what_was_removed() {
     // Blocks of the NAT stay: eight for 2000 ids, and what each lane has begun.
     assert!(before - free() <= 24, "{} blocks are missing", before - free());
     assert!(fs.meta().space.entries().is_empty());
-}
-
-#[test]
-fn small_writes_fill_the_image() {
-    let fs = fs();
-    let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
-    let room = fs.statfs().expect("counted").blocks_available;
-    let mut size = 0;
-    while let Ok(written) = fs.write(&root(), &handle, size, &[1; 4096], WriteFlags::empty()) {
-        size += written as u64;
-    }
-    assert!(size / 4096 >= room - room / 32, "{} of {room} blocks", size / 4096);
-    fs.fsync(&handle, false).expect("memory");
-    fs.release(handle, None);
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! What happens to one crash state: recovery, the oracle, the check, the second mount, the second crash.
+
+use super::{Bench, Effort, Tally};
+use crate::lab::Live;
+use crate::lib_target::LibTarget;
+use crate::model::Tree;
+use crate::op::{Durable, Op};
+use crate::oracle::Oracle;
+use crate::target::{Target, compare};
+use narufs::sim::{CrashState, SimMedia};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+/// Crash points of one recovery, and states of each.
+const NESTED_POINTS: usize = 6;
+const NESTED_STATES: usize = 4;
+
+impl Bench {
+    pub(super) fn judge(
+        &self,
+        state: &CrashState,
+        oracle: &Oracle,
+        effort: &Effort,
+        rng: &mut StdRng,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let sim = state.restart();
+        let before = sim.events();
+        let (live, shown) = self.recover(&sim, oracle, tally)?;
+        let recovered = sim.events();
+        if rng.random_ratio(1, effort.again) {
+            live.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
+            self.lab.check(&sim)?;
+            let live = self.lab.mount(&sim).map_err(|e| format!("second mount: {e}"))?;
+            let again = tree(&live)?;
+            compare(&shown, &again).map_err(|e| format!("the second mount shows something else: {e}"))?;
+            if rng.random_ratio(1, effort.filled.div_ceil(effort.again)) {
+                tally.filled += 1;
+                self.fill_and_empty(live, &sim)?;
+            }
+        } else {
+            drop(live);
+        }
+        if rng.random_ratio(1, effort.nested) {
+            self.crash_recovery(&sim, before..recovered, oracle, rng, tally)?;
+        }
+        Ok(())
+    }
+
+    /// Mounts what a crash left and asks the oracle.
+    fn recover(&self, sim: &SimMedia, oracle: &Oracle, tally: &mut Tally) -> Result<(Live, Tree), String> {
+        tally.states += 1;
+        let live = self.lab.mount(sim).map_err(|e| format!("recovery: {e}"))?;
+        live.sound().map_err(|e| format!("recovery: {e}"))?;
+        let shown = tree(&live)?;
+        let back = oracle.check(&shown)?;
+        tally.shorter += u64::from(back > 0);
+        Ok((live, shown))
+    }
+
+    /// Crashes a recovery, and recovers from that.
+    fn crash_recovery(
+        &self,
+        sim: &SimMedia,
+        events: std::ops::Range<usize>,
+        oracle: &Oracle,
+        rng: &mut StdRng,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        for _ in 0..NESTED_POINTS {
+            let point = sim.crash_point(rng.random_range(events.start..=events.end));
+            let states = point.states(self.crash, rng.random());
+            let every = states.len().div_ceil(NESTED_STATES);
+            for state in states.step_by(every) {
+                tally.nested += 1;
+                let again = state.restart();
+                self.recover(&again, oracle, tally).map_err(|e| format!("crashed again, {state}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the image and empties it, twice: the second time must leave as much room as the first.
+    fn fill_and_empty(&self, mut live: Live, sim: &SimMedia) -> Result<(), String> {
+        let mut left = Vec::new();
+        for _ in 0..2 {
+            fill(&live)?;
+            LibTarget::new(live.fs()).remove_all().map_err(|e| format!("a full image: removing: {e}"))?;
+            LibTarget::new(live.fs()).apply(&Op::SyncAll).map_err(|e| format!("sync of an empty image: {e}"))?;
+            let free = live.free()?;
+            live.unmount().map_err(|e| format!("unmount of an empty image: {e}"))?;
+            self.lab.check(sim)?;
+            live = self.lab.mount(sim).map_err(|e| format!("mount of an empty image: {e}"))?;
+            if live.free()? != free {
+                return Err(format!("{free} blocks were free before the unmount, {} after it", live.free()?));
+            }
+            left.push(free);
+        }
+        if left[0] != left[1] {
+            return Err(format!("{} blocks were free when it was empty, later {}", left[0], left[1]));
+        }
+        Ok(())
+    }
+}
+
+fn tree(live: &Live) -> Result<Tree, String> {
+    LibTarget::new(live.fs()).tree()
+}
+
+/// Writes until there is no room.
+fn fill(live: &Live) -> Result<(), String> {
+    let mut target = LibTarget::new(live.fs());
+    for number in 0.. {
+        let path = format!("/fill{number}");
+        let make = Op::Create { path: path.clone(), exclusive: true };
+        let write = Op::Write { path, offset: 0, len: 200_000, fill: 9, durable: Durable::No };
+        for op in [make, write] {
+            match target.apply(&op) {
+                Ok(_) => {}
+                Err(libc::ENOSPC) => return Ok(()),
+                Err(e) => return Err(format!("{op:?} on an image nearly full: errno {e}")),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! What the environment asks of the tests.
+
+use std::ops::Range;
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+}
+
+/// How many times longer than in CI: `NARUFS_TEST_SCALE`.
+pub fn scale() -> u64 {
+    number("NARUFS_TEST_SCALE").unwrap_or(1)
+}
+
+/// So many seeds at scale 1, or the one of `NARUFS_SEED`.
+pub fn seeds(count: u64) -> Range<u64> {
+    match number("NARUFS_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..count * scale(),
+    }
+}
+
+/// Whether everything is to be enumerated: `NARUFS_CRASH_FULL=1`.
+pub fn crash_full() -> bool {
+    number("NARUFS_CRASH_FULL").unwrap_or(0) != 0
+}
+
+/// At most so many pairs of operations: `NARUFS_CRASH_PAIRS`.
+pub fn crash_pairs() -> Option<usize> {
+    number("NARUFS_CRASH_PAIRS").map(|n| n as usize)
+}
+
+/// Seeds count from here: `NARUFS_SEED`.
+pub fn first_seed() -> u64 {
+    number("NARUFS_SEED").unwrap_or(0)
+}
+
+/// Failures after which an enumeration ends: `NARUFS_MAX_FAILURES`.
+pub fn max_failures() -> usize {
+    number("NARUFS_MAX_FAILURES").unwrap_or(5) as usize
+}
