@@ -310,14 +310,12 @@ fn check_entry(
         state.moves.push(Move { dir: dir.nid, name: entry.name.clone(), nid: entry.nid, file_type });
         return false;
     }
-    if !(FIRST_COOKIE..1 << 63).contains(&entry.cookie) || hash_of(entry.cookie) != hash {
+    let twice = seen.cookies.contains(&entry.cookie);
+    if twice || !(FIRST_COOKIE..1 << 63).contains(&entry.cookie) || hash_of(entry.cookie) != hash {
+        let kind = if twice { IssueKind::DentryCookieTwice } else { IssueKind::DentryCookie };
+        state.found(kind, place, format!("{shown} has cookie {:#x}", entry.cookie));
+        // Without a free one among 256 the entry goes; what it led to is then without a name.
         let Some(cookie) = seen.cookie(hash) else { return false };
-        state.found(IssueKind::DentryCookie, place, format!("{shown} has cookie {:#x}", entry.cookie));
-        entry.cookie = cookie;
-    }
-    if seen.cookies.contains(&entry.cookie) {
-        let Some(cookie) = seen.cookie(hash) else { return false };
-        state.found(IssueKind::DentryCookieTwice, place, format!("{shown} has cookie {:#x}", entry.cookie));
         entry.cookie = cookie;
     }
     if entry.file_type != file_type {

@@ -68,7 +68,7 @@ issues! {
     RingMissing "ring-missing" Grave "with --discard-journal it is given up: what was only there is lost",
     /// The journal is damaged below what was committed.
     JournalDamaged "journal-damaged" Grave "with --discard-journal what lies beyond the damage is given up",
-    /// The first header of the double-write area is neither blank nor valid, though the image is clean.
+    /// The double-write area of a clean image speaks of a round that has not been: a mount would refuse it.
     DoubleWrite "double-write-header" Minor "made blank",
     /// A block of the NAT index does not verify.
     NatIndexBlock "nat-index-block" Grave "built anew from the NAT blocks that are found on the image",

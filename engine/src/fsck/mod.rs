@@ -28,6 +28,7 @@ mod links;
 mod nat;
 mod overlay;
 mod records;
+mod recover;
 mod repair;
 mod state;
 mod xattr;
@@ -37,9 +38,9 @@ mod tests;
 
 pub use issue::{Issue, IssueKind, Outcome, Place, Severity};
 
-use crate::device::BlockDevice;
-use crate::format::{STATE_CLEAN, STATE_DAMAGED};
+use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::inode::FileType;
+use crate::mount::Media;
 use crate::sync::Arc;
 use crate::{Result, superblock};
 use image::Image;
@@ -149,25 +150,40 @@ impl Progress {
     }
 }
 
-/// Checks the image on a device that nobody else uses.
+/// Checks an image that nobody else uses.
 ///
 /// # Errors
-/// [`Error::Refused`] if it is no image, or none that this version can check; errors of the device.
-pub fn check(device: Arc<dyn BlockDevice>, options: &Options) -> Result<Report> {
+/// [`crate::Error::Refused`] if it is no image, or none that this version can check; errors of the device.
+pub fn check(media: &Media, options: &Options) -> Result<Report> {
     let mut progress = Progress::new(options.progress.clone());
     let mut findings = Findings::default();
-    let sb = superblock::read(&*device)?;
-    let overlay = Arc::new(Overlay::new(Arc::clone(&device)));
+    let mut sb = superblock::read(&*media.device)?;
+    let unclean = sb.state.get() == STATE_MOUNTED;
+    if unclean && options.repair {
+        if !recover::carry_out(media, options.discard_journal, &mut findings)? {
+            return Ok(finish(findings, Counts::default()));
+        }
+        sb = superblock::read(&*media.device)?;
+    }
+    let overlay = Arc::new(Overlay::new(Arc::clone(&media.device)));
+    if unclean && !options.repair && !recover::onto(&overlay, media, &sb, &mut findings)? {
+        return Ok(finish(findings, Counts::default()));
+    }
     let mut image = Image::new(overlay, sb);
-    check_copies(&image, &mut findings);
+    if !unclean {
+        // A crash may tear the copy that is being written, or leave anything in the areas; a clean image has
+        // neither.
+        check_copies(&image, &mut findings);
+        recover::check_areas(&image, &mut findings)?;
+    }
     if sb.state.get() == STATE_DAMAGED {
         let detail = "damage was found earlier, or a repair was interrupted".into();
         findings.add(IssueKind::MarkedDamaged, Place::default(), detail, Outcome::Mendable);
         repair::resume(&image)?;
     }
     let counts = plan(&mut image, &mut findings, &mut progress)?;
-    let (mut issues, more) = (std::mem::take(&mut findings.issues), findings.more);
     if options.repair {
+        let issues = &mut findings.issues;
         for issue in issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
             issue.outcome = Outcome::Mended;
         }
@@ -175,10 +191,14 @@ pub fn check(device: Arc<dyn BlockDevice>, options: &Options) -> Result<Report> 
             let grave =
                 |issue: &Issue| issue.outcome != Outcome::Mended && issue.kind.severity() > Severity::Minor;
             let state = if issues.iter().any(grave) { STATE_DAMAGED } else { STATE_CLEAN };
-            repair::carry_out(&*device, &image, state, &mut progress)?;
+            repair::carry_out(&*media.device, &image, state, &mut progress)?;
         }
     }
-    Ok(Report { issues, more, counts })
+    Ok(finish(findings, counts))
+}
+
+fn finish(findings: Findings, counts: Counts) -> Report {
+    Report { issues: findings.issues, more: findings.more, counts }
 }
 
 /// Whether both copies of the superblock are whole.

@@ -21,7 +21,7 @@ use crate::superblock;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The round of a repair's images: none of a checkpoint's.
-const REPAIR_ROUND: u64 = u64::MAX;
+pub(super) const REPAIR_ROUND: u64 = u64::MAX;
 /// Blocks of a segment with its header.
 const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
 /// Where entries begin in a header block.
@@ -79,7 +79,7 @@ fn copy_data(device: &dyn BlockDevice, image: &Image, progress: &mut Progress) -
 }
 
 /// The places of headers in the double-write area, each with the images that follow.
-fn segments(image: &Image) -> Vec<(u64, usize)> {
+pub(super) fn segments(image: &Image) -> Vec<(u64, usize)> {
     let (start, blocks) = (image.sb.dw_start.get(), image.sb.dw_blocks.get());
     let first = (0..blocks).step_by(SEGMENT as usize);
     first

@@ -33,9 +33,10 @@ use crate::recovery::{self, Outcome};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
-use ring::Ring;
+pub(crate) use ring::{Ring, lost};
 
 /// What a file system lies on.
+#[derive(Clone)]
 pub struct Media {
     /// The image.
     pub device: Arc<dyn BlockDevice>,

@@ -8,6 +8,7 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// Where the journal is.
+#[derive(Clone)]
 pub enum RingMedia {
     /// In persistent memory, or in what stands for it.
     Mapped(Arc<dyn PersistentMemory>),
@@ -16,7 +17,7 @@ pub enum RingMedia {
 }
 
 /// What was found there.
-pub(super) enum Ring {
+pub(crate) enum Ring {
     /// The image's own ring.
     Ours(RingHeader),
     /// Not the image's ring, and why.
@@ -24,7 +25,7 @@ pub(super) enum Ring {
 }
 
 /// The refusal of an image that needs a ring that is not there.
-pub(super) fn lost(why: &str) -> String {
+pub(crate) fn lost(why: &str) -> String {
     format!(
         "the image was not unmounted cleanly, and its journal cannot be used: {why}. Operations and absorbed \
          data that were not yet checkpointed may be lost without it. Bring the right journal back, or give \
@@ -34,7 +35,7 @@ pub(super) fn lost(why: &str) -> String {
 
 impl RingMedia {
     /// Looks for the image's ring.
-    pub(super) fn find(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<Ring> {
+    pub(crate) fn find(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<Ring> {
         let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
         let header = match self {
             RingMedia::Ssd(_) if in_image => {
@@ -69,7 +70,7 @@ impl RingMedia {
 
     /// Reads what the ring of an unclean image holds: from the staging, if it is of the same time, for it
     /// may be ahead of the image.
-    pub(super) fn scan(
+    pub(crate) fn scan(
         &self,
         sb: &Superblock,
         device: &Arc<dyn BlockDevice>,

@@ -1,0 +1,276 @@
+//! Sound images are clean; each kind of damage is found and mended; a repair may be interrupted anywhere; and
+//! nothing that an image can hold makes the check panic or run on.
+
+mod plants;
+mod tool;
+
+use super::*;
+use crate::device::{Cause, IoBuf, MemoryDevice, Request};
+use crate::format::{BLOCK_HEADER_SIZE, BlockKind, ROOT_NID};
+use crate::journal::ring_bytes;
+use crate::mkfs::{FormatOptions, format};
+use crate::mount::{MountOptions, RingMedia, mount};
+use crate::pmem::{HeapMemory, PersistentMemory};
+use plants::{ELSEWHERE, PLANTS};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::collections::HashSet;
+use tool::{Failing, Made, made};
+
+/// Slots of the ring in a blank image: enough for a few commits without a checkpoint.
+const SSD_SLOTS: u64 = 512;
+
+fn blank_ssd() -> Media {
+    let device = Arc::new(MemoryDevice::new(300));
+    let options = FormatOptions {
+        journal_slots: Some(SSD_SLOTS),
+        double_write_blocks: Some(4),
+        ..FormatOptions::default()
+    };
+    format(&*device, &options).expect("enough blocks");
+    let ring = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
+    Media { device, ring: RingMedia::Ssd(ring), staging_file: None }
+}
+
+fn repairing() -> Options {
+    Options { repair: true, ..Options::default() }
+}
+
+#[test]
+fn sound_images_are_clean() {
+    let report = check(&blank_ssd(), &Options::default()).expect("an image");
+    assert_eq!(report.issues, []);
+    assert_eq!((report.counts.inodes, report.counts.directories, report.counts.used), (1, 1, 3));
+    let report = made().check();
+    assert_eq!(report.issues, []);
+    assert_eq!((report.status(), report.counts.directories), (0, 3));
+    assert_eq!(report.counts.inodes, 308);
+}
+
+#[test]
+fn every_kind_is_planted() {
+    let planted: HashSet<_> = PLANTS.iter().map(|(kind, _)| kind).chain(ELSEWHERE).collect();
+    let missing: Vec<_> = IssueKind::ALL.iter().filter(|kind| !planted.contains(kind)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What is not as it should be with one plant.
+fn complaint(kind: IssueKind, plant: plants::Plant) -> Option<String> {
+    let made = made();
+    made.damage(plant);
+    let found = made.check();
+    if found.of(kind).count() == 0 || found.status() != 4 {
+        return Some(format!("not found; found: {:#?}", found.issues));
+    }
+    if made.check().issues != found.issues {
+        return Some("a check has changed something".into());
+    }
+    let mended = made.repair();
+    if mended.status() != 1 {
+        return Some(format!("not mended: {:#?}", mended.issues));
+    }
+    let after = made.check();
+    (after.status() != 0).then(|| format!("{:#?}\nwas mended, then {:#?}", found.issues, after.issues))
+}
+
+#[test]
+fn each_kind_is_found_and_mended() {
+    let complaints = PLANTS.iter().enumerate().filter_map(|(number, (kind, plant))| {
+        complaint(*kind, *plant).map(|what| format!("plant {number}, {}: {what}", kind.name()))
+    });
+    let complaints: Vec<_> = complaints.collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n\n"));
+}
+
+#[test]
+fn a_repair_may_be_interrupted_at_any_write() {
+    let mut interruptions = 0;
+    for (number, (kind, plant)) in PLANTS.iter().enumerate() {
+        let damaged = made();
+        damaged.damage(plant);
+        for writes in 0.. {
+            let made = damaged.over(damaged.device.clone());
+            let failing = Arc::new(Failing::after(made.device.clone(), writes));
+            let media = Media { device: failing.clone(), ..made.media() };
+            let outcome = check(&media, &repairing());
+            if !failing.failed() {
+                assert_eq!(outcome.map(|report| report.status()), Ok(1));
+                break;
+            }
+            interruptions += 1;
+            assert!(outcome.is_err(), "plant {number}, {kind:?}, write {writes}");
+            let again = made.repair();
+            assert!(again.status() <= 1, "plant {number}, {kind:?}, write {writes}: {:#?}", again.issues);
+            let after = made.check();
+            assert_eq!(after.issues, [], "plant {number}, {kind:?}, write {writes}");
+        }
+    }
+    assert!(interruptions > PLANTS.len() * 3);
+}
+
+#[test]
+fn what_lost_its_name_is_in_lost_and_found_with_its_content() {
+    let made = made();
+    made.damage(|tool| {
+        let buckets = tool.buckets(tool.made.inner);
+        tool.smash(buckets[0], 60);
+        let mut bytes = tool.image.read(buckets[0]).expect("memory");
+        bytes[100..].fill(0xee);
+        tool.image.put_raw(buckets[0], bytes).expect("memory");
+    });
+    made.repair();
+    let mounted = mount(made.media(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mounted.expect("it is sound");
+    let options = crate::vfs::AssembleOptions {
+        data: crate::file::DataOptions::with_memory(1 << 20),
+        background: false,
+        ..Default::default()
+    };
+    let running = crate::vfs::Running::start(mounted.store(), &options).expect("it is sound");
+    let (fs, ctx) = (running.fs(), crate::vfs::Context::root());
+    let found = fs.lookup(&ctx, ROOT_NID, b"lost+found").expect("made");
+    let file = fs.lookup(&ctx, found.nid, format!("#{}", made.plain).as_bytes()).expect("rescued");
+    assert_eq!((file.nid, file.attr.size), (made.plain, 3 * 4096));
+    let handle = fs.open(&ctx, file.nid, crate::vfs::OpenFlags::empty()).expect("it is there");
+    let mut bytes = [0; 3 * 4096];
+    assert_eq!(fs.read(&handle, 0, &mut bytes).expect("memory"), bytes.len());
+    assert!(bytes.iter().zip(0..).all(|(byte, at)| *byte == (at / 4096) as u8 + 1));
+    fs.release(handle, None);
+}
+
+#[test]
+fn the_journal_of_an_unclean_image_is_replayed_or_given_up() {
+    let made = made();
+    // The ring is shared by all tests: this one takes its own.
+    let ring = Arc::new(HeapMemory::new(made.ring.len()));
+    let mut bytes = vec![0; made.ring.len()];
+    made.ring.read(0, &mut bytes);
+    ring.write(0, &bytes);
+    let made = Made { ring, ..made };
+    let mounted = mount(made.media(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mounted.expect("it is sound");
+    let options = crate::vfs::AssembleOptions {
+        data: crate::file::DataOptions::with_memory(1 << 20),
+        background: false,
+        ..Default::default()
+    };
+    let running = crate::vfs::Running::start(mounted.store(), &options).expect("it is sound");
+    let ctx = crate::vfs::Context::root();
+    running.fs().mkdir(&ctx, ROOT_NID, b"only in the journal", 0o755).expect("room");
+    drop(running);
+    drop(mounted);
+    let report = made.check();
+    assert_eq!((report.status(), report.counts.directories), (0, 4), "{:#?}", report.issues);
+    let without = Made { ring: Arc::new(HeapMemory::new(made.ring.len())), ..made.over(made.device.clone()) };
+    let report = without.check();
+    assert_eq!((report.status(), report.of(IssueKind::RingMissing).count()), (4, 1), "{:#?}", report.issues);
+    assert_eq!(without.repair().status(), 4);
+    let discard = Options { repair: true, discard_journal: true, ..Options::default() };
+    assert_eq!(check(&without.media(), &discard).expect("an image").status(), 1);
+    assert_eq!((without.check().issues, without.check().counts.directories), (vec![], 3));
+    // With its ring a repair recovers for good.
+    let report = made.repair();
+    assert_eq!((report.status(), report.counts.directories), (0, 4));
+    assert_eq!((made.check().status(), made.check().counts.directories), (0, 4));
+}
+
+#[test]
+fn a_journal_that_is_damaged_below_a_commit_is_named() {
+    let media = blank_ssd();
+    let mounted = mount(media.clone(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mounted.expect("it is sound");
+    let store = mounted.store().clone();
+    let root = store.superblock().groups_start.get() + 1;
+    for _ in 0..3 {
+        let mut h = store.begin(4).expect("writable");
+        let page = h.get(root, BlockKind::Node).expect("sound");
+        h.edit(&page, 24..32)[0] ^= 1;
+        h.commit().expect("memory");
+        store.commit_upto(store.tail(), crate::journal::Wanted::Power).expect("memory");
+    }
+    drop((store, mounted));
+    // Without staging, and with the first committed slot unreadable.
+    let sb = superblock::read(&*media.device).expect("an image");
+    let first = sb.ring_start.get() + 2;
+    let staging = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
+    let media = Media { ring: RingMedia::Ssd(staging), ..media };
+    let slots = (0..4).map(|at| Request::write(first + at, IoBuf::from_slice(&[7; 4096]), Cause::Fsck));
+    let whole = check(&media, &Options::default()).expect("an image");
+    assert_eq!(whole.status(), 0, "{:#?}", whole.issues);
+    media.device.run(slots.take(1).collect()).expect("memory");
+    let report = check(&media, &Options::default()).expect("an image");
+    assert_eq!(report.of(IssueKind::JournalDamaged).count(), 1, "{:#?}", report.issues);
+    assert_eq!(check(&media, &repairing()).expect("an image").status(), 4);
+    let discard = Options { discard_journal: true, ..repairing() };
+    assert_eq!(check(&media, &discard).expect("an image").status(), 1);
+    assert_eq!(check(&media, &Options::default()).expect("an image").issues, []);
+}
+
+#[test]
+fn a_bad_ring_header_of_a_clean_image_is_made_blank() {
+    let media = blank_ssd();
+    let start = superblock::read(&*media.device).expect("an image").ring_start.get();
+    let junk = Request::write(start, IoBuf::from_slice(&[9; 4096]), Cause::Fsck);
+    media.device.run(vec![junk]).expect("memory");
+    let report = check(&media, &repairing()).expect("an image");
+    assert_eq!((report.status(), report.of(IssueKind::RingHeader).count()), (1, 1));
+    assert_eq!(check(&media, &Options::default()).expect("an image").issues, []);
+}
+
+#[test]
+fn regions_that_overlap_are_beyond_repair() {
+    let media = blank_ssd();
+    let mut sb = superblock::read(&*media.device).expect("an image");
+    sb.orphan_root = sb.nat_index_start;
+    superblock::write(&*media.device, &mut sb).expect("memory");
+    let report = check(&media, &repairing()).expect("an image");
+    assert_eq!((report.status(), report.of(IssueKind::Layout).count()), (4, 1));
+}
+
+/// Changes random bytes of metadata, sealed or not.
+fn mutate(made: &Made, random: &mut StdRng) {
+    made.damage(|tool| {
+        let sb = tool.image.sb;
+        let last = sb.groups_start.get() + 500;
+        for _ in 0..random.random_range(1..6) {
+            let block = random.random_range(sb.nat_index_start.get()..last);
+            let mut bytes = tool.image.read(block).expect("memory");
+            let kind = image::header(&bytes).and_then(|header| header.kind());
+            for _ in 0..random.random_range(1..9) {
+                let from = if kind.is_some() && random.random_bool(0.9) { BLOCK_HEADER_SIZE } else { 0 };
+                let near = random.random_bool(0.5);
+                let at = random.random_range(from..if near { from + 200 } else { 4096 });
+                bytes[at] = if random.random_bool(0.5) { random.random() } else { bytes[at] ^ 1 };
+            }
+            match kind {
+                Some(kind) if random.random_bool(0.8) => tool.image.put(block, kind, bytes),
+                None if random.random_bool(0.8) => {
+                    (0..16).for_each(|slot| {
+                        let Some(inode) = image::slot_of(&bytes, slot) else { return };
+                        tool.image.put_raw(block, bytes.clone()).expect("memory");
+                        tool.image.put_inode(block, slot, &inode).expect("memory");
+                        bytes = tool.image.read(block).expect("memory");
+                    });
+                    Ok(())
+                }
+                _ => tool.image.put_raw(block, bytes),
+            }
+            .expect("memory");
+        }
+    });
+}
+
+#[test]
+fn random_damage_never_stops_the_check_and_settles_in_one_repair() {
+    let seed = std::env::var("NARUFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    for round in 0..150 {
+        let mut random = StdRng::seed_from_u64(seed << 32 | round);
+        let made = made();
+        mutate(&made, &mut random);
+        let first = made.repair();
+        let second = made.check();
+        let left: Vec<_> = second.issues.iter().filter(|i| !matches!(i.outcome, Outcome::Left(_))).collect();
+        let what = || format!("seed {seed}, round {round}: {:#?}\nthen {:#?}", first.issues, second.issues);
+        assert!(left.is_empty(), "{}", what());
+        assert!(matches!(second.status(), 0 | 4), "{}", what());
+    }
+}
