@@ -51,6 +51,7 @@
 
 #![deny(unsafe_code)]
 
+mod carry;
 mod commit;
 mod credits;
 mod front;

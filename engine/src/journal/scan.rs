@@ -43,7 +43,7 @@ pub struct Scan {
     /// What was committed and does not verify, and where.
     pub damage: Option<String>,
     source: Source,
-    ring: Geometry,
+    pub(super) ring: Geometry,
 }
 
 #[derive(Clone)]
@@ -96,11 +96,16 @@ impl Scan {
         Records { scan: self, reader: self.reader(), at: from.max(self.head) }
     }
 
-    fn reader(&self) -> Reader<'_> {
+    /// Whether it read memory, not a device.
+    pub(super) fn is_staged(&self) -> bool {
+        matches!(self.source, Source::Mapped(_))
+    }
+
+    pub(super) fn reader(&self) -> Reader<'_> {
         Reader { scan: self, first: 0, bytes: IoBuf::zeroed(0) }
     }
 
-    fn limit(&self) -> Position {
+    pub(super) fn limit(&self) -> Position {
         self.head + self.ring.slots
     }
 
@@ -174,7 +179,7 @@ impl Scan {
 }
 
 /// Reads slots through a window.
-struct Reader<'s> {
+pub(super) struct Reader<'s> {
     scan: &'s Scan,
     /// Index of the first slot in the window.
     first: usize,
@@ -183,7 +188,7 @@ struct Reader<'s> {
 
 impl Reader<'_> {
     /// The bytes of the slot that `position` would lie in.
-    fn raw(&mut self, position: Position) -> Result<&[u8; SLOT_SIZE]> {
+    pub(super) fn raw(&mut self, position: Position) -> Result<&[u8; SLOT_SIZE]> {
         let index = self.scan.ring.index(position);
         let held = self.bytes.len() / SLOT_SIZE;
         if index < self.first || index >= self.first + held {
@@ -226,7 +231,7 @@ impl Reader<'_> {
     }
 
     /// The first slot and the count of the record that starts at `position`, if it is whole.
-    fn record(&mut self, position: Position) -> Result<Option<(Slot, u64)>> {
+    pub(super) fn record(&mut self, position: Position) -> Result<Option<(Slot, u64)>> {
         self.record_with_crc(position, &mut 0)
     }
 

@@ -124,6 +124,9 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
             let scan = ring.scan(&sb, store.device(), &header)?;
             let id = RoundId { epoch: header.epoch.get(), number: round };
             next = next.max(scan.next_position);
+            if !read_only {
+                ring.carry(&sb, store.device(), &scan)?;
+            }
             outcome = recovery::recover(&store, &scan, id, !read_only)?;
         }
         header => {

@@ -94,6 +94,14 @@ impl RingMedia {
         }
     }
 
+    /// Before anything is written home: what only the staging holds goes to the device's ring.
+    pub(super) fn carry(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>, scan: &Scan) -> Result<()> {
+        match self {
+            RingMedia::Ssd(_) if scan.damage.is_none() => scan.carry(device.as_ref(), sb.ring_start.get()),
+            _ => Ok(()),
+        }
+    }
+
     /// The ring as the journal takes it.
     pub(super) fn media(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> journal::Media {
         match self {

@@ -237,7 +237,10 @@ fn crash_everywhere(kind: Kind, step: usize, take: usize, nested: bool) -> Resul
                 let (mounted, n) = recovered(kind, &again, bounds).map_err(told)?;
                 states += 1;
                 if nested {
-                    states += crash_again(kind, &again, before, mounted, n, bounds, crash).map_err(told)?;
+                    // What only the staging holds may be lost with power until recovery has carried it over.
+                    let least = self::bounds(&notes, events, kind, Crash::PowerLoss).0;
+                    let bounds = (least, bounds.0, bounds.1);
+                    states += crash_again(kind, &again, before, mounted, n, bounds).map_err(told)?;
                 }
             }
         }
@@ -252,8 +255,7 @@ fn crash_again(
     before: usize,
     mounted: Mounted,
     n: u64,
-    bounds_before: (u64, u64),
-    first: Crash,
+    (least_of_power, least, most): (u64, u64, u64),
 ) -> Result<u64, String> {
     let recovered_at = sim.events();
     let notes = work(sim, mounted.store(), n, n + 6).map_err(|e| e.to_string())?;
@@ -263,16 +265,8 @@ fn crash_again(
         points.skip_to(events);
         let point = points.next().expect("the log has that many events");
         for crash in [Crash::PowerLoss, Crash::ProcessKill] {
-            // The limit that the module of recovery names: a loss of power while staged records go home.
-            if kind == Kind::Ssd
-                && first == Crash::ProcessKill
-                && crash == Crash::PowerLoss
-                && events < recovered_at
-            {
-                continue;
-            }
             let bounds = if events < recovered_at {
-                bounds_before
+                (if crash == Crash::PowerLoss { least_of_power } else { least }, most)
             } else {
                 let now = bounds(&notes, events, kind, crash);
                 (now.0.max(n), now.1.max(n))

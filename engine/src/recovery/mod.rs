@@ -17,10 +17,6 @@
 //!
 //! Where the journal or a page that it needs is damaged, nothing at all is written: what could be redone
 //! stays in memory, and the mount is read-only with the reason.
-//!
-//! Known limit: records that a killed process left in the staging of an SSD ring, beyond the last commit on
-//! the device, go home before they are on the device's ring. A loss of power during that very recovery may
-//! leave part of them.
 
 mod redo;
 mod resolve;

@@ -20,6 +20,7 @@ struct State {
     completed: u64,
     flushed: u64,
     fail_writes: bool,
+    ignore_flushes: bool,
     done: Vec<(u64, Vec<Completion>)>,
     tickets: u64,
 }
@@ -57,6 +58,11 @@ impl LossyDevice {
 
     pub(super) fn fail_writes(&self) {
         self.0.lock().expect("test").fail_writes = true;
+    }
+
+    /// From now on nothing becomes durable for certain.
+    pub(super) fn ignore_flushes(&self) {
+        self.0.lock().expect("test").ignore_flushes = true;
     }
 
     pub(super) fn wrote_a_block_twice(&self) -> bool {
@@ -112,6 +118,9 @@ impl BlockDevice for LossyDevice {
 
     fn flush_upto(&self, _upto: u64) -> Result<()> {
         let mut state = self.0.lock().expect("test");
+        if state.ignore_flushes {
+            return Ok(());
+        }
         let State { durable, unflushed, .. } = &mut *state;
         for (offset, sector) in unflushed.drain(..) {
             durable[offset..offset + SECTOR].copy_from_slice(&sector);
