@@ -14,6 +14,8 @@ pub mod extent;
 pub mod file;
 pub mod format;
 pub mod fsck;
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
+pub mod fuzzing;
 pub mod inode;
 pub mod journal;
 pub mod lane;

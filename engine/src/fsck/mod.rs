@@ -33,7 +33,7 @@ mod repair;
 mod state;
 mod xattr;
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 pub use issue::{Issue, IssueKind, Outcome, Place, Severity};
