@@ -27,9 +27,9 @@ pub mod orphan;
 pub mod path;
 pub mod planted;
 pub mod pmem;
+pub mod recovery;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-pub mod recovery;
 pub mod stats;
 pub mod store;
 pub mod superblock;

@@ -131,6 +131,7 @@ impl Lab {
             data: DataOptions::with_memory(self.frames * 4096),
             wanted: if self.ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
             inodes: 64,
+            step: 32,
             background: false,
         };
         if let Some(why) = mounted.store().failed() {

@@ -71,7 +71,8 @@ pub fn mark_unwritten(
 
 /// Unmaps a range and frees its blocks, from its end down: at most `budget` extents of one leaf a call. Call
 /// it again, with the range or with its end cut to [`Progress::next`], until it is done; in between the file
-/// is whole, only shorter of blocks.
+/// is whole, only shorter of blocks. The blocks of a directory are freed as metadata; their pages the caller
+/// forgets with the same handle.
 pub fn remove(
     h: &mut Handle<'_>,
     alloc: &Alloc,
@@ -102,7 +103,7 @@ pub fn remove(
             kept.push(run.part(to, run.end()));
         }
         let part = run.part(from, to);
-        edit.alloc.free(edit.h, Extent { start: part.block, len: part.len }, false)?;
+        edit.alloc.free(edit.h, Extent { start: part.block, len: part.len }, edit.root.maps_metadata)?;
         freed += u64::from(part.len);
     }
     edit.splice(path, first, cut.len(), &kept)?;

@@ -20,6 +20,8 @@ pub struct Root {
     /// [`Inode::blocks`]: the tree's own functions keep count of data and extent blocks; whoever gives the
     /// inode other blocks (overflow buckets, attributes) adds them here.
     pub blocks: u64,
+    /// Whether what the runs map is metadata: the buckets of a directory.
+    pub(super) maps_metadata: bool,
     pub(super) depth: u8,
     pub(super) capacity: usize,
     pub(super) runs: Vec<Run>,
@@ -38,9 +40,17 @@ fn area(flags: u16) -> usize {
 }
 
 impl Root {
-    /// The root of an inode without extents.
+    /// The root of a file without extents.
     pub fn new(nid: Nid, generation: u32) -> Root {
-        Root { nid, generation, blocks: 0, depth: 0, capacity: EXTENT_ROOT_ENTRIES, runs: Vec::new() }
+        Root {
+            nid,
+            generation,
+            blocks: 0,
+            maps_metadata: false,
+            depth: 0,
+            capacity: EXTENT_ROOT_ENTRIES,
+            runs: Vec::new(),
+        }
     }
 
     /// The root that an inode holds.
@@ -66,6 +76,7 @@ impl Root {
             nid: inode.nid.get(),
             generation: inode.generation.get(),
             blocks: inode.blocks.get(),
+            maps_metadata: u32::from(inode.mode.get()) & libc::S_IFMT == libc::S_IFDIR,
             depth,
             capacity: area / EXTENT_ENTRY_SIZE,
             runs,

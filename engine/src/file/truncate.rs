@@ -192,13 +192,22 @@ impl<H: Home> DataPath<H> {
 
     /// The file is gone: nothing of it is written any more. Its blocks may be freed afterwards.
     pub fn discard(&self, inode: &Arc<H::Inode>) {
+        let _quiet = self.quiet(inode.data());
+        self.discard_quiet(inode);
+    }
+
+    /// Until it is dropped nobody reads the file, writes it, or writes it back.
+    pub(crate) fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
+        (data.range.write(0..u64::MAX), data.write_back.lock())
+    }
+
+    /// [`DataPath::discard`] by a caller for whom the file is quiet.
+    pub(crate) fn discard_quiet(&self, inode: &Arc<H::Inode>) {
         let data = inode.data();
+        self.drop_pages(data, 0..PAGES_END);
+        data.set_size(0);
+        data.set_logged_size(0);
         {
-            let _range = data.range.write(0..u64::MAX);
-            let _guard = data.write_back.lock();
-            self.drop_pages(data, 0..PAGES_END);
-            data.set_size(0);
-            data.set_logged_size(0);
             let mut state = data.state.lock();
             state.doomed = false;
             state.live.clear();

@@ -403,7 +403,8 @@ impl<H: Home> DataPath<H> {
                 match self.still_absorbed(&inode, upto) {
                     Absorbed::No => break,
                     Absorbed::Cached => {
-                        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+                        let order =
+                            Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
                         self.write_pages(&inode, 0..PAGES_END, order)?;
                     }
                     // Should their write fail, they are dirty again: look once more.

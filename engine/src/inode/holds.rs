@@ -82,6 +82,12 @@ impl Holds {
         before.is_ok_and(|held| held & GONE == 0 && less(held) == 0)
     }
 
+    /// Whether nothing holds the inode now; [`Holds::retire`] makes sure that it stays so.
+    pub fn is_free(&self) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
     /// Marks the inode as gone if nothing holds it: true for one caller, who frees it.
     pub fn retire(&self) -> bool {
         // AcqRel: pairs with `take`; Relaxed on failure: nothing is done then.

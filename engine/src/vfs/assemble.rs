@@ -21,6 +21,8 @@ pub struct AssembleOptions {
     pub wanted: Wanted,
     /// Inodes not in use that may stay in memory.
     pub inodes: usize,
+    /// Extents that one record of a long operation (truncate, punch, collapse, insert) touches at most.
+    pub step: u32,
     /// Whether a thread writes dirty data home by itself.
     pub background: bool,
 }
@@ -32,6 +34,7 @@ impl Default for AssembleOptions {
             data: DataOptions::default(),
             wanted: Wanted::Power,
             inodes: 1 << 17,
+            step: 32,
             background: true,
         }
     }
@@ -58,7 +61,8 @@ impl Running {
             None => Ok(()),
         }));
         let as_space = Arc::clone(&space) as Arc<dyn InodeSpace>;
-        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, options.wanted, options.inodes);
+        let (wanted, inodes, step) = (options.wanted, options.inodes, options.step);
+        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, wanted, inodes, step);
         let fs = Arc::new(Fs::new(Arc::new(meta), options.data.clone())?);
         store.observe(&fs);
         if !options.fs.read_only {

@@ -13,8 +13,6 @@ use std::ops::Range;
 
 /// Slots of one record about a file: 64 KiB of absorbed data, or 32 runs in a deep tree.
 const CHANGE_SLOTS: u32 = 768;
-/// Extents that one step of a removal or move touches.
-const STEP: u32 = 32;
 
 const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 
@@ -52,6 +50,12 @@ impl Meta {
         CHANGE_SLOTS.min((ring / 4).max(16) as u32)
     }
 
+    /// Slots of one step of a removal or move.
+    fn step_slots(&self, inode: &InodeObj) -> u32 {
+        let depth = inode.lock.read().extent_depth;
+        extent::edit_slots(depth, self.step()) + 8
+    }
+
     /// Runs steps, each in a record of its own, until `step` says that it is done; `intent` covers the time
     /// between the first and the last, should there be more than one.
     fn in_steps(
@@ -63,7 +67,7 @@ impl Meta {
         mut begun: bool,
     ) -> Result<()> {
         loop {
-            let mut h = self.begin(self.file_slots())?;
+            let mut h = self.begin(self.step_slots(inode))?;
             let mut image = inode.lock.write();
             let mut draft = inode.draft(&image);
             let mut root = Root::load(&draft.image)?;
@@ -109,11 +113,11 @@ impl Meta {
             (Intent::Collapse, bytes),
             |h, root| {
                 if from == 0 {
-                    let progress = extent::remove(h, &self.alloc, root, range.clone(), STEP)?;
+                    let progress = extent::remove(h, &self.alloc, root, range.clone(), self.step())?;
                     from = if progress.done { range.end } else { 0 };
                     return Ok(Progress { done: false, next: from, freed: progress.freed });
                 }
-                let progress = extent::shift_down(h, &self.alloc, root, from, by, STEP)?;
+                let progress = extent::shift_down(h, &self.alloc, root, from, by, self.step())?;
                 from = progress.next;
                 Ok(progress)
             },
@@ -136,7 +140,7 @@ impl Meta {
             inode,
             (Intent::Insert, [at * BLOCK, by * BLOCK]),
             |h, root| {
-                let progress = extent::shift_up(h, &self.alloc, root, at..upto, by as u32, STEP)?;
+                let progress = extent::shift_up(h, &self.alloc, root, at..upto, by as u32, self.step())?;
                 upto = progress.next;
                 Ok(progress)
             },
@@ -164,7 +168,7 @@ impl Meta {
             inode,
             (intent, [range.start * BLOCK, range.end.saturating_mul(BLOCK)]),
             |h, root| {
-                let progress = extent::remove(h, &self.alloc, root, range.start..upto, STEP)?;
+                let progress = extent::remove(h, &self.alloc, root, range.start..upto, self.step())?;
                 upto = progress.next;
                 Ok(progress)
             },
@@ -234,7 +238,7 @@ impl Home for Meta {
         let mut root = Root::load(&draft.image)?;
         let mut rest: Vec<Range<u64>> = Vec::new();
         for range in change.remove {
-            let progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), STEP)?;
+            let progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
             if !progress.done {
                 let left = range.start..progress.next;
                 let bytes = [left.start * BLOCK, left.end.saturating_mul(BLOCK)];
@@ -256,7 +260,7 @@ impl Home for Meta {
             let mut from = range.start;
             loop {
                 let part = from..range.end;
-                let progress = extent::mark_written(&mut h, &self.alloc, &mut root, part, STEP, None)?;
+                let progress = extent::mark_written(&mut h, &self.alloc, &mut root, part, self.step(), None)?;
                 if progress.done {
                     break;
                 }
@@ -282,11 +286,13 @@ impl Home for Meta {
             let mut upto = range.end;
             // The intent of the first record covers all of it.
             loop {
-                let mut h = self.begin(self.file_slots())?;
+                // The file's write-back mutex is held, which a checkpoint may wait for: hence the reserve.
+                let mut h = self.begin_reserve(self.step_slots(inode))?;
                 let mut image = inode.lock.write();
                 let mut draft = inode.draft(&image);
                 let mut root = Root::load(&draft.image)?;
-                let progress = extent::remove(&mut h, &self.alloc, &mut root, range.start..upto, STEP)?;
+                let progress =
+                    extent::remove(&mut h, &self.alloc, &mut root, range.start..upto, self.step())?;
                 root.store(&mut draft.image);
                 upto = progress.next;
                 if progress.done {
@@ -324,6 +330,7 @@ impl Home for Meta {
     }
 
     fn absorbs(&self) -> bool {
-        self.store.is_fast(self.wanted)
+        // A ring that gives no record room for what one fsync may absorb is better spared.
+        self.file_slots() == CHANGE_SLOTS && self.store.is_fast(self.wanted)
     }
 }

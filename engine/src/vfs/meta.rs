@@ -5,14 +5,20 @@ use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
 use crate::dir::{Dir, DirBlocks, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
-use crate::format::{BlockKind, Inode, Intent, NatEntry, Nid, OrphanEntry, Position};
+use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
 use crate::journal::Wanted;
 use crate::pmem::Horizon;
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
+use crate::xattr;
 use std::collections::HashMap;
 use std::mem::offset_of;
+
+/// Extents that an inode holds itself.
+const INLINE_EXTENTS: u32 = crate::format::EXTENT_ROOT_ENTRIES as u32;
+/// Slots that freeing an inode takes beside its blocks.
+const FREE_SLOTS: u32 = 10;
 
 /// A slot for a new inode.
 #[derive(Debug)]
@@ -63,13 +69,15 @@ pub struct Meta {
     hash: NameHash,
     pub(super) options: FsOptions,
     pub(super) wanted: Wanted,
+    step: u32,
     pub(super) reserved: Mutex<Reservation>,
     pub(super) volatile: Mutex<HashMap<u64, VolatileExtent>>,
 }
 
 impl Meta {
     /// The metadata of a mounted image: `inodes` is how many inodes not in use may stay in memory, `wanted` how
-    /// far a record travels before fsync returns.
+    /// far a record travels before fsync returns, `step` how many extents one record of a long operation
+    /// touches at most.
     pub fn new(
         store: Arc<Store>,
         alloc: Alloc,
@@ -77,6 +85,7 @@ impl Meta {
         options: FsOptions,
         wanted: Wanted,
         inodes: usize,
+        step: u32,
     ) -> Meta {
         Meta {
             hash: NameHash::new(&store.superblock().hash_key),
@@ -88,6 +97,7 @@ impl Meta {
             space,
             options,
             wanted,
+            step,
         }
     }
 
@@ -109,7 +119,18 @@ impl Meta {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
-        self.store.begin(slots)
+        self.store.begin(self.allowed(slots))
+    }
+
+    /// What a record may have of `slots`: an operation's bound is far above what it takes as a rule, and a tiny
+    /// ring would refuse it.
+    fn allowed(&self, slots: u32) -> u32 {
+        self.store.journal().map_or(slots, |journal| slots.min(journal.max_record_slots()))
+    }
+
+    /// Extents that one step of a long operation touches: fewer where records are small.
+    pub(super) fn step(&self) -> u32 {
+        (self.allowed(8 * self.step) / 8).max(1)
     }
 
     /// As [`Meta::begin`] for what writes data home: it may use the reserve, for others wait for it.
@@ -117,7 +138,7 @@ impl Meta {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
-        self.store.begin_reserve(slots)
+        self.store.begin_reserve(self.allowed(slots))
     }
 
     /// The inode of a nid that somebody may hold no more: ESTALE if it is gone.
@@ -209,20 +230,38 @@ impl Meta {
         Ok(())
     }
 
+    /// Stages the end of an inode without extent or attribute blocks: its blocks, slot and nid are free.
+    pub(super) fn stage_end(&self, h: &mut Handle<'_>, inode: &InodeObj, image: &mut Inode) -> Result<()> {
+        if image.flags.get() & InodeFlags::INLINE_SYMLINK.bits() == 0 {
+            let mut root = Root::load(image)?;
+            while !extent::remove(h, &self.alloc, &mut root, 0..extent::LOGICAL_END, INLINE_EXTENTS)?.done {}
+            root.store(image);
+        }
+        let node = self.node(inode)?;
+        self.space.free(h, inode.nid(), &node, inode.place().slot)
+    }
+
     /// Frees an inode that [`Holds::retire`] was won for. It has no name; its data is discarded. A failure
     /// leaves it to recovery: the orphan table names it.
     pub(super) fn free_inode(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        const BUDGET: u32 = 32;
+        let budget = self.step();
         loop {
-            let depth = inode.lock.read().extent_depth;
-            let mut h = self.begin(extent::edit_slots(depth, BUDGET) + 4 * BUDGET + 16)?;
+            let slots = {
+                let image = inode.lock.read();
+                // The bits of each extent or bucket, and the blocks of attributes.
+                let tree =
+                    if image.extent_depth > 0 { extent::edit_slots(image.extent_depth, budget) } else { 4 };
+                let attributes = if image.xattr_block.get() > 0 { xattr::slots(0) } else { 0 };
+                tree + attributes + FREE_SLOTS + if inode.is_dir() { budget } else { 0 }
+            };
+            let mut h = self.begin(slots)?;
             let mut image = inode.lock.write();
             let mut draft = inode.draft(&image);
             let mut root = Root::load(&draft.image)?;
             let mut from = 0;
             if inode.is_dir() {
                 let buckets = draft.image.buckets.get();
-                let keep = buckets.saturating_sub(BUDGET / 4);
+                let keep = buckets.saturating_sub(budget.div_ceil(4));
                 from = u64::from(keep);
                 for bucket in keep..buckets {
                     for (i, page) in self.dir(inode).chain(Some(&h), &image, bucket)?.iter().enumerate() {
@@ -235,10 +274,10 @@ impl Meta {
                 }
                 draft.image.buckets.set(keep);
             }
-            let progress = extent::remove(&mut h, &self.alloc, &mut root, from..extent::LOGICAL_END, BUDGET)?;
+            let progress = extent::remove(&mut h, &self.alloc, &mut root, from..extent::LOGICAL_END, budget)?;
             root.store(&mut draft.image);
             if progress.done && from == 0 {
-                crate::xattr::stage(self, &mut h, &mut draft.image, &[])?;
+                xattr::stage(self, &mut h, &mut draft.image, &[])?;
                 let node = self.node(inode)?;
                 self.space.free(&mut h, inode.nid(), &node, inode.place().slot)?;
                 self.space.end_intent(&mut h, inode.nid(), Intent::Orphan)?;

@@ -9,7 +9,7 @@ use crate::lock::{Access, StripeSet, Want};
 use crate::store::Handle;
 use crate::sync::Arc;
 
-const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 12;
+const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 14;
 const RENAME_SLOTS: u32 = 3 * ENTRY_SLOTS + 20;
 
 impl Fs {
@@ -55,6 +55,10 @@ impl Fs {
         let (inode, end) = loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let inode = self.guess(ctx, &dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
+            // Held over the commit where the inode goes with its last name: no write-back comes after it.
+            let has_data = inode.file_type() == FileType::Regular;
+            let quiet = (has_data && inode.nlink() == 1 && inode.holds.is_free())
+                .then(|| self.data.quiet(inode.data()));
             let entries = self.meta.dir(&dir);
             let bucket = entries.bucket_of(&dir.lock.read(), name);
             let mut locks = LockSet::acquire([
@@ -76,13 +80,30 @@ impl Fs {
             entries.remove(&mut h, image, name)?;
             let at = now();
             let mut draft = inode.draft(locked(&locks, &inode));
+            self.meta.stage_dir_time(&mut h, &dir, at)?;
+            let own = locked(&locks, &inode);
+            let small = own.nlink.get() == 1 && own.extent_depth == 0 && own.xattr_block.get() == 0;
+            let goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
+            if goes {
+                draft.image.nlink.set(0);
+                let gone = self.meta.stage_end(&mut h, &inode, &mut draft.image).and_then(|()| h.commit());
+                let end = gone.inspect_err(|_| inode.holds.revive())?;
+                dir.show_content_time(at);
+                inode.install(locked_mut(&mut locks, &inode), &draft);
+                drop(locks);
+                if has_data {
+                    self.data.discard_quiet(&inode);
+                }
+                self.meta.table.remove(&inode);
+                return self.finish(end);
+            }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
             self.meta.stage(&mut h, &inode, &draft.image)?;
-            self.meta.stage_dir_time(&mut h, &dir, at)?;
             let end = h.commit()?;
             dir.show_content_time(at);
             inode.install(locked_mut(&mut locks, &inode), &draft);
             drop(locks);
+            drop(quiet);
             break (inode, end);
         };
         self.reap(&inode);
@@ -192,10 +213,15 @@ impl Fs {
         let across = from.0 != to.0;
         let (replaced, end) = self.alloc_room(|| {
             loop {
-                let mut h = self.meta.begin(RENAME_SLOTS)?;
-                let moving = across.then(|| self.directory_move.lock());
                 let source = self.guess(ctx, &old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
                 let target = self.guess(ctx, &new_dir, to.1)?;
+                // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all
+                // begins again: what replaces another file is always one whose earlier content is down.
+                if target.is_some() && !exchange && source.file_type() == FileType::Regular {
+                    self.data.settle_for_rename(&source)?;
+                }
+                let mut h = self.meta.begin(RENAME_SLOTS)?;
+                let moving = across.then(|| self.directory_move.lock());
                 match &target {
                     Some(_) if no_replace => return Err(Error::Errno(libc::EEXIST)),
                     None if exchange => return Err(Error::Errno(libc::ENOENT)),

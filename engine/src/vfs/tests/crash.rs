@@ -1,0 +1,251 @@
+//! Crashes of a whole file system on simulated media: blocks that are reused, and work that recovery finishes.
+
+use super::*;
+use crate::format::JournalKind;
+use crate::journal::ring_bytes;
+use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
+use crate::pmem::Horizon;
+use crate::sim::{Crash, CrashState, PmemSpec, SimMedia};
+
+const SLOTS: u64 = 4096;
+
+/// A file system on simulated media. Dropped, it is left as the end of its process leaves it.
+pub(super) struct Simulated {
+    running: Running,
+    mounted: Mounted,
+}
+
+impl Simulated {
+    pub fn fs(&self) -> &Arc<Fs> {
+        self.running.fs()
+    }
+    fn store(&self) -> &Arc<Store> {
+        self.mounted.store()
+    }
+}
+
+fn spec(kind: JournalKind) -> PmemSpec {
+    let horizon = if kind == JournalKind::Pmem { Horizon::Power } else { Horizon::Process };
+    PmemSpec { len: ring_bytes(SLOTS).expect("small"), horizon }
+}
+
+pub(super) fn media(kind: JournalKind, blocks: u64) -> SimMedia {
+    let sim = SimMedia::new(blocks, &[spec(kind)]);
+    let options = FormatOptions {
+        journal_slots: Some(SLOTS),
+        double_write_blocks: Some(8),
+        journal: kind,
+        ..FormatOptions::default()
+    };
+    format(sim.device().as_ref(), &options).expect("large enough");
+    sim
+}
+
+/// Mounts, which recovers what is to be recovered.
+pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
+    let memory = sim.pmem(sim.pmems() - 1).unwrap_or_else(|| {
+        let number = sim.add_pmem(spec(kind));
+        sim.pmem(number).expect("just added")
+    });
+    let ring = if kind == JournalKind::Pmem { RingMedia::Mapped(memory) } else { RingMedia::Ssd(memory) };
+    let media = Media { device: sim.device(), ring, staging_file: None };
+    let options = MountOptions { background: false, lanes: 1, ..MountOptions::default() };
+    let mounted = mount(media, &options).expect("whole");
+    assert_eq!(mounted.store().failed(), None);
+    let options = AssembleOptions {
+        data: DataOptions::with_memory(1 << 20),
+        inodes: 256,
+        background: false,
+        step: 2,
+        ..AssembleOptions::default()
+    };
+    Simulated { running: Running::start(mounted.store(), &options).expect("whole"), mounted }
+}
+
+/// Some states that a crash of either kind after each `step`th event from `from` on may leave.
+pub(super) fn after(
+    sim: &SimMedia,
+    from: usize,
+    step: usize,
+    take: usize,
+    mut check: impl FnMut(&CrashState, Crash),
+) {
+    let mut points = sim.crash_points();
+    for events in (from..=sim.events()).step_by(step) {
+        points.skip_to(events);
+        let point = points.next().expect("in the log");
+        for crash in [Crash::PowerLoss, Crash::ProcessKill] {
+            point.states(crash, events as u64).take(take).for_each(|state| check(&state, crash));
+        }
+    }
+}
+
+pub(super) fn content(fs: &Fs, nid: Nid) -> Vec<u8> {
+    let handle = fs.open(&root(), nid, OpenFlags::empty()).expect("there");
+    let mut bytes = vec![0; fs.getattr(nid).expect("there").size as usize];
+    assert_eq!(fs.read(&handle, 0, &mut bytes).expect("readable"), bytes.len());
+    fs.release(handle, None);
+    bytes
+}
+
+/// Writes and syncs as much as there is room for; the number of bytes.
+fn fill(fs: &Fs, handle: &FileHandle, byte: u8) -> usize {
+    let mut size = 0;
+    while let Ok(written) = fs.write(&root(), handle, size as u64, &[byte; 4096], WriteFlags::empty()) {
+        size += written;
+    }
+    fs.fsync(handle, false).expect("memory");
+    size
+}
+
+/// The blocks of a directory's buckets hold file data only once no record about the buckets is redone.
+#[test]
+fn blocks_of_a_removed_directory_become_file_data_without_harm() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let d = dir(fs, &root(), ROOT_NID, "d");
+        let linked = file(fs, &root(), ROOT_NID, "linked");
+        let name = |i: usize| format!("{i:0>200}").into_bytes();
+        for i in 0..400 {
+            fs.link(&root(), linked.nid, d.nid, &name(i)).expect("room");
+        }
+        let new = fs.create(&root(), ROOT_NID, b"new", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        let filler = fs.create(&root(), ROOT_NID, b"filler", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        fill(fs, &filler, 1);
+        run.store().checkpoint().expect("the buckets are home, and the head past what made them");
+        let unused = || fs.meta().alloc.unused();
+        let (before, buckets) = (unused(), fs.getattr(d.nid).expect("there").size / 4096);
+        for i in 0..400 {
+            fs.unlink(&root(), d.nid, &name(i)).expect("there");
+        }
+        fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+        fs.forget(d.nid, 1);
+        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        assert!(unused() <= before, "the head has not passed what freed them");
+        let size = fill(fs, &new, 0xdd);
+        assert!(size as u64 / 4096 + 8 >= buckets, "{size} bytes in the place of {buckets} buckets");
+        let written = sim.events();
+        file(fs, &root(), ROOT_NID, "later");
+        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        after(&sim, written, 5, 3, |state, _| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            let found = run.fs().lookup(&root(), ROOT_NID, b"new").expect("synced");
+            assert!(content(run.fs(), found.nid) == vec![0xdd; size], "{kind:?}: {state}");
+            assert_eq!(errno(run.fs().lookup(&root(), ROOT_NID, b"d")), libc::ENOENT);
+        });
+    }
+}
+
+fn blocks(numbers: &[u8]) -> Vec<u8> {
+    numbers.iter().flat_map(|n| vec![*n; 4096]).collect()
+}
+
+/// A file whose blocks are numbered from 1 and lie in pieces of a block each, synced.
+fn scattered(fs: &Fs, name: &str, count: u8) -> FileHandle {
+    let flags = OpenFlags::READ_WRITE;
+    let handle = fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, flags).expect("made").1;
+    let other = fs.create(&root(), ROOT_NID, b"other", 0o644, flags).expect("made").1;
+    for n in 0..count {
+        for (file, byte) in [(&handle, n + 1), (&other, 0xee)] {
+            fs.write(&root(), file, u64::from(n) * 4096, &[byte; 4096], WriteFlags::empty()).expect("room");
+            fs.fsync(file, false).expect("memory");
+        }
+    }
+    fs.release(other, None);
+    handle
+}
+
+/// Runs an operation of many records on a file of 12 scattered blocks, crashes it everywhere, and expects the
+/// content before it or after it; and in either case nothing to be left to do, and no block to be lost.
+fn crash_of(operation: impl Fn(&Fs, &FileHandle), before_or_after: [&[u8]; 2]) {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let handle = scattered(run.fs(), "f", 12);
+        run.store().checkpoint().expect("memory");
+        let from = sim.events();
+        operation(run.fs(), &handle);
+        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        let mut seen = [0, 0];
+        after(&sim, from, 1, 2, |state, _| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            let fs = run.fs();
+            let found = fs.lookup(&root(), ROOT_NID, b"f").expect("there");
+            let now = content(fs, found.nid);
+            let which = before_or_after.iter().position(|numbers| now == blocks(numbers));
+            let Some(which) = which else {
+                let heads: Vec<u8> = now.iter().step_by(4096).copied().collect();
+                panic!("{kind:?}: {state}: {heads:?}");
+            };
+            seen[which] += 1;
+            assert!(fs.meta().space.entries().is_empty(), "{kind:?}: {state}");
+            let mapped = before_or_after[which].iter().filter(|n| **n != 0).count() as u64;
+            let extra = fs.getattr(found.nid).expect("there").blocks / 8 - mapped;
+            assert!(extra <= 1, "{kind:?}: {state}: {extra} blocks beside the data");
+            let grown = fs.setattr(
+                &root(),
+                found.nid,
+                None,
+                &SetAttr { size: Some(20 * 4096), ..SetAttr::default() },
+            );
+            grown.expect("room");
+            let numbers = before_or_after[which];
+            assert!(
+                content(fs, found.nid)[numbers.len() * 4096..].iter().all(|b| *b == 0),
+                "{kind:?}: {state}"
+            );
+        });
+        assert!(seen.iter().all(|n| *n > 0), "{kind:?}: {seen:?}");
+    }
+}
+
+const WHOLE: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+
+#[test]
+fn a_collapse_is_finished_after_a_crash() {
+    let collapse = |fs: &Fs, handle: &FileHandle| {
+        fs.fallocate(&root(), handle, FallocateMode::Collapse, 3 * 4096, 4 * 4096).expect("aligned");
+    };
+    crash_of(collapse, [WHOLE, &[1, 2, 3, 8, 9, 10, 11, 12]]);
+}
+
+#[test]
+fn an_insertion_is_finished_after_a_crash() {
+    let insert = |fs: &Fs, handle: &FileHandle| {
+        fs.fallocate(&root(), handle, FallocateMode::Insert, 2 * 4096, 3 * 4096).expect("aligned");
+    };
+    crash_of(insert, [WHOLE, &[1, 2, 0, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]);
+}
+
+#[test]
+fn a_punch_is_finished_after_a_crash() {
+    let punch = |fs: &Fs, handle: &FileHandle| {
+        fs.fallocate(&root(), handle, FallocateMode::PunchHole, 4096, 9 * 4096).expect("aligned");
+    };
+    crash_of(punch, [WHOLE, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 12]]);
+}
+
+#[test]
+fn a_truncation_is_finished_after_a_crash() {
+    let cut = |fs: &Fs, handle: &FileHandle| {
+        let set = SetAttr { size: Some(2 * 4096), ..SetAttr::default() };
+        fs.setattr(&root(), handle.nid(), Some(handle), &set).expect("open for writing");
+    };
+    crash_of(cut, [WHOLE, &[1, 2]]);
+}
+
+/// An editor's save without fsync leaves the old or the new content.
+#[test]
+fn a_rename_over_a_file_leaves_the_old_or_the_new_content() {
+    let save = |fs: &Fs, _: &FileHandle| {
+        let new = fs.create(&root(), ROOT_NID, b"new", 0o644, OpenFlags::READ_WRITE).expect("made").1;
+        fs.write(&root(), &new, 0, &blocks(&[9, 9, 9]), WriteFlags::empty()).expect("room");
+        fs.release(new, None);
+        fs.rename(&root(), ROOT_NID, b"new", ROOT_NID, b"f", RenameFlags::empty()).expect("there");
+    };
+    crash_of(save, [WHOLE, &[9, 9, 9]]);
+}
