@@ -58,7 +58,7 @@ copier=$!
 # Every id that sqlite3 prints was committed with fsync before it was printed.
 { echo "PRAGMA synchronous=FULL; CREATE TABLE t(id INTEGER PRIMARY KEY, body TEXT);"
   while :; do echo "INSERT INTO t(body) VALUES (hex(randomblob(200))) RETURNING id;"; done; } 2>/dev/null |
-    sqlite3 "$MNT/second.db" > "$DEMO/committed" 2>/dev/null &
+    sqlite3 -bail "$MNT/second.db" > "$DEMO/committed" 2>/dev/null &
 writer=$!
 while [[ $(wc -l < "$DEMO/committed") -lt 300 ]] && kill -0 "$writer" 2>/dev/null; do read -rt 0.05 <> <(:) || true; done
 kill -9 "$server"
