@@ -33,6 +33,8 @@ pub enum Command {
     Umount(Umount),
     /// Write everything that a mount holds in memory to durable media
     Sync(SyncArgs),
+    /// Check an image, and mend it
+    Fsck(Fsck),
     /// Show what an image is
     Info(Info),
     /// Show the counters of a live mount
@@ -120,6 +122,30 @@ pub struct Umount {
 pub struct SyncArgs {
     /// A directory in the mount
     pub dir: PathBuf,
+}
+
+/// Arguments of `narufs fsck`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --repair nothing is written. An image that was not unmounted cleanly is checked as\n\
+    recovery would leave it.\n\n\
+    Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage."
+)]
+pub struct Fsck {
+    /// Image file or block device
+    pub image: PathBuf,
+    /// Mend what can be mended; orphans go to lost+found
+    #[arg(long, short = 'y')]
+    pub repair: bool,
+    /// Give up a journal that is missing or damaged: what only it held is lost
+    #[arg(long, requires = "repair")]
+    pub discard_journal: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Repair automatically what is safe, as fsck -a and -p of other file systems
+    #[arg(short = 'a', short_alias = 'p', hide = true)]
+    pub automatic: bool,
 }
 
 /// Arguments of `narufs info`.

@@ -2,6 +2,7 @@
 
 mod args;
 mod failure;
+mod fsck;
 mod info;
 mod mkfs;
 mod mount;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Mount(args) => ("mount", mount::run(args)),
         Command::Umount(args) => ("umount", umount::run(args)),
         Command::Sync(args) => ("sync", sync::run(args)),
+        Command::Fsck(args) => ("fsck", fsck::run(args)),
         Command::Info(args) => ("info", info::run(args)),
         Command::Stats(args) => ("stats", stats::run(args)),
     };

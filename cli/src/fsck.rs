@@ -1,0 +1,82 @@
+//! `narufs fsck`: checks an image, and mends it.
+
+use crate::args::Fsck;
+use crate::failure::{Failure, Status};
+use crate::size::Size;
+use indicatif::{ProgressBar, ProgressStyle};
+use narufs::device::BLOCK_SIZE;
+use narufs::fsck::{self, Options, Outcome, Report};
+use narufs::mount::{self, MountOptions};
+use narufs::pmem::EmulationCosts;
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+/// Checks; the failure's status is that of fsck(8).
+pub fn run(args: &Fsck) -> Result<(), Failure> {
+    let repair = args.repair || args.automatic;
+    let failed = |e: narufs::Error| Failure::new(Status::CheckFailed, format!("{}: {e}", args.image.display()));
+    let options = MountOptions { discard_journal: args.discard_journal, ..MountOptions::default() };
+    let media = mount::open(&args.image, None, EmulationCosts::default(), &options).map_err(failed)?;
+    let bar = progress_bar(args.json);
+    let shown = bar.clone();
+    let options = Options {
+        repair,
+        discard_journal: args.discard_journal,
+        progress: Some(Arc::new(move |stage, done, total| {
+            shown.set_length(total);
+            shown.set_position(done);
+            shown.set_message(format!("{stage:?}").to_lowercase());
+        })),
+    };
+    let report = fsck::check(&media, &options);
+    bar.finish_and_clear();
+    let report = report.map_err(failed)?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&report);
+        println!("{}", json.map_err(|e| Failure::new(Status::CheckFailed, e.to_string()))?);
+    } else {
+        print(args, &report);
+    }
+    match report.status() {
+        0 => Ok(()),
+        1 => Err(Failure::new(Status::Mended, "")),
+        _ => Err(Failure::new(Status::ProblemsLeft, "")),
+    }
+}
+
+/// Shown on a terminal; elsewhere the report is enough.
+fn progress_bar(json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{msg:12} [{bar:40}] {pos}/{len}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+fn print(args: &Fsck, report: &Report) {
+    let image = args.image.display();
+    for issue in &report.issues {
+        println!("{issue}");
+    }
+    if report.more > 0 {
+        println!("... and {} more of these kinds", report.more);
+    }
+    let counts = &report.counts;
+    println!(
+        "{image}: {} files, {} directories, {} of {} in use",
+        counts.inodes.saturating_sub(counts.directories),
+        counts.directories,
+        Size(counts.used * BLOCK_SIZE as u64),
+        Size(counts.blocks * BLOCK_SIZE as u64)
+    );
+    let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + report.more;
+    match (report.status(), left) {
+        (0, _) => println!("{image}: clean"),
+        (1, _) => println!("{image}: {} problems mended", report.issues.len()),
+        (_, left) if args.repair || args.automatic => println!("{image}: {left} problems are left"),
+        (_, left) => println!("{image}: {left} problems; mend them with: narufs fsck {image} --repair"),
+    }
+}
