@@ -130,12 +130,23 @@ impl EngineOperations {
             generation: u64::from(entry.generation),
             attr: kernel_attr(&entry.attr),
             entry_timeout: self.names_hold,
-            attr_timeout: self.attributes_hold,
+            attr_timeout: self.hold(&entry.attr),
         }
     }
 
     fn attributes(&self, attr: &vfs::Attr) -> Attributes {
-        Attributes { attr: kernel_attr(attr), timeout: self.attributes_hold }
+        Attributes { attr: kernel_attr(attr), timeout: self.hold(attr) }
+    }
+
+    /// How long attributes may be trusted. A write by one who may not keep setuid takes it here, and the kernel
+    /// does not learn of that from the answer: such a mode is asked for each time, lest a changed program run
+    /// with it.
+    fn hold(&self, attr: &vfs::Attr) -> Duration {
+        if attr.mode() & libc::S_IFMT == libc::S_IFREG && attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0 {
+            Duration::ZERO
+        } else {
+            self.attributes_hold
+        }
     }
 
     /// What the kernel may do with an open file.
