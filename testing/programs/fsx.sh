@@ -22,7 +22,7 @@ for options in memory=64M ""; do
         done
         for run in "${running[@]}"; do
             IFS=: read -r pid seed half <<<"$run"
-            await "$pid" || { tail -n 60 "$WORK/log$half"; fail "seed $seed, options '$options'"; }
+            await "$pid" || { { grep -v "^.ERROR fsx. [0-9]* [A-Z]" "$WORK/log$half" | tail -n 30; tail -n 12 "$WORK/log$half"; }; fail "seed $seed, options '$options'"; }
         done
     done
     detach volume

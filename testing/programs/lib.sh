@@ -18,7 +18,7 @@ NAME=$(basename "$0" .sh)
 # Not below the checkout, which other users may be unable to reach.
 WORK=$(mktemp -d "/var/tmp/narufs-$NAME.XXXXXX")
 chmod 755 "$WORK"
-MOUNTED=() GROUPS_MADE=()
+MOUNTED=() GROUPS_MADE=() FILES_MADE=()
 declare -A SERVER=() STARTED=()
 
 say() { echo "$NAME: $*"; }
@@ -51,6 +51,7 @@ cleanup() {
         detach_dir "$dir"
     done
     for group in "${GROUPS_MADE[@]}"; do rmdir "$group"; done
+    [[ ${#FILES_MADE[@]} -eq 0 ]] || rm -f "${FILES_MADE[@]}"
     # A server that still holds the image would make the removal of nothing but a name.
     grep -q " $WORK/" /proc/self/mountinfo && echo "$NAME: mounts are left below $WORK" >&2 || rm -rf "$WORK"
     exit "$status"
