@@ -12,12 +12,18 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::BLOCK_SIZE;
 use crate::{Error, Result};
+
+/// A killed process holds its lock until the kernel has taken its memory and its I/O apart: who mounts right
+/// after a kill waits so long before it is told that the image is in use.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// An open, locked image.
 #[derive(Debug)]
@@ -176,10 +182,14 @@ impl AsFd for ImageFile {
 
 /// Locks an open file for this process alone, without waiting.
 pub(crate) fn lock(file: &File, path: &Path) -> Result<()> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
-        Err(e) => Err(device_error("lock the file", e)),
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(in_use(path)),
+            Err(e) => return Err(device_error("lock the file", e)),
+        }
     }
 }
 
