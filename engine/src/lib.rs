@@ -1,5 +1,7 @@
 //! narufs, the engine: a crash-consistent, multi-core-scalable file system in user space.
 //!
+//! A program that wants files uses [`format`](fn@format) and [`Fs`]; see [`path`].
+//!
 //! The modules read in the order of a request's way through the system; each uses only those after it.
 
 pub mod acl;
@@ -38,3 +40,9 @@ pub mod vfs;
 pub mod xattr;
 
 pub use error::{Error, Result};
+pub use mkfs::FormatOptions;
+pub use path::{Files, Fs, MountOptions, format};
+
+#[doc = include_str!("../../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

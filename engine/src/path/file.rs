@@ -69,12 +69,12 @@ impl File {
     }
 
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
-    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+    pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         self.held.fs.read(self.handle(), offset, into)
     }
 
     /// Writes at an offset (to the end, if opened for appending); fewer bytes only where space ran out.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         self.held.fs.write(&Context::root(), self.handle(), offset, bytes, WriteFlags::empty())
     }
 

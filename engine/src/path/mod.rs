@@ -4,59 +4,60 @@
 //! uid 0 unless another caller is given with [`Files::acting_as`]. What this leaves to others: everything but
 //! the walk from name to name.
 //!
+//! [`Fs`] is the usual way in: it mounts an image by its path.
+//!
 //! # Example
 //! ```
-//! use narufs::device::MemoryDevice;
-//! use narufs::mkfs::{FormatOptions, format};
-//! use narufs::path::{Files, OpenOptions};
-//! use narufs::store::{Log, Store, StoreOptions};
-//! use narufs::vfs::{AssembleOptions, Running};
-//! use std::sync::Arc;
+//! use narufs::path::OpenOptions;
+//! use narufs::{FormatOptions, Fs, MountOptions};
 //!
 //! # fn main() -> narufs::Result<()> {
-//! // An image in memory; one on a device is mounted in place of these three lines.
-//! let device = Arc::new(MemoryDevice::new(8192));
-//! let superblock = format(&*device, &FormatOptions { sparse: true, ..FormatOptions::default() })?;
-//! let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
+//! let dir = tempfile::tempdir().expect("a place for the image");
+//! let image = dir.path().join("image");
+//! narufs::format(&image, &FormatOptions { blocks: Some(4096), ..FormatOptions::default() })?;
 //!
-//! let running = Running::start(&store, &AssembleOptions::default())?;
-//! let files = Files::new(Arc::clone(running.fs()));
-//! files.create_dir_all("/var/lib/queue")?;
-//! let file = files.open("/var/lib/queue/1", OpenOptions { write: true, create: true, ..Default::default() })?;
-//! file.write_at(0, b"a message")?;
+//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! fs.create_dir_all("/var/lib/queue")?;
+//! let file = fs.open("/var/lib/queue/1", OpenOptions { write: true, create: true, ..Default::default() })?;
+//! file.write_at(b"a message", 0)?;
 //! file.sync_all()?;
-//! files.rename("/var/lib/queue/1", "/var/lib/queue/done")?;
-//! assert_eq!(files.metadata("/var/lib/queue/done")?.size, 9);
-//! assert_eq!(files.read("/var/lib/queue/done")?, b"a message");
+//! fs.rename("/var/lib/queue/1", "/var/lib/queue/done")?;
+//! assert_eq!(fs.metadata("/var/lib/queue/done")?.size, 9);
 //! drop(file);
-//! running.stop()?;
+//! fs.unmount()?;
+//!
+//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! assert_eq!(fs.read("/var/lib/queue/done")?, b"a message");
+//! fs.unmount()?;
 //! # Ok(())
 //! # }
 //! ```
 
 mod file;
+mod image;
 #[cfg(test)]
 mod tests;
 
 pub use file::{File, OpenOptions};
+pub use image::{Fs, MountOptions, format};
 
 use crate::error::{Error, Result};
 use crate::format::{Nid, ROOT_NID};
 use crate::sync::Arc;
-use crate::vfs::{Attr, Context, Entry, FileType, Fs, RenameFlags, SetAttr};
+use crate::vfs::{self, Attr, Context, Entry, FileType, RenameFlags, SetAttr};
 
 /// Symlinks that one path may lead through.
 const MAX_LINKS: u32 = 40;
 
 /// A file system by paths.
 pub struct Files {
-    fs: Arc<Fs>,
+    fs: Arc<vfs::Fs>,
     caller: Context,
 }
 
 /// A lookup count, given back when dropped.
 pub(crate) struct Held {
-    fs: Arc<Fs>,
+    fs: Arc<vfs::Fs>,
     entry: Entry,
 }
 
@@ -79,12 +80,12 @@ pub struct Listed {
 
 impl Files {
     /// Paths of a file system, used as uid 0.
-    pub fn new(fs: Arc<Fs>) -> Files {
+    pub fn new(fs: Arc<vfs::Fs>) -> Files {
         Files { fs, caller: Context::root() }
     }
 
     /// The same for another caller.
-    pub fn acting_as(fs: Arc<Fs>, caller: Context) -> Files {
+    pub fn acting_as(fs: Arc<vfs::Fs>, caller: Context) -> Files {
         Files { fs, caller }
     }
 
@@ -145,6 +146,13 @@ impl Files {
         Ok((self.walk(above, true)?, name))
     }
 
+    /// Opens a file for reading and writing; it is made if it is not there, and emptied if it is.
+    pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
+        let options =
+            OpenOptions { read: true, write: true, create: true, truncate: true, ..Default::default() };
+        self.open(path, options)
+    }
+
     /// Opens, and with the options creates, a file.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File> {
         let path = path.as_ref();
@@ -173,7 +181,7 @@ impl Files {
         let mut content = Vec::new();
         let mut part = vec![0; 1 << 16];
         loop {
-            let got = file.read_at(content.len() as u64, &mut part)?;
+            let got = file.read_at(&mut part, content.len() as u64)?;
             if got == 0 {
                 return Ok(content);
             }

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::device::MemoryDevice;
-use crate::mkfs::{FormatOptions, format};
+use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
 use crate::vfs::{AssembleOptions, Running};
 
 fn files() -> Files {
     let device = Arc::new(MemoryDevice::new(4096));
     let options = FormatOptions { journal_slots: Some(64), sparse: true, ..FormatOptions::default() };
-    let superblock = format(&*device, &options).expect("large enough");
+    let superblock = crate::mkfs::format(&*device, &options).expect("large enough");
     let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
     let options = AssembleOptions { background: false, inodes: 100, ..AssembleOptions::default() };
     Files::new(Arc::clone(Running::start(&store, &options).expect("a good image").fs()))
@@ -50,7 +50,7 @@ fn names_come_and_go() {
     let new = OpenOptions { read: true, write: true, create_new: true, ..OpenOptions::default() };
     let file = files.open("/f", new).expect("made");
     assert_eq!(errno(files.open("/f", new)), libc::EEXIST);
-    file.write_at(2, b"ab").expect("room");
+    file.write_at(b"ab", 2).expect("room");
     file.set_len(3).expect("cut");
     file.sync_data().expect("memory");
     assert_eq!(file.metadata().expect("open").size, 3);
@@ -64,4 +64,23 @@ fn names_come_and_go() {
     files.remove_file("/d/h").expect("there");
     files.remove_dir("/d").expect("empty");
     assert!(files.read_dir("/").expect("there").iter().all(|e| e.name == b"lost+found"));
+}
+
+#[test]
+fn an_image_that_is_still_used_is_not_called_clean() {
+    let dir = tempfile::tempdir().expect("a place");
+    let image = dir.path().join("image");
+    let options = FormatOptions { blocks: Some(4096), ..FormatOptions::default() };
+    format(&image, &options).expect("room");
+    assert!(matches!(format(&image, &options), Err(Error::Refused(_))));
+    let fs = Fs::mount(&image, &MountOptions::default()).expect("clean");
+    assert!(matches!(Fs::mount(&image, &MountOptions::default()), Err(Error::InUse(_))));
+    let file = fs.create("/f").expect("made");
+    file.write_at(b"kept", 0).expect("room");
+    assert_eq!(errno(fs.unmount()), libc::EBUSY);
+    drop(file);
+    let fs = Fs::mount(&image, &MountOptions::default()).expect("recovered");
+    assert_eq!(fs.damage(), None);
+    assert_eq!(fs.read("/f").expect("written by the unmount"), b"kept");
+    fs.unmount().expect("nothing is open");
 }

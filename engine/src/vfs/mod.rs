@@ -441,6 +441,10 @@ impl Fs {
         }
         self.data.sync_all()
     }
+    /// Whether a file or directory is open.
+    pub fn has_open_files(&self) -> bool {
+        self.meta.table.all().iter().any(|inode| inode.holds.opens() > 0)
+    }
     /// The locks that programs ask for (fcntl, flock), by nid.
     pub fn locks(&self) -> &AdvisoryLocks {
         &self.locks
