@@ -12,7 +12,7 @@ v=$WORK/volume
 data=$v/data
 export PGHOST=$WORK/socket PGUSER=$account PGDATABASE=postgres
 as() { setpriv --reuid="$account" --regid="$(id -g "$account")" --clear-groups -- env HOME=/ "$@"; }
-sql() { as "$bin/psql" -qtAX -v ON_ERROR_STOP=1 -c "$1"; }
+sql() { as "$bin/psql" -qtAX -v ON_ERROR_STOP=1 -c "$1" || { tail -n 40 "$WORK/logs/server" >&2; return 1; }; }
 mkdir "$WORK/socket" "$WORK/logs"
 chown "$account" "$WORK/socket" "$WORK/logs"
 
@@ -46,6 +46,7 @@ shared_buffers = 32MB
 checkpoint_timeout = 30s
 max_wal_size = 64MB
 CONF
+sync "$data/postgresql.conf"
 start
 as "$bin/pgbench" -i -q -s 2 >/dev/null 2>&1 || fail "pgbench -i"
 
