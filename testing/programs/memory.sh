@@ -5,7 +5,7 @@
 source "$(dirname "$0")/lib.sh"
 programs=$(memory_group programs $((128 << 20))) || skip "no control group for memory on this machine"
 GROUPS_MADE+=("$programs")
-server=$(memory_group server $((256 << 20)))
+server=$(memory_group server $((384 << 20)))
 GROUPS_MADE+=("$server")
 size_mib=$((192 * SCALE))
 (( size_mib <= 1024 )) || size_mib=1024
@@ -60,4 +60,4 @@ same "the files after a remount" "$sums" "$(cd "$v" && sha256sum mmap* write*)"
 same "what mmap and write leave" "$(cmp "$v/mmap1" "$v/write1" && echo equal)" equal
 detach volume
 check volume
-say "RESULT 6 writers, $((size_mib * 2)) MiB through 128 MiB, the server in 256 MiB"
+say "RESULT 6 writers, $((size_mib * 2)) MiB through 128 MiB, the server in 384 MiB"

@@ -49,6 +49,8 @@ struct ServedStats {
 
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(24 * 3600);
+/// For attributes of directories, where the kernel checks permissions by them.
+const DIRECTORY_HOLD: Duration = Duration::from_secs(1);
 
 /// A file system as the mount serves it.
 #[derive(Debug)]
@@ -138,14 +140,21 @@ impl EngineOperations {
         Attributes { attr: kernel_attr(attr), timeout: self.hold(attr) }
     }
 
-    /// How long attributes may be trusted. A write by one who may not keep setuid takes it here, and the kernel
-    /// does not learn of that from the answer: such a mode is asked for each time, lest a changed program run
-    /// with it.
+    /// How long attributes may be trusted.
+    ///
+    /// A write by one who may not keep setuid takes it here, and the kernel does not learn of that from the
+    /// answer: such a mode is asked for each time, lest a changed program run with it.
+    ///
+    /// A directory's times change with each name that is made in it. The kernel then forgets what it knew, but
+    /// an answer that was given just before and arrives just after brings the old times back for as long as
+    /// they may be trusted. A walk along names that are not trusted asks for each directory anyway.
     fn hold(&self, attr: &vfs::Attr) -> Duration {
-        if attr.mode() & libc::S_IFMT == libc::S_IFREG && attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0 {
-            Duration::ZERO
-        } else {
-            self.attributes_hold
+        let format = attr.mode() & libc::S_IFMT;
+        let setuid = attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
+        match format {
+            libc::S_IFREG if setuid => Duration::ZERO,
+            libc::S_IFDIR => self.names_hold.min(DIRECTORY_HOLD),
+            _ => self.attributes_hold,
         }
     }
 
