@@ -3,13 +3,15 @@
 use super::InodeObj;
 use crate::error::Result;
 use crate::format::Nid;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 
 const SHARDS: usize = 64;
 /// Inodes that one insertion may look at in order to make room.
 const SWEEP: usize = 16;
+/// Inodes whose times are logged together.
+const BATCH: usize = 64;
 
 /// The table.
 ///
@@ -21,6 +23,10 @@ const SWEEP: usize = 16;
 pub struct InodeTable {
     shards: Box<[Shard]>,
     shard_limit: usize,
+    /// Inodes that could leave but for times that wait to be logged.
+    waiting: Mutex<Vec<Arc<InodeObj>>>,
+    /// There are [`BATCH`] of them.
+    crowded: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +60,8 @@ impl InodeTable {
         InodeTable {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             shard_limit: (limit / SHARDS).max(4),
+            waiting: Mutex::new(Vec::with_capacity(BATCH)),
+            crowded: AtomicBool::new(false),
         }
     }
 
@@ -109,7 +117,29 @@ impl InodeTable {
         }
         entries.hand.push_back(inode.nid());
         entries.live.insert(inode.nid(), inode);
-        entries.sweep(self.shard_limit);
+        let waiting = entries.sweep(self.shard_limit);
+        drop(entries);
+        if !waiting.is_empty() {
+            let mut all = self.waiting.lock();
+            let room = BATCH - all.len();
+            all.extend(waiting.into_iter().take(room));
+            if all.len() == BATCH {
+                // Relaxed: a hint; the list is behind its lock.
+                self.crowded.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Inodes that could leave memory but for times that wait to be logged, once there are many. The caller
+    /// logs them; a later sweep evicts them.
+    pub fn take_waiting(&self) -> Vec<Arc<InodeObj>> {
+        // Relaxed: as where it is set.
+        if !self.crowded.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut all = self.waiting.lock();
+        self.crowded.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *all)
     }
 
     /// Takes an inode out that is freed or was not created after all.
@@ -181,16 +211,22 @@ impl InodeTable {
 }
 
 impl Entries {
-    /// Makes room: looks at a few inodes from the hand on.
-    fn sweep(&mut self, limit: usize) {
+    /// Makes room: looks at a few inodes from the hand on. Those that only their times keep are handed out.
+    fn sweep(&mut self, limit: usize) -> Vec<Arc<InodeObj>> {
+        let mut waiting = Vec::new();
         for _ in 0..SWEEP {
             if self.live.len() <= limit {
-                return;
+                break;
             }
-            let Some(nid) = self.hand.pop_front() else { return };
+            let Some(nid) = self.hand.pop_front() else { break };
             let Some(inode) = self.live.get(&nid) else { continue };
             // Relaxed: a hint.
-            if inode.referenced.swap(false, Ordering::Relaxed) || !evictable(inode) {
+            if inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
+                self.hand.push_back(nid);
+                continue;
+            }
+            if inode.has_lazy_times() {
+                waiting.push(Arc::clone(inode));
                 self.hand.push_back(nid);
                 continue;
             }
@@ -200,16 +236,16 @@ impl Entries {
                 self.parked.insert(nid, lookups);
             }
         }
+        waiting
     }
 }
 
-/// Whether the table alone knows the inode, and media know all that it knows.
-fn evictable(inode: &Arc<InodeObj>) -> bool {
+/// Whether the table alone knows the inode, and media know all that it knows but times.
+fn unused(inode: &Arc<InodeObj>) -> bool {
     Arc::strong_count(inode) == 1
         && inode.holds.opens() == 0
         && !inode.holds.is_gone()
         && inode.nlink() > 0
-        && !inode.has_lazy_times()
         && inode.is_idle()
 }
 

@@ -292,6 +292,11 @@ impl Nat {
         self.shared.ids.durable(upto);
     }
 
+    /// How many ids of a NAT block are in use, if this mount has looked into it.
+    pub fn used(&self, index: u64) -> Option<u16> {
+        self.shared.ids.find(index).map(|block| block.used())
+    }
+
     /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: one record an
     /// index block. To be called at a clean unmount, once everything is durable: ids in quarantine count as used.
     pub fn save_hints(&self) -> Result<()> {

@@ -93,7 +93,12 @@ impl Running {
             return Ok(());
         }
         self.fs.forget_all();
-        self.fs.syncfs()
+        self.fs.syncfs()?;
+        // A ring may be too small for them; nothing depends on hints.
+        if let Err(e) = self.fs.meta.space.save_hints() {
+            tracing::debug!("no hints for the next mount: {e}");
+        }
+        Ok(())
     }
 
     fn end_threads(&self) {
@@ -122,6 +127,9 @@ impl Observer for Fs {
     }
     fn head_passed(&self, upto: Position) {
         self.meta.alloc.head_passed(upto);
+    }
+    fn used_nids(&self, nat_block: u64) -> Option<u16> {
+        self.meta.space.used_nids(nat_block)
     }
 }
 

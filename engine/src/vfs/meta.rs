@@ -56,6 +56,10 @@ pub trait InodeSpace: Send + Sync {
     fn end_intent(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent) -> Result<()>;
     /// Every record below is durable at the power horizon: freed ids may be given out again.
     fn durable(&self, upto: Position);
+    /// How many nids of a NAT block are in use, if that is known.
+    fn used_nids(&self, nat_block: u64) -> Option<u16>;
+    /// Leaves what makes the next mount's allocations faster. Everything is durable.
+    fn save_hints(&self) -> Result<()>;
     /// What is not finished.
     fn entries(&self) -> Vec<OrphanEntry>;
 }
@@ -239,6 +243,15 @@ impl Meta {
         }
         let node = self.node(inode)?;
         self.space.free(h, inode.nid(), &node, inode.place().slot)
+    }
+
+    /// Logs the times of inodes that could leave memory but for them, if there are many.
+    pub(super) fn log_waiting_times(&self) {
+        for inode in self.table.take_waiting() {
+            if let Err(e) = self.log_times(&inode) {
+                tracing::warn!(nid = inode.nid(), "its times stay in memory: {e}");
+            }
+        }
     }
 
     /// Frees an inode that [`Holds::retire`] was won for. It has no name; its data is discarded. A failure

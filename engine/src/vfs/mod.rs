@@ -141,6 +141,8 @@ impl Fs {
         if inode.holds.forget(n) {
             self.reap(&inode);
         }
+        drop(inode);
+        self.meta.log_waiting_times();
     }
     /// Gives all lookup counts back: the kernel is gone.
     pub fn forget_all(&self) {
@@ -285,6 +287,8 @@ impl Fs {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
         }
+        drop(handle);
+        self.meta.log_waiting_times();
     }
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
     /// `datasync` attributes that are not needed to read the data may stay behind.
@@ -341,6 +345,8 @@ impl Fs {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
         }
+        drop(handle);
+        self.meta.log_waiting_times();
     }
     /// Returns when all metadata changed before is durable.
     pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {

@@ -118,6 +118,14 @@ impl InodeSpace for ImageSpace {
         self.nat.durable(upto);
     }
 
+    fn used_nids(&self, nat_block: u64) -> Option<u16> {
+        self.nat.used(nat_block)
+    }
+
+    fn save_hints(&self) -> Result<()> {
+        self.nat.save_hints()
+    }
+
     fn entries(&self) -> Vec<OrphanEntry> {
         self.known
             .iter()

@@ -180,6 +180,25 @@ fn the_last_name_of_a_small_unused_file_goes_with_all_that_is_behind_it() {
 }
 
 #[test]
+fn times_that_wait_do_not_keep_inodes_in_memory() {
+    let fs = fs();
+    let mut atimes = Vec::new();
+    for i in 0..3000 {
+        let made = file(&fs, &root(), ROOT_NID, &format!("{i}"));
+        let handle = fs.open(&root(), made.nid, OpenFlags::empty()).expect("there");
+        fs.read(&handle, 0, &mut [0; 8]).expect("empty");
+        atimes.push((made.nid, fs.getattr(made.nid).expect("there").atime));
+        assert!(atimes[i].1 > made.attr.atime);
+        fs.release(handle, None);
+        fs.forget(made.nid, 1);
+    }
+    assert!(fs.meta().table.len() < 1500, "{} inodes stay in memory", fs.meta().table.len());
+    for (nid, atime) in atimes {
+        assert_eq!(fs.getattr(nid).expect("there").atime, atime);
+    }
+}
+
+#[test]
 fn small_writes_fill_the_image() {
     let fs = fs();
     let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
