@@ -89,7 +89,10 @@ impl Fs {
                 let gone = self.meta.stage_end(&mut h, &inode, &mut draft.image).and_then(|()| h.commit());
                 let end = gone.inspect_err(|_| inode.holds.revive())?;
                 dir.show_content_time(at);
-                inode.install(locked_mut(&mut locks, &inode), &draft);
+                let image = locked_mut(&mut locks, &inode);
+                inode.install(image, &draft);
+                // The slot is another's from now on: who still knows the inode logs nothing about it.
+                image.nid.set(0);
                 drop(locks);
                 if has_data {
                     self.data.discard_quiet(&inode);
