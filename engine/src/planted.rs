@@ -18,6 +18,38 @@ pub enum Bug {
     CommitBeforeSeal,
     /// Recovery: an unfinished round is not restored from the double-write area.
     NoRestore,
+    /// Journal: a record is sealed without a fence after its write-back.
+    NoFence,
+    /// Journal: the slots of a record are not written back.
+    NoWriteBack,
+    /// Journal: a commit returns before its flush.
+    NoCommitFlush,
+    /// Recovery: a slot counts though its checksum does not hold.
+    TornSlotAccepted,
+    /// Recovery: the new epoch begins before the recovered pages are home.
+    EpochBeforeHome,
+    /// Recovery: what was begun before the crash is not finished.
+    IntentsForgotten,
+    /// Write-back: the record that maps data comes before the flush of the data.
+    MappedBeforeFlush,
+    /// fsync: data that was written home is not flushed.
+    NoDataFlush,
+    /// fsync: records are not committed.
+    NoCommit,
+    /// O_DSYNC and O_SYNC do nothing.
+    DsyncIgnored,
+    /// Truncation: absorbed data beyond the new size still counts.
+    NoSupersede,
+    /// Checkpoint: the head passes absorbed data that is not home.
+    HeadPassesAbsorbed,
+    /// Emptying a file is recorded before its new content is down.
+    EmptiedAtOnce,
+    /// A rename over an existing name does not wait for the source's data.
+    RenameNotSettled,
+    /// Dropping the last name makes no orphan entry.
+    NoOrphanEntry,
+    /// Freed blocks are given out at once.
+    ReusedEarly,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -9,4 +9,5 @@ pub mod model;
 pub mod op;
 pub mod oracle;
 pub mod settings;
+pub mod stress;
 pub mod target;

@@ -33,6 +33,7 @@ pub(crate) use quarantine::Queue;
 pub use quarantine::WriteInFlight;
 pub use reservation::{Reservation, VolatileExtent};
 
+use crate::planted::{self, Bug};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
 use crate::lane;
@@ -279,7 +280,10 @@ impl Alloc {
         }
         h.clear_bits(&bitmap, first, extent.len);
         let alloc = self.clone();
-        h.on_commit(move |end| alloc.shared.quarantine.push(end, extent, was_metadata));
+        h.on_commit(move |end| match planted::is(Bug::ReusedEarly) {
+            true => alloc.release(extent),
+            false => alloc.shared.quarantine.push(end, extent, was_metadata),
+        });
         Ok(())
     }
 

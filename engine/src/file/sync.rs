@@ -1,5 +1,6 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
+use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
@@ -58,7 +59,9 @@ impl<H: Home> DataPath<H> {
                 break;
             }
         }
-        self.home.commit_upto(entry.max(self.home.tail()))?;
+        if !planted::is(Bug::NoCommit) {
+            self.home.commit_upto(entry.max(self.home.tail()))?;
+        }
         // The commit's own flush may have covered the data already; then this returns at once.
         self.flush_data(inode)
     }
@@ -125,7 +128,7 @@ impl<H: Home> DataPath<H> {
         if pending.is_empty() && !data.state.lock().lost && !before && device.writes_flushed() >= last {
             return Ok(());
         }
-        let result = device.flush_upto(last);
+        let result = if planted::is(Bug::NoDataFlush) { Ok(()) } else { device.flush_upto(last) };
         if before && result.is_ok() {
             data.all_flushed();
         }

@@ -5,6 +5,7 @@
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
 //! file in so many pieces that one record cannot drop them is truncated at once.
 
+use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::sync::SyncKind;
 use super::write::{Content, Outcome};
@@ -24,7 +25,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         if size > data.size() {
             self.grow(inode, size)?;
-        } else if size == 0 && data.size() > 0 {
+        } else if size == 0 && data.size() > 0 && !planted::is(Bug::EmptiedAtOnce) {
             self.empty(inode)?;
         } else {
             self.cut(inode, size)?;
@@ -114,7 +115,7 @@ impl<H: Home> DataPath<H> {
             let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
             let logged = data.logged_size().min(size);
             change.size = (logged != data.logged_size()).then_some(logged);
-            if live {
+            if live && !planted::is(Bug::NoSupersede) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
             self.home.log(credits, inode, change)?;
@@ -175,6 +176,9 @@ impl<H: Home> DataPath<H> {
     /// comes before.
     pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+        if planted::is(Bug::RenameNotSettled) {
+            return Ok(());
+        }
         self.settle(inode)?;
         self.write_pages(inode, 0..PAGES_END, order)?;
         // Another's write-back of these pages is over once the mutex was free.

@@ -1,6 +1,7 @@
 //! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
 //! record depends on it, recorded.
 
+use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::read::REQUEST_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping};
@@ -177,7 +178,9 @@ impl<H: Home> DataPath<H> {
         } else if (!change.is_empty() || wants_times)
             && let Some(credits) = credits
         {
-            let recorded = device.flush_upto(completed).and_then(|()| self.home.log(credits, inode, change));
+            let flushed =
+                if planted::is(Bug::MappedBeforeFlush) { Ok(()) } else { device.flush_upto(completed) };
+            let recorded = flushed.and_then(|()| self.home.log(credits, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
@@ -395,6 +398,9 @@ impl<H: Home> DataPath<H> {
     /// Before the ring's head passes `upto`: what is absorbed below it goes home and is flushed. Takes no
     /// credits and no range.
     pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        if planted::is(Bug::HeadPassesAbsorbed) {
+            return Ok(());
+        }
         let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
         let mut upto_writes = 0;
         for inode in files {

@@ -25,6 +25,7 @@
 //! }
 //! ```
 
+use crate::planted::{self, Bug};
 use super::{Credits, Journal};
 use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
 use crate::sync::atomic::Ordering;
@@ -107,12 +108,16 @@ impl<'j> Slots<'j> {
         // A record may go round the ring's end: two pieces.
         let before_end =
             (journal.ring.slots as usize - journal.ring.index(self.first)).min(self.count.into());
-        journal.front.write_back(journal.offset(self.first), before_end * SLOT_SIZE);
+        if !planted::is(Bug::NoWriteBack) {
+            journal.front.write_back(journal.offset(self.first), before_end * SLOT_SIZE);
+        }
         let rest = usize::from(self.count) - before_end;
         if rest > 0 {
             journal.front.write_back(journal.offset(self.first + before_end as u64), rest * SLOT_SIZE);
         }
-        journal.front.fence();
+        if !planted::is(Bug::NoFence) {
+            journal.front.fence();
+        }
     }
 
     fn seal(&self) -> Sealed {

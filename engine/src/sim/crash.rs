@@ -40,7 +40,7 @@ enum Unit {
 }
 
 /// What one unit became.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Pick {
     Version(usize),
     /// A version for each sector of a block.
@@ -60,6 +60,16 @@ impl CrashPoint {
     /// The states that a crash here may leave: all of them if they are few; else none and all of what is
     /// pending, each alone, each missing, all prefixes, and a sample that `seed` determines.
     pub fn states(&self, crash: Crash, seed: u64) -> CrashStates {
+        self.planned(crash, |units| plan(units, seed))
+    }
+
+    /// At most `count` of the states that a crash here may leave, drawn by `seed`: none and all of what is
+    /// pending, one alone, one missing, prefixes, and mixtures. Cheap, however much is pending.
+    pub fn sample(&self, crash: Crash, seed: u64, count: usize) -> CrashStates {
+        self.planned(crash, |units| draw(units, seed, count))
+    }
+
+    fn planned(&self, crash: Crash, plan: impl FnOnce(&[Unit]) -> Vec<Vec<Pick>>) -> CrashStates {
         let mut base = self.frontier.clone();
         let units = match crash {
             Crash::PowerLoss => {
@@ -79,7 +89,7 @@ impl CrashPoint {
             }
         };
         base.end_process();
-        let plan = plan(&units, seed);
+        let plan = plan(&units);
         CrashStates {
             events: self.events,
             crash,
@@ -182,6 +192,32 @@ fn plan(units: &[Unit], seed: u64) -> Vec<Vec<Pick>> {
     }
     let mut seen = HashSet::new();
     plan.retain(|picks| seen.insert(picks.clone()));
+    plan
+}
+
+/// Combinations drawn at random, each once.
+fn draw(units: &[Unit], seed: u64, count: usize) -> Vec<Vec<Pick>> {
+    let none = vec![Pick::Version(0); units.len()];
+    if units.is_empty() {
+        return vec![none];
+    }
+    let all: Vec<Pick> = units.iter().map(|u| Pick::Version(u.versions() - 1)).collect();
+    let mut random = SplitMix(seed);
+    let mut seen = HashSet::new();
+    for _ in 0..count {
+        let at = (random.next() % units.len() as u64) as usize;
+        let picks = match random.next() % 8 {
+            0 => none.clone(),
+            1 => all.clone(),
+            2 => with(&none, at, random.pick(&units[at])),
+            3 => with(&all, at, random.pick(&units[at])),
+            4 => [&all[..=at], &none[at + 1..]].concat(),
+            _ => units.iter().map(|unit| random.pick(unit)).collect(),
+        };
+        seen.insert(picks);
+    }
+    let mut plan: Vec<_> = seen.into_iter().collect();
+    plan.sort_unstable();
     plan
 }
 

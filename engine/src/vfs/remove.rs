@@ -1,5 +1,6 @@
 //! Taking names away: unlink, rmdir, rename; and the end of inodes.
 
+use crate::planted::{self, Bug};
 use super::*;
 use crate::acl;
 use crate::dir::{self, ENTRY_SLOTS, Insertion};
@@ -37,7 +38,9 @@ impl Fs {
         if left == 0 {
             let dead = if inode.is_dir() { InodeFlags::DEAD.bits() } else { 0 };
             draft.image.flags.set(draft.image.flags.get() | InodeFlags::ORPHAN.bits() | dead);
-            self.meta.space.begin_intent(h, inode.nid(), inode.generation(), Intent::Orphan, [0, 0])?;
+            if !planted::is(Bug::NoOrphanEntry) {
+                self.meta.space.begin_intent(h, inode.nid(), inode.generation(), Intent::Orphan, [0, 0])?;
+            }
         }
         Ok(())
     }

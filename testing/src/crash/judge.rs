@@ -69,9 +69,7 @@ impl Bench {
     ) -> Result<(), String> {
         for _ in 0..NESTED_POINTS {
             let point = sim.crash_point(rng.random_range(events.start..=events.end));
-            let states = point.states(self.crash, rng.random());
-            let every = states.len().div_ceil(NESTED_STATES);
-            for state in states.step_by(every) {
+            for state in point.sample(self.crash, rng.random(), NESTED_STATES) {
                 tally.nested += 1;
                 let again = state.restart();
                 self.recover(&again, oracle, tally).map_err(|e| format!("crashed again, {state}: {e}"))?;

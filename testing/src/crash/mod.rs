@@ -44,7 +44,10 @@ impl Effort {
     pub const FULL: Effort =
         Effort { points: usize::MAX, states: usize::MAX, nested: 97, again: 5, filled: 211, closing: true };
     /// A sample of a few states.
-    pub const SAMPLE: Effort = Effort { points: 5, states: 4, nested: 61, again: 7, filled: 997, closing: false };
+    pub const SAMPLE: Effort = Effort { points: 4, states: 3, nested: 61, again: 9, filled: 1499, closing: false };
+    /// Many states of each of many points.
+    pub const CLOSE: Effort =
+        Effort { points: 40, states: 10, nested: 97, again: 9, filled: 997, closing: true };
 }
 
 /// What was done.
@@ -172,15 +175,11 @@ impl Bench {
             let Some(point) = points.next() else { break };
             tally.points += 1;
             let oracle = ran.at(point.events);
-            let states = point.states(self.crash, rng.random());
-            let keep = effort.states.min(states.len());
-            let mut wanted = sample(&mut rng, states.len(), keep).into_vec();
-            wanted.sort_unstable();
-            let mut wanted = wanted.into_iter().peekable();
-            for (number, state) in states.enumerate() {
-                if wanted.next_if_eq(&number).is_none() {
-                    continue;
-                }
+            let states = match effort.states {
+                usize::MAX => point.states(self.crash, rng.random()),
+                count => point.sample(self.crash, rng.random(), count),
+            };
+            for state in states {
                 self.judge(&state, oracle, effort, &mut rng, tally).map_err(|e| format!("{state}: {e}"))?;
             }
         }

@@ -1,0 +1,99 @@
+//! SIGKILL under load: the checker knows which operations returned and which were synced.
+//!
+//! `NARUFS_SEED=n` replays one round; `NARUFS_TEST_SCALE=n` runs n times as many.
+
+use narufs::device::{BLOCK_SIZE, ImageFile, open_device};
+use narufs::fsck;
+use narufs::mkfs::{FormatOptions, format};
+use narufs::mount::{MountOptions, staging_path};
+use narufs::pmem::EmulationCosts;
+use narufs_testing::settings;
+use narufs_testing::stress::{Server, read_notes};
+use rand::{Rng, SeedableRng};
+use std::process::{Child, Command};
+
+const THREADS: u64 = 4;
+const IMAGE_BYTES: u64 = 256 << 20;
+
+/// A process that does not outlive the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The staging of an image, removed with the test.
+struct Staging(std::path::PathBuf);
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn round(seed: u64) -> Result<u64, String> {
+    let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+    let (image, notes_path) = (work.path().join("image"), work.path().join("notes"));
+    std::fs::File::create(&image).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(|e| e.to_string())?;
+    std::fs::write(&notes_path, [0; 16 * THREADS as usize]).map_err(|e| e.to_string())?;
+    let notes = std::fs::File::open(&notes_path).map_err(|e| e.to_string())?;
+    let said = |what: &'static str| move |e: narufs::Error| format!("{what}: {e}");
+    let open = || ImageFile::open(&image).map(open_device).map_err(said("open"));
+    let options = FormatOptions {
+        journal_slots: Some(8192),
+        sparse: true,
+        blocks: Some(IMAGE_BYTES / BLOCK_SIZE as u64),
+        ..FormatOptions::default()
+    };
+    let sb = format(open()?.as_ref(), &options).map_err(said("format"))?;
+    let _staging = Staging(staging_path(&sb.uuid));
+    let server = Server::start(&image).map_err(said("first mount"))?;
+    server.prepare(THREADS).map_err(|e| format!("prepare: errno {e}"))?;
+    server.stop().map_err(said("first unmount"))?;
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_narufs-stress"))
+        .args([image.as_os_str(), notes_path.as_os_str()])
+        .args([seed.to_string(), THREADS.to_string()])
+        .spawn()
+        .map(Killed)
+        .map_err(|e| e.to_string())?;
+    // The moment of the kill is a number of operations, so that it does not depend on the machine's speed.
+    let wanted = rand::rngs::StdRng::seed_from_u64(seed).random_range(50..4000);
+    let returned = || (0..THREADS).filter_map(|t| read_notes(&notes, t).ok()).map(|n| n[1]).sum::<u64>();
+    while returned() < wanted {
+        if let Ok(Some(status)) = child.0.try_wait() {
+            return Err(format!("the load ended by itself: {status}"));
+        }
+        std::thread::yield_now();
+    }
+    drop(child);
+
+    // The kernel lets go of the image once the killed process's last requests are over.
+    let server = loop {
+        match Server::start(&image) {
+            Err(narufs::Error::InUse(_)) => std::thread::yield_now(),
+            other => break other.map_err(said("recovery"))?,
+        }
+    };
+    let mut total = 0;
+    for thread in 0..THREADS {
+        total += server.judge(&notes, seed, thread)?;
+    }
+    server.stop().map_err(said("unmount"))?;
+    let media = narufs::mount::open(&image, None, EmulationCosts::default(), &MountOptions::default());
+    let report = fsck::check(&media.map_err(said("open"))?, &fsck::Options::default()).map_err(said("fsck"))?;
+    if report.issues.is_empty() { Ok(total) } else { Err(format!("fsck: {:?}", report.issues)) }
+}
+
+#[test]
+fn nothing_that_returned_is_lost_with_the_process() {
+    let seeds = settings::seeds(20);
+    let mut total = 0;
+    for seed in seeds.clone() {
+        total += round(seed).unwrap_or_else(|e| panic!("NARUFS_SEED={seed}: {e}"));
+    }
+    println!("rounds {seeds:?}: {total} operations had returned");
+}
