@@ -28,8 +28,6 @@ pub enum Bug {
     TornSlotAccepted,
     /// Recovery: the new epoch begins before the recovered pages are home.
     EpochBeforeHome,
-    /// Recovery: what was begun before the crash is not finished.
-    IntentsForgotten,
     /// Write-back: the record that maps data comes before the flush of the data.
     MappedBeforeFlush,
     /// fsync: data that was written home is not flushed.
@@ -38,8 +36,6 @@ pub enum Bug {
     NoCommit,
     /// O_DSYNC and O_SYNC do nothing.
     DsyncIgnored,
-    /// Truncation: absorbed data beyond the new size still counts.
-    NoSupersede,
     /// Checkpoint: the head passes absorbed data that is not home.
     HeadPassesAbsorbed,
     /// Emptying a file is recorded before its new content is down.

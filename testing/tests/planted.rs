@@ -28,9 +28,6 @@ fn create(path: &str) -> Op {
 fn unlink(path: &str) -> Op {
     Op::Unlink { path: path.into() }
 }
-fn truncate(path: &str, size: u64) -> Op {
-    Op::Truncate { path: path.into(), size }
-}
 fn fsync(path: &str) -> Op {
     Op::Fsync { path: path.into() }
 }
@@ -96,15 +93,12 @@ planted! {
     a_commit_without_flush: NoCommitFlush, SSD, CLOSE, [create("/n"), sync_dir()];
     a_torn_slot_that_counts: TornSlotAccepted, NVM, CLOSE, [create("/n"), create("/m")];
     an_epoch_that_begins_too_early: EpochBeforeHome, NVM, CLOSE, [create("/n"), create("/m")];
-    intents_that_are_not_finished: IntentsForgotten, NVM, CLOSE, [unlink("/g")];
     mapping_before_the_data: MappedBeforeFlush, SSD, CLOSE,
         [unlink("/g"), Op::SyncAll, create("/n"), write("/n", 0, 60_000, 1, Durable::Fsync)];
     data_that_is_not_flushed: NoDataFlush, NVM, CLOSE,
         [write("/g", 0, 80_000, 1, Durable::Fsync), write("/g", 0, 80_000, 2, Durable::Fsync)];
     an_fsync_without_commit: NoCommit, SSD, CLOSE, [create("/n"), write("/n", 0, 700, 1, Durable::Fsync)];
     a_dsync_that_does_nothing: DsyncIgnored, SSD, CLOSE, [write("/a", 4096, 4096, 1, Durable::Dsync)];
-    superseded_data_that_counts: NoSupersede, NVM, CLOSE,
-        [write("/a", 5000, 2000, 1, Durable::Fsync), truncate("/a", 5500), truncate("/a", 9000), fsync("/a")];
     a_head_beyond_absorbed_data: HeadPassesAbsorbed, NVM, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync));
     a_file_emptied_too_early: EmptiedAtOnce, SSD, CLOSE,
         [Op::Rewrite { path: "/a".into(), len: 3000, fill: 1 }, sync_dir()];
@@ -112,7 +106,6 @@ planted! {
         [create("/n"), write("/n", 0, 3000, 1, Durable::No),
          Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 }, sync_dir()];
     an_orphan_without_entry: NoOrphanEntry, NVM, CLOSE, [unlink("/g")];
-    home_before_the_records: HomeBeforeLog, SSD, WIDE, churn(create("/n"));
     a_head_before_the_flush: HeadMovedBeforeFlush, SSD, WIDE, churn(create("/n"));
     a_round_that_is_not_restored: NoRestore, SSD, WIDE, churn(create("/n"));
 }

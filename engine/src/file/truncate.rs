@@ -115,7 +115,7 @@ impl<H: Home> DataPath<H> {
             let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
             let logged = data.logged_size().min(size);
             change.size = (logged != data.logged_size()).then_some(logged);
-            if live && !planted::is(Bug::NoSupersede) {
+            if live {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
             self.home.log(credits, inode, change)?;

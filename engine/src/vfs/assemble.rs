@@ -1,7 +1,6 @@
 //! From a mounted store to a file system: everything is loaded, tied together, and what a crash has left
 //! unfinished is finished; and back again.
 
-use crate::planted::{self, Bug};
 use super::*;
 use crate::alloc::Alloc;
 use crate::extent;
@@ -66,7 +65,7 @@ impl Running {
         let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, wanted, inodes, step);
         let fs = Arc::new(Fs::new(Arc::new(meta), options.data.clone())?);
         store.observe(&fs);
-        if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
+        if !options.fs.read_only {
             fs.finish_intents()?;
         }
         let writer = match options.background && !options.fs.read_only {
