@@ -3,7 +3,7 @@
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::write::At;
 use super::write_back::{Order, Take, key_of, whole_pages};
-use super::{Change, DataInode, Home, Insert, MAX_RUNS, Mapping};
+use super::{Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::device::Cause;
 use crate::lock::FileLock;
 use crate::sync::Arc;
@@ -113,13 +113,15 @@ impl<H: Home> DataPath<H> {
             };
             self.reserve(len)?;
             let done = (|| {
-                let credits = self.home.credits()?;
                 let _range = data.range.write(page * PAGE..(page + len) * PAGE);
+                let need = Need { runs: MAX_RUNS, ..Need::default() };
+                let runs = self.home.fitting(inode, need).max(1);
+                let credits = self.home.credits(inode, Need { runs, ..need })?;
                 let _guard = data.write_back.lock();
                 let Mapping::Hole { len: now } = self.map(inode, page)? else { return Ok((0, 0)) };
                 let mut change = Change::default();
                 let mut got = 0;
-                while got < len.min(now) && change.insert.len() < MAX_RUNS {
+                while got < len.min(now) && change.insert.len() < runs {
                     let goal = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
                     match self.home.allocate((len.min(now) - got) as u32, goal) {
                         Ok(blocks) => {
@@ -162,9 +164,10 @@ impl<H: Home> DataPath<H> {
         self.zero(inode, bytes.start..pages.start * PAGE)?;
         self.zero(inode, pages.end * PAGE..bytes.end)?;
         let pages = pages.start.min(PAGES_END)..pages.end.min(PAGES_END);
-        let credits = self.home.credits()?;
         let _range = data.range.write(pages.start * PAGE..pages.end * PAGE);
-        let _guard = data.write_back.lock();
+        let _removing = data.removing.lock();
+        let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+        let write_back = data.write_back.lock();
         self.drop_pages(data, pages.clone());
         let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
         let live = data.state.lock().live.range(pages.clone()).next().is_some();
@@ -172,11 +175,12 @@ impl<H: Home> DataPath<H> {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
             change.supersede.push(key_of(inode.as_ref(), at, len));
         }
-        self.home.log(credits, inode, change)?;
+        let left = self.home.log(credits, inode, change)?.left;
         let mut state = data.state.lock();
         state.live.retain(|page, _| !pages.contains(page));
         state.stale.retain(|page| !pages.contains(page));
-        Ok(())
+        drop((state, write_back));
+        left.map_or(Ok(()), |left| self.home.finish_removal(inode, left))
     }
 
     /// Runs `move_extents` on a file that is wholly home and not cached.
@@ -186,15 +190,16 @@ impl<H: Home> DataPath<H> {
             let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
             self.write_pages(inode, 0..PAGES_END, order)?;
             self.flush_data(inode)?;
-            let credits = self.home.credits()?;
             let range = data.range.write(0..u64::MAX);
-            let guard = data.write_back.lock();
+            let removing = data.removing.lock();
+            let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+            let write_back = data.write_back.lock();
             let clean = {
                 let state = data.state.lock();
                 state.dirty.is_empty() && state.synced.is_empty() && !state.doomed
             };
             if !clean || data.size() != data.logged_size() {
-                drop((guard, range, credits));
+                drop((write_back, credits, removing, range));
                 continue;
             }
             // What live records hold would be redone at the old places.
@@ -206,6 +211,8 @@ impl<H: Home> DataPath<H> {
                 state.stale.clear();
             }
             self.drop_pages(data, 0..PAGES_END);
+            // The range keeps everybody from the file; the moves take credits.
+            drop(write_back);
             let size = move_extents(data.size())?;
             data.set_size(size);
             data.set_logged_size(size);

@@ -26,6 +26,8 @@ pub struct FileData {
     written_before: AtomicBool,
     errors: ErrorLog,
     pub(super) stream: Stream,
+    /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
+    pub(super) removing: Mutex<()>,
     /// Held while pages are written home or thrown away.
     pub(super) write_back: Mutex<()>,
     pub(super) state: Mutex<FileState>,
@@ -54,6 +56,8 @@ pub(super) struct FileState {
     /// The file was truncated to nothing, and the record of that waits for the new content: what is mapped
     /// is doomed and must not be read.
     pub doomed: bool,
+    /// Extents that are doomed, at most.
+    pub doomed_extents: usize,
     /// Whether the write-back list names the file.
     pub listed: bool,
 }
@@ -101,6 +105,7 @@ impl FileData {
             written_before: AtomicBool::new(size > 0),
             errors: ErrorLog { failures: AtomicU64::new(0) },
             stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
+            removing: Mutex::new(()),
             write_back: Mutex::new(()),
             state: Mutex::new(FileState::default()),
         }

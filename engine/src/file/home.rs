@@ -3,7 +3,7 @@
 //! The data path decides *when* something becomes durable and in which order; how an extent, a size or a time
 //! is recorded is the business of the implementation. [`Change`] is one record of the journal: all or nothing.
 //!
-//! Lock order, for every caller: credits, range, write-back mutex of the file, and below them whatever the
+//! Lock order, for every caller: range, credits, write-back mutex of the file, and below them whatever the
 //! implementation takes (the inode lock, page latches, the allocator).
 
 use crate::Result;
@@ -69,8 +69,8 @@ pub struct Insert {
 /// One record about a file: everything in it happens, or nothing. Times that changed in memory go with it.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is freed by
-    /// later records; only pages at or beyond the new size, or whose freeing needs not be atomic, may be many.
+    /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is left to
+    /// [`Home::finish_removal`], unless the credits were taken for dropping the whole file.
     pub remove: Vec<Range<u64>>,
     /// Runs that become reachable, in ascending order.
     pub insert: Vec<Insert>,
@@ -94,6 +94,27 @@ impl Change {
             && self.data.is_empty()
             && self.supersede.is_empty()
     }
+}
+
+/// What a record about a file may have to hold: its credits are taken for so much.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Runs inserted or marked, and ranges superseded.
+    pub runs: usize,
+    /// Extents, all that the file has, that are dropped before the runs are inserted; 0: nothing of the kind.
+    pub dropped: usize,
+    /// Bytes of absorbed data.
+    pub data: usize,
+}
+
+/// A change that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logged {
+    /// Position after the record.
+    pub end: Position,
+    /// Pages whose blocks are still to be freed: the record names them as an intent, and the caller lets go of
+    /// the write-back mutex and calls [`Home::finish_removal`].
+    pub left: Option<Range<u64>>,
 }
 
 /// A regular file's inode, as far as its data go.
@@ -140,13 +161,19 @@ pub trait Home: Send + Sync + 'static {
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.
     fn release(&self, blocks: Blocks);
 
-    /// Takes room for one [`Change`]. May sleep; called before any lock.
-    fn credits(&self) -> Result<Self::Credits<'_>>;
+    /// How many of `need.runs` fit one record beside the rest of `need`; 0 if not even that fits.
+    fn fitting(&self, inode: &Self::Inode, need: Need) -> usize;
 
-    /// Records a change of at most [`MAX_RUNS`] runs and [`super::ABSORB_LIMIT`] bytes, and returns the
-    /// position after it. Takes the inode lock exclusively. Volatile blocks named in `insert` belong to the
-    /// file once it succeeds, and still to the caller if it fails.
-    fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Position>;
+    /// Takes room for one [`Change`]. May sleep: called with at most a range in hand.
+    fn credits(&self, inode: &Self::Inode, need: Need) -> Result<Self::Credits<'_>>;
+
+    /// Records a change that is within its credits. Takes the inode lock exclusively. Volatile blocks named in
+    /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
+    fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Logged>;
+
+    /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
+    /// caller has their range.
+    fn finish_removal(&self, inode: &Self::Inode, pages: Range<u64>) -> Result<()>;
 
     /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size,
     /// in as many records as it takes (recovery finishes what was begun).
@@ -168,5 +195,8 @@ pub trait Home: Send + Sync + 'static {
     fn absorbs(&self) -> bool;
 }
 
-/// Runs (removed, inserted and marked together) in one [`Change`].
+/// Runs (inserted, marked and superseded together) in one [`Change`].
 pub const MAX_RUNS: usize = 32;
+
+/// The same where a file's whole old content is replaced: the new must go in one record if it can.
+pub const MAX_NEW_RUNS: usize = 4096;

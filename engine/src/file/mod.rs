@@ -17,7 +17,9 @@
 //! 6. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
 //!    or the page is in `stale` and no fsync that needs the newer content returns before a supersede.
 //!
-//! Lock order: credits, range, write-back mutex, then `state` and what [`Home`] takes, one at a time.
+//! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
+//! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
+//! may have a range in hand but no write-back mutex, and who has credits waits for no range.
 
 #![deny(unsafe_code)]
 
@@ -36,7 +38,7 @@ mod write_back;
 
 pub use allocate::{FallocateMode, SeekTo};
 pub use data::{ErrorMark, FileData};
-pub use home::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping};
+pub use home::{Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need};
 pub use path::{DataOptions, DataPath, DataStats};
 pub use redo::{DataRedo, Resolve};
 pub use sync::SyncKind;

@@ -4,7 +4,7 @@ use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
-use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping};
+use super::{Blocks, Change, DataInode, ErrorMark, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
@@ -77,7 +77,8 @@ impl<H: Home> DataPath<H> {
         if !owes() {
             return Ok(());
         }
-        let credits = self.home.credits()?;
+        let named = MAX_RUNS.min(data.state.lock().stale.len() + 1);
+        let credits = self.home.credits(inode, Need { runs: named, ..Need::default() })?;
         let _guard = data.write_back.lock();
         let size = data.size();
         let mut change = Change::default();
@@ -86,7 +87,7 @@ impl<H: Home> DataPath<H> {
             change.size = Some(covered);
         }
         let mut stale: Vec<u64> = data.state.lock().stale.iter().copied().collect();
-        if stale.len() > MAX_RUNS {
+        if stale.len() > named {
             // Too many to name. What they held besides is dirty or home.
             stale.clear();
             self.write_live(inode)?;
@@ -162,16 +163,34 @@ impl<H: Home> DataPath<H> {
     /// Logs the dirty bytes of a file if they are few and the journal is fast. None: write them home.
     fn absorb(&self, inode: &Arc<H::Inode>) -> Result<Option<Position>> {
         let data = inode.data();
-        let few = |data: &FileData| {
+        // How many pages there are, if they are so few.
+        let few = |most: usize| {
             let state = data.state.lock();
-            !state.doomed && !state.dirty.is_empty() && state.dirty.len() <= ABSORB_PAGES
+            let count = state.dirty.len();
+            (!state.doomed && count > 0 && count <= most).then_some(count)
         };
-        if self.options.absorb_limit == 0 || !self.home.absorbs() || !few(data) {
+        if self.options.absorb_limit == 0 || !self.home.absorbs() {
             return Ok(None);
         }
-        let credits = self.home.credits()?;
+        let Some(count) = few(ABSORB_PAGES) else { return Ok(None) };
+        let for_pages = |pages: usize| {
+            let runs = pages.min(MAX_RUNS);
+            (
+                pages,
+                Need {
+                    runs,
+                    dropped: 0,
+                    data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
+                },
+            )
+        };
+        // Others may make more of them dirty before the mutex is taken.
+        let wants = [for_pages((count + 3).min(ABSORB_PAGES)), for_pages(count)];
+        let fits = |(_, need): &(usize, Need)| self.home.fitting(inode, *need) == need.runs;
+        let Some((most, need)) = wants.into_iter().find(fits) else { return Ok(None) };
+        let credits = self.home.credits(inode, need)?;
         let _guard = data.write_back.lock();
-        if !few(data) {
+        if few(most).is_none() {
             return Ok(None);
         }
         let size = data.size();
@@ -186,14 +205,14 @@ impl<H: Home> DataPath<H> {
         self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
-        let outcome = self.take_in(inode, &pages, size, &mut taken, &mut change);
+        let outcome = self.take_in(inode, &pages, (size, need.runs), &mut taken, &mut change);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
             let stale = !change.supersede.is_empty();
             // Every dirty page below the size is in this record, that of the recorded end among them.
             change.size = (size != data.logged_size()).then_some(size);
             let flushed = if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
-            flushed.and_then(|()| self.home.log(credits, inode, change)).map(Some)
+            flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
         } else {
             outcome.map(|_| None)
         };
@@ -246,7 +265,7 @@ impl<H: Home> DataPath<H> {
         &'p self,
         inode: &Arc<H::Inode>,
         pages: &[u64],
-        size: u64,
+        (size, most_runs): (u64, usize),
         taken: &mut Vec<Taken<'p>>,
         change: &mut Change,
     ) -> Result<bool> {
@@ -302,7 +321,7 @@ impl<H: Home> DataPath<H> {
             }
             taken.push(Taken { page, found, new, unwritten });
             let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
-            if sum > self.options.absorb_limit || runs > MAX_RUNS {
+            if sum > self.options.absorb_limit || runs > most_runs {
                 return Ok(false);
             }
         }

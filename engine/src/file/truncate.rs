@@ -3,14 +3,14 @@
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
 //! record that drops the old blocks is logged together with the new content, once that is down. Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
-//! file in so many pieces that one record cannot drop them is truncated at once.
+//! file in so many pieces that the ring has no record for all of them is truncated at once.
 
 use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::sync::SyncKind;
 use super::write::{Content, Outcome};
 use super::write_back::{Order, Take, key_of};
-use super::{Change, DataInode, FileData, Home, MAX_RUNS};
+use super::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
@@ -46,15 +46,16 @@ impl<H: Home> DataPath<H> {
                 break guards;
             }
         };
-        if !self.fits_one_record(inode)? {
+        let Some(dropped) = self.droppable(inode)? else {
             drop(guards);
             return self.cut(inode, 0);
-        }
+        };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         {
             let mut state = data.state.lock();
             state.doomed = true;
+            state.doomed_extents = dropped;
             state.lost = false;
             state.live.clear();
             state.stale.clear();
@@ -64,16 +65,24 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
-    /// Whether the old extents are so few that the record which drops them also holds the new ones.
-    fn fits_one_record(&self, inode: &Arc<H::Inode>) -> Result<bool> {
-        let mut page = 0;
-        for _ in 0..MAX_RUNS / 2 {
-            if page >= PAGES_END {
-                return Ok(true);
+    /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
+    /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
+    fn droppable(&self, inode: &Arc<H::Inode>) -> Result<Option<usize>> {
+        {
+            let state = inode.data().state.lock();
+            if state.doomed {
+                return Ok(Some(state.doomed_extents));
             }
-            page += self.map(inode, page)?.len();
         }
-        Ok(page >= PAGES_END)
+        let mut dropped = 1;
+        let mut page = 0;
+        while page < PAGES_END {
+            let mapping = self.map(inode, page)?;
+            page += mapping.len();
+            dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
+        }
+        let need = Need { runs: MAX_RUNS, dropped, data: 0 };
+        Ok((self.home.fitting(inode, need) > 0).then_some(dropped))
     }
 
     /// Truncation to less, recorded at once.
@@ -81,11 +90,10 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         let mut stash = Vec::new();
         loop {
-            let credits = self.home.credits()?;
             let guard = data.range.write(page_of(size) * PAGE..u64::MAX);
             let old = data.size();
             if old < size {
-                drop((guard, credits));
+                drop(guard);
                 return self.grow(inode, size);
             }
             let pages = page_after(size)..PAGES_END;
@@ -96,13 +104,15 @@ impl<H: Home> DataPath<H> {
                     Outcome::Done => {}
                     Outcome::Frames(count) => {
                         stash.clear();
-                        drop((guard, credits));
+                        drop(guard);
                         stash = self.frames(count)?;
                         continue;
                     }
                 }
             }
-            let _guard = data.write_back.lock();
+            let _removing = data.removing.lock();
+            let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+            let write_back = data.write_back.lock();
             self.drop_pages(data, pages.clone());
             data.set_size(size);
             let (doomed, live) = {
@@ -118,12 +128,13 @@ impl<H: Home> DataPath<H> {
             if live {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
-            self.home.log(credits, inode, change)?;
+            let left = self.home.log(credits, inode, change)?.left;
             data.set_logged_size(logged);
             let mut state = data.state.lock();
             state.live.split_off(&pages.start);
             state.stale.split_off(&pages.start);
-            return Ok(());
+            drop((state, write_back));
+            return left.map_or(Ok(()), |left| self.home.finish_removal(inode, left));
         }
     }
 

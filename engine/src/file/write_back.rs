@@ -1,13 +1,13 @@
 //! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
 //! record depends on it, recorded.
 
-use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::read::REQUEST_PAGES;
-use super::{Blocks, Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping};
+use super::{Blocks, Change, DataInode, FileData, Home, Insert, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need};
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
 use crate::format::{DataKey, Position, U32, U64};
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -25,6 +25,15 @@ enum Place {
     Unwritten,
     /// It gets one.
     New,
+}
+
+/// Runs of a record that are kept for pieces which are written once more elsewhere: such a piece cuts a run.
+const SPARE_RUNS: usize = 2;
+
+/// Credits, and what they were taken for.
+pub(super) struct Room<C> {
+    credits: C,
+    need: Need,
 }
 
 /// Consecutive pages that go to consecutive blocks in one request.
@@ -85,13 +94,18 @@ impl<H: Home> DataPath<H> {
     /// One batch; gives the page from which to go on.
     fn write_batch(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<Option<u64>> {
         let data = inode.data();
-        let credits = match order.take {
+        let room = match order.take {
             Take::Live => None,
             Take::Unsynced if data.state.lock().nothing_unsynced(&pages) => return Ok(None),
-            _ => Some(self.home.credits()?),
+            _ => {
+                let need = need_of(data);
+                let runs = self.home.fitting(inode, need).max(1);
+                let need = Need { runs, ..need };
+                Some(Room { credits: self.home.credits(inode, need)?, need })
+            }
         };
         let _guard = data.write_back.lock();
-        let result = self.write_locked(inode, pages, order, credits);
+        let result = self.write_locked(inode, pages, order, room);
         if result.is_err() {
             data.note_failure();
             self.counters.failures.add(1);
@@ -105,19 +119,24 @@ impl<H: Home> DataPath<H> {
         inode: &Arc<H::Inode>,
         pages: Range<u64>,
         order: Order,
-        credits: Option<H::Credits<'_>>,
+        room: Option<Room<H::Credits<'_>>>,
     ) -> Result<Option<u64>> {
         let data = inode.data();
         // Before the pages are picked: every dirty page below this size is in the sets by now.
         let size = data.size();
         let doomed = data.state.lock().doomed;
+        if room.as_ref().is_some_and(|room| doomed != (room.need.dropped > 0)) {
+            // A truncation, or its record, came between: the room is for something else.
+            return Ok(Some(pages.start));
+        }
+        let most_runs = room.as_ref().map_or(1, |room| room.need.runs.saturating_sub(SPARE_RUNS).max(1));
         let logged = if doomed { 0 } else { data.logged_size() };
         let most = if doomed { usize::MAX } else { BATCH_PAGES };
         let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
         let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
-        let (mut pieces, left) = match self.arrange(inode, &picked) {
+        let (mut pieces, left) = match self.arrange(inode, &picked, most_runs) {
             Ok(arranged) => arranged,
             Err((e, pieces, left)) => {
                 result = Err(e);
@@ -163,7 +182,11 @@ impl<H: Home> DataPath<H> {
             }
         }
         let mut change = change_of(&pieces);
-        let down = if tail_is_down { size.max(logged) } else { logged };
+        let mut down = if tail_is_down { size.max(logged) } else { logged };
+        if doomed && let Some(first) = left.first() {
+            // More pieces than one record has room for: the file grows by what follows.
+            down = down.min(first * PAGE);
+        }
         change.size = (down != data.logged_size()).then_some(down);
         if doomed {
             change.remove.push(0..PAGES_END);
@@ -176,11 +199,11 @@ impl<H: Home> DataPath<H> {
                 piece.result = Err(e.clone());
             }
         } else if (!change.is_empty() || wants_times)
-            && let Some(credits) = credits
+            && let Some(room) = room
         {
             let flushed =
                 if planted::is(Bug::MappedBeforeFlush) { Ok(()) } else { device.flush_upto(completed) };
-            let recorded = flushed.and_then(|()| self.home.log(credits, inode, change));
+            let recorded = flushed.and_then(|()| self.home.log(room.credits, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
@@ -213,6 +236,7 @@ impl<H: Home> DataPath<H> {
         &'p self,
         inode: &Arc<H::Inode>,
         picked: &[u64],
+        most_runs: usize,
     ) -> Result<(Vec<Piece<'p>>, Vec<u64>), (Error, Vec<Piece<'p>>, Vec<u64>)> {
         let data = inode.data();
         let mut pieces: Vec<Piece<'p>> = Vec::new();
@@ -231,7 +255,7 @@ impl<H: Home> DataPath<H> {
                     let place = if unwritten { Place::Unwritten } else { Place::Home };
                     (place, block, len.min(run))
                 }
-                Mapping::Hole { .. } if runs >= MAX_RUNS - 2 => return Ok((pieces, picked[i..].to_vec())),
+                Mapping::Hole { .. } if runs >= most_runs => return Ok((pieces, picked[i..].to_vec())),
                 Mapping::Hole { len } => {
                     if goal.is_none() && page > 0 {
                         goal = match self.map(inode, page - 1) {
@@ -255,7 +279,7 @@ impl<H: Home> DataPath<H> {
                 }
             };
             if place != Place::Home {
-                if runs >= MAX_RUNS - 2 {
+                if runs >= most_runs {
                     return Ok((pieces, picked[i..].to_vec()));
                 }
                 runs += 1;
@@ -475,6 +499,17 @@ fn pick(
         state.synced.remove(page);
     }
     (picked, state.dirty.contains(&tail))
+}
+
+/// What a record about the file's dirty pages may have to hold.
+fn need_of(data: &FileData) -> Need {
+    let state = data.state.lock();
+    let pages = state.dirty.len() + state.synced.len() + SPARE_RUNS;
+    if state.doomed {
+        Need { runs: pages.min(MAX_NEW_RUNS), dropped: state.doomed_extents.max(1), data: 0 }
+    } else {
+        Need { runs: pages.min(MAX_RUNS), dropped: 0, data: 0 }
+    }
 }
 
 /// Copies a piece's pages under their latches, and puts them under write-back.

@@ -1,18 +1,25 @@
 //! What the data path asks of the metadata: mappings, blocks, and records about one file.
 
 use super::Meta;
-use crate::alloc::{Extent, VolatileExtent};
+use crate::alloc::{BITS_DELTA_BYTES, Extent, VolatileExtent};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Progress, Root};
-use crate::file::{Blocks, Change, Home, Mapping};
-use crate::format::{Intent, Position};
+use crate::file::{Blocks, Change, Home, Logged, Mapping, Need};
+use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
 use crate::store::Handle;
 use std::ops::Range;
 
-/// Slots of one record about a file: 64 KiB of absorbed data, or 32 runs in a deep tree.
-const CHANGE_SLOTS: u32 = 768;
+
+/// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
+const INODE_SLOTS: u32 = 8;
+/// Extents that a node holds at least while a tree is filled in ascending order: half of what it can hold.
+const RUNS_OF_NODE: usize = 64;
+/// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
+const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
+/// Bytes beside the data of an absorbed page.
+const KEY_BYTES: usize = 64;
 
 const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 
@@ -27,13 +34,13 @@ impl Meta {
         }
     }
 
-    /// The volatile blocks that a record makes permanent.
+    /// The volatile blocks that a record makes permanent: all or a part of one allocation.
     fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
         let mut volatile = self.volatile.lock();
-        let key = *volatile
-            .iter()
-            .find(|(_, v)| v.extent().start <= blocks.start && blocks.start < v.extent().end())?
-            .0;
+        let key = *volatile.range(..=blocks.start).next_back()?.0;
+        if volatile.get(&key)?.extent().end() <= blocks.start {
+            return None;
+        }
         let mut found = volatile.remove(&key)?;
         if key < blocks.start {
             let rest = found.split_off((blocks.start - key) as u32);
@@ -45,15 +52,25 @@ impl Meta {
         Some(found)
     }
 
-    fn file_slots(&self) -> u32 {
-        let ring = self.store.superblock().ring_slots.get();
-        CHANGE_SLOTS.min((ring / 4).max(16) as u32)
+    /// Slots that a record with all of `need` takes at the most.
+    fn slots_of(&self, inode: &InodeObj, need: &Need) -> u32 {
+        let depth = inode.lock.read().extent_depth;
+        let runs = match need.dropped {
+            0 => (need.runs as u32).saturating_mul(extent::edit_slots(depth, 1)),
+            // Into an empty tree, in ascending order: its nodes are full but for the last.
+            dropped => {
+                let nodes = need.runs.div_ceil(RUNS_OF_NODE) + 2;
+                let bytes = dropped * DROPPED_BYTES + need.runs * BITS_DELTA_BYTES;
+                nodes as u32 * extent::edit_slots(0, 1) + bytes.div_ceil(SLOT_PAYLOAD) as u32
+            }
+        };
+        let data = need.data + need.data.div_ceil(BLOCK as usize) * KEY_BYTES;
+        runs.saturating_add(self.step_slots(inode)).saturating_add(data.div_ceil(SLOT_PAYLOAD) as u32)
     }
 
-    /// Slots of one step of a removal or move.
+    /// Slots of one step of a removal or move, with its intent and the inode.
     fn step_slots(&self, inode: &InodeObj) -> u32 {
-        let depth = inode.lock.read().extent_depth;
-        extent::edit_slots(depth, self.step()) + 8
+        extent::edit_slots(inode.lock.read().extent_depth, self.step()) + INODE_SLOTS
     }
 
     /// Runs steps, each in a record of its own, until `step` says that it is done; `intent` covers the time
@@ -178,9 +195,16 @@ impl Meta {
     }
 }
 
+/// Credits for a record about a file.
+pub struct Room<'a> {
+    handle: Handle<'a>,
+    /// They were taken for dropping all the file's extents at once.
+    drops_all: bool,
+}
+
 impl Home for Meta {
     type Inode = InodeObj;
-    type Credits<'a> = Handle<'a>;
+    type Credits<'a> = Room<'a>;
 
     fn device(&self) -> &dyn BlockDevice {
         &**self.store.device()
@@ -224,26 +248,42 @@ impl Home for Meta {
         }
     }
 
-    fn credits(&self) -> Result<Handle<'_>> {
-        self.begin_reserve(self.file_slots())
+    fn fitting(&self, inode: &InodeObj, mut need: Need) -> usize {
+        loop {
+            let slots = self.slots_of(inode, &need);
+            if self.allowed(slots) == slots || need.runs == 0 {
+                return need.runs;
+            }
+            need.runs /= 2;
+        }
     }
 
-    fn log(&self, mut h: Handle<'_>, inode: &InodeObj, change: Change) -> Result<Position> {
+    fn credits(&self, inode: &InodeObj, need: Need) -> Result<Room<'_>> {
+        let handle = self.begin_reserve(self.slots_of(inode, &need))?;
+        Ok(Room { handle, drops_all: need.dropped > 0 })
+    }
+
+    fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
+        let Room { handle: mut h, drops_all } = room;
         let mut image = inode.lock.write();
         if image.nid.get() == 0 && change.is_empty() {
             // Freed since its times changed: nothing is owed to it.
-            return Ok(self.store.tail());
+            return Ok(Logged { end: self.store.tail(), left: None });
         }
         let mut draft = inode.draft(&image);
         let mut root = Root::load(&draft.image)?;
-        let mut rest: Vec<Range<u64>> = Vec::new();
+        let mut left = None;
         for range in change.remove {
-            let progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
+            let mut progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
+            while drops_all && !progress.done {
+                let part = range.start..progress.next;
+                progress = extent::remove(&mut h, &self.alloc, &mut root, part, self.step())?;
+            }
             if !progress.done {
-                let left = range.start..progress.next;
-                let bytes = [left.start * BLOCK, left.end.saturating_mul(BLOCK)];
+                let rest = range.start..progress.next;
+                let bytes = [rest.start * BLOCK, rest.end.saturating_mul(BLOCK)];
                 self.space.begin_intent(&mut h, inode.nid(), inode.generation(), Intent::Punch, bytes)?;
-                rest.push(left);
+                left = Some(rest);
             }
         }
         for run in &change.insert {
@@ -278,35 +318,15 @@ impl Home for Meta {
             h.data(*key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
-        let mut end = h.commit()?;
+        let end = h.commit()?;
         inode.install(&mut image, &draft);
         drop(image);
         self.trim_reserved();
-        for range in rest {
-            let mut upto = range.end;
-            // The intent of the first record covers all of it.
-            loop {
-                // The file's write-back mutex is held, which a checkpoint may wait for: hence the reserve.
-                let mut h = self.begin_reserve(self.step_slots(inode))?;
-                let mut image = inode.lock.write();
-                let mut draft = inode.draft(&image);
-                let mut root = Root::load(&draft.image)?;
-                let progress =
-                    extent::remove(&mut h, &self.alloc, &mut root, range.start..upto, self.step())?;
-                root.store(&mut draft.image);
-                upto = progress.next;
-                if progress.done {
-                    self.space.end_intent(&mut h, inode.nid(), Intent::Punch)?;
-                }
-                self.stage(&mut h, inode, &draft.image)?;
-                end = h.commit()?;
-                inode.install(&mut image, &draft);
-                if progress.done {
-                    break;
-                }
-            }
-        }
-        Ok(end)
+        Ok(Logged { end, left })
+    }
+
+    fn finish_removal(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
+        self.free_range(inode, pages, Intent::Punch)
     }
 
     fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
@@ -330,7 +350,6 @@ impl Home for Meta {
     }
 
     fn absorbs(&self) -> bool {
-        // A ring that gives no record room for what one fsync may absorb is better spared.
-        self.file_slots() == CHANGE_SLOTS && self.store.is_fast(self.wanted)
+        self.store.is_fast(self.wanted)
     }
 }

@@ -12,7 +12,7 @@ use crate::pmem::Horizon;
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use crate::xattr;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 /// Extents that an inode holds itself.
@@ -75,7 +75,8 @@ pub struct Meta {
     pub(super) wanted: Wanted,
     step: u32,
     pub(super) reserved: Mutex<Reservation>,
-    pub(super) volatile: Mutex<HashMap<u64, VolatileExtent>>,
+    /// Blocks that are picked and in no record, by their first.
+    pub(super) volatile: Mutex<BTreeMap<u64, VolatileExtent>>,
 }
 
 impl Meta {
@@ -94,7 +95,7 @@ impl Meta {
         Meta {
             hash: NameHash::new(&store.superblock().hash_key),
             reserved: Mutex::new(Reservation::empty(&alloc)),
-            volatile: Mutex::new(HashMap::new()),
+            volatile: Mutex::default(),
             table: InodeTable::new(inodes),
             store,
             alloc,
@@ -128,7 +129,7 @@ impl Meta {
 
     /// What a record may have of `slots`: an operation's bound is far above what it takes as a rule, and a tiny
     /// ring would refuse it.
-    fn allowed(&self, slots: u32) -> u32 {
+    pub(super) fn allowed(&self, slots: u32) -> u32 {
         self.store.journal().map_or(slots, |journal| slots.min(journal.max_record_slots()))
     }
 

@@ -3,7 +3,8 @@
 
 use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, Op, Request, Ticket};
 use crate::file::{
-    Blocks, Change, DataInode, DataOptions, DataPath, DataRedo, FileData, Home, Mapping, Resolve,
+    Blocks, Change, DataInode, DataOptions, DataPath, DataRedo, FileData, Home, Logged, Mapping, Need,
+    Resolve,
 };
 use crate::format::{DataKey, Nid, Position};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -368,10 +369,16 @@ impl Home for ModelHome {
             space.reserved += 1;
         }
     }
-    fn credits(&self) -> Result<()> {
+    fn fitting(&self, _: &ModelInode, need: Need) -> usize {
+        need.runs
+    }
+    fn credits(&self, _: &ModelInode, _: Need) -> Result<()> {
         Ok(())
     }
-    fn log(&self, (): (), inode: &ModelInode, change: Change) -> Result<Position> {
+    fn finish_removal(&self, _: &ModelInode, _: Range<u64>) -> Result<()> {
+        unreachable!("a record of the model leaves nothing")
+    }
+    fn log(&self, (): (), inode: &ModelInode, change: Change) -> Result<Logged> {
         let unflushed = self.device.completed.load(SeqCst) > self.device.flushed.load(SeqCst);
         let ordered = change.insert.iter().any(|insert| !insert.unwritten) || !change.mark_written.is_empty();
         assert!(!(ordered && unflushed && change.data.is_empty()), "reachable before it is down");
@@ -405,7 +412,7 @@ impl Home for ModelHome {
         if let Some(hook) = hook {
             hook();
         }
-        Ok(end)
+        Ok(Logged { end, left: None })
     }
     fn collapse(&self, inode: &ModelInode, range: Range<u64>, size: u64) -> Result<()> {
         let by = range.end - range.start;
