@@ -25,6 +25,7 @@ pub mod lock;
 pub mod mkfs;
 pub mod mount;
 pub mod nat;
+mod numbers;
 pub mod orphan;
 pub mod path;
 pub mod planted;

@@ -124,7 +124,7 @@ impl<B: DirBlocks> Dir<'_, B> {
                 })
             };
             while let Some(spot) = after_removal(h)? {
-                let patches = bucket::remove(&self.bytes(h, page), spot);
+                let patches = h.read(page, |bytes| bucket::remove(bytes, spot));
                 let patches = patches.map_err(|detail| self.damaged(page, detail))?;
                 self.patch(h, page, patches);
             }

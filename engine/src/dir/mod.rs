@@ -145,7 +145,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         let tie = word as u64 * 64 + u64::from(ties[word].trailing_ones());
         let dentry = Dentry { name, nid, cookie: hash::cookie_base(hash) + tie, file_type };
         for page in &chain {
-            let patches = bucket::insert(&self.bytes(h, page), &dentry);
+            let patches = h.read(page, |bytes| bucket::insert(bytes, &dentry));
             if let Some(patches) = patches.map_err(|detail| self.damaged(page, detail))? {
                 self.patch(h, page, patches);
                 return Ok(Insertion::Done);
@@ -157,7 +157,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     /// Takes an entry out, if it is there.
     pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
         let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
-        let patches = bucket::remove(&self.bytes(h, &found.page), found.spot);
+        let patches = h.read(&found.page, |bytes| bucket::remove(bytes, found.spot));
         let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
         self.patch(h, &found.page, patches);
         Ok(Some(found.hit))
@@ -173,7 +173,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         file_type: FileType,
     ) -> Result<Option<Hit>> {
         let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
-        let patches = bucket::replace(&self.bytes(h, &found.page), found.spot, nid, file_type);
+        let patches = h.read(&found.page, |bytes| bucket::replace(bytes, found.spot, nid, file_type));
         let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
         self.patch(h, &found.page, patches);
         Ok(Some(found.hit))
@@ -238,14 +238,9 @@ impl<B: DirBlocks> Dir<'_, B> {
         Ok(chain)
     }
 
-    /// The bytes of a block as the handle sees them.
-    fn bytes(&self, h: &Handle, page: &PageRef) -> Vec<u8> {
-        h.view(page, 0..crate::device::BLOCK_SIZE)
-    }
-
     fn with_bytes<R>(&self, h: Option<&Handle>, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
         match h {
-            Some(h) => f(&self.bytes(h, page)),
+            Some(h) => h.read(page, f),
             None => page.read(|bytes| f(bytes)),
         }
     }

@@ -3,6 +3,7 @@
 use super::InodeObj;
 use crate::error::Result;
 use crate::format::Nid;
+use crate::numbers::NumberMap;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
@@ -38,7 +39,7 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Entries {
-    live: HashMap<Nid, Arc<InodeObj>>,
+    live: NumberMap<Arc<InodeObj>>,
     parked: HashMap<Nid, u64>,
     /// Every live nid, in the order of the sweeping hand; a removed one is skipped when it comes up.
     hand: VecDeque<Nid>,

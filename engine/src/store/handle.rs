@@ -149,6 +149,16 @@ impl<'s> Handle<'s> {
         bytes
     }
 
+    /// Reads a whole page as this operation sees it, under the shared latch where it has changed nothing: `f` is
+    /// short, takes no lock and reads no other page.
+    pub fn read<R>(&self, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
+        if self.scratches.iter().any(|scratch| Arc::ptr_eq(&scratch.page, page)) {
+            f(&self.view(page, 0..BLOCK_SIZE))
+        } else {
+            page.read(|bytes| f(bytes))
+        }
+    }
+
     /// [`Handle::view`] of the structure at `offset`.
     pub fn view_as<T: FromBytes>(&self, page: &PageRef, offset: usize) -> T {
         T::read_from_bytes(&self.view(page, offset..offset + size_of::<T>()))
@@ -319,6 +329,12 @@ impl<'s> Handle<'s> {
 
     /// Adds a private copy that covers the range and every copy that meets it.
     fn add_scratch(&mut self, page: &PageRef, range: Range<usize>) -> usize {
+        if !self.scratches.iter().any(|scratch| scratch.meets(page, &range)) {
+            let before = page.read(|bytes| bytes[range.clone()].to_vec());
+            let after = before.clone();
+            self.scratches.push(Scratch { page: Arc::clone(page), start: range.start, before, after });
+            return self.scratches.len() - 1;
+        }
         let (met, mut rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.scratches).into_iter().partition(|scratch| scratch.meets(page, &range));
         let start = met.iter().map(|scratch| scratch.start).fold(range.start, usize::min);

@@ -7,10 +7,11 @@
 //! only reference to it and it is clean. References come out of the table under the shard's lock alone, so
 //! the count cannot rise meanwhile; dirty lists hold references, so what is dirty stays.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::page::PageRef;
 use crate::device::BLOCK_SIZE;
+use crate::numbers::NumberMap;
 use crate::sync::{Arc, CachePadded, Mutex};
 
 const SHARDS: usize = 64;
@@ -25,7 +26,7 @@ pub(super) struct PageTable {
 
 #[derive(Default)]
 struct Shard {
-    pages: HashMap<u64, PageRef>,
+    pages: NumberMap<PageRef>,
     /// Blocks in order of arrival; one that is not in `pages` any more is skipped when its turn comes.
     order: VecDeque<u64>,
 }

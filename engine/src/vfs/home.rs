@@ -11,13 +11,14 @@ use crate::inode::InodeObj;
 use crate::store::Handle;
 use std::ops::Range;
 
-
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
 const INODE_SLOTS: u32 = 8;
 /// Extents that a node holds at least while a tree is filled in ascending order: half of what it can hold.
 const RUNS_OF_NODE: usize = 64;
 /// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
 const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
+/// Slots of a record that absorbs as much as one fsync may, with room for its runs.
+const ABSORBING_SLOTS: u32 = 768;
 /// Bytes beside the data of an absorbed page.
 const KEY_BYTES: usize = 64;
 
@@ -350,6 +351,7 @@ impl Home for Meta {
     }
 
     fn absorbs(&self) -> bool {
-        self.store.is_fast(self.wanted)
+        // A ring that gives no record room for what one fsync may absorb is better spared.
+        self.allowed(ABSORBING_SLOTS) == ABSORBING_SLOTS && self.store.is_fast(self.wanted)
     }
 }

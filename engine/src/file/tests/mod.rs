@@ -5,3 +5,4 @@ mod content;
 mod crash;
 mod faults;
 mod model;
+mod mounted;
