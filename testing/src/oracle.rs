@@ -100,10 +100,11 @@ impl Oracle {
         {
             self.settled.push((file, number, Bound::Since));
         }
-        // Emptying a file is recorded with its new content only.
+        // Emptying a file is recorded with its new content only, and so is what follows until then.
         if outcome.is_ok()
             && let Op::Truncate { path, size: 1.. } = op
             && let Some(file) = self.model().identity(path)
+            && !self.files.get(&file).is_some_and(|v| v.iter().any(|v| v.replaces || v.data.is_empty()))
             && let Some(size) = model.content(file).map(|data| data.len())
         {
             self.settled.push((file, number, Bound::Cut(size)));
