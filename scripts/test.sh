@@ -33,7 +33,7 @@ step unit cargo test --locked --lib --bins
 step doc cargo test --locked --doc
 step integration cargo test --locked -p narufs-fuse -p narufs-cli --tests
 step build cargo build --locked --release
-step proof cargo test --locked --release -p narufs-testing -- --nocapture
+step proof cargo test --locked --release -p narufs-testing --features planted-bugs -- --nocapture
 step loom model loom
 step shuttle model shuttle
 start=$SECONDS
