@@ -143,6 +143,38 @@ fn a_tiny_ring_and_few_frames_stop_nobody() {
 }
 
 #[test]
+fn random_operations_give_what_a_vector_gives_after_each_kill() {
+    // Without absorption, and with.
+    for (slots, seed) in [208, 4096].into_iter().flat_map(|slots| (0..6).map(move |seed| (slots, seed))) {
+        let image = Image::new(1024, slots);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut model: Vec<u8> = Vec::new();
+        for _ in 0..6 {
+            let live = image.mount();
+            let file = live.open("f");
+            assert!(content(live.fs(), &file) == model, "{slots} slots, seed {seed}");
+            for step in 0..40 {
+                let at = rng.random_range(0..12) * PAGE;
+                let bytes = vec![rng.random_range(1..=255); rng.random_range(1..2 * PAGE)];
+                if rng.random_bool(0.6) {
+                    put(live.fs(), &file, at, &bytes).expect("room");
+                    model.resize(model.len().max(at + bytes.len()), 0);
+                    model[at..at + bytes.len()].copy_from_slice(&bytes);
+                } else if rng.random_bool(0.3) {
+                    cut(live.fs(), &file, at).expect("always");
+                    model.resize(at, 0);
+                } else {
+                    live.fs().fsync(&file, false).expect("memory does not fail");
+                }
+                assert!(content(live.fs(), &file) == model, "{slots} slots, seed {seed}, step {step}");
+            }
+            live.fs().fsync(&file, false).expect("memory does not fail");
+            live.fs().release(file, None);
+        }
+    }
+}
+
+#[test]
 fn a_file_of_many_extents_is_replaced_as_a_whole_and_leaks_nothing() {
     const EXTENTS: usize = 700;
     let image = Image::new(4096, 4096);
