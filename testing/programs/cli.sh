@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# The commands as users give them: installed, through mount(8) and fstab, and with input that must be refused in one
+# clear line with the right status.
+source "$(dirname "$0")/lib.sh"
+[[ $FS == narufs ]] || skip "about narufs alone"
+cd "$WORK"
+v=$WORK/volume
+
+expect() { # STATUS PATTERN COMMAND...: one line on standard error that says so
+    local status=$1 pattern=$2 found=0
+    shift 2
+    timeout 60 "$@" >"$WORK/out" 2>"$WORK/err" || found=$?
+    [[ $found == "$status" ]] || fail "$*: status $found, not $status: $(cat "$WORK/err")"
+    grep -qiE -- "$pattern" "$WORK/err" || fail "$*: does not say '$pattern' but: $(cat "$WORK/err")"
+    [[ $(wc -l <"$WORK/err") -eq 1 ]] || fail "$*: more than one line: $(cat "$WORK/err")"
+}
+usage() { # STATUS COMMAND...: wrong usage, explained in several lines
+    local status=$1 found=0
+    shift
+    "$@" >"$WORK/out" 2>"$WORK/err" || found=$?
+    [[ $found == "$status" && -s $WORK/err ]] || fail "$*: status $found, not $status: $(cat "$WORK/err")"
+}
+
+# Help that teaches.
+for command in mkfs mount umount sync fsck info stats; do
+    "$NARUFS" "$command" --help >"$WORK/out" || fail "$command --help"
+    [[ $(wc -l <"$WORK/out") -ge 8 ]] || fail "$command --help says little"
+done
+
+# mkfs.
+"$NARUFS" mkfs new.img --size 300M --label first >"$WORK/out"
+same "size of a new image" $((300 << 20)) "$(stat -c %s new.img)"
+(( $(stat -c %b new.img) * 512 >= 290 << 20 )) || fail "the space of an image is not reserved"
+"$NARUFS" mkfs sparse.img --size 300M --sparse >"$WORK/out"
+(( $(stat -c %b sparse.img) * 512 < 100 << 20 )) || fail "--sparse reserves the space"
+"$NARUFS" info new.img --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["label"] == "first"'
+"$NARUFS" info new.img | grep -q first || fail "info does not show the label"
+echo "letters" >letters
+expect 1 "force" "$NARUFS" mkfs new.img
+expect 1 "force" "$NARUFS" mkfs letters
+expect 1 "no such directory" "$NARUFS" mkfs missing/x.img --size 1G
+expect 1 "too few|too small" "$NARUFS" mkfs tiny.img --size 64K
+usage 2 "$NARUFS" mkfs x.img --size 12Q
+usage 2 "$NARUFS" mkfs
+usage 2 "$NARUFS" nonsense
+
+# mount: what is refused.
+mkdir -p volume
+truncate -s 300M zeros
+expect 32 "not a narufs|no narufs|narufs" "$NARUFS" mount zeros volume
+expect 32 "narufs" "$NARUFS" mount letters volume
+expect 32 "no such file" "$NARUFS" mount missing.img volume
+expect 32 "mkdir" "$NARUFS" mount new.img missing-dir
+expect 1 "unknown option" "$NARUFS" mount new.img volume -o nonsense
+expect 1 "durability" "$NARUFS" mount new.img volume -o durability=maybe
+cp --sparse=always new.img short.img
+truncate -s 200M short.img
+expect 32 "short|truncated|size|blocks" "$NARUFS" mount short.img volume
+
+# umount, sync, stats: not of other directories.
+expect 1 "no narufs is mounted" "$NARUFS" umount volume
+expect 1 "no narufs is mounted" "$NARUFS" sync volume
+expect 1 "no narufs is mounted" "$NARUFS" stats volume
+expect 1 "narufs" "$NARUFS" info letters
+
+# In use.
+mv sparse.img volume.img
+attach volume
+mkdir other
+expect 32 "in use" "$NARUFS" mount volume.img other
+expect 8 "in use|mounted" "$NARUFS" fsck volume.img
+expect 1 "in use" "$NARUFS" mkfs volume.img --force
+exec 7>volume/open
+expect 1 "in use" "$NARUFS" umount volume
+exec 7>&-
+"$NARUFS" sync volume
+"$NARUFS" stats volume | grep -qi journal || fail "stats says nothing of the journal"
+
+# A dead mount: named, mounted over, nothing lost.
+echo kept >volume/file
+sync volume/file
+end "${SERVER[$v]}"
+attach volume
+same "a file after a kill" kept "$(cat volume/file)"
+# A signal unmounts cleanly.
+end "${SERVER[$v]}" TERM
+is_mounted "$v" && fail "SIGTERM leaves the mount"
+"$NARUFS" fsck volume.img >"$WORK/out" || fail "an image is not clean after SIGTERM"
+unset "SERVER[$v]"
+# Dead and given up.
+attach volume
+end "${SERVER[$v]}"
+unset "SERVER[$v]"
+"$NARUFS" umount volume || fail "a dead mount cannot be unmounted"
+is_mounted "$v" && fail "a dead mount stays"
+
+# Read-only; lazy.
+attach volume ro
+if touch volume/new 2>"$WORK/err"; then fail "a read-only mount is written to"; fi
+grep -q "Read-only" "$WORK/err" || fail "a read-only mount says: $(cat "$WORK/err")"
+detach volume
+attach volume
+exec 7<volume/file
+"$NARUFS" umount --lazy volume
+is_mounted "$v" && fail "--lazy leaves the mount"
+same "a file of a detached mount" kept "$(cat <&7)"
+exec 7<&-
+tail --pid="${SERVER[$v]}" -f /dev/null
+unset "SERVER[$v]"
+
+# In the foreground.
+"$NARUFS" mount volume.img volume --foreground &
+foreground=$!
+started "$foreground"
+until is_mounted "$v"; do kill -0 "$foreground" || fail "--foreground ends"; done
+MOUNTED+=("$v")
+same "a file through the foreground" kept "$(cat volume/file)"
+kill -INT "$foreground"
+await "$foreground" || fail "SIGINT is not a clean end"
+
+# fsck: statuses of fsck(8).
+"$NARUFS" fsck volume.img >"$WORK/out" || fail "a clean image"
+"$NARUFS" fsck volume.img --json | python3 -m json.tool >"$WORK/out" || fail "fsck --json"
+expect 8 "narufs" "$NARUFS" fsck letters
+expect 8 "no such file" "$NARUFS" fsck missing.img
+usage 16 "$NARUFS" fsck
+usage 16 "$NARUFS" fsck volume.img --nonsense
+
+# A journal beside the image that is not there, or another's.
+ring=$(mktemp -u /dev/shm/narufs-cli.XXXXXX)
+FILES_MADE+=("$ring" "$ring.old")
+"$NARUFS" mkfs pmem.img --size 300M --sparse --journal-emulated "$ring" --journal-size 16M >"$WORK/out"
+ln -s pmem.img emulated.img
+mkdir emulated
+attach emulated
+echo text >emulated/file
+sync emulated/file
+cp --sparse=always "$ring" "$ring.old"
+mkdir emulated/more
+crash emulated
+mv "$ring" "$ring.new"
+FILES_MADE+=("$ring.new")
+expect 32 "journal" "$NARUFS" mount pmem.img emulated
+truncate -s 16M "$ring"
+expect 32 "journal|ring" "$NARUFS" mount pmem.img emulated
+mv "$ring.new" "$ring"
+attach emulated
+[[ -d emulated/more ]] || fail "the right journal is not used"
+detach emulated
+check pmem
+
+# Too small a /dev/shm, in a mount name space of its own.
+if unshare -m true 2>/dev/null; then
+    expect 32 "/dev/shm|shared memory" unshare -m sh -c \
+        "mount -t tmpfs -o size=1M small /dev/shm && exec '$NARUFS' mount '$WORK/volume.img' '$v'"
+fi
+
+# Installed, and used through mount(8), mkfs(8), fsck(8) and fstab. These look for helpers in /sbin alone: a copy
+# of it with ours takes its place in a name space of its own.
+sbin=$(readlink -f /sbin)
+mkdir "$WORK/sbin"
+cp -a "$sbin/." "$WORK/sbin/"
+make -s -C "$ROOT" install CARGO=true NARUFS="$NARUFS" PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
+for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do
+    [[ -x $WORK/sbin/$name ]] || fail "$name is not installed"
+done
+cat >"$WORK/fstab" <<FSTAB
+$WORK/volume.img $v narufs noatime,nofail,x-note=anything 0 2
+FSTAB
+cat >"$WORK/installed.sh" <<INSIDE
+set -euo pipefail
+mount --bind "$WORK/sbin" "$sbin"
+server() { "$NARUFS" stats "$v" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
+unmount() { local pid; pid=\$(server); umount "$v"; tail --pid="\$pid" -f /dev/null; }
+mkfs -t narufs "$WORK/volume.img" --force >/dev/null
+fsck -t narufs "$WORK/volume.img" >/dev/null
+mount -t narufs "$WORK/volume.img" "$v"
+echo through-mount >"$v/file"
+unmount
+mount -T "$WORK/fstab" "$v"
+findmnt -no FSTYPE,OPTIONS "$v" | grep -q 'fuse.narufs.*noatime'
+[ "\$(cat "$v/file")" = through-mount ]
+unmount
+mount -t fuse.narufs -o ro "$WORK/volume.img" "$v"
+[ "\$(cat "$v/file")" = through-mount ]
+! touch "$v/new" 2>/dev/null
+unmount
+status=0
+mount -t narufs "$WORK/letters" "$v" 2>/dev/null || status=\$?
+[ "\$status" = 32 ]
+fsck -T -t narufs -a "$WORK/volume.img" >/dev/null
+INSIDE
+unshare -m bash -x "$WORK/installed.sh" >"$WORK/log" 2>&1 || { tail -n 20 "$WORK/log"; fail "the installed commands"; }
+make -s -C "$ROOT" uninstall PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
+[[ -z $(find "$WORK/prefix" "$WORK/sbin" -name '*narufs*') ]] || fail "uninstall leaves something"
