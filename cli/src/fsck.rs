@@ -2,6 +2,7 @@
 
 use crate::args::Fsck;
 use crate::failure::{Failure, Status};
+use crate::output::say;
 use crate::size::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 use narufs::device::BLOCK_SIZE;
@@ -33,7 +34,7 @@ pub fn run(args: &Fsck) -> Result<(), Failure> {
     let report = report.map_err(failed)?;
     if args.json {
         let json = serde_json::to_string_pretty(&report);
-        println!("{}", json.map_err(|e| Failure::new(Status::CheckFailed, e.to_string()))?);
+        say!("{}", json.map_err(|e| Failure::new(Status::CheckFailed, e.to_string()))?);
     } else {
         print(args, &report);
     }
@@ -59,13 +60,13 @@ fn progress_bar(json: bool) -> ProgressBar {
 fn print(args: &Fsck, report: &Report) {
     let image = args.image.display();
     for issue in &report.issues {
-        println!("{issue}");
+        say!("{issue}");
     }
     if report.more > 0 {
-        println!("... and {} more of these kinds", report.more);
+        say!("... and {} more of these kinds", report.more);
     }
     let counts = &report.counts;
-    println!(
+    say!(
         "{image}: {} files, {} directories, {} of {} in use",
         counts.inodes.saturating_sub(counts.directories),
         counts.directories,
@@ -74,9 +75,9 @@ fn print(args: &Fsck, report: &Report) {
     );
     let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + report.more;
     match (report.status(), left) {
-        (0, _) => println!("{image}: clean"),
-        (1, _) => println!("{image}: {} problems mended", report.issues.len()),
-        (_, left) if args.repair || args.automatic => println!("{image}: {left} problems are left"),
-        (_, left) => println!("{image}: {left} problems; mend them with: narufs fsck {image} --repair"),
+        (0, _) => say!("{image}: clean"),
+        (1, _) => say!("{image}: {} problems mended", report.issues.len()),
+        (_, left) if args.repair || args.automatic => say!("{image}: {left} problems are left"),
+        (_, left) => say!("{image}: {left} problems; mend them with: narufs fsck {image} --repair"),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::Info;
 use crate::failure::{Failure, Status};
+use crate::output::say;
 use crate::size::Size;
 use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use narufs::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock};
@@ -35,7 +36,7 @@ pub fn run(args: &Info) -> Result<(), Failure> {
     let shown = Shown::of(&sb);
     if args.json {
         let json = serde_json::to_string_pretty(&shown);
-        println!("{}", json.map_err(|e| Failure::new(Status::Failed, e.to_string()))?);
+        say!("{}", json.map_err(|e| Failure::new(Status::Failed, e.to_string()))?);
     } else {
         shown.print();
     }
@@ -105,7 +106,7 @@ impl Shown {
             ("mounts", self.mount_epoch.to_string()),
         ];
         for (name, value) in rows {
-            println!("{name:<13} {value}");
+            say!("{name:<13} {value}");
         }
     }
 }

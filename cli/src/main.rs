@@ -7,6 +7,7 @@ mod info;
 mod mkfs;
 mod mount;
 mod options;
+mod output;
 mod server;
 mod size;
 mod stats;
@@ -33,6 +34,15 @@ fn arguments() -> Vec<OsString> {
     given
 }
 
+/// The exit status of wrong usage, by convention of the command: fsck(8) and mount(8) have their own.
+fn usage_status(arguments: &[OsString]) -> u8 {
+    match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("fsck") => 16,
+        Some("mount") => failure::Status::MountUsage.code(),
+        _ => 2,
+    }
+}
+
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -42,7 +52,16 @@ fn main() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
-    let cli = Cli::parse_from(arguments());
+    let arguments = arguments();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let status = if e.use_stderr() { usage_status(&arguments) } else { 0 };
+            // Where nobody listens there is nobody to tell.
+            let _ = e.print();
+            return ExitCode::from(status);
+        }
+    };
     let (name, outcome) = match &cli.command {
         Command::Mkfs(args) => ("mkfs", mkfs::run(args)),
         Command::Mount(args) => ("mount", mount::run(args)),

@@ -2,6 +2,7 @@
 
 use crate::args::Mkfs;
 use crate::failure::{Failure, Status};
+use crate::output::say;
 use crate::size::Size;
 use narufs::Error;
 use narufs::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
@@ -107,6 +108,6 @@ fn report(args: &Mkfs, sb: &Superblock) {
         }
         (None, None) => "on the image, staged in shared memory".to_owned(),
     };
-    println!("{}: {} narufs, journal of {journal} {place}", args.image.display(), Size(sb.blocks.get() * BLOCK_SIZE as u64));
-    println!("mount it: narufs mount {} DIR", args.image.display());
+    say!("{}: {} narufs, journal of {journal} {place}", args.image.display(), Size(sb.blocks.get() * BLOCK_SIZE as u64));
+    say!("mount it: narufs mount {} DIR", args.image.display());
 }

@@ -2,6 +2,7 @@
 
 use crate::args::Stats;
 use crate::failure::{Failure, Status};
+use crate::output::say;
 use crate::size::Size;
 use serde_json::Value;
 
@@ -18,9 +19,9 @@ pub fn run(args: &Stats) -> Result<(), Failure> {
     let stats: Value = serde_json::from_str(&json)
         .map_err(|e| Failure::new(Status::Failed, format!("{dir}: its server answers in words unknown here: {e}")))?;
     if args.json {
-        println!("{stats:#}");
+        say!("{stats:#}");
     } else {
-        print!("{}", table(&stats));
+        say!("{}", table(&stats).trim_end());
     }
     Ok(())
 }
