@@ -3,7 +3,7 @@
 set -euo pipefail
 packages=(fuse3 sqlite3 e2fsprogs python3)
 if [[ "${1:-run}" == test ]]; then
-    packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux)
+    packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux procps)
 fi
 missing=()
 for p in "${packages[@]}"; do

@@ -43,6 +43,7 @@ expect 1 "too few|too small" "$NARUFS" mkfs tiny.img --size 64K
 usage 2 "$NARUFS" mkfs x.img --size 12Q
 usage 2 "$NARUFS" mkfs
 usage 2 "$NARUFS" nonsense
+usage 1 "$NARUFS" mount
 
 # mount: what is refused.
 mkdir -p volume
@@ -172,7 +173,7 @@ set -euo pipefail
 mount --bind "$WORK/sbin" "$sbin"
 server() { "$NARUFS" stats "$v" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
 unmount() { local pid; pid=\$(server); umount "$v"; tail --pid="\$pid" -f /dev/null; }
-mkfs -t narufs "$WORK/volume.img" --force >/dev/null
+mkfs -t narufs -F "$WORK/volume.img" >/dev/null
 fsck -t narufs "$WORK/volume.img" >/dev/null
 mount -t narufs "$WORK/volume.img" "$v"
 echo through-mount >"$v/file"
