@@ -123,6 +123,7 @@ impl Store {
         for observer in self.observers() {
             observer.pre_checkpoint(target)?;
         }
+        self.check_observed()?;
         self.write_all(id)?;
         if !planted::is(Bug::ForgottenBeforeLog) {
             self.commit_upto(journal.tail(), Wanted::Power)?;

@@ -1,7 +1,7 @@
 //! Those who must know how far records have travelled: the data path, the allocator, the node ids.
 
 use super::Store;
-use crate::Result;
+use crate::{Error, Result};
 use crate::format::Position;
 use crate::pmem::Horizon;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +32,24 @@ pub(super) struct Observers {
 }
 
 impl Store {
-    /// Adds an observer; it is told for as long as it lives.
+    /// Adds an observer. It lives until it is released: no checkpoint runs after it has died before.
     pub fn observe(&self, observer: &Arc<impl Observer + 'static>) {
         let observer: Arc<dyn Observer> = Arc::clone(observer) as Arc<dyn Observer>;
         self.observers.list.write().push(Arc::downgrade(&observer));
+    }
+
+    /// Lets the observers go: nothing is in their hands alone any more.
+    pub fn release_observers(&self) {
+        self.observers.list.write().clear();
+    }
+
+    /// An error if an observer has died in office: what it alone could bring home, only the journal holds now,
+    /// and no head may pass it.
+    pub(crate) fn check_observed(&self) -> Result<()> {
+        match self.observers.list.read().iter().any(|observer| observer.strong_count() == 0) {
+            true => Err(Error::ReadOnly("it was let go without being unmounted; recovery has the rest".into())),
+            false => Ok(()),
+        }
     }
 
     /// The observers that live; none is locked while they are called.

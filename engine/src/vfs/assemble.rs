@@ -89,7 +89,9 @@ impl Running {
     /// afterwards.
     pub fn stop(self) -> Result<()> {
         self.end_threads();
+        let store = Arc::clone(self.fs.meta.store());
         if self.fs.options().read_only {
+            store.release_observers();
             return Ok(());
         }
         self.fs.forget_all();
@@ -98,6 +100,7 @@ impl Running {
         if let Err(e) = self.fs.meta.space.save_hints() {
             tracing::debug!("no hints for the next mount: {e}");
         }
+        store.release_observers();
         Ok(())
     }
 

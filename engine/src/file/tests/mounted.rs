@@ -174,6 +174,27 @@ fn random_operations_give_what_a_vector_gives_after_each_kill() {
     }
 }
 
+/// What is absorbed can be brought home by the file system alone: once it is dropped, no checkpoint may pass it.
+#[test]
+fn a_checkpoint_passes_nothing_that_a_dropped_file_system_held() {
+    let image = Image::new(512, 4096);
+    let live = image.mount();
+    let file = live.open("f");
+    put(live.fs(), &file, 0, &[1; 3 * PAGE]).expect("room");
+    live.fs().fsync(&file, false).expect("memory does not fail");
+    live.fs().release(file, None);
+    let Live { running, mounted } = live;
+    drop(running);
+    assert!(matches!(mounted.store().checkpoint(), Err(Error::ReadOnly(_))));
+    drop(mounted);
+
+    let live = image.mount();
+    let file = live.open("f");
+    assert!(content(live.fs(), &file) == [1; 3 * PAGE]);
+    live.fs().release(file, None);
+    live.unmount();
+}
+
 #[test]
 fn a_file_of_many_extents_is_replaced_as_a_whole_and_leaks_nothing() {
     const EXTENTS: usize = 700;
