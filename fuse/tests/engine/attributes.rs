@@ -1,0 +1,255 @@
+//! Attributes, times, extended attributes, access lists, permissions.
+
+use crate::support::{FIRST_USER, SECOND_USER, as_user, served, served_with};
+use narufs_fuse::Caching;
+use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags, statx, utimensat};
+use rustix::io::Errno;
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+fn times(path: &Path) -> [(i64, i64); 3] {
+    let meta = fs::metadata(path).unwrap();
+    [(meta.atime(), meta.atime_nsec()), (meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
+}
+
+#[test]
+fn times_are_set_to_the_nanosecond_to_now_or_left() {
+    let Some(m) = served() else { return };
+    let path = m.at("file");
+    fs::write(&path, b"").unwrap();
+    let set = |access: (i64, i64), modification: (i64, i64)| {
+        let at = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
+        let times = Timestamps { last_access: at(access), last_modification: at(modification) };
+        utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+    };
+    let (now, omit) = (libc::UTIME_NOW, libc::UTIME_OMIT);
+    set((1, 123_456_789), (-5, 999_999_999));
+    assert_eq!(times(&path)[..2], [(1, 123_456_789), (-5, 999_999_999)]);
+    set((0, omit), (7, 8));
+    assert_eq!(times(&path)[..2], [(1, 123_456_789), (7, 8)]);
+    set((0, now), (0, omit));
+    assert!(times(&path)[0].0 > 1_000_000_000 && times(&path)[1] == (7, 8));
+    let before = times(&path)[2];
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    assert!(times(&path)[2] > before && times(&path)[1] == (7, 8), "chmod changes ctime alone");
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(b"x").unwrap();
+    assert!(times(&path)[1] > (1_000_000_000, 0));
+    let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME | StatxFlags::BASIC_STATS).unwrap();
+    if stat.stx_mask & StatxFlags::BTIME.bits() != 0 {
+        let born = (stat.stx_btime.tv_sec, i64::from(stat.stx_btime.tv_nsec));
+        assert!(born > (1_000_000_000, 0) && born <= before);
+    }
+}
+
+#[test]
+fn room_is_told() {
+    let Some(m) = served() else { return };
+    let before = rustix::fs::statvfs(&m.point).unwrap();
+    assert_eq!((before.f_bsize, before.f_namemax), (4096, 255));
+    assert!(before.f_bfree <= before.f_blocks && before.f_bavail <= before.f_bfree && before.f_ffree > 0);
+    fs::write(m.at("file"), vec![1; 8 << 20]).unwrap();
+    narufs_fuse::control::sync(&m.point).unwrap();
+    let after = rustix::fs::statvfs(&m.point).unwrap();
+    assert!(before.f_bfree - after.f_bfree >= 2048, "delayed or not, 8 MiB are taken");
+}
+
+#[test]
+fn extended_attributes_keep_their_rules() {
+    let Some(m) = served() else { return };
+    let path = m.at("file");
+    fs::write(&path, b"").unwrap();
+    let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&path, name, value, flags);
+    let get = |name: &str| {
+        let mut value = vec![0; 65536];
+        rustix::fs::getxattr(&path, name, &mut value).map(|n| value[..n].to_vec())
+    };
+    set("user.one", b"1", XattrFlags::CREATE).unwrap();
+    assert_eq!(set("user.one", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+    set("user.one", b"2", XattrFlags::REPLACE).unwrap();
+    assert_eq!(set("user.two", b"2", XattrFlags::REPLACE), Err(Errno::NODATA));
+    set("user.empty", b"", XattrFlags::empty()).unwrap();
+    set("trusted.root", b"t", XattrFlags::empty()).unwrap();
+    set("security.label", b"s", XattrFlags::empty()).unwrap();
+    set("user.long", &[1; 2000], XattrFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::getxattr(&path, "user.long", &mut [0u8; 100]), Err(Errno::RANGE));
+    assert_eq!((get("user.one").unwrap(), get("user.empty").unwrap()), (b"2".to_vec(), Vec::new()));
+    assert_eq!(get("user.none"), Err(Errno::NODATA));
+    let mut list = vec![0; 1024];
+    let listed = rustix::fs::listxattr(&path, &mut list).unwrap();
+    let listed = String::from_utf8(list[..listed].to_vec()).unwrap();
+    assert!(listed.contains("user.one\0") && listed.contains("trusted.root\0"));
+    rustix::fs::removexattr(&path, "user.one").unwrap();
+    assert_eq!(rustix::fs::removexattr(&path, "user.one"), Err(Errno::NODATA));
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    as_user(FIRST_USER, || {
+        assert_eq!(rustix::fs::getxattr(&path, "trusted.root", &mut [0u8; 8]), Err(Errno::NODATA));
+        assert_eq!(rustix::fs::setxattr(&path, "trusted.x", b"", XattrFlags::empty()), Err(Errno::PERM));
+        rustix::fs::setxattr(&path, "user.theirs", b"v", XattrFlags::empty()).unwrap();
+    });
+    assert_eq!(get("user.theirs").unwrap(), b"v");
+}
+
+/// An access list as setfacl(1) passes it: tag, permissions and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&perm.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+const USER_OBJ: u16 = 1;
+const USER: u16 = 2;
+const GROUP_OBJ: u16 = 4;
+const MASK: u16 = 16;
+const OTHER: u16 = 32;
+const NOBODY: u32 = u32::MAX;
+
+fn access_lists_hold(kernel_checks: bool) {
+    let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+    let path = m.at("file");
+    fs::write(&path, b"secret").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let list = acl(&[
+        (USER_OBJ, 6, NOBODY),
+        (USER, 4, FIRST_USER),
+        (GROUP_OBJ, 0, NOBODY),
+        (MASK, 4, NOBODY),
+        (OTHER, 0, NOBODY),
+    ]);
+    rustix::fs::setxattr(&path, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    let mut value = vec![0; 1024];
+    let len = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut value).unwrap();
+    assert_eq!(value[..len], list);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640, "the group bits show the mask");
+    as_user(FIRST_USER, || {
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+        assert_eq!(File::options().write(true).open(&path).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    });
+    as_user(SECOND_USER, || {
+        assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    });
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    as_user(FIRST_USER, || {
+        assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::PermissionDenied, "chmod sets the mask");
+    });
+    assert!(rustix::fs::setxattr(&path, "system.posix_acl_access", b"nonsense", XattrFlags::empty()).is_err());
+
+    fs::create_dir(m.at("d")).unwrap();
+    let inherited = acl(&[
+        (USER_OBJ, 7, NOBODY),
+        (USER, 7, FIRST_USER),
+        (GROUP_OBJ, 5, NOBODY),
+        (MASK, 7, NOBODY),
+        (OTHER, 0, NOBODY),
+    ]);
+    rustix::fs::setxattr(m.at("d"), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
+    fs::create_dir(m.at("d/e")).unwrap();
+    let len = rustix::fs::getxattr(m.at("d/e"), "system.posix_acl_default", &mut value).unwrap();
+    assert_eq!(value[..len], inherited);
+    File::create(m.at("d/e/file")).unwrap();
+    as_user(FIRST_USER, || File::options().write(true).open(m.at("d/e/file")).map(drop)).unwrap_or_else(|e| {
+        panic!("the list is inherited: {e}");
+    });
+    rustix::fs::removexattr(m.at("d"), "system.posix_acl_default").unwrap();
+}
+
+#[test]
+fn access_lists_hold_where_the_server_checks() {
+    access_lists_hold(false);
+}
+
+#[test]
+fn access_lists_hold_where_the_kernel_checks() {
+    access_lists_hold(true);
+}
+
+fn permissions_hold(kernel_checks: bool) {
+    let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+    as_user(FIRST_USER, || {
+        fs::create_dir(m.at("own")).unwrap();
+        fs::create_dir(m.at("own/open")).unwrap();
+        fs::write(m.at("own/open/file"), b"mine").unwrap();
+        fs::set_permissions(m.at("own/open/file"), Permissions::from_mode(0o644)).unwrap();
+    });
+    let read = || as_user(SECOND_USER, || fs::read(m.at("own/open/file")).map_err(|e| e.kind()));
+    let stat = || as_user(SECOND_USER, || fs::metadata(m.at("own/open/file")).map(drop).map_err(|e| e.kind()));
+    let denied = Err(ErrorKind::PermissionDenied);
+    assert_eq!(read(), Ok(b"mine".to_vec()));
+    for round in 0..3 {
+        // The kernel has every name on the way in its cache now, from both users.
+        as_user(FIRST_USER, || fs::set_permissions(m.at("own"), Permissions::from_mode(0o700))).unwrap();
+        assert_eq!((read(), stat()), (denied.clone(), Err(ErrorKind::PermissionDenied)), "round {round}");
+        as_user(FIRST_USER, || fs::read(m.at("own/open/file")).map(drop)).unwrap();
+        assert_eq!(read(), denied, "what the owner looked up is not the other's, round {round}");
+        as_user(FIRST_USER, || fs::set_permissions(m.at("own"), Permissions::from_mode(0o755))).unwrap();
+        assert_eq!((read(), stat()), (Ok(b"mine".to_vec()), Ok(())));
+        let only_first = acl(&[
+            (USER_OBJ, 7, NOBODY),
+            (USER, 0, SECOND_USER),
+            (GROUP_OBJ, 5, NOBODY),
+            (MASK, 5, NOBODY),
+            (OTHER, 5, NOBODY),
+        ]);
+        let list = "system.posix_acl_access";
+        as_user(FIRST_USER, || rustix::fs::setxattr(m.at("own"), list, &only_first, XattrFlags::empty())).unwrap();
+        assert_eq!((read(), stat()), (denied.clone(), Err(ErrorKind::PermissionDenied)), "by list, round {round}");
+        as_user(FIRST_USER, || rustix::fs::removexattr(m.at("own"), list)).unwrap();
+        assert_eq!(read(), Ok(b"mine".to_vec()));
+        // A whole tree moves below a directory that only its owner may search.
+        as_user(FIRST_USER, || {
+            fs::create_dir(m.at("closed")).unwrap();
+            fs::set_permissions(m.at("closed"), Permissions::from_mode(0o700)).unwrap();
+            fs::rename(m.at("own"), m.at("closed/own")).unwrap();
+            fs::read(m.at("closed/own/open/file")).unwrap();
+        });
+        let moved = || as_user(SECOND_USER, || fs::read(m.at("closed/own/open/file")).map_err(|e| e.kind()));
+        assert_eq!(moved(), denied, "moved, round {round}");
+        as_user(FIRST_USER, || {
+            fs::rename(m.at("closed/own"), m.at("own")).unwrap();
+            fs::remove_dir(m.at("closed")).unwrap();
+        });
+        assert_eq!(read(), Ok(b"mine".to_vec()));
+    }
+    as_user(SECOND_USER, || {
+        assert_eq!(File::create(m.at("own/theirs")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(fs::remove_file(m.at("own/open/file")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let chown = std::os::unix::fs::chown(m.at("own/open/file"), Some(SECOND_USER), None);
+        assert_eq!(chown.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    });
+}
+
+#[test]
+fn permissions_hold_cached_or_not_where_the_server_checks() {
+    permissions_hold(false);
+}
+
+#[test]
+fn permissions_hold_cached_or_not_where_the_kernel_checks() {
+    permissions_hold(true);
+}
+
+#[test]
+fn setuid_is_lost_when_others_write_or_the_owner_changes() {
+    for kernel_checks in [false, true] {
+        let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+        let path = m.at("program");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+        fs::write(&path, b"").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        assert_eq!(mode(), 0o6777);
+        as_user(FIRST_USER, || File::options().append(true).open(&path).unwrap().write_all(b"x")).unwrap();
+        assert_eq!(mode(), 0o777, "kernel checks: {kernel_checks}");
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        std::os::unix::fs::chown(&path, Some(FIRST_USER), Some(FIRST_USER)).unwrap();
+        assert_eq!(mode(), 0o777);
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        as_user(SECOND_USER, || File::options().write(true).truncate(true).open(&path).map(drop)).unwrap();
+        assert_eq!(mode(), 0o777);
+    }
+}

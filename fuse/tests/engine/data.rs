@@ -1,0 +1,248 @@
+//! Bytes of files: written, read, mapped, moved, and holes between them.
+
+use crate::support::{pattern, served};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, open, seek};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+const BLOCK: u64 = 4096;
+
+#[test]
+fn every_way_of_writing_is_read_back_by_every_way_of_reading() {
+    let Some(m) = served() else { return };
+    let ways = [
+        OFlags::empty(),
+        OFlags::SYNC,
+        OFlags::DSYNC,
+        OFlags::DIRECT,
+        OFlags::DIRECT | OFlags::SYNC,
+        OFlags::DIRECT | OFlags::DSYNC,
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        let path = m.at(&format!("file-{n}"));
+        let flags = OFlags::CREATE | OFlags::RDWR | way;
+        let file = File::from(open(&path, flags, Mode::from(0o600)).unwrap());
+        let data = pattern(1 << 20, n as u64);
+        let aligned = Aligned::of(&data);
+        file.write_all_at(aligned.bytes(), 0).unwrap();
+        file.write_all_at(&aligned.bytes()[..8192], 3 << 20).unwrap();
+        file.sync_data().unwrap();
+        file.sync_all().unwrap();
+        for how in [OFlags::empty(), OFlags::DIRECT] {
+            let file = File::from(open(&path, OFlags::RDONLY | how, Mode::empty()).unwrap());
+            let mut back = Aligned::of(&vec![1; 1 << 20]);
+            file.read_exact_at(back.bytes_mut(), 0).unwrap();
+            assert!(back.bytes() == data, "{way:?} then {how:?}");
+            file.read_exact_at(back.bytes_mut(), 1 << 20).unwrap();
+            assert!(back.bytes().iter().all(|b| *b == 0), "the hole reads as zeros");
+            assert_eq!(file.metadata().unwrap().len(), (3 << 20) + 8192);
+        }
+        // What one kind of descriptor writes the other sees at once.
+        let cached = File::options().read(true).write(true).open(&path).unwrap();
+        let direct = File::from(open(&path, OFlags::RDWR | OFlags::DIRECT, Mode::empty()).unwrap());
+        let mut page = Aligned::of(&[0; 4096]);
+        cached.write_all_at(&[7; 4096], 0).unwrap();
+        direct.read_exact_at(page.bytes_mut(), 0).unwrap();
+        assert_eq!(page.bytes(), [7; 4096]);
+        direct.write_all_at(Aligned::of(&[9; 4096]).bytes(), 0).unwrap();
+        cached.read_exact_at(page.bytes_mut(), 0).unwrap();
+        assert_eq!(page.bytes(), [9; 4096]);
+    }
+}
+
+/// Bytes at an address that O_DIRECT takes.
+struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn of(data: &[u8]) -> Aligned {
+        let mut memory = vec![0; data.len() + BLOCK as usize];
+        let start = memory.as_ptr().align_offset(BLOCK as usize);
+        memory[start..start + data.len()].copy_from_slice(data);
+        Aligned { memory, start, len: data.len() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+#[test]
+fn appends_through_two_descriptors_do_not_overwrite_each_other() {
+    let Some(m) = served() else { return };
+    for way in [OFlags::empty(), OFlags::DIRECT] {
+        let path = m.at(&format!("log-{}", way.bits()));
+        std::thread::scope(|scope| {
+            for byte in [1, 2] {
+                let path = &path;
+                scope.spawn(move || {
+                    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND | way;
+                    let mut file = File::from(open(path, flags, Mode::from(0o600)).unwrap());
+                    let record = Aligned::of(&[byte; BLOCK as usize]);
+                    (0..200).for_each(|_| file.write_all(record.bytes()).unwrap());
+                });
+            }
+        });
+        let all = fs::read(&path).unwrap();
+        assert_eq!(all.len() as u64, 400 * BLOCK, "{way:?}");
+        let records: Vec<_> = all.chunks(BLOCK as usize).map(|r| (r[0], r.iter().all(|b| *b == r[0]))).collect();
+        assert!(records.iter().all(|(_, whole)| *whole));
+        assert_eq!(records.iter().filter(|(byte, _)| *byte == 1).count(), 200);
+    }
+}
+
+#[test]
+fn space_is_given_taken_zeroed_and_moved() {
+    let Some(m) = served() else { return };
+    let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
+    let mut expected = pattern(16 * BLOCK as usize, 1);
+    file.write_all_at(&expected, 0).unwrap();
+    let same = |expected: &[u8]| {
+        assert_eq!(file.metadata().unwrap().len(), expected.len() as u64);
+        assert!(fs::read(m.at("file")).unwrap() == expected);
+    };
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, punch, 100, 2 * BLOCK).unwrap();
+    expected[100..100 + 2 * BLOCK as usize].fill(0);
+    same(&expected);
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 5 * BLOCK + 7, BLOCK).unwrap();
+    expected[5 * BLOCK as usize + 7..6 * BLOCK as usize + 7].fill(0);
+    same(&expected);
+    fallocate(&file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 15 * BLOCK, 4 * BLOCK).unwrap();
+    expected[15 * BLOCK as usize..].fill(0);
+    same(&expected);
+    // The kernel does not pass these on.
+    for shift in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        assert_eq!(fallocate(&file, shift, 2 * BLOCK, BLOCK), Err(Errno::OPNOTSUPP));
+    }
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 100 * BLOCK).unwrap();
+    same(&expected);
+    assert!(file.metadata().unwrap().blocks() >= 100 * 8);
+    fallocate(&file, FallocateFlags::empty(), 20 * BLOCK, 5 * BLOCK).unwrap();
+    expected.resize(25 * BLOCK as usize, 0);
+    same(&expected);
+    file.set_len(3 * BLOCK + 5).unwrap();
+    file.set_len(4 * BLOCK).unwrap();
+    expected.truncate(3 * BLOCK as usize + 5);
+    expected.resize(4 * BLOCK as usize, 0);
+    same(&expected);
+    assert_eq!(fallocate(&file, FallocateFlags::empty(), 0, 1 << 40), Err(Errno::NOSPC));
+    file.sync_all().unwrap();
+    same(&expected);
+}
+
+#[test]
+fn data_and_holes_are_found() {
+    let Some(m) = served() else { return };
+    let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
+    file.write_all_at(&[1; 4096], 10 * BLOCK).unwrap();
+    file.set_len(20 * BLOCK).unwrap();
+    for synced in [false, true] {
+        assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(10 * BLOCK), "synced: {synced}");
+        assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(0));
+        assert_eq!(seek(&file, SeekFrom::Hole(10 * BLOCK + 5)), Ok(11 * BLOCK));
+        assert_eq!(seek(&file, SeekFrom::Data(11 * BLOCK)), Err(Errno::NXIO));
+        assert_eq!(seek(&file, SeekFrom::Hole(20 * BLOCK)), Err(Errno::NXIO));
+        assert_eq!(seek(&file, SeekFrom::End(0)), Ok(20 * BLOCK));
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn copies_within_the_file_system_are_exact() {
+    let Some(m) = served() else { return };
+    let data = pattern(3_000_000, 3);
+    fs::write(m.at("from"), &data).unwrap();
+    let from = File::open(m.at("from")).unwrap();
+    let to = File::options().read(true).write(true).create_new(true).open(m.at("to")).unwrap();
+    let (mut read_at, mut write_at) = (1000, 50);
+    while let n @ 1.. =
+        rustix::fs::copy_file_range(&from, Some(&mut read_at), &to, Some(&mut write_at), 2_000_000).unwrap()
+    {
+        assert!(n <= 2_000_000);
+    }
+    assert_eq!((read_at, write_at), (3_000_000, 2_999_050));
+    assert!(fs::read(m.at("to")).unwrap()[50..] == data[1000..]);
+    assert_eq!(fs::copy(m.at("from"), m.at("whole")).unwrap(), 3_000_000);
+    assert!(fs::read(m.at("whole")).unwrap() == data);
+}
+
+#[test]
+fn a_shared_mapping_and_reads_and_writes_see_each_other() {
+    let Some(m) = served() else { return };
+    for way in [OFlags::empty(), OFlags::DIRECT] {
+        let path = m.at(&format!("mapped-{}", way.bits()));
+        let file = File::from(open(&path, OFlags::CREATE | OFlags::RDWR | way, Mode::from(0o600)).unwrap());
+        file.set_len(4 * BLOCK).unwrap();
+        let len = 4 * BLOCK as usize;
+        let cached = File::options().read(true).write(true).open(&path).unwrap();
+        // SAFETY: a new mapping of a file of that size, which nobody else touches and which is unmapped below;
+        // it is reached through volatile accesses alone. Guarded by this test.
+        let map = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &cached,
+                0,
+            )
+        }
+        .unwrap()
+        .cast::<u8>();
+        // SAFETY: as above; the offsets lie within the mapping.
+        let (get, put) = unsafe {
+            (
+                |at: usize| map.add(at).read_volatile(),
+                |at: usize, byte: u8| map.add(at).write_volatile(byte),
+            )
+        };
+        put(5, 42);
+        put(3 * BLOCK as usize, 43);
+        let mut page = Aligned::of(&[0; 4096]);
+        file.read_exact_at(page.bytes_mut(), 0).unwrap();
+        assert_eq!(page.bytes()[5], 42, "{way:?}: a write to the mapping is read");
+        file.write_all_at(Aligned::of(&[6; 4096]).bytes(), BLOCK).unwrap();
+        assert_eq!(get(BLOCK as usize + 9), 6, "{way:?}: a write is seen in the mapping");
+        put(BLOCK as usize, 44);
+        // SAFETY: the mapping made above, whole, and not touched afterwards.
+        unsafe {
+            rustix::mm::msync(map.cast(), len, MsyncFlags::SYNC).unwrap();
+            rustix::mm::munmap(map.cast(), len).unwrap();
+        }
+        let all = fs::read(&path).unwrap();
+        assert_eq!((all[5], all[4096], all[4097], all[3 * 4096]), (42, 44, 6, 43));
+    }
+}
+
+#[test]
+fn a_full_image_says_so_and_recovers() {
+    let Some(m) = served() else { return };
+    let piece = vec![3; 1 << 20];
+    let mut file = File::create(m.at("large")).unwrap();
+    let error = loop {
+        if let Err(e) = file.write_all(&piece) {
+            break e;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert!(file.metadata().unwrap().len() > 64 << 20);
+    drop(file);
+    fs::remove_file(m.at("large")).unwrap();
+    // The kernel tells of the close and of the end of the inode after both calls have returned.
+    while rustix::fs::statvfs(&m.point).unwrap().f_bavail < 1024 {
+        std::thread::yield_now();
+    }
+    fs::write(m.at("small"), &piece).unwrap();
+    assert_eq!(fs::read(m.at("small")).unwrap(), piece);
+}

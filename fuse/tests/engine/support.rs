@@ -1,0 +1,112 @@
+//! An image that is made, mounted and served for one test, and nothing of it left afterwards.
+
+use narufs::device::{ImageFile, open_device};
+use narufs::mkfs::{FormatOptions, format};
+use narufs::mount::{self, Mounted};
+use narufs::pmem::EmulationCosts;
+use narufs::vfs::{AssembleOptions, Running};
+use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
+use narufs_fuse::{Caching, EngineOperations, Server, serve};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const IMAGE_BYTES: u64 = 256 << 20;
+
+/// A user without an account, and one more.
+pub const FIRST_USER: u32 = 64101;
+pub const SECOND_USER: u32 = 64102;
+
+/// A served image.
+pub struct Served {
+    server: Option<Server<EngineOperations>>,
+    running: Option<Running>,
+    mounted: Option<Mounted>,
+    pub point: PathBuf,
+    _dir: TempDir,
+}
+
+/// An image served as `narufs mount` does. `None`, and says so, where mounts cannot be made.
+pub fn served() -> Option<Served> {
+    served_with(Caching::Exclusive, |_| {})
+}
+
+pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Option<Served> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: this test needs root and /dev/fuse");
+        return None;
+    }
+    let dir = TempDir::new().expect("a temporary directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
+    let point = dir.path().canonicalize().expect("the directory").join("mnt");
+    fs::create_dir(&point).expect("a mount point");
+    let image = dir.path().join("image");
+    let file = fs::File::create(&image).expect("the image");
+    file.set_len(IMAGE_BYTES).expect("its size");
+    drop(file);
+    let device = open_device(ImageFile::open(&image).expect("the image"));
+    let options = FormatOptions { journal_slots: Some(16384), sparse: true, ..FormatOptions::default() };
+    format(device.as_ref(), &options).expect("a new file system");
+    drop(device);
+    let options = mount::MountOptions::default();
+    let media = mount::open(&image, None, EmulationCosts::default(), &options).expect("the media");
+    let mounted = mount::mount(media, &options).expect("a good image");
+    let running = Running::start(mounted.store(), &AssembleOptions::default()).expect("a good image");
+    let mut options = MountOptions::new("image");
+    options.suid = true;
+    options.dev = true;
+    change(&mut options);
+    let server = serve(Arc::clone(running.fs()), &point, &options, caching).expect("a mount");
+    let served =
+        Served { server: Some(server), running: Some(running), mounted: Some(mounted), point, _dir: dir };
+    fs::set_permissions(&served.point, fs::Permissions::from_mode(0o777)).expect("the root directory");
+    Some(served)
+}
+
+impl Served {
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.point.join(name)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        let stopped = self.running.take().map(Running::stop);
+        let unmounted = self.mounted.take().map(Mounted::unmount);
+        while let Ok(Some(_)) = mountinfo::find(&self.point) {
+            if unmount(&self.point, IfBusy::Abort).is_err() {
+                break;
+            }
+        }
+        if !std::thread::panicking() {
+            stopped.expect("it ran").expect("everything goes down");
+            unmounted.expect("it was mounted").expect("a clean unmount");
+        }
+    }
+}
+
+/// Runs `work` as another user without privilege; the user of a thread is its own.
+pub fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: the raw call changes the ids of this thread alone, which ends here, and touches no memory.
+            // Guarded by the tests of permissions, which would see root.
+            let changed = unsafe {
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
+                    && libc::syscall(libc::SYS_setresgid, uid, uid, uid) == 0
+                    && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+            };
+            assert!(changed, "root may become another user");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64).map(|at| ((at * 31 + seed * 7919) >> 3) as u8).collect()
+}
