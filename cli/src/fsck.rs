@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// Checks; the failure's status is that of fsck(8).
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
-    let failed = |e: narufs::Error| Failure::new(Status::CheckFailed, format!("{}: {e}", args.image.display()));
+    let failed =
+        |e: narufs::Error| Failure::new(Status::CheckFailed, format!("{}: {e}", args.image.display()));
     let options = MountOptions { discard_journal: args.discard_journal, ..MountOptions::default() };
     let media = mount::open(&args.image, None, EmulationCosts::default(), &options).map_err(failed)?;
     let bar = progress_bar(args.json);

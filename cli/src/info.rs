@@ -88,7 +88,9 @@ impl Shown {
     fn print(&self) {
         let journal = match self.journal {
             JournalKind::Ssd => "ring on the image, staged in shared memory".to_owned(),
-            JournalKind::Pmem => format!("persistent memory, {}", self.journal_path.as_deref().unwrap_or("?")),
+            JournalKind::Pmem => {
+                format!("persistent memory, {}", self.journal_path.as_deref().unwrap_or("?"))
+            }
             JournalKind::Emulated => format!(
                 "emulated NVM, {} (survives the server's end, not the machine's)",
                 self.journal_path.as_deref().unwrap_or("?")

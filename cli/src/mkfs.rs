@@ -23,9 +23,9 @@ const PROBED: u64 = 128 << 10;
 
 /// Makes the file system, and says what was made.
 pub fn run(args: &Mkfs) -> Result<(), Failure> {
-    make(args).map(|sb| report(args, &sb)).map_err(|why| {
-        Failure::new(Status::Failed, format!("{}: {why}", args.image.display()))
-    })
+    make(args)
+        .map(|sb| report(args, &sb))
+        .map_err(|why| Failure::new(Status::Failed, format!("{}: {why}", args.image.display())))
 }
 
 fn make(args: &Mkfs) -> Result<Superblock, String> {
@@ -108,6 +108,10 @@ fn report(args: &Mkfs, sb: &Superblock) {
         }
         (None, None) => "on the image, staged in shared memory".to_owned(),
     };
-    say!("{}: {} narufs, journal of {journal} {place}", args.image.display(), Size(sb.blocks.get() * BLOCK_SIZE as u64));
+    say!(
+        "{}: {} narufs, journal of {journal} {place}",
+        args.image.display(),
+        Size(sb.blocks.get() * BLOCK_SIZE as u64)
+    );
     say!("mount it: narufs mount {} DIR", args.image.display());
 }

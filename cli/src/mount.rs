@@ -22,7 +22,10 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     }
     if !args.dir.is_dir() && !narufs_fuse::mount::is_dead(&args.dir) {
         let dir = args.dir.display();
-        return Err(Failure::new(Status::MountFailed, format!("{dir}: not a directory: make it first (mkdir {dir})")));
+        return Err(Failure::new(
+            Status::MountFailed,
+            format!("{dir}: not a directory: make it first (mkdir {dir})"),
+        ));
     }
     if args.announce {
         serve_announced(args, &options)

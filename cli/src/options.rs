@@ -117,7 +117,9 @@ impl MountOptions {
                     "power" => Durability::Power,
                     "process" => Durability::Process,
                     other => {
-                        return Err(format!("durability={other}: say durability=power or durability=process"));
+                        return Err(format!(
+                            "durability={other}: say durability=power or durability=process"
+                        ));
                     }
                 }
             }

@@ -17,11 +17,7 @@ use signal_hook::iterator::Signals;
 use std::path::Path;
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
-pub fn serve(
-    args: &Mount,
-    options: &MountOptions,
-    ready: impl FnOnce(&[String]),
-) -> Result<(), Failure> {
+pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     protect_from_reclaim();
     let image = std::path::absolute(&args.image).map_err(|e| failed(&args.image, e))?;
     let mut warnings = Vec::new();
@@ -32,8 +28,7 @@ pub fn serve(
     let read_only = options.read_only || mounted.store().failed().is_some();
     let running = Running::start(mounted.store(), &assemble_options(options, read_only))
         .map_err(|e| refused(&args.image, &e))?;
-    let mut signals =
-        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&args.image, e))?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&args.image, e))?;
 
     let mut kernel = kernel_options(&image, options);
     kernel.read_only = read_only;
@@ -44,7 +39,8 @@ pub fn serve(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // The first signal detaches the mount and lets its users finish, the next one cuts them off.
-            for how in signals.forever().map(|_| ()).zip([IfBusy::Detach, IfBusy::Abort]).map(|(_, how)| how) {
+            for how in signals.forever().map(|_| ()).zip([IfBusy::Detach, IfBusy::Abort]).map(|(_, how)| how)
+            {
                 if let Err(e) = server.unmount(how) {
                     tracing::error!("unmount: {e}");
                 }
@@ -66,7 +62,8 @@ fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
     if let Some(bytes) = options.metadata_memory {
         wanted.store.budget = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
-    let media = mount::open(image, None, EmulationCosts::default(), &wanted).map_err(|e| refused(image, &e))?;
+    let media =
+        mount::open(image, None, EmulationCosts::default(), &wanted).map_err(|e| refused(image, &e))?;
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
 }
 
@@ -110,7 +107,8 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
 fn finish(image: &Path, running: Running, mounted: Mounted) -> Result<(), Failure> {
     let stopped = running.stop();
     stopped.and_then(|()| mounted.unmount()).map_err(|e| {
-        let why = format!("{}: not everything could be written: {e}; the next mount recovers it", image.display());
+        let why =
+            format!("{}: not everything could be written: {e}; the next mount recovers it", image.display());
         tracing::error!("{why}");
         Failure::new(Status::Failed, why)
     })

@@ -16,8 +16,9 @@ pub fn run(args: &Stats) -> Result<(), Failure> {
         };
         Failure::new(Status::Failed, format!("{dir}: {why}"))
     })?;
-    let stats: Value = serde_json::from_str(&json)
-        .map_err(|e| Failure::new(Status::Failed, format!("{dir}: its server answers in words unknown here: {e}")))?;
+    let stats: Value = serde_json::from_str(&json).map_err(|e| {
+        Failure::new(Status::Failed, format!("{dir}: its server answers in words unknown here: {e}"))
+    })?;
     if args.json {
         say!("{stats:#}");
     } else {
@@ -87,7 +88,10 @@ fn table(stats: &Value) -> String {
         Size(n("/metadata_dirty") * block)
     ));
     line(String::new());
-    line(format!("{:<18} {:>10} {:>12} {:>10} {:>12}", "device I/O by cause", "reads", "read", "writes", "written"));
+    line(format!(
+        "{:<18} {:>10} {:>12} {:>10} {:>12}",
+        "device I/O by cause", "reads", "read", "writes", "written"
+    ));
     for cause in stats["device"].as_array().into_iter().flatten() {
         if number(cause, "/reads") + number(cause, "/writes") == 0 {
             continue;

@@ -13,22 +13,24 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         // Its server was killed: there is nobody to wait for, the image is as the last one left it.
         return mount::unmount(&point, IfBusy::Detach).map_err(|e| busy_or(&args.dir, e));
     }
-    let server = ServerProcess::of(&point)
-        .map_err(|e| Failure::new(Status::Failed, format!("{}: its server does not answer: {e}", args.dir.display())))?;
+    let server = ServerProcess::of(&point).map_err(|e| {
+        Failure::new(Status::Failed, format!("{}: its server does not answer: {e}", args.dir.display()))
+    })?;
     let how = if args.lazy { IfBusy::Detach } else { IfBusy::Refuse };
     mount::unmount(&point, how).map_err(|e| busy_or(&args.dir, e))?;
     if args.lazy {
         return Ok(());
     }
-    server
-        .wait()
-        .map_err(|e| Failure::new(Status::Failed, format!("waiting for server {}: {e}", server.pid.as_raw_nonzero())))
+    server.wait().map_err(|e| {
+        Failure::new(Status::Failed, format!("waiting for server {}: {e}", server.pid.as_raw_nonzero()))
+    })
 }
 
 /// The mount point, if a narufs is mounted there.
 pub fn point_of(dir: &Path) -> Result<std::path::PathBuf, Failure> {
     let not_ours = || Failure::new(Status::Failed, format!("{}: no narufs is mounted here", dir.display()));
-    let point = mount::place(dir).map_err(|e| Failure::new(Status::Failed, format!("{}: {e}", dir.display())))?;
+    let point =
+        mount::place(dir).map_err(|e| Failure::new(Status::Failed, format!("{}: {e}", dir.display())))?;
     match mountinfo::find(&point) {
         Ok(Some(entry)) if entry.is_ours() => Ok(point),
         Ok(_) => Err(not_ours()),

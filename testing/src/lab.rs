@@ -108,7 +108,8 @@ impl Lab {
     /// # Errors
     /// The issues, one a line.
     pub fn check(&self, sim: &SimMedia) -> Result<(), String> {
-        let report = fsck::check(&self.media(sim), &fsck::Options::default()).map_err(|e| format!("fsck: {e}"))?;
+        let report =
+            fsck::check(&self.media(sim), &fsck::Options::default()).map_err(|e| format!("fsck: {e}"))?;
         let lines: Vec<String> = report.issues.iter().map(|issue| format!("fsck: {issue:?}")).collect();
         if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
     }

@@ -63,7 +63,8 @@ pub struct Oracle {
 impl Oracle {
     /// Everything that the model shows is durable.
     pub fn new(model: Model, kept: Kept) -> Oracle {
-        let version = |data: &Arc<Vec<u8>>| Version { op: 0, data: data.clone(), replaces: false, moved: false };
+        let version =
+            |data: &Arc<Vec<u8>>| Version { op: 0, data: data.clone(), replaces: false, moved: false };
         let files = model.files().into_iter();
         let files = files.filter_map(|id| Some((id, vec![version(model.content(id)?)]))).collect();
         Oracle { kept, models: VecDeque::from([(0, model)]), files, settled: Vec::new(), next: 1 }
@@ -121,7 +122,9 @@ impl Oracle {
                 versions.push(Version { op: number, data: now.clone(), replaces, moved: false });
             }
         }
-        self.files.retain(|id, _| model.content(*id).is_some() || self.models.iter().any(|(_, m)| m.content(*id).is_some()));
+        self.files.retain(|id, _| {
+            model.content(*id).is_some() || self.models.iter().any(|(_, m)| m.content(*id).is_some())
+        });
         self.models.push_back((number, model));
         outcome
     }

@@ -3,10 +3,10 @@
 //! notes are in the page cache and so survive the process.
 
 use crate::lib_target::LibTarget;
+use crate::model::Model;
 use crate::op::{Generator, Op};
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
-use crate::model::Model;
 use narufs::error::Result;
 use narufs::mount::{MountOptions, Mounted, mount, open};
 use narufs::pmem::EmulationCosts;

@@ -19,7 +19,8 @@ const WAYS: [(Ring, Crash); 3] =
 
 fn benches() -> Vec<Bench> {
     let tree = setup();
-    let bench = |(ring, crash)| Bench::new(Lab::tiny(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
+    let bench =
+        |(ring, crash)| Bench::new(Lab::tiny(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
     WAYS.into_iter().map(bench).collect()
 }
 

@@ -65,7 +65,12 @@ fn run_all(what: &str, lab: impl Fn(Ring) -> Lab, seeds: u64, parts: usize, step
         }
     }
     println!("{what}: seeds {seeds:?}, {parts} parts of {steps} operations on each of {:?}", Ring::ALL);
-    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures[..failures.len().min(5)].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        failures.len(),
+        failures[..failures.len().min(5)].join("\n")
+    );
 }
 
 #[test]

@@ -17,7 +17,8 @@ const NVM: (Ring, Crash) = (Ring::Nvm, Crash::PowerLoss);
 const CLOSE: Effort =
     Effort { points: 150, states: 40, nested: 23, again: 3, filled: u32::MAX, closing: false };
 /// Long sequences, sampled.
-const WIDE: Effort = Effort { points: 250, states: 4, nested: 50, again: 20, filled: u32::MAX, closing: true };
+const WIDE: Effort =
+    Effort { points: 250, states: 4, nested: 50, again: 20, filled: u32::MAX, closing: true };
 
 fn write(path: &str, offset: u64, len: u32, fill: u8, durable: Durable) -> Op {
     Op::Write { path: path.into(), offset, len, fill, durable }
@@ -75,7 +76,11 @@ fn noticed_on(lab: Lab, bug: Bug, crash: Crash, ops: &[Op], effort: &Effort) {
     let Some(found) = found else { panic!("{bug:?} was not noticed: {tally}, {seconds:.1} s") };
     // The operations stand before the state in the sentence.
     let what = found.rsplit_once(", seed ").map_or(found.as_str(), |(_, what)| what);
-    println!("{bug:?} after {} states, {seconds:.1} s: seed {}", tally.states, what.chars().take(300).collect::<String>());
+    println!(
+        "{bug:?} after {} states, {seconds:.1} s: seed {}",
+        tally.states,
+        what.chars().take(300).collect::<String>()
+    );
 }
 
 macro_rules! planted {

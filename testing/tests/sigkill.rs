@@ -84,7 +84,8 @@ fn round(seed: u64) -> Result<u64, String> {
     }
     server.stop().map_err(said("unmount"))?;
     let media = narufs::mount::open(&image, None, EmulationCosts::default(), &MountOptions::default());
-    let report = fsck::check(&media.map_err(said("open"))?, &fsck::Options::default()).map_err(said("fsck"))?;
+    let report =
+        fsck::check(&media.map_err(said("open"))?, &fsck::Options::default()).map_err(said("fsck"))?;
     if report.issues.is_empty() { Ok(total) } else { Err(format!("fsck: {:?}", report.issues)) }
 }
 

@@ -33,10 +33,10 @@ pub(crate) use quarantine::Queue;
 pub use quarantine::WriteInFlight;
 pub use reservation::{Reservation, VolatileExtent};
 
-use crate::planted::{self, Bug};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
 use crate::lane;
+use crate::planted::{self, Bug};
 use crate::store::{DELTA_HEADER_SIZE, Handle, Store};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock};

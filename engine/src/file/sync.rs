@@ -1,6 +1,5 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
-use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
@@ -8,6 +7,7 @@ use super::{Blocks, Change, DataInode, ErrorMark, Home, Insert, MAX_RUNS, Mappin
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::{Error, Result};
 

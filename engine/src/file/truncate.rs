@@ -5,7 +5,6 @@
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
 //! file in so many pieces that the ring has no record for all of them is truncated at once.
 
-use crate::planted::{self, Bug};
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::sync::SyncKind;
 use super::write::{Content, Outcome};
@@ -15,6 +14,7 @@ use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
 use crate::lock::FileLock;
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use std::ops::Range;
 

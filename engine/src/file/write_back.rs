@@ -131,6 +131,8 @@ impl<H: Home> DataPath<H> {
         }
         let most_runs = room.as_ref().map_or(1, |room| room.need.runs.saturating_sub(SPARE_RUNS).max(1));
         let logged = if doomed { 0 } else { data.logged_size() };
+        // The record that drops the old content holds all of the new, whatever part was asked for.
+        let pages = if doomed { 0..PAGES_END } else { pages };
         let most = if doomed { usize::MAX } else { BATCH_PAGES };
         let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
         let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));

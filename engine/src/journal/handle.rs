@@ -25,9 +25,9 @@
 //! }
 //! ```
 
-use crate::planted::{self, Bug};
 use super::{Credits, Journal};
 use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
+use crate::planted::{self, Bug};
 use crate::sync::atomic::Ordering;
 use crate::{Error, Result};
 

@@ -106,7 +106,8 @@ impl Geometry {
         let mut blank = *bytes;
         blank[CRC_AT..CRC_AT + 4].fill(0);
         let crc = header.crc.get();
-        (crc32c::crc32c_append(self.seed, &blank) == crc || planted::is(Bug::TornSlotAccepted)).then_some(Slot { kind, index, count, len, crc })
+        (crc32c::crc32c_append(self.seed, &blank) == crc || planted::is(Bug::TornSlotAccepted))
+            .then_some(Slot { kind, index, count, len, crc })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Those who must know how far records have travelled: the data path, the allocator, the node ids.
 
 use super::Store;
-use crate::{Error, Result};
 use crate::format::Position;
 use crate::pmem::Horizon;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock, Weak};
+use crate::{Error, Result};
 
 /// Somebody who is told about the journal's progress. All calls come without any lock held.
 pub trait Observer: Send + Sync {
@@ -47,7 +47,9 @@ impl Store {
     /// and no head may pass it.
     pub(crate) fn check_observed(&self) -> Result<()> {
         match self.observers.list.read().iter().any(|observer| observer.strong_count() == 0) {
-            true => Err(Error::ReadOnly("it was let go without being unmounted; recovery has the rest".into())),
+            true => {
+                Err(Error::ReadOnly("it was let go without being unmounted; recovery has the rest".into()))
+            }
             false => Ok(()),
         }
     }

@@ -1,12 +1,12 @@
 //! Open files and directories, and their bytes.
 
-use crate::planted::{self, Bug};
 use super::*;
 use crate::acl;
 use crate::file::{At, DataInode, SyncKind};
 use crate::format::{InodeFlags, XATTR_SYMLINK};
 use crate::inode::InodeObj;
 use crate::lock::{Access, StripeSet};
+use crate::planted::{self, Bug};
 use crate::xattr;
 
 /// A day: relatime changes an access time that old.
@@ -205,7 +205,9 @@ impl Fs {
             self.data.write(&handle.inode, at, data)?
         };
         let sync = flags.contains(WriteFlags::SYNC) || handle.flags.is_sync() || self.meta.options.sync;
-        if (sync || flags.contains(WriteFlags::DSYNC) || handle.flags.is_dsync()) && !planted::is(Bug::DsyncIgnored) {
+        if (sync || flags.contains(WriteFlags::DSYNC) || handle.flags.is_dsync())
+            && !planted::is(Bug::DsyncIgnored)
+        {
             self.sync_file(handle, !sync)?;
         }
         Ok(written.len)

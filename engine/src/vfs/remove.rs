@@ -1,12 +1,12 @@
 //! Taking names away: unlink, rmdir, rename; and the end of inodes.
 
-use crate::planted::{self, Bug};
 use super::*;
 use crate::acl;
 use crate::dir::{self, ENTRY_SLOTS, Insertion};
 use crate::format::{Inode, InodeFlags, Intent};
 use crate::inode::{Draft, InodeObj};
 use crate::lock::{Access, StripeSet, Want};
+use crate::planted::{self, Bug};
 use crate::store::Handle;
 use crate::sync::Arc;
 

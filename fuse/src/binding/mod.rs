@@ -12,9 +12,9 @@
 mod convert;
 mod handles;
 
+use crate::control::STATS;
 use crate::mount::MountOptions;
 use crate::mount::process::drop_capabilities;
-use crate::control::STATS;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::{Server, ServerConfig};
 use crate::session::{Config, Features, RequestContext, groups};

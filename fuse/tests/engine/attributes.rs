@@ -138,7 +138,9 @@ fn access_lists_hold(kernel_checks: bool) {
     as_user(FIRST_USER, || {
         assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::PermissionDenied, "chmod sets the mask");
     });
-    assert!(rustix::fs::setxattr(&path, "system.posix_acl_access", b"nonsense", XattrFlags::empty()).is_err());
+    assert!(
+        rustix::fs::setxattr(&path, "system.posix_acl_access", b"nonsense", XattrFlags::empty()).is_err()
+    );
 
     fs::create_dir(m.at("d")).unwrap();
     let inherited = acl(&[
@@ -153,9 +155,11 @@ fn access_lists_hold(kernel_checks: bool) {
     let len = rustix::fs::getxattr(m.at("d/e"), "system.posix_acl_default", &mut value).unwrap();
     assert_eq!(value[..len], inherited);
     File::create(m.at("d/e/file")).unwrap();
-    as_user(FIRST_USER, || File::options().write(true).open(m.at("d/e/file")).map(drop)).unwrap_or_else(|e| {
-        panic!("the list is inherited: {e}");
-    });
+    as_user(FIRST_USER, || File::options().write(true).open(m.at("d/e/file")).map(drop)).unwrap_or_else(
+        |e| {
+            panic!("the list is inherited: {e}");
+        },
+    );
     rustix::fs::removexattr(m.at("d"), "system.posix_acl_default").unwrap();
 }
 
@@ -178,7 +182,8 @@ fn permissions_hold(kernel_checks: bool) {
         fs::set_permissions(m.at("own/open/file"), Permissions::from_mode(0o644)).unwrap();
     });
     let read = || as_user(SECOND_USER, || fs::read(m.at("own/open/file")).map_err(|e| e.kind()));
-    let stat = || as_user(SECOND_USER, || fs::metadata(m.at("own/open/file")).map(drop).map_err(|e| e.kind()));
+    let stat =
+        || as_user(SECOND_USER, || fs::metadata(m.at("own/open/file")).map(drop).map_err(|e| e.kind()));
     let denied = Err(ErrorKind::PermissionDenied);
     assert_eq!(read(), Ok(b"mine".to_vec()));
     for round in 0..3 {
@@ -197,8 +202,13 @@ fn permissions_hold(kernel_checks: bool) {
             (OTHER, 5, NOBODY),
         ]);
         let list = "system.posix_acl_access";
-        as_user(FIRST_USER, || rustix::fs::setxattr(m.at("own"), list, &only_first, XattrFlags::empty())).unwrap();
-        assert_eq!((read(), stat()), (denied.clone(), Err(ErrorKind::PermissionDenied)), "by list, round {round}");
+        as_user(FIRST_USER, || rustix::fs::setxattr(m.at("own"), list, &only_first, XattrFlags::empty()))
+            .unwrap();
+        assert_eq!(
+            (read(), stat()),
+            (denied.clone(), Err(ErrorKind::PermissionDenied)),
+            "by list, round {round}"
+        );
         as_user(FIRST_USER, || rustix::fs::removexattr(m.at("own"), list)).unwrap();
         assert_eq!(read(), Ok(b"mine".to_vec()));
         // A whole tree moves below a directory that only its owner may search.
@@ -237,7 +247,9 @@ fn permissions_hold_cached_or_not_where_the_kernel_checks() {
 #[test]
 fn setuid_is_lost_when_others_write_or_the_owner_changes() {
     for kernel_checks in [false, true] {
-        let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+        let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else {
+            return;
+        };
         let path = m.at("program");
         let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
         fs::write(&path, b"").unwrap();

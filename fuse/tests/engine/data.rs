@@ -95,7 +95,8 @@ fn appends_through_two_descriptors_do_not_overwrite_each_other() {
         });
         let all = fs::read(&path).unwrap();
         assert_eq!(all.len() as u64, 400 * BLOCK, "{way:?}");
-        let records: Vec<_> = all.chunks(BLOCK as usize).map(|r| (r[0], r.iter().all(|b| *b == r[0]))).collect();
+        let records: Vec<_> =
+            all.chunks(BLOCK as usize).map(|r| (r[0], r.iter().all(|b| *b == r[0]))).collect();
         assert!(records.iter().all(|(_, whole)| *whole));
         assert_eq!(records.iter().filter(|(byte, _)| *byte == 1).count(), 200);
     }
@@ -202,10 +203,7 @@ fn a_shared_mapping_and_reads_and_writes_see_each_other() {
         .cast::<u8>();
         // SAFETY: as above; the offsets lie within the mapping.
         let (get, put) = unsafe {
-            (
-                |at: usize| map.add(at).read_volatile(),
-                |at: usize, byte: u8| map.add(at).write_volatile(byte),
-            )
+            (|at: usize| map.add(at).read_volatile(), |at: usize, byte: u8| map.add(at).write_volatile(byte))
         };
         put(5, 42);
         put(3 * BLOCK as usize, 43);

@@ -51,7 +51,9 @@ fn links_and_nodes_of_every_kind_are_made() {
         assert_eq!(fs::symlink_metadata(m.at("link")).unwrap().len(), len as u64);
         fs::remove_file(m.at("link")).unwrap();
     }
-    for (name, kind) in [("fifo", FileType::Fifo), ("socket", FileType::Socket), ("plain", FileType::RegularFile)] {
+    for (name, kind) in
+        [("fifo", FileType::Fifo), ("socket", FileType::Socket), ("plain", FileType::RegularFile)]
+    {
         mknodat(&root, name, kind, Mode::from(0o640), 0).unwrap();
     }
     mknodat(&root, "null", FileType::CharacterDevice, Mode::from(0o666), rustix::fs::makedev(1, 3)).unwrap();
@@ -92,12 +94,14 @@ fn creating_keeps_each_of_its_flags() {
 #[test]
 fn a_nameless_file_is_gone_or_gets_a_name() {
     let Some(m) = served() else { return };
-    let nameless = |flags| open(&m.point, OFlags::TMPFILE | OFlags::RDWR | flags, Mode::from(0o600)).map(File::from);
+    let nameless =
+        |flags| open(&m.point, OFlags::TMPFILE | OFlags::RDWR | flags, Mode::from(0o600)).map(File::from);
     let mut kept = nameless(OFlags::empty()).unwrap();
     kept.write_all(b"kept").unwrap();
     assert_eq!(kept.metadata().unwrap().nlink(), 0);
     let proc = format!("/proc/self/fd/{}", kept.as_raw_fd());
-    rustix::fs::linkat(rustix::fs::CWD, &*proc, rustix::fs::CWD, m.at("kept"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    rustix::fs::linkat(rustix::fs::CWD, &*proc, rustix::fs::CWD, m.at("kept"), AtFlags::SYMLINK_FOLLOW)
+        .unwrap();
     assert_eq!(fs::read(m.at("kept")).unwrap(), b"kept");
     let never = nameless(OFlags::EXCL).unwrap();
     let proc = format!("/proc/self/fd/{}", never.as_raw_fd());

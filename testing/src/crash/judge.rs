@@ -84,7 +84,9 @@ impl Bench {
         for _ in 0..2 {
             fill(&live)?;
             LibTarget::new(live.fs()).remove_all().map_err(|e| format!("a full image: removing: {e}"))?;
-            LibTarget::new(live.fs()).apply(&Op::SyncAll).map_err(|e| format!("sync of an empty image: {e}"))?;
+            LibTarget::new(live.fs())
+                .apply(&Op::SyncAll)
+                .map_err(|e| format!("sync of an empty image: {e}"))?;
             let free = live.free()?;
             live.unmount().map_err(|e| format!("unmount of an empty image: {e}"))?;
             self.lab.check(sim)?;

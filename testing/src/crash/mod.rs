@@ -44,7 +44,8 @@ impl Effort {
     pub const FULL: Effort =
         Effort { points: usize::MAX, states: usize::MAX, nested: 97, again: 5, filled: 211, closing: true };
     /// A sample of a few states.
-    pub const SAMPLE: Effort = Effort { points: 4, states: 3, nested: 61, again: 9, filled: 1499, closing: false };
+    pub const SAMPLE: Effort =
+        Effort { points: 4, states: 3, nested: 61, again: 9, filled: 1499, closing: false };
     /// Many states of each of many points.
     pub const CLOSE: Effort =
         Effort { points: 40, states: 10, nested: 97, again: 9, filled: 997, closing: true };
@@ -143,7 +144,8 @@ impl Bench {
     /// # Errors
     /// The first violation: the operations, the crash state, and what was wrong.
     pub fn run(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
-        let described = |e: String| format!("{:?}, {:?}, {ops:?}, seed {seed}: {e}", self.lab.ring, self.crash);
+        let described =
+            |e: String| format!("{:?}, {:?}, {ops:?}, seed {seed}: {e}", self.lab.ring, self.crash);
         self.run_sequence(ops, effort, seed, tally).map_err(described)
     }
 
@@ -212,7 +214,11 @@ impl Bench {
 /// Does an operation, which must answer as the model did.
 fn perform(live: &Live, op: &Op, want: crate::model::Outcome) -> Result<(), String> {
     let got = LibTarget::new(live.fs()).apply(op);
-    if got == want { Ok(()) } else { Err(format!("{op:?} answered {}, expected {}", brief(&got), brief(&want))) }
+    if got == want {
+        Ok(())
+    } else {
+        Err(format!("{op:?} answered {}, expected {}", brief(&got), brief(&want)))
+    }
 }
 
 fn brief(outcome: &crate::model::Outcome) -> String {
