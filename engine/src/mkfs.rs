@@ -134,7 +134,7 @@ fn geometry(device_blocks: u64, options: &FormatOptions) -> Result<Superblock> {
         JournalKind::Ssd => MIN_SLOTS.max(4 * SLOTS_PER_BLOCK),
         JournalKind::Pmem | JournalKind::Emulated => MIN_SLOTS,
     };
-    if slots < least_slots || slots % SLOTS_PER_BLOCK != 0 {
+    if slots < least_slots || !slots.is_multiple_of(SLOTS_PER_BLOCK) {
         return refused(format!(
             "a journal of {slots} slots: it takes a multiple of {SLOTS_PER_BLOCK}, {least_slots} at the least"
         ));

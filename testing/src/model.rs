@@ -411,7 +411,7 @@ impl Model {
     fn fallocate(&mut self, path: &str, mode: Falloc, offset: u64, len: u64) -> Outcome {
         let id = self.file(path, true)?;
         let size = self.nodes[&id].data.len() as u64;
-        let aligned = offset % 4096 == 0 && len % 4096 == 0;
+        let aligned = offset.is_multiple_of(4096) && len.is_multiple_of(4096);
         let (start, end) = (offset as usize, (offset + len) as usize);
         let data = Arc::make_mut(&mut self.node(id).data);
         match mode {

@@ -286,7 +286,7 @@ fn fits(versions: &[Version], got: &[u8]) -> Result<(), String> {
     let lens = || versions.iter().map(|v| v.data.len());
     let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
     // What is written in several steps may end between two of them, at a page.
-    let stepped = got.len() % 4096 == 0 && (least..most).contains(&got.len());
+    let stepped = got.len().is_multiple_of(4096) && (least..most).contains(&got.len());
     if !stepped && lens().all(|len| len != got.len()) {
         return Err(format!("{} bytes; it had {:?}", got.len(), lens().collect::<Vec<_>>()));
     }

@@ -10,7 +10,7 @@ pub(super) fn all_set(block: &[u8], first: u32, count: u32) -> bool {
         let byte = BLOCK_HEADER_SIZE + at as usize / 8;
         block.get(byte).is_some_and(|byte| byte >> (at % 8) & 1 == 1)
     };
-    let whole = (first.next_multiple_of(8) / 8) as usize..((first + count) / 8) as usize;
+    let whole = first.div_ceil(8) as usize..((first + count) / 8) as usize;
     if whole.start >= whole.end {
         return (first..first + count).all(bit);
     }

@@ -13,6 +13,7 @@ const FANOUT: usize = 1 << BITS;
 const HEIGHTS: usize = 6;
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "leaves are most of the nodes, and each is boxed by its parent")]
 enum Node {
     Leaf([AtomicU32; FANOUT]),
     Inner([OnceLock<Box<Node>>; FANOUT]),

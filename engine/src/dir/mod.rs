@@ -225,7 +225,7 @@ impl<B: DirBlocks> Dir<'_, B> {
                 let whose = format!("it belongs to nid {} of generation {}", owner.owner, owner.generation);
                 return Err(self.damaged(&page, &whose));
             }
-            let header = self.with_bytes(h, &page, |bytes| bucket::header(bytes));
+            let header = self.with_bytes(h, &page, bucket::header);
             let Some(header) = header.filter(|header| header.bucket.get() == bucket) else {
                 return Err(self.damaged(&page, &format!("it is not part of bucket {bucket}")));
             };

@@ -181,7 +181,7 @@ pub fn shift_up(
         edit.insert(Run { logical: part.logical + by, ..part })?;
         next = start;
     }
-    let done = !seek_last(edit.source(), edit.root, next)?.is_some_and(|run| run.end() > from);
+    let done = seek_last(edit.source(), edit.root, next)?.is_none_or(|run| run.end() <= from);
     Ok(Progress { done, next, freed: 0 })
 }
 

@@ -71,7 +71,7 @@ impl<H: Home> DataPath<H> {
             }
             FallocateMode::Collapse => {
                 let size = inode.data().size();
-                if offset % PAGE != 0 || len % PAGE != 0 || end >= size {
+                if !offset.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || end >= size {
                     return Err(invalid());
                 }
                 self.shift(inode, |size| {
@@ -81,7 +81,8 @@ impl<H: Home> DataPath<H> {
                 })?;
             }
             FallocateMode::Insert => {
-                if offset % PAGE != 0 || len % PAGE != 0 || offset >= inode.data().size() {
+                if !offset.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || offset >= inode.data().size()
+                {
                     return Err(invalid());
                 }
                 self.shift(inode, |size| {

@@ -169,7 +169,7 @@ impl<H: Home> DataPath<H> {
         data.pool.get_or_init(|| Arc::clone(&self.pool));
         let end = offset + content.len() as u64;
         let mut edits = Vec::new();
-        if size % PAGE != 0 && page_of(size) < page_of(offset) {
+        if !size.is_multiple_of(PAGE) && page_of(size) < page_of(offset) {
             // Beyond the old end lies whatever was there before: zeros must reach the device before the size.
             let within = (size % PAGE) as usize..BLOCK_SIZE;
             edits.push(Edit { page: page_of(size), within, part: 0..0 });

@@ -493,7 +493,7 @@ fn pick(
             .collect(),
     };
     let beyond = picked.first().is_some_and(|first| *first > tail);
-    if logged % PAGE != 0 && beyond && state.dirty.contains(&tail) {
+    if !logged.is_multiple_of(PAGE) && beyond && state.dirty.contains(&tail) {
         picked.insert(0, tail);
     }
     for page in &picked {
@@ -564,7 +564,7 @@ fn change_of(pieces: &[Piece<'_>]) -> Change {
 pub(super) fn covered_size(data: &FileData, size: u64) -> u64 {
     let logged = data.logged_size();
     let state = data.state.lock();
-    let waits = logged % PAGE != 0 && state.dirty.contains(&page_of(logged));
+    let waits = !logged.is_multiple_of(PAGE) && state.dirty.contains(&page_of(logged));
     if state.doomed || waits { logged } else { size }
 }
 

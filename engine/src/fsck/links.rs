@@ -169,8 +169,7 @@ fn unreachable_dirs(state: &mut State<'_>) -> Vec<(Nid, IssueKind)> {
         let mut way = Vec::new();
         let mut on_way = HashSet::new();
         let mut at = nid;
-        loop {
-            let Some(record) = state.records.get(at).copied() else { break };
+        while let Some(record) = state.records.get(at).copied() {
             if record.reached {
                 break;
             }

@@ -35,7 +35,7 @@ impl Scan {
         let (holes, range_start) = self.holes(&mut reader)?;
         let end =
             if range_start == self.end { self.end } else { (self.end + 1).next_multiple_of(BLOCK_SLOTS) };
-        if self.head % BLOCK_SLOTS != 0 || end % BLOCK_SLOTS != 0 || end > self.limit() {
+        if !self.head.is_multiple_of(BLOCK_SLOTS) || end % BLOCK_SLOTS != 0 || end > self.limit() {
             return Err(Error::Refused(format!(
                 "the staging holds records from {} to {}, which its ring cannot hold",
                 self.head, self.end

@@ -130,7 +130,7 @@ impl HeaderWriter {
             device.run(vec![Request { op: Op::Write, block, buf, cause: Cause::Journal }])?;
             device.flush()?;
         }
-        let offset = if sequence % 2 == 0 { 0 } else { RING_HEADER_COPY };
+        let offset = if sequence.is_multiple_of(2) { 0 } else { RING_HEADER_COPY };
         memory.write(offset, self.current.as_bytes());
         memory.persist(offset, size_of::<RingHeader>());
         Ok(())

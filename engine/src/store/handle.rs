@@ -116,7 +116,7 @@ impl<'s> Handle<'s> {
     /// A private copy of `range` of a page, to be changed at will. Editing within a range that was edited
     /// before gives the same copy. The range starts at a multiple of 8 and holds whole fields only.
     pub fn edit(&mut self, page: &PageRef, range: Range<usize>) -> &mut [u8] {
-        debug_assert!(range.start % GRAIN == 0 && range.end <= BLOCK_SIZE, "{range:?}");
+        debug_assert!(range.start.is_multiple_of(GRAIN) && range.end <= BLOCK_SIZE, "{range:?}");
         let at = match self.scratches.iter().position(|scratch| scratch.holds(page, &range)) {
             Some(at) => at,
             None => self.add_scratch(page, range.clone()),

@@ -63,7 +63,7 @@ impl Running {
         let as_space = Arc::clone(&space) as Arc<dyn InodeSpace>;
         let (wanted, inodes, step) = (options.wanted, options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, wanted, inodes, step);
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.data.clone())?);
+        let fs = Arc::new(Fs::new(Arc::new(meta), options.data)?);
         store.observe(&fs);
         if !options.fs.read_only {
             fs.finish_intents()?;
