@@ -20,6 +20,9 @@ pub enum SyncKind {
     Data,
 }
 
+/// The grain at which unsynced writes may survive a crash.
+const SECTOR: usize = 512;
+
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
 const ABSORB_PAGES: usize = 64;
 
@@ -297,7 +300,10 @@ impl<H: Home> DataPath<H> {
             let latched = found.latch();
             let dirty = latched.dirty_bytes();
             let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
-            let range = if whole { 0..BLOCK_SIZE } else { dirty.start.min(valid)..dirty.end.min(valid) };
+            // Whole sectors: redo may meet a home copy that is newer, and must not mix the two within one.
+            let sectors =
+                dirty.start.min(valid) / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
+            let range = if whole { 0..BLOCK_SIZE } else { sectors };
             bytes.truncate(range.len());
             latched.copy(range.start, &mut bytes);
             found.set(FrameState::SYNCED);
