@@ -15,7 +15,6 @@ Options (-o a,b=c):
                             when reading updates access times (default relatime)
   memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
   metadata_memory=SIZE      cache of metadata pages (default 256M)
-  checkpoint_threads=N      threads that write metadata home (default by device)
   allow_other               other users may enter the mount (default for root)
   default_permissions       let the kernel check permissions too
   suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
@@ -61,8 +60,6 @@ pub struct MountOptions {
     pub memory: Option<u64>,
     /// Bytes of the metadata cache.
     pub metadata_memory: Option<u64>,
-    /// Checkpoint threads.
-    pub checkpoint_threads: Option<usize>,
     /// Other users may enter.
     pub allow_other: Option<bool>,
     /// The kernel checks permissions too.
@@ -86,7 +83,6 @@ impl Default for MountOptions {
             lazytime: false,
             memory: None,
             metadata_memory: None,
-            checkpoint_threads: None,
             allow_other: None,
             default_permissions: false,
             suid: false,
@@ -139,13 +135,6 @@ impl MountOptions {
             "nolazytime" => self.lazytime = false,
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
-            "checkpoint_threads" => {
-                let n: usize = number(name, wanted()?)?;
-                if !(1..=64).contains(&n) {
-                    return Err(format!("checkpoint_threads={n}: say 1 to 64"));
-                }
-                self.checkpoint_threads = Some(n);
-            }
             "allow_other" => self.allow_other = Some(true),
             "default_permissions" => self.default_permissions = true,
             "suid" => self.suid = true,

@@ -182,6 +182,7 @@ fn work(sim: &SimMedia, store: &Arc<Store>, from: u64, to: u64) -> Result<Vec<No
                 store.observe(&inside);
             }
             store.checkpoint()?;
+            store.release_observers();
             now.committed = n + 1;
         }
         notes.push(Note { events: sim.events(), ..now });
