@@ -110,7 +110,9 @@ planted! {
     a_rename_before_its_data: RenameNotSettled, SSD, CLOSE,
         [create("/n"), write("/n", 0, 3000, 1, Durable::No),
          Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 }, sync_dir()];
-    an_orphan_without_entry: NoOrphanEntry, NVM, CLOSE, [unlink("/g")];
+    // A file with attributes is freed in a record of its own.
+    an_orphan_without_entry: NoOrphanEntry, NVM, CLOSE,
+        [Op::SetXattr { path: "/g".into(), name: "user.a".into(), len: 300, fill: 1 }, unlink("/g")];
     a_head_before_the_flush: HeadMovedBeforeFlush, SSD, WIDE, churn(create("/n"));
     a_round_that_is_not_restored: NoRestore, SSD, WIDE, churn(create("/n"));
 }

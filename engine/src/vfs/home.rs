@@ -17,8 +17,6 @@ const INODE_SLOTS: u32 = 8;
 const RUNS_OF_NODE: usize = 64;
 /// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
 const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
-/// Slots of a record that absorbs as much as one fsync may, with room for its runs.
-const ABSORBING_SLOTS: u32 = 768;
 /// Bytes beside the data of an absorbed page.
 const KEY_BYTES: usize = 64;
 
@@ -351,7 +349,6 @@ impl Home for Meta {
     }
 
     fn absorbs(&self) -> bool {
-        // A ring that gives no record room for what one fsync may absorb is better spared.
-        self.allowed(ABSORBING_SLOTS) == ABSORBING_SLOTS && self.store.is_fast(self.wanted)
+        self.store.is_fast(self.wanted)
     }
 }
