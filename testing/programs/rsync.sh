@@ -50,20 +50,20 @@ attributes() { # DIR: everything about every file but its content
         find . -print0 | sort -z | xargs -0 getfattr -h -d -m - -e hex 2>/dev/null &&
         find . ! -type l -print0 | sort -z | xargs -0 getfacl -n 2>/dev/null)
 }
-rsync -aHAX --sparse "$source/" "$WORK/volume/copy/"
+rsync --modify-window=-1 -aHAX --sparse "$source/" "$WORK/volume/copy/"
 attributes "$source" >"$WORK/wanted"
 attributes "$WORK/volume/copy" >"$WORK/found"
 cmp "$WORK/wanted" "$WORK/found" || fail "attributes differ: $(diff "$WORK/wanted" "$WORK/found" | head -20)"
 diff -r --no-dereference "$source" "$WORK/volume/copy" | grep -vE '^File .* is a (fifo|character special file)' &&
     fail "the copy differs"
 # A second run finds nothing to do, by checksum.
-left=$(rsync -aHAXic --sparse --delete "$source/" "$WORK/volume/copy/")
+left=$(rsync --modify-window=-1 -aHAXic --sparse --delete "$source/" "$WORK/volume/copy/")
 same "what a second rsync does" "" "$left"
 detach volume
 attach volume
 # Back again, read from the device.
-rsync -aHAX --sparse "$WORK/volume/copy/" "$back/"
-same "what rsync finds on the way back" "" "$(rsync -aHAXicn --delete "$source/" "$back/")"
+rsync --modify-window=-1 -aHAX --sparse "$WORK/volume/copy/" "$back/"
+same "what rsync finds on the way back" "" "$(rsync --modify-window=-1 -aHAXicn --delete "$source/" "$back/")"
 attributes "$back" >"$WORK/found"
 cmp "$WORK/wanted" "$WORK/found" || fail "attributes differ on the way back: $(diff "$WORK/wanted" "$WORK/found" | head -20)"
 files=$(find "$WORK/volume/copy" | wc -l)

@@ -9,6 +9,7 @@ use crate::lock::{Access, StripeSet, Want};
 use crate::planted::{self, Bug};
 use crate::store::Handle;
 use crate::sync::Arc;
+use crate::sync::atomic::{Ordering, fence};
 
 const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 14;
 const RENAME_SLOTS: u32 = 3 * ENTRY_SLOTS + 20;
@@ -167,6 +168,9 @@ impl Fs {
 
     /// Frees an inode that has neither names nor holders.
     pub(super) fn reap(&self, inode: &Arc<InodeObj>) {
+        // Pairs with itself: of one who takes the last name and one who takes the last hold, either the first
+        // finds no hold or the second no name.
+        fence(Ordering::SeqCst);
         if inode.nlink() != 0 || !inode.holds.retire() {
             return;
         }
