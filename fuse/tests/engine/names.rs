@@ -128,9 +128,9 @@ fn a_removed_file_lives_while_it_is_open() {
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut first, 1 << 20).unwrap();
     assert_eq!(&first, b"more");
     drop(file);
-    // The close reaches the server after close(2) has returned; a later request on the same core is served later.
-    narufs_fuse::control::sync(&m.point).unwrap();
-    assert!(free() >= used);
+    // The kernel tells of the close, and then of the forgotten inode, after close(2) has returned.
+    let freed = (0..10_000).any(|_| narufs_fuse::control::sync(&m.point).is_ok() && free() >= used);
+    assert!(freed, "its blocks come back");
 }
 
 fn names(m: &Served, dir: &str) -> Vec<String> {
