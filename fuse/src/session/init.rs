@@ -46,9 +46,10 @@ impl Default for Config {
 }
 
 impl Config {
+    /// ATOMIC_O_TRUNC is not among it: with that flag the kernel has an open with O_RDONLY and O_TRUNC done before it
+    /// finds that the file is a running program, and the program is emptied though the open fails.
     fn wanted(&self) -> InitFlags {
         let mut wanted = InitFlags::ASYNC_READ
-            | InitFlags::ATOMIC_O_TRUNC
             | InitFlags::BIG_WRITES
             | InitFlags::DONT_MASK
             | InitFlags::HAS_IOCTL_DIR
@@ -203,7 +204,13 @@ mod tests {
         let Negotiated::Agreed(features, answer) = negotiate(&config, &args, flags2) else { panic!() };
         assert_eq!(features.flags, config.wanted());
         assert_eq!((answer.minor, features.max_readahead, answer.max_pages), (45, 131072, 256));
-        for never in [InitFlags::PASSTHROUGH, InitFlags::HAS_INODE_DAX, InitFlags::WRITEBACK_CACHE] {
+        let never = [
+            InitFlags::PASSTHROUGH,
+            InitFlags::HAS_INODE_DAX,
+            InitFlags::WRITEBACK_CACHE,
+            InitFlags::ATOMIC_O_TRUNC,
+        ];
+        for never in never {
             assert!(!features.flags.intersects(never));
         }
     }

@@ -7,6 +7,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::{Child, Command};
 
 const BLOCK: u64 = 4096;
 
@@ -243,4 +244,37 @@ fn a_full_image_says_so_and_recovers() {
     }
     fs::write(m.at("small"), &piece).unwrap();
     assert_eq!(fs::read(m.at("small")).unwrap(), piece);
+}
+
+/// A process that does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_running_program_is_neither_opened_for_writing_nor_emptied() {
+    let Some(m) = served() else { return };
+    let program = m.at("program");
+    // Copied by another process: a descriptor for writing of this one could live on in the child of another test.
+    assert!(
+        Command::new("cp").args(["/bin/sleep".as_ref(), program.as_os_str()]).status().unwrap().success()
+    );
+    let before = fs::read(&program).unwrap();
+    let running = Running(Command::new(&program).arg("1000").spawn().unwrap());
+    for flags in
+        [OFlags::WRONLY, OFlags::RDWR, OFlags::RDONLY | OFlags::TRUNC, OFlags::WRONLY | OFlags::TRUNC]
+    {
+        assert_eq!(open(&program, flags, Mode::empty()).unwrap_err(), Errno::TXTBSY, "{flags:?}");
+        let now = open(&program, OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).map(File::from).unwrap();
+        assert_eq!(now.metadata().unwrap().len(), before.len() as u64, "{flags:?}");
+        assert!(fs::read(&program).unwrap() == before, "{flags:?}");
+    }
+    drop(running);
+    drop(open(&program, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).unwrap());
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 
 /// Says what it is told by a line: a lock to take. Runs in a process of its own.
 const LOCKER: &str = "
@@ -107,10 +108,21 @@ fn locks_between_processes(m: &Served) {
     assert_eq!(two.ask("lock ex 0 4 nb"), "ok");
     assert_eq!(two.ask("lock ex 4 1 wait"), "waiting");
     assert_eq!(one.ask("lock ex 0 4 wait"), "waiting");
-    assert_eq!(one.answer(), format!("errno {}", libc::EDEADLK), "a circle is refused");
+    // Both are on their way; whose request arrives last closes the circle.
+    let (said, heard) = mpsc::channel();
+    for mut locker in [one, two] {
+        let said = said.clone();
+        std::thread::spawn(move || {
+            let answer = locker.answer();
+            let _ = said.send((locker, answer));
+        });
+    }
+    let (refused, answer) = heard.recv().unwrap();
+    assert_eq!(answer, format!("errno {}", libc::EDEADLK), "a circle is refused");
     // The close of the last descriptor by the end of the process gives its locks back.
-    drop(one);
-    assert_eq!(two.answer(), "ok");
+    drop(refused);
+    let (mut two, answer) = heard.recv().unwrap();
+    assert_eq!(answer, "ok");
 
     // A wait is ended by a signal.
     let mut three = Locker::new(&path).unwrap();

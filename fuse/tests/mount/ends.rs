@@ -1,0 +1,153 @@
+//! How mounts begin and end: as asked, or with their server.
+
+use crate::memfs::MemFs;
+use crate::support::{Mounted, Place, mounted};
+use narufs_fuse::control::ServerProcess;
+use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
+use narufs_fuse::wire::OpenFlags;
+use narufs_fuse::{Server, ServerConfig};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+#[test]
+fn an_unmount_ends_the_server_in_order() {
+    let Some(m) = mounted() else { return };
+    let file = File::create(m.point.join("file")).unwrap();
+    let busy = m.server.unmount(IfBusy::Refuse).unwrap_err();
+    assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
+    drop(file);
+    m.server.unmount(IfBusy::Refuse).unwrap();
+    m.server.wait();
+    assert!(m.fs.is_destroyed());
+    assert!(!mount::is_dead(&m.point) && mountinfo::find(&m.point).unwrap().is_none());
+}
+
+#[test]
+fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
+    let Some(m) = mounted() else { return };
+    let mut file = File::create(m.point.join("file")).unwrap();
+    m.server.unmount(IfBusy::Abort).unwrap();
+    m.server.wait();
+    let gone = file.write_all(b"x").unwrap_err();
+    assert!(matches!(gone.raw_os_error(), Some(libc::ENOTCONN | libc::EIO | libc::ECONNABORTED)), "{gone}");
+}
+
+#[test]
+fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
+    let Some(Mounted { server, fs, point, _place }) = mounted() else { return };
+    let file = File::create(point.join("file")).unwrap();
+    server.unmount(IfBusy::Detach).unwrap();
+    assert!(mountinfo::find(&point).unwrap().is_none());
+    file.set_len(5).unwrap();
+    drop(server);
+    assert!(fs.is_destroyed());
+    assert!(file.set_len(6).is_err());
+}
+
+#[test]
+fn a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only() {
+    let Some(place) = Place::new() else { return };
+    let mut options = MountOptions::new("an image");
+    assert!(options.apply("ro"));
+    let fs = Arc::new(MemFs::new(OpenFlags::empty()));
+    let _server = Server::start(fs, &place.point(), &options, &ServerConfig::default()).unwrap();
+    let entry = mountinfo::find(&place.point()).unwrap().unwrap();
+    assert!(entry.is_ours());
+    assert_eq!(entry.source, "an image");
+    for wanted in ["ro", "nosuid", "nodev", "relatime", "allow_other"] {
+        assert!(entry.options.split(',').any(|option| option == wanted), "{wanted} in {}", entry.options);
+    }
+    assert_eq!(File::create(place.point().join("x")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+}
+
+#[test]
+fn the_helper_for_those_who_are_not_root_mounts_the_same() {
+    let Some(place) = Place::new() else { return };
+    if Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: this test needs fusermount3 (package fuse3)");
+        return;
+    }
+    let options = MountOptions::new("an, image");
+    let fd = mount::helper::mount(&place.point(), &options).unwrap();
+    let entry = mountinfo::find(&place.point()).unwrap().unwrap();
+    assert!(entry.is_ours());
+    assert_eq!(entry.source, "an, image");
+    assert!(entry.options.contains("nosuid") && entry.options.contains("nodev"), "{}", entry.options);
+    drop(fd);
+    assert!(mount::is_dead(&place.point()));
+    mount::helper::unmount(&place.point(), true).unwrap();
+    assert!(mountinfo::find(&place.point()).unwrap().is_none());
+    assert!(mount::helper::unmount(&place.point(), true).is_err());
+}
+
+const SERVE_AT: &str = "NARUFS_FUSE_TEST_SERVE_AT";
+
+/// Not a test by itself: the process that the tests below start and kill.
+#[test]
+fn serve_in_a_process_of_its_own() {
+    let Some(dir) = std::env::var_os(SERVE_AT) else { return };
+    let fs = Arc::new(MemFs::new(OpenFlags::empty()));
+    let options = MountOptions::new("child");
+    let server = Server::start(fs, Path::new(&dir), &options, &ServerConfig::default()).unwrap();
+    println!("\nserving");
+    server.wait();
+}
+
+struct Child(std::process::Child);
+
+impl Child {
+    fn serve(dir: &Path) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "ends::serve_in_a_process_of_its_own", "--nocapture"]).env(SERVE_AT, dir);
+        let mut child = Child(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "serving"), "the server did not start");
+        // Its last words need somewhere to go.
+        std::thread::spawn(move || lines.for_each(drop));
+        child
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
+    let Some(place) = Place::new() else { return };
+    let mut child = Child::serve(&place.point());
+    let path = place.point().join("file");
+    fs::write(&path, b"lost with its server").unwrap();
+    let mut open = File::open(&path).unwrap();
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    assert_eq!(fs::metadata(place.point()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    assert!(mount::is_dead(&place.point()));
+    assert!(open.read(&mut [0]).is_err() || open.metadata().is_err());
+    let fs = Arc::new(MemFs::new(OpenFlags::empty()));
+    let options = MountOptions::new("memory");
+    let server = Server::start(fs, &place.point(), &options, &ServerConfig::default()).unwrap();
+    assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::write(&path, b"new").unwrap();
+    drop(server);
+    assert!(mountinfo::find(&place.point()).unwrap().is_none());
+}
+
+#[test]
+fn who_unmounts_can_wait_for_the_server() -> io::Result<()> {
+    let Some(place) = Place::new() else { return Ok(()) };
+    let mut child = Child::serve(&place.point());
+    let server = ServerProcess::of(&place.point())?;
+    assert_eq!(server.pid.as_raw_nonzero().get() as u32, child.0.id());
+    mount::unmount(&place.point(), IfBusy::Refuse)?;
+    server.wait()?;
+    assert!(child.0.wait()?.success());
+    assert_eq!(ServerProcess::of(&place.point()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    Ok(())
+}
