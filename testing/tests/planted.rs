@@ -99,7 +99,7 @@ planted! {
     a_torn_slot_that_counts: TornSlotAccepted, NVM, CLOSE, [create("/n"), create("/m")];
     an_epoch_that_begins_too_early: EpochBeforeHome, NVM, CLOSE, [create("/n"), create("/m")];
     mapping_before_the_data: MappedBeforeFlush, SSD, CLOSE,
-        [unlink("/g"), Op::SyncAll, create("/n"), write("/n", 0, 60_000, 1, Durable::Fsync)];
+        [unlink("/g"), Op::SyncAll, create("/n"), write("/n", 0, 80_000, 1, Durable::Fsync)];
     data_that_is_not_flushed: NoDataFlush, NVM, CLOSE,
         [write("/g", 0, 80_000, 1, Durable::Fsync), write("/g", 0, 80_000, 2, Durable::Fsync)];
     an_fsync_without_commit: NoCommit, SSD, CLOSE, [create("/n"), write("/n", 0, 700, 1, Durable::Fsync)];

@@ -191,7 +191,8 @@ pub trait Home: Send + Sync + 'static {
     /// Records below this are no longer needed by recovery.
     fn head(&self) -> Position;
 
-    /// Whether logging small data is faster than writing it home.
+    /// Whether there is a journal that takes small data: its commit carries them with one write and one flush,
+    /// for all who wait, where a write home has a flush of its own before the record that depends on it.
     fn absorbs(&self) -> bool;
 }
 

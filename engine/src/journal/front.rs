@@ -37,8 +37,6 @@ pub trait JournalFront: Send + Sync {
     fn fail(&self, why: String);
     /// See [`Journal::failed`].
     fn failed(&self) -> Option<String>;
-    /// See [`Journal::is_fast`].
-    fn is_fast(&self, wanted: Wanted) -> bool;
     /// See [`Journal::stats`].
     fn stats(&self) -> JournalStats;
 }
@@ -85,10 +83,6 @@ impl JournalFront for Journal {
 
     fn failed(&self) -> Option<String> {
         self.failed()
-    }
-
-    fn is_fast(&self, wanted: Wanted) -> bool {
-        self.is_fast(wanted)
     }
 
     fn stats(&self) -> JournalStats {

@@ -289,11 +289,6 @@ impl Journal {
         self.check().err().map(|_| self.why.get().cloned().unwrap_or_default())
     }
 
-    /// Whether logging data and committing costs less than a device write at this horizon.
-    pub fn is_fast(&self, wanted: Wanted) -> bool {
-        self.stream.is_none() || wanted == Wanted::Process
-    }
-
     /// Numbers since the start.
     pub fn stats(&self) -> JournalStats {
         self.counters.read(self)

@@ -137,11 +137,6 @@ impl Store {
         self.log.committed(horizon)
     }
 
-    /// Whether logging data and committing costs less than a device write.
-    pub fn is_fast(&self, wanted: Wanted) -> bool {
-        self.journal().is_some_and(|journal| journal.is_fast(wanted))
-    }
-
     /// What wakes the background thread.
     pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal

@@ -349,6 +349,6 @@ impl Home for Meta {
     }
 
     fn absorbs(&self) -> bool {
-        self.store.is_fast(self.wanted)
+        self.store.journal().is_some()
     }
 }

@@ -43,7 +43,6 @@ fn power_durability_comes_with_the_commit_and_process_durability_before() {
     ssd.journal.commit_upto(end, Wanted::Process).expect("sealed");
     assert!(ssd.journal.committed(Horizon::Process) >= end);
     assert_eq!(ssd.journal.committed(Horizon::Power), 0);
-    assert!(ssd.journal.is_fast(Wanted::Process) && !ssd.journal.is_fast(Wanted::Power));
     assert_eq!(records(&ssd.scan(1)).len(), 0);
     assert_eq!(records(&scan_mapped(Arc::new(ssd.staging.copy())).expect("a header")).len(), 1);
     ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
