@@ -105,6 +105,8 @@ planted! {
     an_fsync_without_commit: NoCommit, SSD, CLOSE, [create("/n"), write("/n", 0, 700, 1, Durable::Fsync)];
     a_dsync_that_does_nothing: DsyncIgnored, SSD, CLOSE, [write("/a", 4096, 4096, 1, Durable::Dsync)];
     a_head_beyond_absorbed_data: HeadPassesAbsorbed, NVM, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync));
+    a_head_beyond_absorbed_data_in_the_image: HeadPassesAbsorbed, SSD, WIDE,
+        churn(write("/a", 4096, 300, 1, Durable::Fsync));
     a_file_emptied_too_early: EmptiedAtOnce, SSD, CLOSE,
         [Op::Rewrite { path: "/a".into(), len: 3000, fill: 1 }, sync_dir()];
     a_rename_before_its_data: RenameNotSettled, SSD, CLOSE,

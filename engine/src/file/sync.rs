@@ -163,7 +163,7 @@ impl<H: Home> DataPath<H> {
         if lost { result.and(Err(Error::Errno(libc::EIO))) } else { result }
     }
 
-    /// Logs the dirty bytes of a file if they are few and the journal is fast. None: write them home.
+    /// Logs the dirty bytes of a file if they are few and there is a journal. None: write them home.
     fn absorb(&self, inode: &Arc<H::Inode>) -> Result<Option<Position>> {
         let data = inode.data();
         // How many pages there are, if they are so few.
@@ -344,8 +344,8 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
-    /// Writes a range home, whether or not the journal is fast, and returns once it is on the device (not
-    /// flushed): O_DIRECT's way.
+    /// Writes a range home, however small it is, and returns once it is on the device (not flushed): O_DIRECT's
+    /// way.
     pub fn write_direct(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let written = self.write(inode, at, bytes)?;
         let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: false };
