@@ -12,8 +12,8 @@
 //!   back by an abort, or after it was freed: the slot with the commit, the id once the record is durable.
 //! - The generation of an id grows each time it is given out.
 //! - A node block is freed by the record that frees its last inode. Whoever frees an inode while all others
-//!   of its block are just being freed waits for them; therefore [`Nat::free`] comes after the last lock that
-//!   an operation takes, and a handle frees one inode at most.
+//!   of its block are just being made or freed waits for them; therefore [`Nat::allocate`] and [`Nat::free`]
+//!   come after the last lock that an operation takes, and a handle frees one inode at most, and makes none then.
 
 mod ids;
 mod nodes;
@@ -263,7 +263,7 @@ impl Nat {
     }
 
     /// Frees an inode whose blocks are freed already: its id, its slot, and the node block if it was the last
-    /// in it. It may wait for others that free inodes of the same block: see the invariants.
+    /// in it. It may wait for others that make or free inodes of the same block: see the invariants.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the id does not lead to this slot.

@@ -45,7 +45,7 @@ impl State {
 #[derive(Default)]
 struct Shard {
     blocks: Mutex<HashMap<u64, State>>,
-    /// Woken when an operation that frees a slot is over.
+    /// Woken when an operation that takes or frees a slot is over.
     left: Condvar,
 }
 
@@ -124,8 +124,10 @@ impl Nodes {
         self.lanes[lane].lock().push(block);
     }
 
-    /// Marks a slot as leaving; true if the block goes with it. Waits while all other slots in use are
-    /// leaving too: which of them is the last must be known when the records are made.
+    /// Marks a slot as leaving; true if the block goes with it. Waits while no other slot is in use for sure,
+    /// for all others are arriving or leaving: whether one of them stays must be known when the record is made,
+    /// and in the log before it. Else an abort, or a crash that loses a creation, would leave an empty block
+    /// that nobody knows.
     fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
         let bit = 1u16 << slot;
         let shard = self.shard(node.block());
@@ -149,7 +151,7 @@ impl Nodes {
                 state.dying = true;
                 return Ok(true);
             }
-            if others & !state.leaving != 0 {
+            if others & !(state.leaving | state.arriving) != 0 {
                 state.leaving |= bit;
                 return Ok(false);
             }

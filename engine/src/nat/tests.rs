@@ -108,6 +108,37 @@ fn an_aborted_create_leaves_no_trace() {
     lane::pin(None);
 }
 
+/// A creation that has picked a slot beside the last inode, and is given up or not while that inode is freed:
+/// the block goes with whoever is the last.
+#[test]
+fn a_block_with_a_creation_under_way_goes_with_its_last_inode() {
+    for gives_up in [true, false] {
+        let f = fixture(1000);
+        lane::pin(Some(0));
+        let first = f.create().expect("room");
+        let with_one = bits_set(&f.store);
+        let mut h = f.store.begin(10).expect("writable");
+        let second = f.nat.allocate(&mut h).expect("room");
+        assert_eq!(second.node.block(), first.node.block());
+        *h.edit_as(&second.node, usize::from(second.slot) * INODE_SIZE + 8) = U64::new(second.nid);
+        std::thread::scope(|scope| {
+            let freed = scope.spawn(|| f.delete(&first).expect("in use"));
+            if gives_up {
+                drop(h);
+            } else {
+                h.commit().expect("no journal to fail");
+            }
+            freed.join().expect("no panic");
+        });
+        if !gives_up {
+            assert_eq!(bits_set(&f.store), with_one, "the block of the new inode stays");
+            f.delete(&second).expect("in use");
+        }
+        assert_eq!(bits_set(&f.store), with_one - 1, "the node block is freed, the NAT block stays");
+        lane::pin(None);
+    }
+}
+
 #[test]
 fn a_mount_goes_on_where_the_last_one_ended() {
     let f = fixture(2000);
