@@ -12,8 +12,8 @@
 //! [`Alloc::head_passed`] are told), and how to make that happen ([`Alloc::set_make_room`]).
 //!
 //! # When the image is full
-//! ENOSPC is answered only after a commit and a checkpoint have let go what waits in quarantine. That sleeps
-//! and may need inode locks, so [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it
+//! ENOSPC is answered only after those have been waited for who are about to free something, and after a
+//! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it
 //! with no inode lock held), and [`Alloc::with_room`] repeats a whole operation once. Operations that free
 //! space allocate as [`Class::MakingRoom`] and may use a reserve that nobody else can touch.
 
@@ -89,6 +89,8 @@ pub enum Class {
 
 /// Frees what is in quarantine: a commit and a checkpoint.
 pub type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Waits for those who are about to free something.
+pub type AwaitFrees = Box<dyn Fn() + Send + Sync>;
 
 /// The allocator of one image; cheap to clone.
 #[derive(Clone)]
@@ -105,6 +107,7 @@ struct Shared {
     // Relaxed: a hint of the lane.
     current: Box<[CachePadded<AtomicUsize>]>,
     make_room: OnceLock<MakeRoom>,
+    await_frees: OnceLock<AwaitFrees>,
     /// Held while room is made; counts how often.
     rounds: Mutex<()>,
     // Relaxed: changed under `rounds`.
@@ -163,6 +166,7 @@ impl Alloc {
                 current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
                 groups: groups.into(),
                 make_room: OnceLock::new(),
+                await_frees: OnceLock::new(),
                 rounds: Mutex::new(()),
                 round: AtomicU64::new(0),
                 trimming: Mutex::new(()),
@@ -173,6 +177,11 @@ impl Alloc {
     /// Says how quarantine is emptied: by a commit at the power horizon and a checkpoint. Set once, at mount.
     pub fn set_make_room(&self, make_room: MakeRoom) {
         let _ = self.shared.make_room.set(make_room);
+    }
+
+    /// Says how to wait for what others are about to free. Set once, at mount.
+    pub fn set_await_frees(&self, await_frees: AwaitFrees) {
+        let _ = self.shared.await_frees.set(await_frees);
     }
 
     /// Promises `blocks` blocks for data that will be written home later. A small slack for extent blocks is
@@ -344,26 +353,33 @@ impl Alloc {
     /// commit and a checkpoint: the caller holds no lock, `operation` begins its handle itself.
     pub fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         match operation() {
-            Err(Error::Errno(libc::ENOSPC)) if self.make_room()? => operation(),
+            Err(Error::Errno(libc::ENOSPC)) => {
+                self.make_room()?;
+                operation()
+            }
             result => result,
         }
     }
 
-    /// Lets go what waits in quarantine; false if nothing does. It sleeps, and no lock may be held.
-    pub fn make_room(&self) -> Result<bool> {
+    /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
+    /// an inode may be held. Whoever was refused space tries once more afterwards, whatever this has found:
+    /// others make room too.
+    pub fn make_room(&self) -> Result<()> {
         let shared = &*self.shared;
+        if let Some(wait) = shared.await_frees.get() {
+            wait();
+        }
         let round = shared.round.load(Relaxed);
         let _one_at_a_time = shared.rounds.lock();
         if shared.round.load(Relaxed) > round + 1 {
             // Somebody else has made room since: the last to do so began after this call.
-            return Ok(true);
+            return Ok(());
         }
-        let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) else {
-            return Ok(false);
-        };
-        make_room()?;
-        shared.round.fetch_add(1, Relaxed);
-        Ok(true)
+        if let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) {
+            make_room()?;
+            shared.round.fetch_add(1, Relaxed);
+        }
+        Ok(())
     }
 
     /// Blocks of the groups, bitmaps not counted.

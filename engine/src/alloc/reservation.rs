@@ -33,8 +33,11 @@ impl Reservation {
     pub fn extend(&mut self, more: u64) -> Result<()> {
         let slack = (self.blocks + more).div_ceil(BLOCKS_PER_SLACK).saturating_sub(self.slack);
         let budget = &self.alloc.shared.budget;
-        if !(budget.take(more + slack) || self.alloc.make_room()? && budget.take(more + slack)) {
-            return Err(no_space());
+        if !budget.take(more + slack) {
+            self.alloc.make_room()?;
+            if !budget.take(more + slack) {
+                return Err(no_space());
+            }
         }
         self.blocks += more;
         self.slack += slack;

@@ -115,6 +115,7 @@ impl<H: Home> DataPath<H> {
             self.reserve(len)?;
             let done = (|| {
                 let _range = data.range.write(page * PAGE..(page + len) * PAGE);
+                data.check_usable()?;
                 let need = Need { runs: MAX_RUNS, ..Need::default() };
                 let runs = self.home.fitting(inode, need).max(1);
                 let credits = self.home.credits(inode, Need { runs, ..need })?;
@@ -166,11 +167,12 @@ impl<H: Home> DataPath<H> {
         self.zero(inode, pages.end * PAGE..bytes.end)?;
         let pages = pages.start.min(PAGES_END)..pages.end.min(PAGES_END);
         let _range = data.range.write(pages.start * PAGE..pages.end * PAGE);
+        data.check_usable()?;
         let _removing = data.removing.lock();
         let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
         let write_back = data.write_back.lock();
         self.drop_pages(data, pages.clone());
-        let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
+        let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
         let live = data.state.lock().live.range(pages.clone()).next().is_some();
         if live {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
@@ -192,6 +194,7 @@ impl<H: Home> DataPath<H> {
             self.write_pages(inode, 0..PAGES_END, order)?;
             self.flush_data(inode)?;
             let range = data.range.write(0..u64::MAX);
+            data.check_usable()?;
             let removing = data.removing.lock();
             let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
@@ -226,6 +229,7 @@ impl<H: Home> DataPath<H> {
     pub fn seek(&self, inode: &Arc<H::Inode>, to: SeekTo, offset: u64) -> Result<u64> {
         let data = inode.data();
         let _range = data.range.read(page_of(offset) * PAGE..u64::MAX);
+        data.check_usable()?;
         let size = data.size();
         if offset >= size {
             return Err(Error::Errno(libc::ENXIO));

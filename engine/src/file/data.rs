@@ -24,6 +24,8 @@ pub struct FileData {
     last_write: AtomicU64,
     /// Whether the file was written home before it came into memory, nobody knows when.
     written_before: AtomicBool,
+    /// An operation of many records was given up between two of them.
+    stuck: AtomicBool,
     errors: ErrorLog,
     pub(super) stream: Stream,
     /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
@@ -103,6 +105,7 @@ impl FileData {
             logged_size: AtomicU64::new(size),
             last_write: AtomicU64::new(0),
             written_before: AtomicBool::new(size > 0),
+            stuck: AtomicBool::new(false),
             errors: ErrorLog { failures: AtomicU64::new(0) },
             stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
             removing: Mutex::new(()),
@@ -171,7 +174,22 @@ impl FileData {
             && state.live.is_empty()
             && !state.doomed
             && !state.listed
+            && self.check_usable().is_ok()
             && self.size() == self.logged_size()
+    }
+
+    /// An operation of many records has failed between two of them; the intent that it has logged is acted on by the
+    /// next mount. Until then what the file holds is neither the old nor the new, and what would be written there
+    /// would be freed or moved: nobody reads or changes it any more.
+    pub fn stick(&self) {
+        // Relaxed: whoever fails has the range; its release publishes it.
+        self.stuck.store(true, Ordering::Relaxed);
+    }
+
+    /// EIO after [`FileData::stick`].
+    pub fn check_usable(&self) -> Result<()> {
+        // Relaxed: looked at again, or for the first time, with the range in hand.
+        if self.stuck.load(Ordering::Relaxed) { Err(Error::Errno(libc::EIO)) } else { Ok(()) }
     }
 
     /// The mark of a newly opened file: it hears of failures from now on.

@@ -70,8 +70,9 @@ pub struct Insert {
 #[derive(Debug, Default)]
 pub struct Change {
     /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is left to
-    /// [`Home::finish_removal`], unless the credits were taken for dropping the whole file.
-    pub remove: Vec<Range<u64>>,
+    /// [`Home::finish_removal`], unless the credits were taken for dropping the whole file. One range: a file has
+    /// one such intent.
+    pub remove: Option<Range<u64>>,
     /// Runs that become reachable, in ascending order.
     pub insert: Vec<Insert>,
     /// Unwritten pages that now hold data.
@@ -87,7 +88,7 @@ pub struct Change {
 impl Change {
     /// Whether there is nothing to record (times apart).
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty()
+        self.remove.is_none()
             && self.insert.is_empty()
             && self.mark_written.is_empty()
             && self.size.is_none()
@@ -172,7 +173,9 @@ pub trait Home: Send + Sync + 'static {
     fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Logged>;
 
     /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
-    /// caller has their range.
+    /// caller has their range. If it fails, it has called [`FileData::stick`]: the intent stays, and the next
+    /// mount acts on it, so nobody may use the file until then. The same goes for the moves below, once they
+    /// have begun.
     fn finish_removal(&self, inode: &Self::Inode, pages: Range<u64>) -> Result<()>;
 
     /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size,

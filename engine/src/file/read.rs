@@ -70,6 +70,7 @@ impl<H: Home> DataPath<H> {
             ahead = 0;
         }
         let _guard = guard.unwrap_or_else(|| data.range.read(pages.start * PAGE..pages.end * PAGE));
+        data.check_usable()?;
         if sequential || absent {
             data.stream.expected.store(page_of(end), Ordering::Relaxed);
         }

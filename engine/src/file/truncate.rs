@@ -46,6 +46,7 @@ impl<H: Home> DataPath<H> {
                 break guards;
             }
         };
+        data.check_usable()?;
         let Some(dropped) = self.droppable(inode)? else {
             drop(guards);
             return self.cut(inode, 0);
@@ -91,6 +92,7 @@ impl<H: Home> DataPath<H> {
         let mut stash = Vec::new();
         loop {
             let guard = data.range.write(page_of(size) * PAGE..u64::MAX);
+            data.check_usable()?;
             let old = data.size();
             if old < size {
                 drop(guard);
@@ -122,7 +124,7 @@ impl<H: Home> DataPath<H> {
             if doomed {
                 return Ok(());
             }
-            let mut change = Change { remove: vec![pages.clone()], ..Change::default() };
+            let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
             let logged = data.logged_size().min(size);
             change.size = (logged != data.logged_size()).then_some(logged);
             if live {
@@ -212,8 +214,13 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Until it is dropped nobody reads the file, writes it, or writes it back.
-    pub(crate) fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
+    fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
         (data.range.write(0..u64::MAX), data.write_back.lock())
+    }
+
+    /// The same if nobody does so now.
+    pub(crate) fn try_quiet<'d>(&self, data: &'d FileData) -> Option<impl Sized + use<'d, H>> {
+        Some((data.range.try_write(0..u64::MAX)?, data.write_back.try_lock()?))
     }
 
     /// [`DataPath::discard`] by a caller for whom the file is quiet.

@@ -105,6 +105,7 @@ impl<H: Home> DataPath<H> {
             let start = if grows { offset.min(size) } else { offset };
             let until = if grows { u64::MAX } else { page_after(end) * PAGE };
             let guard = data.range.write(page_of(start) * PAGE..until);
+            data.check_usable()?;
             let now = data.size();
             if now != size && (grows || end > now) {
                 continue;
@@ -297,6 +298,7 @@ impl<H: Home> DataPath<H> {
         let mut stash = Vec::new();
         loop {
             let guard = data.range.write(page_of(bytes.start) * PAGE..page_after(bytes.end) * PAGE);
+            data.check_usable()?;
             let size = data.size();
             let end = bytes.end.min(size);
             if bytes.start >= end {
@@ -325,6 +327,7 @@ impl<H: Home> DataPath<H> {
                 return Ok(());
             }
             let guard = data.range.write(page_of(old) * PAGE..u64::MAX);
+            data.check_usable()?;
             if data.size() != old {
                 continue;
             }

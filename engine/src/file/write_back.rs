@@ -191,7 +191,7 @@ impl<H: Home> DataPath<H> {
         }
         change.size = (down != data.logged_size()).then_some(down);
         if doomed {
-            change.remove.push(0..PAGES_END);
+            change.remove = Some(0..PAGES_END);
             change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
         }
         let wants_times = order.attributes && inode.attributes_dirty() && result.is_ok();

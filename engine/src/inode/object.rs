@@ -58,6 +58,8 @@ pub struct InodeObj {
     nlink: AtomicU32,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
+    /// A descriptor was closed since a file was opened last.
+    flushed: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
@@ -91,6 +93,7 @@ impl InodeObj {
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
             unlinkable: AtomicBool::new(false),
+            flushed: AtomicBool::new(false),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
             acls: RwLock::new(None),
@@ -131,6 +134,10 @@ impl InodeObj {
     pub fn is_idle(&self) -> bool {
         self.data.get().is_none_or(|data| data.is_idle())
     }
+    /// Whether no operation on its data was given up half-way.
+    pub fn is_usable(&self) -> bool {
+        self.data.get().is_none_or(|data| data.check_usable().is_ok())
+    }
     /// Blocks that its data will take beside those of the image.
     pub fn delayed_blocks(&self) -> u64 {
         self.data.get().map_or(0, |data| data.delayed_blocks())
@@ -144,6 +151,18 @@ impl InodeObj {
     pub fn is_unlinkable(&self) -> bool {
         // Relaxed: as in `forbid_links`.
         self.unlinkable.load(Ordering::Relaxed)
+    }
+    /// A file of it was opened, or (`true`) a descriptor of one was closed.
+    pub fn note_flush(&self, flushed: bool) {
+        // Relaxed: a guess of what comes next.
+        if self.flushed.load(Ordering::Relaxed) != flushed {
+            self.flushed.store(flushed, Ordering::Relaxed);
+        }
+    }
+    /// Whether the descriptor that was closed last may have been its last.
+    pub fn was_flushed(&self) -> bool {
+        // Relaxed: as in `note_flush`.
+        self.flushed.load(Ordering::Relaxed)
     }
     /// Number of names.
     pub fn nlink(&self) -> u32 {

@@ -143,7 +143,12 @@ impl Fs {
         // Moves of extents first: an inode that is freed needs none of them.
         entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
         for entry in entries {
-            self.finish_intent(&entry)?;
+            let given_up = || self.meta.inode(entry.nid.get()).is_ok_and(|inode| !inode.is_usable());
+            match self.finish_intent(&entry) {
+                // The device may do better at the next mount; until then that file alone is of no use.
+                Err(Error::Errno(_) | Error::Device { .. }) if given_up() => {}
+                done => done?,
+            }
         }
         Ok(())
     }

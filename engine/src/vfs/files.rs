@@ -76,6 +76,7 @@ impl Fs {
         if !inode.holds.open() {
             return Err(Error::Errno(libc::ESTALE));
         }
+        inode.note_flush(false);
         let handle = self.handle(inode, flags);
         if truncates && let Err(e) = self.empty(ctx, &handle.inode) {
             self.release(handle, None);

@@ -5,7 +5,7 @@ use crate::alloc::{BITS_DELTA_BYTES, Extent, VolatileExtent};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Progress, Root};
-use crate::file::{Blocks, Change, Home, Logged, Mapping, Need};
+use crate::file::{Blocks, Change, DataInode, Home, Logged, Mapping, Need};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
 use crate::store::Handle;
@@ -73,14 +73,31 @@ impl Meta {
     }
 
     /// Runs steps, each in a record of its own, until `step` says that it is done; `intent` covers the time
-    /// between the first and the last, should there be more than one.
+    /// between the first and the last, should there be more than one. Given up in between, the file is of no use
+    /// until the next mount goes on.
     fn in_steps(
+        &self,
+        inode: &InodeObj,
+        intent: (Intent, [u64; 2]),
+        step: impl FnMut(&mut Handle<'_>, &mut Root) -> Result<Progress>,
+        size: Option<u64>,
+        mut begun: bool,
+    ) -> Result<()> {
+        let done = self.all_steps(inode, intent, step, size, &mut begun);
+        if begun && let Err(e) = &done {
+            tracing::error!(nid = inode.nid(), "it cannot be used until the next mount: {e}");
+            inode.data().stick();
+        }
+        done
+    }
+
+    fn all_steps(
         &self,
         inode: &InodeObj,
         intent: (Intent, [u64; 2]),
         mut step: impl FnMut(&mut Handle<'_>, &mut Root) -> Result<Progress>,
         size: Option<u64>,
-        mut begun: bool,
+        begun: &mut bool,
     ) -> Result<()> {
         loop {
             let mut h = self.begin(self.step_slots(inode))?;
@@ -93,18 +110,18 @@ impl Meta {
                 if let Some(size) = size {
                     draft.image.size.set(size);
                 }
-                if begun {
+                if *begun {
                     self.space.end_intent(&mut h, inode.nid(), intent.0)?;
                 }
-            } else if begun {
+            } else if *begun {
                 self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
             } else {
                 self.space.begin_intent(&mut h, inode.nid(), inode.generation(), intent.0, intent.1)?;
                 self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
-                begun = true;
             }
             self.stage(&mut h, inode, &draft.image)?;
             h.commit()?;
+            *begun |= !progress.done;
             inode.install(&mut image, &draft);
             if progress.done {
                 return Ok(());
@@ -272,7 +289,7 @@ impl Home for Meta {
         let mut draft = inode.draft(&image);
         let mut root = Root::load(&draft.image)?;
         let mut left = None;
-        for range in change.remove {
+        if let Some(range) = change.remove {
             let mut progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
             while drops_all && !progress.done {
                 let part = range.start..progress.next;

@@ -294,7 +294,12 @@ impl Meta {
                 xattr::stage(self, &mut h, &mut draft.image, &[])?;
                 let node = self.node(inode)?;
                 self.space.free(&mut h, inode.nid(), &node, inode.place().slot)?;
-                self.space.end_intent(&mut h, inode.nid(), Intent::Orphan)?;
+                // The others are those of operations that were given up.
+                for intent in
+                    [Intent::Orphan, Intent::Truncate, Intent::Punch, Intent::Collapse, Intent::Insert]
+                {
+                    self.space.end_intent(&mut h, inode.nid(), intent)?;
+                }
                 h.commit()?;
                 *image = draft.image;
                 // Whoever still has the object, to write its data home or to log its times, finds it freed.

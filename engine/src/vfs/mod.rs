@@ -9,6 +9,7 @@
 
 mod assemble;
 mod attr;
+mod departing;
 mod files;
 mod home;
 mod meta;
@@ -30,6 +31,7 @@ use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::sync::Arc;
+use departing::Departing;
 use names::New;
 
 /// A mounted image. Shared through an `Arc`.
@@ -40,6 +42,7 @@ pub struct Fs {
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
+    departing: Arc<Departing>,
 }
 
 /// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
@@ -74,11 +77,15 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 impl Fs {
     /// The file system over the metadata of a mounted image.
     pub fn new(meta: Arc<Meta>, data: DataOptions) -> Result<Fs> {
+        let departing = Arc::new(Departing::default());
+        let awaited = Arc::clone(&departing);
+        meta.alloc.set_await_frees(Box::new(move || awaited.wait()));
         Ok(Fs {
             data: DataPath::new(Arc::clone(&meta), data)?,
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
+            departing,
         })
     }
 
@@ -271,6 +278,8 @@ impl Fs {
     /// the fcntl locks of `owner`.
     pub fn flush(&self, handle: &FileHandle, owner: u64) -> Result<()> {
         self.locks.release_owner(handle.nid(), AdvisoryKind::Record, owner);
+        handle.inode.note_flush(true);
+        self.departing.held(&handle.inode);
         match &handle.mark {
             Some(mark) if handle.flags.writes() => handle.inode.data().check(mark),
             _ => Ok(()),
@@ -286,6 +295,8 @@ impl Fs {
         }
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
+        } else {
+            self.departing.held(&handle.inode);
         }
         drop(handle);
         self.meta.log_waiting_times();
@@ -344,6 +355,8 @@ impl Fs {
     pub fn releasedir(&self, handle: FileHandle) {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
+        } else {
+            self.departing.held(&handle.inode);
         }
         drop(handle);
         self.meta.log_waiting_times();
@@ -353,8 +366,10 @@ impl Fs {
         self.meta.log_times(&handle.inode)?;
         self.meta.store.commit_upto(self.meta.store.tail(), self.meta.wanted)
     }
-    /// Room and use.
+    /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
+    /// that is waited for.
     pub fn statfs(&self) -> Result<StatFs> {
+        self.departing.wait();
         let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
         let nodes = free * crate::format::INODES_PER_BLOCK as u64;
         Ok(StatFs {

@@ -59,10 +59,12 @@ impl Fs {
         let (inode, end) = loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let inode = self.guess(ctx, &dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
-            // Held over the commit where the inode goes with its last name: no write-back comes after it.
+            // Held over the commit where the inode goes with its last name: no write-back comes after it. There
+            // are credits in hand, so whoever is busy with the file is not waited for.
             let has_data = inode.file_type() == FileType::Regular;
             let quiet = (has_data && inode.nlink() == 1 && inode.holds.is_free())
-                .then(|| self.data.quiet(inode.data()));
+                .then(|| self.data.try_quiet(inode.data()))
+                .flatten();
             let entries = self.meta.dir(&dir);
             let bucket = entries.bucket_of(&dir.lock.read(), name);
             let mut locks = LockSet::acquire([
@@ -86,7 +88,10 @@ impl Fs {
             let mut draft = inode.draft(locked(&locks, &inode));
             self.meta.stage_dir_time(&mut h, &dir, at)?;
             let own = locked(&locks, &inode);
-            let small = own.nlink.get() == 1 && own.extent_depth == 0 && own.xattr_block.get() == 0;
+            let small = own.nlink.get() == 1
+                && own.extent_depth == 0
+                && own.xattr_block.get() == 0
+                && inode.is_usable();
             let goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
             if goes {
                 draft.image.nlink.set(0);
@@ -171,15 +176,20 @@ impl Fs {
         // Pairs with itself: of one who takes the last name and one who takes the last hold, either the first
         // finds no hold or the second no name.
         fence(Ordering::SeqCst);
-        if inode.nlink() != 0 || !inode.holds.retire() {
+        if inode.nlink() != 0 {
             return;
         }
+        if !inode.holds.retire() {
+            return self.departing.held(inode);
+        }
+        self.departing.frees(inode.nid());
         if inode.file_type() == FileType::Regular {
             self.data.discard(inode);
         }
         if let Err(e) = self.meta.free_inode(inode) {
             tracing::warn!(nid = inode.nid(), "an unlinked inode stays until the next mount: {e}");
         }
+        self.departing.left(inode.nid());
     }
 
     /// Whether `inner` is `outer` or lies below it. The caller holds the directory-move lock: no directory

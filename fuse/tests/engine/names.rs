@@ -129,8 +129,7 @@ fn a_removed_file_lives_while_it_is_open() {
     assert_eq!(&first, b"more");
     drop(file);
     // The kernel tells of the close, and then of the forgotten inode, after close(2) has returned.
-    let freed = (0..10_000).any(|_| narufs_fuse::control::sync(&m.point).is_ok() && free() >= used);
-    assert!(freed, "its blocks come back");
+    assert!(free() >= used + 256, "its blocks come back");
 }
 
 fn names(m: &Served, dir: &str) -> Vec<String> {

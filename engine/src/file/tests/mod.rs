@@ -6,3 +6,4 @@ mod crash;
 mod faults;
 mod model;
 mod mounted;
+mod pressure;

@@ -384,7 +384,7 @@ impl Home for ModelHome {
         assert!(!(ordered && unflushed && change.data.is_empty()), "reachable before it is down");
         let after = self.change(inode.nid, |meta| {
             let mut freed = Vec::new();
-            for range in &change.remove {
+            if let Some(range) = &change.remove {
                 let pages: Vec<u64> = meta.map.range(range.clone()).map(|(page, _)| *page).collect();
                 freed.extend(pages.iter().filter_map(|page| meta.map.remove(page)).map(|(b, _)| b));
             }

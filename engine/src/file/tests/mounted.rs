@@ -9,29 +9,27 @@ use crate::mkfs::{FormatOptions, format};
 use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use crate::pmem::HeapMemory;
 use crate::sync::Arc;
-use crate::vfs::{
-    AssembleOptions, Context, FallocateMode, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags,
-};
+use crate::vfs::{AssembleOptions, Context, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags};
 use crate::{Error, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Media that outlive a mount.
-struct Image {
+pub(super) struct Image {
     device: Arc<MemoryDevice>,
     memory: Arc<HeapMemory>,
 }
 
 /// A mounted image; dropped, it is left as a killed process leaves it.
-struct Live {
+pub(super) struct Live {
     running: Running,
     mounted: Mounted,
 }
 
 impl Image {
-    fn new(blocks: u64, slots: u64) -> Image {
+    pub fn new(blocks: u64, slots: u64) -> Image {
         let device = Arc::new(MemoryDevice::new(blocks));
         let options = FormatOptions {
             journal_slots: Some(slots),
@@ -44,12 +42,12 @@ impl Image {
         Image { device, memory: Arc::new(HeapMemory::new(ring_bytes(slots).expect("small"))) }
     }
 
-    fn media(&self) -> Media {
+    pub fn media(&self) -> Media {
         let ring = RingMedia::Mapped(Arc::clone(&self.memory) as _);
         Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
     }
 
-    fn mount(&self) -> Live {
+    pub fn mount(&self) -> Live {
         let mounted = mount(self.media(), &MountOptions::default()).expect("a good image");
         let options = AssembleOptions {
             data: DataOptions::with_memory(16 * PAGE as u64),
@@ -61,21 +59,21 @@ impl Image {
 }
 
 impl Live {
-    fn fs(&self) -> &Fs {
+    pub fn fs(&self) -> &Fs {
         self.running.fs()
     }
 
-    fn unmount(self) {
+    pub fn unmount(self) {
         self.running.stop().expect("memory does not fail");
         self.mounted.unmount().expect("memory does not fail");
     }
 
-    fn free(&self) -> u64 {
+    pub fn free(&self) -> u64 {
         self.fs().statfs().expect("counted").blocks_free
     }
 
     /// Opens a file, made if it is not there.
-    fn open(&self, name: &str) -> FileHandle {
+    pub fn open(&self, name: &str) -> FileHandle {
         let (root, flags) = (Context::root(), OpenFlags::READ_WRITE);
         let (entry, file, _) =
             self.fs().create(&root, ROOT_NID, name.as_bytes(), 0o644, flags).expect("room");
@@ -84,62 +82,22 @@ impl Live {
     }
 }
 
-fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> Result<()> {
+pub(super) fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> Result<()> {
     fs.write(&Context::root(), file, at as u64, bytes, WriteFlags::empty())
         .map(|len| assert_eq!(len, bytes.len()))
 }
 
-fn cut(fs: &Fs, file: &FileHandle, size: usize) -> Result<()> {
+pub(super) fn cut(fs: &Fs, file: &FileHandle, size: usize) -> Result<()> {
     let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
     fs.setattr(&Context::root(), file.nid(), Some(file), &set).map(drop)
 }
 
-fn content(fs: &Fs, file: &FileHandle) -> Vec<u8> {
+pub(super) fn content(fs: &Fs, file: &FileHandle) -> Vec<u8> {
     let size = fs.getattr(file.nid()).expect("open").size as usize;
     let mut bytes = vec![0xAA; size + 1];
     let got = fs.read(file, 0, &mut bytes).expect("memory does not fail");
     bytes.truncate(got);
     bytes
-}
-
-/// One random operation on a file of at most 12 pages.
-fn operate(fs: &Fs, file: &FileHandle, rng: &mut StdRng) {
-    let at = rng.random_range(0..12) * PAGE;
-    let len = rng.random_range(1..2 * PAGE);
-    let done = match rng.random_range(0..10) {
-        0..4 => put(fs, file, at, &vec![rng.random_range(1..=255); len]),
-        4 => put(fs, file, at + 100, &[7; 50]),
-        5 => cut(fs, file, 0),
-        6 => cut(fs, file, at + 9),
-        7 => fs.fallocate(&Context::root(), file, FallocateMode::PunchHole, at as u64, len as u64),
-        _ => fs.fsync(file, false),
-    };
-    assert!(matches!(done, Ok(()) | Err(Error::Errno(libc::ENOSPC))), "{done:?}");
-}
-
-/// Threads that write, sync and cut files of their own, on a ring of two hundred slots: whoever waits for credits, frames or space must hold nothing that the checkpoint needs.
-#[test]
-fn a_tiny_ring_and_few_frames_stop_nobody() {
-    const THREADS: u64 = 4;
-    const OPS: usize = 150;
-    let image = Image::new(512, 208);
-    let live = image.mount();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let live = &live;
-            scope.spawn(move || {
-                let file = live.open(&format!("{thread}"));
-                let mut rng = StdRng::seed_from_u64(thread);
-                for _ in 0..OPS {
-                    operate(live.fs(), &file, &mut rng);
-                }
-                live.fs().release(file, None);
-            });
-        }
-    });
-    live.unmount();
-    let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-    assert!(report.issues.is_empty(), "{:?}", report.issues);
 }
 
 #[test]

@@ -22,6 +22,11 @@ impl Simulated {
     fn store(&self) -> &Arc<Store> {
         self.mounted.store()
     }
+    /// Unmounts.
+    pub fn end(self) {
+        self.running.stop().expect("memory");
+        self.mounted.unmount().expect("memory");
+    }
 }
 
 fn spec(kind: JournalKind) -> PmemSpec {
@@ -41,14 +46,19 @@ pub(super) fn media(kind: JournalKind, blocks: u64) -> SimMedia {
     sim
 }
 
-/// Mounts, which recovers what is to be recovered.
-pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
+/// What is mounted, or checked.
+pub(super) fn idle(kind: JournalKind, sim: &SimMedia) -> Media {
     let memory = sim.pmem(sim.pmems() - 1).unwrap_or_else(|| {
         let number = sim.add_pmem(spec(kind));
         sim.pmem(number).expect("just added")
     });
     let ring = if kind == JournalKind::Pmem { RingMedia::Mapped(memory) } else { RingMedia::Ssd(memory) };
-    let media = Media { device: sim.device(), ring, staging_file: None };
+    Media { device: sim.device(), ring, staging_file: None }
+}
+
+/// Mounts, which recovers what is to be recovered.
+pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
+    let media = idle(kind, sim);
     let options = MountOptions { background: false, lanes: 1, ..MountOptions::default() };
     let mounted = mount(media, &options).expect("whole");
     assert_eq!(mounted.store().failed(), None);
@@ -143,14 +153,14 @@ fn blocks(numbers: &[u8]) -> Vec<u8> {
     numbers.iter().flat_map(|n| vec![*n; 4096]).collect()
 }
 
-/// A file whose blocks are numbered from 1 and lie in pieces of a block each, synced.
-fn scattered(fs: &Fs, name: &str, count: u8) -> FileHandle {
+/// A file whose blocks are numbered from 1 (after 250 once more) and lie in pieces of a block each, synced.
+pub(super) fn scattered(fs: &Fs, name: &str, count: u64) -> FileHandle {
     let flags = OpenFlags::READ_WRITE;
     let handle = fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, flags).expect("made").1;
     let other = fs.create(&root(), ROOT_NID, b"other", 0o644, flags).expect("made").1;
     for n in 0..count {
-        for (file, byte) in [(&handle, n + 1), (&other, 0xee)] {
-            fs.write(&root(), file, u64::from(n) * 4096, &[byte; 4096], WriteFlags::empty()).expect("room");
+        for (file, byte) in [(&handle, (n % 250) as u8 + 1), (&other, 0xee)] {
+            fs.write(&root(), file, n * 4096, &[byte; 4096], WriteFlags::empty()).expect("room");
             fs.fsync(file, false).expect("memory");
         }
     }

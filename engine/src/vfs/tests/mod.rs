@@ -1,6 +1,7 @@
 //! Each operation and its errnos over an image in memory.
 
 mod crash;
+mod space;
 
 use super::*;
 use crate::device::MemoryDevice;

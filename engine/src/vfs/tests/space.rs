@@ -1,0 +1,150 @@
+//! A full image, and what has gone but is not free yet.
+
+use super::crash::{begin, content, media, scattered};
+use super::*;
+use crate::format::JournalKind;
+use crate::fsck;
+use crate::sim::{Crash, Fault};
+
+const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
+
+/// Writes until there is no more room; the number of bytes.
+fn fill(fs: &Fs, handle: &FileHandle, mut at: u64) -> u64 {
+    loop {
+        match fs.write(&root(), handle, at, &[3; 64 << 10], WriteFlags::empty()) {
+            Ok(written) => at += written as u64,
+            Err(e) => {
+                assert_eq!(e, Error::Errno(libc::ENOSPC));
+                return at;
+            }
+        }
+    }
+}
+
+/// The kernel tells of the close of a file, and of the end of its inode, when both calls have returned long ago.
+#[test]
+fn room_that_is_about_to_come_free_is_waited_for() {
+    let fs = fs();
+    let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"large", 0o644, FLAGS).expect("made");
+    fill(&fs, &handle, 0);
+    let full = fs.statfs().expect("counted").blocks_available;
+    fs.flush(&handle, 1).expect("nothing has failed");
+    fs.unlink(&root(), ROOT_NID, b"large").expect("there");
+    std::thread::scope(|scope| {
+        let (fs, nid) = (&fs, entry.nid);
+        scope.spawn(move || {
+            fs.release(handle, None);
+            fs.forget(nid, 1);
+        });
+        let small = fs.create(&root(), ROOT_NID, b"small", 0o644, FLAGS).expect("room").1;
+        assert_eq!(fs.write(&root(), &small, 0, &[4; 1 << 20], WriteFlags::empty()), Ok(1 << 20));
+        assert!(fs.statfs().expect("counted").blocks_available > full + 1000);
+        fs.release(small, None);
+    });
+}
+
+#[test]
+fn a_full_image_still_deletes_truncates_and_renames() {
+    let fs = fs();
+    let made: Vec<_> = (0..40).map(|n| file(&fs, &root(), ROOT_NID, &format!("{n}")).nid).collect();
+    let (_, large, _) = fs.create(&root(), ROOT_NID, b"large", 0o644, FLAGS).expect("made");
+    // Every second page: many extents.
+    for page in 0..600 {
+        fs.write(&root(), &large, page * 8192, &[1; 4096], WriteFlags::empty()).expect("room");
+    }
+    fs.fsync(&large, false).expect("memory");
+    let end = fill(&fs, &large, 600 * 8192);
+    fs.fsync(&large, false).expect("what was accepted is kept");
+    while fs
+        .mknod(&root(), ROOT_NID, format!("filler-{}", names(&fs, ROOT_NID).len()).as_bytes(), 0o644, 0)
+        .is_ok()
+    {}
+    assert_eq!(fs.statfs().expect("counted").blocks_available, 0);
+    let cut = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    for n in 0..40 {
+        let (name, new) = (format!("{n}"), format!("r{n}"));
+        fs.rename(&root(), ROOT_NID, name.as_bytes(), ROOT_NID, new.as_bytes(), RenameFlags::empty())
+            .expect("the same length of name, where it was");
+    }
+    fs.setattr(&root(), large.nid(), Some(&large), &cut(end - 4096 * 7)).expect("less is always possible");
+    fs.setattr(&root(), large.nid(), Some(&large), &cut(8192 + 5)).expect("less is always possible");
+    for (n, nid) in made.into_iter().enumerate() {
+        fs.unlink(&root(), ROOT_NID, format!("r{n}").as_bytes()).expect("there");
+        fs.forget(nid, 1);
+    }
+    assert_eq!(fs.write(&root(), &large, 0, &[2; 1 << 20], WriteFlags::empty()), Ok(1 << 20));
+    fs.fsync(&large, false).expect("room");
+    fs.release(large, None);
+}
+
+/// Inodes that share node blocks come and go on two threads; whatever of it a crash leaves, no block is lost.
+#[test]
+fn node_blocks_that_several_threads_use_are_never_lost_in_a_crash() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let from = sim.events();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let fs = run.fs();
+                scope.spawn(move || {
+                    crate::lane::pin(Some(0));
+                    for n in 0..20 {
+                        let name = format!("{thread}-{n}");
+                        let made = file(fs, &root(), ROOT_NID, &name);
+                        fs.forget(made.nid, 1);
+                        fs.unlink(&root(), ROOT_NID, name.as_bytes()).expect("there");
+                    }
+                });
+            }
+        });
+        super::crash::after(&sim, from, 7, 2, |state, _: Crash| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            run.end();
+            let report = fsck::check(&super::crash::idle(kind, &again), &fsck::Options::default());
+            let issues = report.expect("memory does not fail").issues;
+            assert!(issues.is_empty(), "{kind:?}: {state}: {issues:?}");
+        });
+    }
+}
+
+/// A removal in several records that cannot go on: the file is of no use, nothing else suffers, and the next mount
+/// finishes it.
+#[test]
+fn a_removal_that_fails_half_way_is_finished_by_the_next_mount() {
+    let kind = JournalKind::Pmem;
+    let sim = media(kind, 1024);
+    let first = begin(kind, &sim);
+    first.fs().release(scattered(first.fs(), "f", 400), None);
+    first.end();
+    let run = begin(kind, &sim);
+    let fs = run.fs();
+    let nid = fs.lookup(&root(), ROOT_NID, b"f").expect("there").nid;
+    let handle = fs.open(&root(), nid, FLAGS).expect("there");
+    // The last leaf of its extents is in memory, the first is not.
+    fs.read(&handle, 399 * 4096, &mut [0; 4096]).expect("there");
+    sim.set_fault(Some(Box::new(|fault| matches!(fault, Fault::Read { .. }).then_some(libc::EIO))));
+    let punched = fs.fallocate(&root(), &handle, FallocateMode::PunchHole, 0, 398 * 4096);
+    assert_eq!(errno(punched), libc::EIO);
+    sim.set_fault(None);
+    let write = |at| fs.write(&root(), &handle, at, &[9; 4096], WriteFlags::empty());
+    assert_eq!(errno(fs.read(&handle, 0, &mut [0; 4096])), libc::EIO);
+    assert_eq!(errno(write(0)), libc::EIO, "the next mount would free it");
+    assert_eq!(fs.meta().space.entries().len(), 1);
+    let other = fs.create(&root(), ROOT_NID, b"new", 0o644, FLAGS).expect("made").1;
+    fs.write(&root(), &other, 0, &[7; 4096], WriteFlags::empty()).expect("room");
+    fs.release(other, None);
+    fs.release(handle, None);
+    run.end();
+
+    let run = begin(kind, &sim);
+    let fs = run.fs();
+    assert!(fs.meta().space.entries().is_empty());
+    let left = content(fs, nid);
+    assert!(left[..398 * 4096].iter().all(|byte| *byte == 0));
+    assert_eq!((left[398 * 4096], left[399 * 4096]), (149, 150));
+    run.end();
+    let report = fsck::check(&super::crash::idle(kind, &sim), &fsck::Options::default());
+    assert!(report.expect("memory does not fail").issues.is_empty());
+}
