@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct DirTarget {
     root: OwnedFd,
     path: PathBuf,
-    /// Whether the program may ask for synchronisation of the whole file system.
-    pub sync_command: Option<PathBuf>,
+    /// What makes the whole file system durable, where syncfs(2) does not reach it.
+    pub sync_all: Option<fn(&Path) -> std::io::Result<()>>,
 }
 
 type Errno = rustix::io::Errno;
@@ -28,7 +28,7 @@ impl DirTarget {
     /// What opening the directory answered.
     pub fn new(path: &Path) -> std::io::Result<DirTarget> {
         let root = fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(DirTarget { root, path: path.into(), sync_command: None })
+        Ok(DirTarget { root, path: path.into(), sync_all: None })
     }
 
     fn open_dir(&self, path: &str) -> Result<OwnedFd, Errno> {
@@ -186,13 +186,8 @@ impl DirTarget {
                 }
                 fs::fsync(self.open_dir(path)?)?;
             }
-            Op::SyncAll => match &self.sync_command {
-                Some(narufs) => {
-                    let status = std::process::Command::new(narufs).arg("sync").arg(&self.path).status()?;
-                    if !status.success() {
-                        return Err(std::io::Error::other("narufs sync failed"));
-                    }
-                }
+            Op::SyncAll => match self.sync_all {
+                Some(sync) => sync(&self.path)?,
                 None => fs::syncfs(&self.root)?,
             },
             Op::SetXattr { path, name, len, fill } => {

@@ -8,6 +8,8 @@ pub mod lib_target;
 pub mod model;
 pub mod op;
 pub mod oracle;
+pub mod place;
+pub mod served;
 pub mod settings;
 pub mod stress;
 pub mod target;

@@ -1,0 +1,76 @@
+//! An image served at a directory by this process, as `narufs mount` assembles it.
+
+use crate::lab::Ring;
+use crate::place::Place;
+use narufs::file::DataOptions;
+use narufs::journal::Wanted;
+use narufs::mount::{MountOptions, Mounted, mount, open};
+use narufs::pmem::EmulationCosts;
+use narufs::store::StoreOptions;
+use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
+use narufs_fuse::mount::{Atime, IfBusy};
+use narufs_fuse::{Caching, EngineOperations, Server, serve};
+
+/// The server's memory; `None` is what `narufs mount` takes by itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    /// Bytes of the page cache.
+    pub data: Option<u64>,
+    /// Bytes of the cache of metadata.
+    pub metadata: Option<usize>,
+}
+
+/// A mount. Dropped, it is left as a killed process leaves it.
+pub struct Served<'p> {
+    // In this order: nobody asks any more when the engine goes.
+    server: Server<EngineOperations>,
+    running: Running,
+    mounted: Mounted,
+    place: &'p Place,
+}
+
+impl Served<'_> {
+    /// Mounts, recovering what a crash has left.
+    ///
+    /// # Errors
+    /// What the mount says.
+    pub fn start(place: &Place, ring: Ring, memory: Memory) -> Result<Served<'_>, String> {
+        let mut options = MountOptions::default();
+        if let Some(bytes) = memory.metadata {
+            options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4 };
+        }
+        let media = open(&place.image(), None, EmulationCosts::default(), &options);
+        let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
+        let options = AssembleOptions {
+            fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
+            data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
+            wanted: if ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
+            ..AssembleOptions::default()
+        };
+        let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;
+        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        kernel.atime = Atime::Never;
+        let server = serve(running.fs().clone(), &place.point(), &kernel, Caching::Exclusive)
+            .map_err(|e| format!("serve: {e}"))?;
+        Ok(Served { server, running, mounted, place })
+    }
+
+    /// Whether the kernel and the server have O_TMPFILE (Linux 6.2).
+    pub fn has_tmpfile(&self) -> bool {
+        use rustix::fs::{Mode, OFlags, open};
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        open(self.place.point(), flags, Mode::RUSR).is_ok()
+    }
+
+    /// Unmounts as users do: refused while somebody uses it; everything is down on return.
+    ///
+    /// # Errors
+    /// Of the unmount, or what could not be written.
+    pub fn stop(self) -> Result<(), String> {
+        let Served { server, running, mounted, .. } = self;
+        server.unmount(IfBusy::Refuse).map_err(|e| format!("umount: {e}"))?;
+        server.wait();
+        drop(server);
+        running.stop().and_then(|()| mounted.unmount()).map_err(|e| format!("last words: {e}"))
+    }
+}
