@@ -13,18 +13,11 @@ mkdir -p "$TARGET/programs"
 failed=()
 begin=$SECONDS
 
-# Some suites race with the start of their own children. What fails is run once more, its first log is kept,
-# and the second try is shown in its line.
-run() { # NAME LOG TRY
-    [[ $3 -eq 1 ]] || mv "$2" "$2.first"
-    timeout --kill-after=60 "$LIMIT" "testing/programs/$1.sh" >"$2" 2>&1 || return
-    [[ $3 -eq 1 ]] || echo "$1: RESULT passed at the second try, see $2.first" >>"$2"
-}
 for name in "${names[@]}"; do
     log=$TARGET/programs/$name.log
     start=$SECONDS
     # A test that hangs is told to end, and cleans up; what hangs even then is ended.
-    if run "$name" "$log" 1 || run "$name" "$log" 2; then
+    if timeout --kill-after=60 "$LIMIT" "testing/programs/$name.sh" >"$log" 2>&1; then
         note=$(grep -E 'SKIPPED|RESULT' "$log" | sed -E 's/^[a-z]+: (RESULT )?//' | paste -sd';' || true)
         printf '%-10s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "$note"
     else

@@ -42,6 +42,9 @@ pub struct Mount {
     point: PathBuf,
     /// The device number that stat(2) shows, which tells it from another mount at the same place.
     device: (u32, u32),
+    /// Cuts this connection and no other. Kept open, for the kernel gives the number of a connection that has ended
+    /// to the next mount of anybody.
+    control: Option<OwnedFd>,
 }
 
 impl Mount {
@@ -55,7 +58,10 @@ impl Mount {
             helper::mount(&point, options)?
         };
         let entry = mountinfo::find(&point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
-        Ok((Mount { point, device: entry.device }, fd))
+        let control = control(entry.device.1)
+            .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
+            .ok();
+        Ok((Mount { point, device: entry.device, control }, fd))
     }
 
     /// Where it is mounted.
@@ -72,35 +78,39 @@ impl Mount {
     /// Ends the mount, if it is still there. After [`IfBusy::Abort`] nobody uses it any more, even if it had been
     /// detached before.
     pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
-        let aborted = if busy == IfBusy::Abort { abort(self.device.1) } else { Ok(()) };
+        let aborted = if busy == IfBusy::Abort { self.abort() } else { Ok(()) };
         match mountinfo::find(&self.point)? {
             // As root this aborts as well.
             Some(entry) if entry.device == self.device => unmount(&self.point, busy),
             _ => aborted,
         }
     }
+
+    /// Nothing, if the connection has ended.
+    fn abort(&self) -> io::Result<()> {
+        let Some(control) = &self.control else {
+            let why = "the control file system of FUSE (/sys/fs/fuse/connections) could not be reached";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        };
+        rustix::io::write(control, b"1")?;
+        Ok(())
+    }
 }
 
-/// Cuts the connection of this number, through the control file system of FUSE.
-fn abort(connection: u32) -> io::Result<()> {
+/// The file of FUSE's control file system that aborts the connection of this number.
+fn control(connection: u32) -> io::Result<OwnedFd> {
     let file = format!("{connection}/abort");
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let control = match rustix::fs::open(format!("/sys/fs/fuse/connections/{file}"), flags, Mode::empty()) {
-        Ok(control) => control,
+    match rustix::fs::open(format!("/sys/fs/fuse/connections/{file}"), flags, Mode::empty()) {
         Err(Errno::NOENT) => {
-            // It is not mounted, or the connection is gone: a mount without a place tells which.
+            // Not mounted there: a mount without a place does as well.
             let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
             let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-            match rustix::fs::openat(root, file, flags, Mode::empty()) {
-                Err(Errno::NOENT) => return Ok(()),
-                control => control?,
-            }
+            Ok(rustix::fs::openat(root, file, flags, Mode::empty())?)
         }
-        Err(e) => return Err(e.into()),
-    };
-    rustix::io::write(&control, b"1")?;
-    Ok(())
+        control => Ok(control?),
+    }
 }
 
 impl Drop for Mount {

@@ -36,6 +36,20 @@ fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
 }
 
 #[test]
+fn a_server_that_goes_late_leaves_later_mounts_alone() {
+    let Some(Mounted { server, _place, .. }) = mounted() else { return };
+    server.unmount(IfBusy::Refuse).unwrap();
+    server.wait();
+    // Each is likely to get the number that the connection had.
+    let others: Vec<_> = (0..3).filter_map(|_| mounted()).collect();
+    drop(server);
+    for other in &others {
+        fs::write(other.point.join("file"), b"alive").unwrap();
+        assert_eq!(fs::read(other.point.join("file")).unwrap(), b"alive");
+    }
+}
+
+#[test]
 fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
     let Some(Mounted { server, fs, point, _place }) = mounted() else { return };
     let file = File::create(point.join("file")).unwrap();
