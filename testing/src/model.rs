@@ -286,14 +286,14 @@ impl Model {
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 let source = self.file(from, false)?;
                 let target = self.file(to, true)?;
-                let overlaps = source == target && from_offset.abs_diff(*to_offset) < *len;
-                if overlaps {
-                    return Err(libc::EINVAL);
-                }
                 let data = &self.nodes[&source].data;
                 let start = (*from_offset as usize).min(data.len());
                 let end = (start + *len as usize).min(data.len());
                 let bytes = data[start..end].to_vec();
+                // Beyond the end of the source there is nothing that could overlap.
+                if source == target && from_offset.abs_diff(*to_offset) < bytes.len() as u64 {
+                    return Err(libc::EINVAL);
+                }
                 if !bytes.is_empty() {
                     self.write(target, *to_offset, &bytes);
                 }

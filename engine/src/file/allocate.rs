@@ -280,8 +280,8 @@ impl<H: Home> DataPath<H> {
         first
     }
 
-    /// Copies up to `len` bytes between files, or within one where the ranges do not overlap (EINVAL). Less
-    /// only at the end of the source.
+    /// Copies up to `len` bytes between files, or within one where the bytes there are to copy and their new place
+    /// do not overlap (EINVAL). Less only at the end of the source.
     pub fn copy_range(
         &self,
         source: &Arc<H::Inode>,
@@ -290,6 +290,7 @@ impl<H: Home> DataPath<H> {
         to: u64,
         len: u64,
     ) -> Result<u64> {
+        let len = len.min(source.data().size().saturating_sub(from));
         let overlaps = from < to.saturating_add(len) && to < from.saturating_add(len);
         if Arc::ptr_eq(source, target) && overlaps {
             return Err(invalid());
