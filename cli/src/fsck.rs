@@ -7,8 +7,7 @@ use crate::size::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 use narufs::device::BLOCK_SIZE;
 use narufs::fsck::{self, Options, Outcome, Report};
-use narufs::mount::{self, MountOptions};
-use narufs::pmem::EmulationCosts;
+use narufs::mount;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -17,8 +16,7 @@ pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
     let failed =
         |e: narufs::Error| Failure::new(Status::CheckFailed, format!("{}: {e}", args.image.display()));
-    let options = MountOptions { discard_journal: args.discard_journal, ..MountOptions::default() };
-    let media = mount::open(&args.image, None, EmulationCosts::default(), &options).map_err(failed)?;
+    let media = mount::open_for_check(&args.image, repair).map_err(failed)?;
     let bar = progress_bar(args.json);
     let shown = bar.clone();
     let options = Options {

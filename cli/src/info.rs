@@ -6,12 +6,13 @@ use crate::output::say;
 use crate::size::Size;
 use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use narufs::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock};
+use narufs::pmem::Horizon;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What is shown, in the order of showing.
+/// What is shown, in the order of showing. The keys of the JSON document stay the same in all versions.
 #[derive(Debug, serde::Serialize)]
 struct Shown {
     label: String,
@@ -22,7 +23,10 @@ struct Shown {
     groups: u64,
     format_version: u32,
     journal: JournalKind,
+    /// What survives the loss of power, or of the process alone, once fsync has returned.
+    survives: Horizon,
     journal_bytes: u64,
+    journal_slots: u64,
     journal_path: Option<String>,
     double_write_bytes: u64,
     mount_epoch: u64,
@@ -69,15 +73,20 @@ impl Shown {
             uuid: uuid::Uuid::from_bytes(sb.uuid).to_string(),
             state: match sb.state.get() {
                 STATE_CLEAN => "clean",
-                STATE_DAMAGED => "damaged: run narufs fsck --repair",
-                _ => "mounted, or not unmounted cleanly",
+                STATE_DAMAGED => "damaged",
+                _ => "unclean",
             },
             size_bytes: sb.blocks.get() * BLOCK_SIZE as u64,
             block_size: BLOCK_SIZE,
             groups: sb.groups.get(),
             format_version: sb.version.get(),
             journal,
+            survives: match journal {
+                JournalKind::Emulated => Horizon::Process,
+                JournalKind::Ssd | JournalKind::Pmem => Horizon::Power,
+            },
             journal_bytes: sb.ring_slots.get() * SLOT_SIZE as u64,
+            journal_slots: sb.ring_slots.get(),
             journal_path: Some(text(&sb.journal_path)).filter(|p| !p.is_empty()),
             double_write_bytes: sb.dw_blocks.get() * BLOCK_SIZE as u64,
             mount_epoch: sb.epoch.get(),
@@ -91,24 +100,31 @@ impl Shown {
             JournalKind::Pmem => {
                 format!("persistent memory, {}", self.journal_path.as_deref().unwrap_or("?"))
             }
-            JournalKind::Emulated => format!(
-                "emulated NVM, {} (survives the server's end, not the machine's)",
-                self.journal_path.as_deref().unwrap_or("?")
-            ),
+            JournalKind::Emulated => format!("emulated NVM, {}", self.journal_path.as_deref().unwrap_or("?")),
+        };
+        let state = match self.state {
+            "damaged" => "damaged: run narufs fsck --repair",
+            "unclean" => "unclean: mounted, or not unmounted cleanly",
+            other => other,
+        };
+        let survives = match self.survives {
+            Horizon::Process => "the end of the server, not of the machine",
+            Horizon::Power => "a loss of power (with durability=process: the end of the server)",
         };
         let rows = [
             ("label", if self.label.is_empty() { "(none)".to_owned() } else { self.label.clone() }),
             ("uuid", self.uuid.clone()),
-            ("state", self.state.to_owned()),
+            ("state", state.to_owned()),
             ("size", Size(self.size_bytes).to_string()),
             ("groups", self.groups.to_string()),
             ("format", self.format_version.to_string()),
             ("journal", format!("{}, {journal}", Size(self.journal_bytes))),
+            ("fsync survives", survives.to_owned()),
             ("double-write", Size(self.double_write_bytes).to_string()),
             ("mounts", self.mount_epoch.to_string()),
         ];
         for (name, value) in rows {
-            say!("{name:<13} {value}");
+            say!("{name:<14} {value}");
         }
     }
 }

@@ -50,8 +50,7 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
         journal_path: path,
         label: args.label.clone(),
         sparse: args.sparse,
-        // Whatever may be overwritten was decided above.
-        force: true,
+        force: args.force,
         ..FormatOptions::default()
     };
     format(device.as_ref(), &options).map_err(|e| e.to_string())

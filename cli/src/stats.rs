@@ -52,8 +52,12 @@ fn table(stats: &Value) -> String {
         Size(n("/room/blocks_free") * block),
         Size(n("/room/blocks") * block)
     ));
+    let journal = match text(stats, "/journal_kind") {
+        "emulated" => " (its journal is emulated: fsync survives the server's end, not the machine's)",
+        _ => "",
+    };
     line(format!(
-        "durability     {}, {} not yet safe from a loss of power",
+        "durability     {}{journal}, {} not yet safe from a loss of power",
         text(stats, "/durability"),
         Size(n("/power_lag_bytes"))
     ));

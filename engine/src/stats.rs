@@ -2,7 +2,7 @@
 
 use crate::device::CauseCount;
 use crate::file::DataStats;
-use crate::format::SLOT_SIZE;
+use crate::format::{JournalKind, SLOT_SIZE};
 use crate::journal::JournalStats;
 use crate::lock::{LockWaits, lock_waits};
 use crate::vfs::{Fs, StatFs};
@@ -13,9 +13,12 @@ use crate::{Result, pmem::Horizon};
 pub struct Stats {
     /// Why nothing can be changed, if so.
     pub read_only: Option<String>,
-    /// How far fsync waits.
+    /// Where the journal lies.
+    pub journal_kind: JournalKind,
+    /// What survives what when fsync has returned: an emulated journal survives the process alone, whatever
+    /// was asked for.
     pub durability: Horizon,
-    /// Bytes of records that a loss of power would take back now.
+    /// Bytes of records that a loss of power would take back now, or leave unrecoverable.
     pub power_lag_bytes: u64,
     /// The journal; none where the mount is read-only.
     pub journal: Option<JournalStats>,
@@ -44,10 +47,15 @@ impl Fs {
         let store = self.meta().store();
         let journal = store.journal().map(|j| j.stats());
         let (metadata_pages, metadata_dirty) = store.pages();
-        let lag = journal.map_or(0, |j| j.tail.saturating_sub(j.committed_power));
+        let journal_kind =
+            JournalKind::from_u32(store.superblock().journal_kind.get()).unwrap_or(JournalKind::Ssd);
+        let emulated = journal_kind == JournalKind::Emulated;
+        let lag =
+            journal.map_or(0, |j| j.tail.saturating_sub(if emulated { j.head } else { j.committed_power }));
         Ok(Stats {
             read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
-            durability: self.meta().horizon(),
+            journal_kind,
+            durability: if emulated { Horizon::Process } else { self.meta().horizon() },
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,
             device: store.device().counters(),

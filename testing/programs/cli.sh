@@ -147,6 +147,18 @@ expect 32 "journal|ring" "$NARUFS" mount pmem.img emulated
 mv "$ring.new" "$ring"
 attach emulated
 [[ -d emulated/more ]] || fail "the right journal is not used"
+"$NARUFS" stats emulated --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["durability"] == "process"'
+# What only the journal holds is seen by a reader, which writes nothing.
+echo synced >emulated/file
+sync emulated/file
+crash emulated
+before=$(cat pmem.img "$ring" | sha256sum)
+attach emulated ro
+same "a synced file, read-only" synced "$(cat emulated/file)"
+detach emulated
+same "the media after a read-only mount" "$before" "$(cat pmem.img "$ring" | sha256sum)"
+attach emulated
+same "a synced file" synced "$(cat emulated/file)"
 detach emulated
 check pmem
 

@@ -7,7 +7,7 @@ use narufs::file::DataOptions;
 use narufs::format::JournalKind;
 use narufs::fsck;
 use narufs::journal::{Wanted, ring_bytes};
-use narufs::mkfs::{FormatOptions, format};
+use narufs::mkfs::{FormatOptions, format_cramped};
 use narufs::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use narufs::pmem::Horizon;
 use narufs::sim::{PmemSpec, SimMedia};
@@ -91,7 +91,7 @@ impl Lab {
             now: 0,
             ..FormatOptions::default()
         };
-        format(device, &options).expect("the device is large enough");
+        format_cramped(device, &options).expect("the device is large enough");
     }
 
     /// The media as a new process finds them.

@@ -14,6 +14,7 @@ mod done;
 mod file;
 mod flush;
 mod memory;
+mod overlay;
 mod plain;
 mod slab;
 mod uring;
@@ -25,6 +26,7 @@ pub use file::ImageFile;
 pub(crate) use file::{device_error, io_error, lock};
 pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
+pub(crate) use overlay::Overlay;
 pub use plain::PlainDevice;
 pub use uring::UringDevice;
 

@@ -123,8 +123,8 @@ pub fn next_run(source: &impl Source, root: &Root, from: u64) -> Result<Option<R
 /// Slots that one call of an editing function takes at most: `depth` is the height of the tree as seen before
 /// the locks were taken, `budget` the number of extents that the call may touch (1 for an insert). The
 /// inode's own slot is not counted.
-pub fn edit_slots(depth: u8, budget: u32) -> u32 {
-    let levels = usize::from((depth + 1).min(EXTENT_MAX_DEPTH));
+pub const fn edit_slots(depth: u8, budget: u32) -> u32 {
+    let levels = if depth < EXTENT_MAX_DEPTH { depth as usize + 1 } else { EXTENT_MAX_DEPTH as usize };
     // A call works on one leaf and its ancestors; one that moves runs also on the leaf that receives them.
     // Beyond its first, each further extent of the budget moves the edit by one entry within these nodes.
     let nodes = if depth == 0 { 1 } else { 2 * levels };

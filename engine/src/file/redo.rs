@@ -75,48 +75,66 @@ impl DataRedo {
     }
 
     /// Writes everything home and flushes; gives the number of pages written. To be done after metadata is
-    /// redone and before the checkpoint that ends recovery.
+    /// redone and before the checkpoint that ends recovery. Where the metadata of a file are damaged, the other
+    /// files are written all the same, and the damage is the answer.
     pub fn finish(self, device: &dyn BlockDevice, resolve: &dyn Resolve) -> Result<u64> {
-        let mut written = 0;
+        let mut written = Ok(0);
         for ((nid, generation), pieces) in self.files {
-            let Some(size) = resolve.size(nid, generation)? else { continue };
-            let mut pages: BTreeMap<u64, Vec<(usize, Vec<u8>)>> = BTreeMap::new();
-            for (at, bytes) in pieces {
-                let keep = size.saturating_sub(at).min(bytes.len() as u64) as usize;
-                let mut done = 0;
-                while done < keep {
-                    let offset = at + done as u64;
-                    let within = (offset % BLOCK_SIZE as u64) as usize;
-                    let part = (BLOCK_SIZE - within).min(keep - done);
-                    let entry = pages.entry(offset / BLOCK_SIZE as u64).or_default();
-                    entry.push((within, bytes[done..done + part].to_vec()));
-                    done += part;
-                }
-            }
-            for (page, parts) in pages {
-                // A hole: what was absorbed there is gone for good, by a record without a supersede of its own.
-                let Mapping::Mapped { block, unwritten: false, .. } = resolve.map(nid, page)? else {
-                    continue;
-                };
-                let whole = parts.len() == 1 && parts[0].1.len() == BLOCK_SIZE;
-                let mut buf = IoBuf::zeroed(BLOCK_SIZE);
-                if !whole {
-                    let read = Request { op: Op::Read, block, buf, cause: Cause::Recovery };
-                    buf = device.run(vec![read])?.pop().expect("one completion a request");
-                }
-                for (within, bytes) in parts {
-                    buf[within..within + bytes.len()].copy_from_slice(&bytes);
-                }
-                // A page whose file ends in it: what lies beyond was never written.
-                let valid = size.saturating_sub(page * BLOCK_SIZE as u64).min(BLOCK_SIZE as u64) as usize;
-                buf[valid..].fill(0);
-                device.run(vec![Request { op: Op::Write, block, buf, cause: Cause::Recovery }])?;
-                written += 1;
+            match finish_file(device, resolve, nid, generation, pieces) {
+                Ok(pages) => written = written.map(|written| written + pages),
+                Err(e @ Error::Corrupt { .. }) => written = written.and(Err(e)),
+                Err(e) => return Err(e),
             }
         }
         device.flush()?;
-        Ok(written)
+        written
     }
+}
+
+/// Writes the pieces of one file; the number of pages.
+fn finish_file(
+    device: &dyn BlockDevice,
+    resolve: &dyn Resolve,
+    nid: Nid,
+    generation: u32,
+    pieces: BTreeMap<u64, Vec<u8>>,
+) -> Result<u64> {
+    let Some(size) = resolve.size(nid, generation)? else { return Ok(0) };
+    let mut written = 0;
+    let mut pages: BTreeMap<u64, Vec<(usize, Vec<u8>)>> = BTreeMap::new();
+    for (at, bytes) in pieces {
+        let keep = size.saturating_sub(at).min(bytes.len() as u64) as usize;
+        let mut done = 0;
+        while done < keep {
+            let offset = at + done as u64;
+            let within = (offset % BLOCK_SIZE as u64) as usize;
+            let part = (BLOCK_SIZE - within).min(keep - done);
+            let entry = pages.entry(offset / BLOCK_SIZE as u64).or_default();
+            entry.push((within, bytes[done..done + part].to_vec()));
+            done += part;
+        }
+    }
+    for (page, parts) in pages {
+        // A hole: what was absorbed there is gone for good, by a record without a supersede of its own.
+        let Mapping::Mapped { block, unwritten: false, .. } = resolve.map(nid, page)? else {
+            continue;
+        };
+        let whole = parts.len() == 1 && parts[0].1.len() == BLOCK_SIZE;
+        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+        if !whole {
+            let read = Request { op: Op::Read, block, buf, cause: Cause::Recovery };
+            buf = device.run(vec![read])?.pop().expect("one completion a request");
+        }
+        for (within, bytes) in parts {
+            buf[within..within + bytes.len()].copy_from_slice(&bytes);
+        }
+        // A page whose file ends in it: what lies beyond was never written.
+        let valid = size.saturating_sub(page * BLOCK_SIZE as u64).min(BLOCK_SIZE as u64) as usize;
+        buf[valid..].fill(0);
+        device.run(vec![Request { op: Op::Write, block, buf, cause: Cause::Recovery }])?;
+        written += 1;
+    }
+    Ok(written)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -6,6 +6,8 @@
 
 mod block;
 mod dentry;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod documented;
 mod double_write;
 mod extent;
 mod inode;

@@ -1,6 +1,6 @@
 //! The image as fsck sees it: blocks read, verified, sealed and written, all over an overlay.
 
-use super::overlay::Overlay;
+use crate::device::Overlay;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::dir::NameHash;
 use crate::format::{

@@ -26,7 +26,6 @@ mod inodes;
 mod issue;
 mod links;
 mod nat;
-mod overlay;
 mod records;
 mod recover;
 mod repair;
@@ -38,13 +37,13 @@ mod tests;
 
 pub use issue::{Issue, IssueKind, Outcome, Place, Severity};
 
+use crate::device::Overlay;
 use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::inode::FileType;
 use crate::mount::Media;
 use crate::sync::Arc;
 use crate::{Result, superblock};
 use image::Image;
-use overlay::Overlay;
 use state::{Findings, State};
 use std::time::{Duration, Instant};
 

@@ -2,17 +2,16 @@
 
 use super::image::Image;
 use super::issue::{IssueKind, Outcome, Place};
-use super::overlay::Overlay;
 use super::repair::{REPAIR_ROUND, segments};
 use super::state::Findings;
 use crate::checkpoint::RoundId;
-use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf};
+use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
 use crate::format::{
     DOUBLE_WRITE_MAGIC, DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum, checksum_seed,
 };
 use crate::journal::read_device_header;
 use crate::mount::{Media, MountOptions, Ring, lost, mount};
-use crate::recovery;
+use crate::recovery::{self, Onto};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -33,9 +32,18 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
         findings.add(kind, Place::default(), why, Outcome::Left(kind.mending().into()));
         return Ok(false);
     }
-    findings.add(kind, Place::default(), why, Outcome::Mended);
     options.discard_journal = true;
-    mount(media.clone(), &options)?.unmount().map(|()| true)
+    match mount(media.clone(), &options) {
+        Ok(mounted) => {
+            findings.add(kind, Place::default(), why, Outcome::Mended);
+            mounted.unmount().map(|()| true)
+        }
+        Err(Error::Refused(why)) => {
+            findings.add(kind, Place::default(), why.clone(), Outcome::Left(why));
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 /// Recovers onto an overlay; nothing is written below it. False: it cannot be.
@@ -59,7 +67,7 @@ pub(super) fn onto(
     let scan = media.ring.scan(sb, &device, &header)?;
     let store = Store::new(device, *sb, Log::durable(), &StoreOptions::default());
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
-    match recovery::recover(&store, &scan, round, true) {
+    match recovery::recover(&store, &scan, round, Onto::Memory) {
         Ok(recovery::Outcome { damage: None, .. }) => Ok(true),
         Ok(recovery::Outcome { damage: Some(damage), .. }) => left(IssueKind::JournalDamaged, damage),
         Err(Error::Refused(why)) => left(IssueKind::RingMissing, why),

@@ -15,20 +15,35 @@ use super::header::HEADER_BLOCKS;
 use super::ring::{BLOCK_SLOTS, CRC_AT};
 use super::scan::{Reader, Scan};
 use crate::device::{BlockDevice, Cause, IoBuf, Request};
-use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
+use crate::format::{CommitPayload, Position, RING_HEADER_SPACE, SLOT_SIZE, SlotKind};
 use crate::{Error, Result};
 
 /// Slots written in one request.
 const WINDOW: u64 = 1024;
 
 impl Scan {
+    /// Writes back the lines of what was found in memory: a killed process may have left them in the
+    /// processor's caches.
+    pub fn persist(&self) {
+        let Some(memory) = self.memory() else { return };
+        let (first, count) = (self.ring.index(self.head) as u64, self.end - self.head);
+        let before_end = count.min(self.ring.slots - first);
+        for (from, count) in [(first, before_end), (0, count - before_end)] {
+            let offset = RING_HEADER_SPACE + from as usize * SLOT_SIZE;
+            if count > 0 {
+                memory.write_back(offset, count as usize * SLOT_SIZE);
+            }
+        }
+        memory.persist(0, RING_HEADER_SPACE);
+    }
+
     /// Makes the ring region of an image, whose first block is `start`, hold durably what this scan of its
     /// staging has found. Nothing if it is the scan of a device. The scan must have found no damage.
     ///
     /// # Errors
     /// Those of the device; [`Error::Refused`] if the ring is of another shape.
     pub fn carry(&self, device: &dyn BlockDevice, start: u64) -> Result<()> {
-        if !self.is_staged() || self.end == self.head {
+        if self.memory().is_none() || self.end == self.head {
             return Ok(());
         }
         let mut reader = self.reader();

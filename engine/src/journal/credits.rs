@@ -14,7 +14,7 @@
 //! 4. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
 //!    gives to the centre.
 
-use super::Journal;
+use super::{Journal, size};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{CachePadded, Mutex, WaitQueue};
 use crate::{Error, Result};
@@ -128,16 +128,13 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(slots: u64, pad: u64, lanes: usize) -> Pool {
         let lanes = lanes.max(1);
-        let reserve = (slots / 8).clamp((pad + 4).min(slots / 4), 4096);
-        // Room for a record when the ring is otherwise empty but for a commit's worth.
-        let max_record = ((slots - reserve - 2 * pad) / 2).min(u64::from(u16::MAX));
         Pool {
             centre: CachePadded::new(AtomicU64::new(slots)),
             lanes: (0..lanes).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             share: (slots / 16 / lanes as u64).min(256),
-            reserve,
+            reserve: size::reserve(slots, pad),
             low: slots / 2,
-            max_record: max_record as u32,
+            max_record: size::max_record(slots, pad) as u32,
             asked: AtomicBool::new(false),
             starving: AtomicU32::new(0),
             turns: [Mutex::new(()), Mutex::new(())],

@@ -73,6 +73,27 @@ pub fn read_mapped_header(memory: &dyn PersistentMemory) -> Option<RingHeader> {
     (ring_bytes(header.slots.get())? <= memory.len()).then_some(header)
 }
 
+/// Makes memory an image's ring, empty and never mounted: whatever it held is void.
+///
+/// # Errors
+/// [`crate::Error::Refused`] if it is too small.
+pub fn init_mapped(
+    memory: &dyn PersistentMemory,
+    image_uuid: &[u8; 16],
+    ring_uuid: &[u8; 16],
+    slots: u64,
+) -> Result<()> {
+    if ring_bytes(slots).is_none_or(|needed| memory.len() < needed) {
+        let why = format!("the journal's memory has {} bytes, too few for {slots} slots", memory.len());
+        return Err(crate::Error::Refused(why));
+    }
+    memory.write(0, &[0; RING_HEADER_SPACE]);
+    memory.persist(0, RING_HEADER_SPACE);
+    let fields =
+        RingHeader { image_uuid: *image_uuid, ring_uuid: *ring_uuid, slots: slots.into(), ..blank() };
+    HeaderWriter::new(memory, None, fields)?.write(memory, None)
+}
+
 /// The header that counts in the ring region of `blocks` blocks from block `start` on; `None` if there is
 /// none that is valid and whose slots fit the region.
 pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> Result<Option<RingHeader>> {

@@ -60,6 +60,7 @@ mod header;
 mod reserve;
 mod ring;
 mod scan;
+mod size;
 mod stats;
 mod stream;
 #[cfg(test)]
@@ -69,9 +70,10 @@ pub use crate::format::Position;
 pub use credits::{CreditClass, Credits};
 pub use front::{JournalFront, conformance};
 pub use handle::{Applied, Persisted, Reserved, Sealed};
-pub use header::{read_device_header, read_mapped_header, ring_bytes};
+pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
 pub use ring::MAX_POSITION;
 pub use scan::{Records, Scan, scan_device, scan_mapped};
+pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;
 
 use crate::device::BlockDevice;
@@ -131,9 +133,6 @@ pub struct Options {
     /// block nor panic. A round that is to make room begins with a commit up to the tail.
     pub need_checkpoint: Box<dyn Fn() + Send + Sync>,
 }
-
-/// Least number of slots of a ring; an SSD ring has twice as many at the least.
-pub const MIN_SLOTS: u64 = 16 * ring::BLOCK_SLOTS / 8;
 
 /// The journal of a mounted image.
 pub struct Journal {

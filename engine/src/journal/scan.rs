@@ -96,9 +96,12 @@ impl Scan {
         Records { scan: self, reader: self.reader(), at: from.max(self.head) }
     }
 
-    /// Whether it read memory, not a device.
-    pub(super) fn is_staged(&self) -> bool {
-        matches!(self.source, Source::Mapped(_))
+    /// The memory that it read, if it did not read a device.
+    pub(super) fn memory(&self) -> Option<&dyn PersistentMemory> {
+        match &self.source {
+            Source::Mapped(memory) => Some(memory.as_ref()),
+            Source::Device(..) => None,
+        }
     }
 
     pub(super) fn reader(&self) -> Reader<'_> {

@@ -6,8 +6,14 @@
 //!
 //! # Agreement of image and ring
 //! UUIDs, size and epoch must match; the ring may be one epoch behind, for the superblock is written first.
-//! A clean image needs nothing from its ring: a missing or foreign one is made anew, with a warning. An
-//! unclean image without its ring is refused.
+//! An unclean image without its ring is refused, in words that say what was found in its place ([`Absence`]).
+//! A clean image needs nothing from its ring: it is made anew, with a warning, unless what lies in its place
+//! belongs to another image, which is left alone.
+//!
+//! # Readers
+//! A read-only mount of an unclean image recovers into memory (an overlay over the device): it shows
+//! everything that recovery would bring back, absorbed data included, and changes neither image nor ring. So
+//! does a mount that finds damage, as far as what is whole allows.
 //!
 //! # A new epoch
 //! The recovered pages are durable at home before the superblock says epoch + 1, and that is durable before
@@ -19,20 +25,21 @@ mod ring;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use paths::{open, staging_path};
-pub use ring::RingMedia;
+pub use paths::{open, open_for_check, staging_path};
+pub use ring::{Absence, RingFile, RingMedia};
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::checkpoint::{Background, RoundId};
-use crate::device::BlockDevice;
-use crate::format::{Position, SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
-use crate::journal::{self, Journal};
-use crate::recovery::{self, Outcome};
+use crate::device::{BlockDevice, Overlay};
+use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
+use crate::journal::{self, Journal, Scan};
+use crate::recovery::{self, Onto, Outcome};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
+use ring::foreign;
 pub(crate) use ring::{Ring, lost};
 
 /// What a file system lies on.
@@ -56,7 +63,7 @@ pub struct MountOptions {
     /// Whether a thread commits and checkpoints by itself. Without it operations run checkpoints where they are
     /// due, and nothing commits but what asks for it: everything follows from the operations alone.
     pub background: bool,
-    /// Change nothing, the journal's recovery included.
+    /// Change nothing on any media; what recovery would bring back is brought back in memory.
     pub read_only: bool,
     /// Give up what only the journal holds: for an image whose journal is lost.
     pub discard_journal: bool,
@@ -94,61 +101,61 @@ pub struct Mounted {
 pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     let Media { device, ring, staging_file } = media;
     let mut sb = superblock::read(device.as_ref())?;
-    let found = ring.find(&sb, &device)?;
-    let store = Arc::new(Store::new(device, sb, Log::durable(), &options.store));
-    let mounted = |store: Arc<Store>, sb, recovery| Mounted {
-        store,
-        background: None,
-        superblock: sb,
-        recovery,
-        staging_file: staging_file.clone(),
-    };
-    let clean = sb.state.get() == STATE_CLEAN;
-    let header = match &found {
-        Ring::Ours(header) => Some(*header),
-        Ring::None(why) if clean || options.discard_journal => {
-            if sb.epoch.get() > 0 {
-                tracing::warn!("the journal is made anew: {why}");
+    let unclean = sb.state.get() == STATE_MOUNTED;
+    let read_only = options.read_only || sb.state.get() == STATE_DAMAGED;
+    let header = match ring.find(&sb, &device)? {
+        Ring::Ours(header) => Some(header),
+        Ring::None(absence) if unclean && !options.discard_journal => {
+            return Err(Error::Refused(lost(&absence)));
+        }
+        Ring::None(absence @ Absence::OtherImage(_)) if !read_only => {
+            return Err(Error::Refused(foreign(&absence)));
+        }
+        Ring::None(absence) => {
+            if sb.epoch.get() > 0 && !read_only {
+                tracing::warn!("{absence}; a new one is made");
             }
             None
         }
-        Ring::None(why) => return Err(Error::Refused(ring::lost(why))),
     };
-    let read_only = options.read_only || sb.state.get() == STATE_DAMAGED;
-    let mut outcome = Outcome::default();
-    let mut next: Position = sb.next_position.get();
-    let mut round = 0;
-    match header {
-        Some(header) if !clean && !options.discard_journal => {
-            round = header.round.get() + 1;
-            let scan = ring.scan(&sb, store.device(), &header)?;
+    // Before anything is recovered: without room for it there is no mount.
+    let (ring, made) = if read_only { (ring, None) } else { ring.made().map(|(r, m)| (r, Some(m)))? };
+    let fresh = Fresh { sb: &sb, options };
+    let (store, outcome, round, mut next) = match header {
+        Some(header) if unclean && !options.discard_journal => {
+            let scan = ring.scan(&sb, &device, &header)?;
+            let round = header.round.get() + 1;
             let id = RoundId { epoch: header.epoch.get(), number: round };
-            next = next.max(scan.next_position);
-            if !read_only {
-                ring.carry(&sb, store.device(), &scan)?;
-            }
-            outcome = recovery::recover(&store, &scan, id, !read_only)?;
+            let (store, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
+            (store, outcome, round, scan.next_position)
         }
         header => {
-            round = round.max(header.map_or(0, |h| h.round.get())).max(recovery::last_round(&store)?);
-            if let Some(header) = header {
-                next = next.max(header.head.get() + header.slots.get());
-            }
-            if !clean && !read_only {
-                outcome.restored = recovery::restore_last(&store)?;
-            }
+            // A reader sees what the last round had on its way home, and changes nothing.
+            let store = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
+            let round = header.map_or(0, |h| h.round.get()).max(recovery::last_round(&store)?);
+            let restored = if unclean { recovery::restore_last(&store)? } else { 0 };
+            let next = header.map_or(0, |header| header.head.get() + header.slots.get());
+            (store, Outcome { restored, ..Outcome::default() }, round, next)
         }
-    }
+    };
+    next = next.max(sb.next_position.get());
     let damage = outcome.damage.clone().map(|what| format!("{what}; run fsck"));
     let damage = damage.or_else(|| {
         (sb.state.get() == STATE_DAMAGED).then(|| "fsck found damage that it has not mended".to_string())
     });
+    let mounted = |store: Arc<Store>, sb| Mounted {
+        store,
+        background: None,
+        superblock: sb,
+        recovery: outcome,
+        staging_file: staging_file.clone(),
+    };
     if read_only || damage.is_some() {
         if let Some(what) = &damage {
             tracing::error!("mounted read-only: {what}");
         }
         store.mount_read_only(damage.unwrap_or_else(|| "it was mounted so".into()));
-        return Ok(mounted(store, sb, outcome));
+        return Ok(mounted(store, sb));
     }
     let first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
@@ -163,7 +170,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     }
     let signal = Arc::clone(store.signal());
     let journal = Journal::start(
-        ring.media(&sb, store.device()),
+        ring.media(&sb, store.device())?,
         journal::Options {
             image_uuid: sb.uuid,
             ring_uuid: sb.ring_uuid,
@@ -178,15 +185,60 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     if anew {
         superblock::write(store.device().as_ref(), &mut sb)?;
     }
+    if let Some(made) = made {
+        made.keep();
+    }
     store.rounds.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
-    let mut mounted = mounted(store, sb, outcome);
+    let mut mounted = mounted(store, sb);
     if !options.background {
         mounted.store.rounds.set_inline();
     } else {
         mounted.background = Some(Background::start(Arc::clone(&mounted.store), options.commit_interval)?);
     }
     Ok(mounted)
+}
+
+/// Makes stores of an image that is being mounted.
+struct Fresh<'m> {
+    sb: &'m Superblock,
+    options: &'m MountOptions,
+}
+
+impl Fresh<'_> {
+    fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
+        Arc::new(Store::new(device, *self.sb, Log::durable(), &self.options.store))
+    }
+
+    /// A store whose writes stay in memory.
+    fn over(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
+        self.store(Arc::new(Overlay::new(device)))
+    }
+
+    /// Recovers the image; for a reader, and where something is damaged, in memory alone.
+    fn recover(
+        &self,
+        ring: &RingMedia,
+        device: Arc<dyn BlockDevice>,
+        scan: &Scan,
+        round: RoundId,
+        read_only: bool,
+    ) -> Result<(Arc<Store>, Outcome)> {
+        let mut damage = scan.damage.clone();
+        if !read_only && damage.is_none() {
+            ring.carry(self.sb, &device, scan)?;
+            let store = self.store(Arc::clone(&device));
+            let outcome = recovery::recover(&store, scan, round, Onto::Home)?;
+            if outcome.damage.is_none() {
+                return Ok((store, outcome));
+            }
+            damage = outcome.damage;
+        }
+        let store = self.over(device);
+        let mut outcome = recovery::recover(&store, scan, round, Onto::Memory)?;
+        outcome.damage = damage.or(outcome.damage);
+        Ok((store, outcome))
+    }
 }
 
 impl Mounted {

@@ -1,13 +1,13 @@
-//! Media from paths: the image opened and locked, its journal found or made.
+//! Media from paths: the image opened and locked, its journal found.
 
 use std::path::{Path, PathBuf};
 
-use super::ring::{RingMedia, lost};
+use super::ring::{Absence, RingFile, RingMedia};
 use super::{Media, MountOptions};
-use crate::device::{ImageFile, open_device};
-use crate::format::{JournalKind, STATE_CLEAN, Superblock};
-use crate::journal::ring_bytes;
-use crate::pmem::{EmulationCosts, MappedMemory, Medium, unlink};
+use crate::device::{BlockDevice, ImageFile, open_device};
+use crate::format::{JournalKind, STATE_MOUNTED, Superblock};
+use crate::journal::{read_mapped_header, ring_bytes};
+use crate::pmem::{EmulationCosts, MappedMemory, Medium, PersistentMemory};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
 
@@ -16,7 +16,8 @@ pub fn staging_path(uuid: &[u8; 16]) -> PathBuf {
     Path::new("/dev/shm").join(format!("narufs-{}", uuid::Uuid::from_bytes(*uuid)))
 }
 
-/// Opens and locks an image and its journal. `journal` overrides the path that the image names.
+/// Opens and locks an image and its journal, to be mounted. `journal` overrides the path that the image names.
+/// What is missing is made by the mount, if it writes at all.
 ///
 /// # Errors
 /// [`Error::InUse`] if another process holds one of them; [`Error::Refused`] in words.
@@ -28,6 +29,27 @@ pub fn open(
 ) -> Result<Media> {
     let device = open_device(ImageFile::open(image)?);
     let sb = superblock::read(device.as_ref())?;
+    open_ring(device, &sb, journal, costs, !options.read_only)
+}
+
+/// The same for a check; the journal is opened to be changed only if `repair` has to recover the image.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for_check(image: &Path, repair: bool) -> Result<Media> {
+    let device = open_device(ImageFile::open(image)?);
+    let sb = superblock::read(device.as_ref())?;
+    let recovers = repair && sb.state.get() == STATE_MOUNTED;
+    open_ring(device, &sb, None, EmulationCosts::default(), recovers)
+}
+
+fn open_ring(
+    device: Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    journal: Option<&Path>,
+    costs: EmulationCosts,
+    writes: bool,
+) -> Result<Media> {
     let bytes = ring_bytes(sb.ring_slots.get())
         .map(|bytes| bytes.next_multiple_of(rustix::param::page_size()))
         .ok_or_else(|| Error::Refused("the image's journal is larger than memory can be".into()))?;
@@ -37,37 +59,51 @@ pub fn open(
     let medium = match kind {
         JournalKind::Ssd => {
             let path = staging_path(&sb.uuid);
-            let ring = RingMedia::Ssd(Arc::new(open_staging(&path, bytes)?));
-            return Ok(Media { device, ring, staging_file: Some(path) });
+            let ring = open_staging(&path, bytes)?;
+            return Ok(Media { device, ring, staging_file: writes.then_some(path) });
         }
         JournalKind::Pmem => Medium::Dax,
         JournalKind::Emulated => Medium::Emulated(costs),
     };
-    let path = journal.map_or_else(|| named_path(&sb), |path| Ok(path.to_owned()))?;
-    let memory = match MappedMemory::open(&path, medium) {
-        Err(Error::Errno(libc::ENOENT)) if sb.state.get() == STATE_CLEAN || options.discard_journal => {
-            MappedMemory::create(&path, bytes, medium)
-        }
-        Err(Error::Errno(libc::ENOENT)) => {
-            Err(Error::Refused(lost(&format!("there is no {}", path.display()))))
-        }
-        other => other,
-    };
-    Ok(Media { device, ring: RingMedia::Mapped(Arc::new(memory?)), staging_file: None })
+    let path = journal.map_or_else(|| named_path(sb), |path| Ok(path.to_owned()))?;
+    Ok(Media { device, ring: open_mapped(sb, path, bytes, medium)?, staging_file: None })
 }
 
-/// The staging of a killed process, or a new one. One of another size belongs to nothing that is alive.
-fn open_staging(path: &Path, bytes: usize) -> Result<MappedMemory> {
+/// The staging of a killed process. One of another size belongs to nothing that is alive.
+fn open_staging(path: &Path, bytes: usize) -> Result<RingMedia> {
+    let unstaged = |replace| {
+        RingMedia::Unstaged(RingFile { path: path.to_owned(), bytes, medium: Medium::Staging, replace })
+    };
     match MappedMemory::open(path, Medium::Staging) {
-        Ok(memory) if crate::pmem::PersistentMemory::len(&memory) == bytes => return Ok(memory),
-        Ok(memory) => {
-            drop(memory);
-            unlink(path)?;
-        }
-        Err(Error::Errno(libc::ENOENT)) => {}
-        Err(e) => return Err(e),
+        Ok(memory) if memory.len() == bytes => Ok(RingMedia::Ssd(Arc::new(memory))),
+        Ok(_) => Ok(unstaged(true)),
+        Err(Error::Errno(libc::ENOENT)) => Ok(unstaged(false)),
+        Err(e) => Err(e),
     }
-    MappedMemory::create(path, bytes, Medium::Staging)
+}
+
+/// The ring in a file or device of its own.
+fn open_mapped(sb: &Superblock, path: PathBuf, bytes: usize, medium: Medium) -> Result<RingMedia> {
+    let file = |path, replace| Some(RingFile { path, bytes, medium, replace });
+    Ok(match MappedMemory::open(&path, medium) {
+        Ok(memory) if memory.len() < bytes => {
+            let absence = match read_mapped_header(&memory) {
+                // It is told by its header, and left alone.
+                Some(header) if header.image_uuid != sb.uuid => {
+                    return Ok(RingMedia::Mapped(Arc::new(memory)));
+                }
+                Some(header) => Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() },
+                None => Absence::TooShort { path: path.clone(), found: memory.len(), wanted: bytes },
+            };
+            RingMedia::Absent(absence, if memory.is_device() { None } else { file(path, true) })
+        }
+        Ok(memory) => RingMedia::Mapped(Arc::new(memory)),
+        Err(Error::Errno(libc::ENOENT)) => {
+            RingMedia::Absent(Absence::Missing(path.clone()), file(path, false))
+        }
+        Err(Error::Refused(why)) => RingMedia::Absent(Absence::Unusable(why), None),
+        Err(e) => return Err(e),
+    })
 }
 
 fn named_path(sb: &Superblock) -> Result<PathBuf> {

@@ -1,9 +1,12 @@
 //! Which ring is at hand, and whether it is the image's.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
+
 use crate::device::BlockDevice;
-use crate::format::{JournalKind, RingHeader, Superblock};
+use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, Superblock};
 use crate::journal::{self, Scan, read_device_header, read_mapped_header, scan_device, scan_mapped};
-use crate::pmem::PersistentMemory;
+use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -14,6 +17,39 @@ pub enum RingMedia {
     Mapped(Arc<dyn PersistentMemory>),
     /// In the image, staged in memory that survives the process; new staging is zeros.
     Ssd(Arc<dyn PersistentMemory>),
+    /// In the image, its staging not there: a mount that writes makes it.
+    Unstaged(RingFile),
+    /// In memory that is not there, or cannot be used: why, and what file a mount may make in its place.
+    Absent(Absence, Option<RingFile>),
+}
+
+/// A file for a ring that is still to be made.
+#[derive(Debug, Clone)]
+pub struct RingFile {
+    pub(super) path: PathBuf,
+    pub(super) bytes: usize,
+    pub(super) medium: Medium,
+    /// There is a file, of no use.
+    pub(super) replace: bool,
+}
+
+/// A file that was made by a mount; removed again unless the mount succeeds.
+pub(super) struct MadeFile(Option<PathBuf>);
+
+impl MadeFile {
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(e) = unlink(path)
+        {
+            tracing::warn!("{} is left behind: {e}", path.display());
+        }
+    }
 }
 
 /// What was found there.
@@ -21,15 +57,90 @@ pub(crate) enum Ring {
     /// The image's own ring.
     Ours(RingHeader),
     /// Not the image's ring, and why.
-    None(String),
+    None(Absence),
+}
+
+/// Why there is no ring that the image could go on with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// There is no file.
+    Missing(PathBuf),
+    /// There is something that cannot be mapped.
+    Unusable(String),
+    /// The file is shorter than the ring.
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        found: usize,
+        /// Bytes of the image's ring.
+        wanted: usize,
+    },
+    /// There are only zeros.
+    Blank,
+    /// There is something, but no header that verifies.
+    Damaged,
+    /// It belongs to the image with this UUID.
+    OtherImage([u8; 16]),
+    /// It is a ring of this image, but was replaced by another.
+    Replaced,
+    /// It has another number of slots.
+    OtherSize {
+        /// Slots that it has.
+        found: u64,
+        /// Slots of the image's ring.
+        wanted: u64,
+    },
+    /// It was last written in another mount.
+    OtherMount {
+        /// Number of the ring's mount.
+        ring: u64,
+        /// Number of the image's.
+        image: u64,
+    },
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Absence::Missing(path) => write!(f, "the journal is missing: there is no {}", path.display()),
+            Absence::Unusable(why) => write!(f, "the journal cannot be used: {why}"),
+            Absence::TooShort { path, found, wanted } => {
+                write!(f, "the journal {} is too short: {found} bytes of {wanted}", path.display())
+            }
+            Absence::Blank => write!(f, "the journal is blank"),
+            Absence::Damaged => write!(f, "the journal has no valid ring header"),
+            Absence::OtherImage(uuid) => {
+                write!(f, "the journal belongs to another image ({})", uuid::Uuid::from_bytes(*uuid))
+            }
+            Absence::Replaced => write!(f, "the journal is not the image's last: another has replaced it"),
+            Absence::OtherSize { found, wanted } => {
+                write!(f, "the journal has another size: {found} slots, the image's {wanted}")
+            }
+            Absence::OtherMount { ring, image } if ring < image => {
+                write!(f, "the journal is older than the image: of mount {ring}, the image of mount {image}")
+            }
+            Absence::OtherMount { ring, image } => {
+                write!(f, "the journal is newer than the image: of mount {ring}, the image of mount {image}")
+            }
+        }
+    }
 }
 
 /// The refusal of an image that needs a ring that is not there.
-pub(crate) fn lost(why: &str) -> String {
+pub(crate) fn lost(absence: &Absence) -> String {
     format!(
-        "the image was not unmounted cleanly, and its journal cannot be used: {why}. Operations and absorbed \
-         data that were not yet checkpointed may be lost without it. Bring the right journal back, or give \
-         them up with fsck --repair --discard-journal"
+        "{absence}; the image was not unmounted cleanly, and what it had not checkpointed (operations and \
+         absorbed data) may be lost without its journal: bring that back, or give it up with narufs fsck IMAGE \
+         --repair --discard-journal"
+    )
+}
+
+/// The refusal of a clean image where going on would destroy another image's ring.
+pub(crate) fn foreign(absence: &Absence) -> String {
+    format!(
+        "{absence}, which may need it; move that file away (this image is clean and gets a new journal), or bring \
+         this image's own back"
     )
 }
 
@@ -38,10 +149,14 @@ impl RingMedia {
     pub(crate) fn find(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<Ring> {
         let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
         let header = match self {
-            RingMedia::Ssd(_) if in_image => {
+            RingMedia::Ssd(_) | RingMedia::Unstaged(_) if in_image => {
                 read_device_header(device.as_ref(), sb.ring_start.get(), sb.ring_blocks.get())?
+                    .ok_or(Absence::Damaged)
             }
-            RingMedia::Mapped(memory) if !in_image => read_mapped_header(memory.as_ref()),
+            RingMedia::Mapped(memory) if !in_image => {
+                read_mapped_header(memory.as_ref()).ok_or_else(|| blank_or_damaged(memory.as_ref()))
+            }
+            RingMedia::Absent(absence, _) if !in_image => Err(absence.clone()),
             _ => {
                 return Err(Error::Refused(
                     "the image's journal is of another kind than the one given; mount it with the journal \
@@ -50,22 +165,45 @@ impl RingMedia {
                 ));
             }
         };
-        let Some(header) = header else {
-            return Ok(Ring::None("there is no valid ring header".into()));
+        let header = match header {
+            Ok(header) => header,
+            Err(absence) => return Ok(Ring::None(absence)),
         };
         let (ring_epoch, epoch) = (header.epoch.get(), sb.epoch.get());
         let mismatch = if header.image_uuid != sb.uuid {
-            Some("it belongs to another image".to_string())
+            Some(Absence::OtherImage(header.image_uuid))
         } else if header.ring_uuid != sb.ring_uuid {
-            Some("it is another ring than the image's last".to_string())
+            Some(Absence::Replaced)
         } else if header.slots.get() != sb.ring_slots.get() {
-            Some(format!("it has {} slots, the image's has {}", header.slots, sb.ring_slots))
+            Some(Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() })
         } else if ring_epoch > epoch || ring_epoch + 1 < epoch {
-            Some(format!("it is of mount {ring_epoch}, the image of mount {epoch}"))
+            Some(Absence::OtherMount { ring: ring_epoch, image: epoch })
         } else {
             None
         };
         Ok(mismatch.map_or(Ring::Ours(header), Ring::None))
+    }
+
+    /// Makes the file that is missing, zeros; all else stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where there is no room, or nothing that could be made.
+    pub(super) fn made(self) -> Result<(RingMedia, MadeFile)> {
+        let make = |file: RingFile| {
+            if file.replace {
+                unlink(&file.path)?;
+            }
+            let memory = create(&file)?;
+            Ok::<_, Error>((Arc::new(memory) as Arc<dyn PersistentMemory>, MadeFile(Some(file.path))))
+        };
+        match self {
+            RingMedia::Unstaged(file) => make(file).map(|(memory, made)| (RingMedia::Ssd(memory), made)),
+            RingMedia::Absent(_, Some(file)) => {
+                make(file).map(|(memory, made)| (RingMedia::Mapped(memory), made))
+            }
+            RingMedia::Absent(absence, None) => Err(Error::Refused(absence.to_string())),
+            there => Ok((there, MadeFile(None))),
+        }
     }
 
     /// Reads what the ring of an unclean image holds: from the staging, if it is of the same time, for it
@@ -76,6 +214,7 @@ impl RingMedia {
         device: &Arc<dyn BlockDevice>,
         header: &RingHeader,
     ) -> Result<Scan> {
+        let in_image = || scan_device(Arc::clone(device), sb.ring_start.get(), sb.ring_blocks.get());
         match self {
             RingMedia::Mapped(memory) => scan_mapped(Arc::clone(memory)),
             RingMedia::Ssd(staging) => {
@@ -88,29 +227,53 @@ impl RingMedia {
                 });
                 match staged {
                     Some(_) => scan_mapped(Arc::clone(staging)),
-                    None => scan_device(Arc::clone(device), sb.ring_start.get(), sb.ring_blocks.get()),
+                    None => in_image(),
                 }
             }
+            RingMedia::Unstaged(_) => in_image(),
+            RingMedia::Absent(absence, _) => Err(Error::Refused(absence.to_string())),
         }
     }
 
-    /// Before anything is written home: what only the staging holds goes to the device's ring.
+    /// Before anything is written home: what was found gets as far as the ring can carry it. What a killed
+    /// process left in caches (the processor's, or the device's) is read like the rest and must not be lost
+    /// once homes build on it.
     pub(super) fn carry(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>, scan: &Scan) -> Result<()> {
+        scan.persist();
+        device.flush()?;
         match self {
-            RingMedia::Ssd(_) if scan.damage.is_none() => scan.carry(device.as_ref(), sb.ring_start.get()),
+            RingMedia::Ssd(_) => scan.carry(device.as_ref(), sb.ring_start.get()),
             _ => Ok(()),
         }
     }
 
-    /// The ring as the journal takes it.
-    pub(super) fn media(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> journal::Media {
+    /// The ring as the journal takes it, once it is made.
+    pub(super) fn media(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<journal::Media> {
         match self {
-            RingMedia::Mapped(memory) => journal::Media::Mapped(Arc::clone(memory)),
-            RingMedia::Ssd(staging) => journal::Media::Ssd {
+            RingMedia::Mapped(memory) => Ok(journal::Media::Mapped(Arc::clone(memory))),
+            RingMedia::Ssd(staging) => Ok(journal::Media::Ssd {
                 staging: Arc::clone(staging),
                 device: Arc::clone(device),
                 start: sb.ring_start.get(),
-            },
+            }),
+            RingMedia::Unstaged(file) => Err(Error::Refused(format!("{} is not made", file.path.display()))),
+            RingMedia::Absent(absence, _) => Err(Error::Refused(absence.to_string())),
         }
     }
+}
+
+fn blank_or_damaged(memory: &dyn PersistentMemory) -> Absence {
+    let mut start = vec![0; memory.len().min(RING_HEADER_SPACE)];
+    memory.read(0, &mut start);
+    if start.iter().all(|b| *b == 0) { Absence::Blank } else { Absence::Damaged }
+}
+
+fn create(file: &RingFile) -> Result<MappedMemory> {
+    MappedMemory::create(&file.path, file.bytes, file.medium).map_err(|e| match e {
+        Error::Errno(libc::ENOENT) => {
+            let dir = file.path.parent().unwrap_or(Path::new("/"));
+            Error::Refused(format!("there is no directory {} for the journal: make it first", dir.display()))
+        }
+        e => e,
+    })
 }

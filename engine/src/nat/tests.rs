@@ -68,7 +68,7 @@ fn an_id_leads_to_its_slot_until_it_is_freed_and_its_generation_grows() {
 #[test]
 fn a_fresh_file_system_has_its_root_and_room_for_more() {
     let device = Arc::new(crate::device::MemoryDevice::new(4096));
-    let options = crate::mkfs::FormatOptions { sparse: true, journal_slots: Some(64), ..Default::default() };
+    let options = crate::mkfs::FormatOptions { sparse: true, ..Default::default() };
     let superblock = crate::mkfs::format(&*device, &options).expect("16 MiB are enough");
     let log = crate::store::Log::default();
     let store = Arc::new(Store::new(device, superblock, log, &crate::store::StoreOptions::default()));

@@ -8,7 +8,7 @@ use crate::vfs::{AssembleOptions, Running};
 
 fn files() -> Files {
     let device = Arc::new(MemoryDevice::new(4096));
-    let options = FormatOptions { journal_slots: Some(64), sparse: true, ..FormatOptions::default() };
+    let options = FormatOptions { sparse: true, ..FormatOptions::default() };
     let superblock = crate::mkfs::format(&*device, &options).expect("large enough");
     let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
     let options = AssembleOptions { background: false, inodes: 100, ..AssembleOptions::default() };

@@ -58,6 +58,8 @@ pub struct MappedMemory {
     medium: Medium,
     write_back: WriteBack,
     counts: LineCounts,
+    /// Whether it is a device, whose size is given.
+    device: bool,
     /// Holds the lock.
     _file: File,
 }
@@ -69,6 +71,7 @@ impl MappedMemory {
     /// `EEXIST` when there is one; [`Error::Refused`] when there is no room, or the medium is not what was
     /// asked for. Nothing is left behind then.
     pub fn create(path: &Path, len: usize, medium: Medium) -> Result<Self> {
+        check_room(path, len as u64)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(errno)?;
         let file = File::from(fd);
@@ -124,6 +127,7 @@ impl MappedMemory {
     }
 
     fn map(file: File, len: usize, path: &Path, medium: Medium) -> Result<Self> {
+        let device = file.metadata().is_ok_and(|m| m.file_type().is_char_device());
         if len == 0 || !len.is_multiple_of(rustix::param::page_size()) {
             return Err(refused(path, "must be a whole number of pages long"));
         }
@@ -160,6 +164,7 @@ impl MappedMemory {
             medium,
             write_back,
             counts: LineCounts::default(),
+            device,
             _file: file,
         })
     }
@@ -167,6 +172,11 @@ impl MappedMemory {
     /// What the file stands for.
     pub fn medium(&self) -> Medium {
         self.medium
+    }
+
+    /// Whether it is a device, which cannot be made anew with another size.
+    pub fn is_device(&self) -> bool {
+        self.device
     }
 
     /// Where it was opened.
@@ -249,6 +259,26 @@ impl PersistentMemory for MappedMemory {
     fn counts(&self) -> (u64, u64) {
         self.counts.get()
     }
+}
+
+/// Whether the file system of a new file has room for it: said before anything is made.
+fn check_room(path: &Path, needed: u64) -> Result<()> {
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let stat = rustix::fs::statvfs(dir).map_err(errno)?;
+    let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+    // Shared memory without a limit shows none.
+    if stat.f_blocks == 0 || available >= needed {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    Err(Error::Refused(format!(
+        "no room for the journal's {}: it needs {:.1} MiB, {} has {:.1} MiB available; free some there, enlarge \
+         it, or make the image with a smaller journal (mkfs --journal-size)",
+        path.display(),
+        mib(needed),
+        dir.display(),
+        mib(available)
+    )))
 }
 
 /// Reserves the space of a file, so that no later store finds the file system full.

@@ -15,8 +15,8 @@
 //! Redo is physical and absolute: whatever mixture of older and newer states (none beyond the end) the homes
 //! have, the records in order lead to the same bytes. So recovery may crash anywhere and begin again.
 //!
-//! Where the journal or a page that it needs is damaged, nothing at all is written: what could be redone
-//! stays in memory, and the mount is read-only with the reason.
+//! Where the journal is damaged nothing at all is written home, and nothing more once a page that it needs turns
+//! out to be: the mount recovers into memory, as for any reader, and is read-only with the reason.
 
 mod redo;
 mod resolve;
@@ -45,38 +45,45 @@ pub struct Outcome {
     pub damage: Option<String>,
 }
 
+/// Where recovery writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Onto {
+    /// Home: at the first damage it ends.
+    Home,
+    /// To an overlay in memory, for readers: it goes on past damage as far as it can.
+    Memory,
+}
+
 /// Steps 1 to 4. `round` marks what is written meanwhile: the ring's epoch, and the round after its last.
-/// Without `write` nothing is written: what is redone stays in memory, file data aside.
 ///
 /// # Errors
 /// Those of the device. Damage is no error but part of the outcome.
-pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, write: bool) -> Result<Outcome> {
+pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) -> Result<Outcome> {
     let mut outcome = Outcome { damage: scan.damage.clone(), ..Outcome::default() };
-    let write = write && outcome.damage.is_none();
+    let ends = |outcome: &Outcome| onto == Onto::Home && outcome.damage.is_some();
+    if ends(&outcome) {
+        return Ok(outcome);
+    }
     if !planted::is(Bug::NoRestore) {
-        outcome.restored = restore::restore(store, scan.end, round, write)?;
+        outcome.restored = restore::restore(store, scan.end, round)?;
     }
     let mut data = DataRedo::new();
-    let redone = redo::redo(store, scan, round, write, &mut data);
-    match redone {
+    match redo::redo(store, scan, round, &mut data) {
         Ok(records) => outcome.records = records,
         Err(e @ crate::Error::Corrupt { .. }) => note(&mut outcome.damage, e.to_string()),
         Err(e) => return Err(e),
     }
-    if outcome.damage.is_some() || !write {
+    if ends(&outcome) {
         return Ok(outcome);
     }
     if !data.is_empty() {
         match data.finish(store.device().as_ref(), &Recovered { store }) {
             Ok(pages) => outcome.data_pages = pages,
-            Err(e @ crate::Error::Corrupt { .. }) => {
-                note(&mut outcome.damage, e.to_string());
-                return Ok(outcome);
-            }
+            Err(e @ crate::Error::Corrupt { .. }) => note(&mut outcome.damage, e.to_string()),
             Err(e) => return Err(e),
         }
     }
-    if !planted::is(Bug::EpochBeforeHome) {
+    if !ends(&outcome) && !planted::is(Bug::EpochBeforeHome) {
         store.write_all(round)?;
     }
     Ok(outcome)

@@ -8,15 +8,9 @@ use crate::store::{Delta, Store, decode};
 use crate::{Error, Result};
 use std::collections::HashMap;
 
-/// Applies every record that counts and collects the data records; the number of records. If `write`, pages
-/// go home when they fill the budget.
-pub(super) fn redo(
-    store: &Store,
-    scan: &Scan,
-    round: RoundId,
-    write: bool,
-    data: &mut DataRedo,
-) -> Result<u64> {
+/// Applies every record that counts and collects the data records; the number of records. Pages go home when
+/// they fill the budget.
+pub(super) fn redo(store: &Store, scan: &Scan, round: RoundId, data: &mut DataRedo) -> Result<u64> {
     let forgotten = forgotten(scan)?;
     let mut records = 0;
     for record in scan.records() {
@@ -32,7 +26,7 @@ pub(super) fn redo(
             }
         }
         records += 1;
-        if write && store.is_full_of_dirty() {
+        if store.is_full_of_dirty() {
             store.write_all(round)?;
         }
     }

@@ -26,11 +26,11 @@ struct Segment {
     images: u64,
 }
 
-/// Restores the images of `round`; their number. If not `write`, they only come into memory.
+/// Restores the images of `round`; their number.
 ///
 /// # Errors
 /// [`Error::Refused`] if the area is of a later round or epoch: the journal is older than the image.
-pub(super) fn restore(store: &Store, end: Position, round: RoundId, write: bool) -> Result<u64> {
+pub(super) fn restore(store: &Store, end: Position, round: RoundId) -> Result<u64> {
     let mut restored = 0;
     for segment in segments(store)? {
         let found = (segment.header.epoch.get(), segment.header.round.get());
@@ -46,10 +46,10 @@ pub(super) fn restore(store: &Store, end: Position, round: RoundId, write: bool)
             )));
         }
         if found == (round.epoch, round.number) {
-            restored += restore_segment(store, &segment, end, write)?;
+            restored += restore_segment(store, &segment, end)?;
         }
     }
-    if write && restored > 0 {
+    if restored > 0 {
         store.device().flush()?;
     }
     Ok(restored)
@@ -63,7 +63,7 @@ pub(crate) fn restore_last(store: &Store) -> Result<u64> {
     let Some(last) = segments.iter().map(id).max() else { return Ok(0) };
     let mut restored = 0;
     for segment in segments.iter().filter(|segment| id(segment) == last) {
-        restored += restore_segment(store, segment, Position::MAX, true)?;
+        restored += restore_segment(store, segment, Position::MAX)?;
     }
     store.device().flush()?;
     Ok(restored)
@@ -97,7 +97,7 @@ fn segments(store: &Store) -> Result<Vec<Segment>> {
         .collect())
 }
 
-fn restore_segment(store: &Store, segment: &Segment, end: Position, write: bool) -> Result<u64> {
+fn restore_segment(store: &Store, segment: &Segment, end: Position) -> Result<u64> {
     let reads = (segment.images..).zip(&segment.entries);
     let reads = reads.map(|(at, _)| Request::read(at, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery));
     let images = store.device().run(reads.collect())?;
@@ -115,11 +115,7 @@ fn restore_segment(store: &Store, segment: &Segment, end: Position, write: bool)
             continue;
         }
         restored += 1;
-        if write {
-            writes.push(Request::write(block, image, Cause::Recovery));
-        } else {
-            store.bring_in(block, kind, &image);
-        }
+        writes.push(Request::write(block, image, Cause::Recovery));
     }
     store.device().run(writes)?;
     Ok(restored)

@@ -5,7 +5,6 @@ use super::delta::Delta;
 use super::page::{Page, PageRef};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockKind, Position};
-use crate::sync::Arc;
 use crate::{Error, Result};
 
 impl Store {
@@ -50,14 +49,6 @@ impl Store {
             self.dirty.forget(&page);
             self.table.remove(&page);
         }
-    }
-
-    /// Puts a verified image into memory in the place of the home copy, and keeps it there.
-    pub(crate) fn bring_in(&self, block: u64, kind: BlockKind, image: &[u8]) {
-        let page = Page::fresh(block, kind, 0, 0);
-        page.latch().bytes.copy_from_slice(image);
-        self.dirty.note(&page, page.mark_dirty());
-        self.table.replace(Arc::clone(&page));
     }
 
     /// Whether a block can hold metadata: not the superblock, the ring or the double-write area.

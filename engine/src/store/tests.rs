@@ -1,7 +1,7 @@
 use super::*;
 use crate::device::MemoryDevice;
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, NatEntry, ROOT_NID, nat_place};
-use crate::mkfs::{FormatOptions, format};
+use crate::mkfs::{FormatOptions, format_cramped};
 use crate::superblock::group_start;
 
 /// A store over a fresh file system in memory, without a journal.
@@ -9,7 +9,7 @@ fn store(blocks: u64, budget: usize) -> Store {
     let device = Arc::new(MemoryDevice::new(blocks));
     let options =
         FormatOptions { journal_slots: Some(64), double_write_blocks: Some(3), ..FormatOptions::default() };
-    let sb = format(device.as_ref(), &options).expect("large enough");
+    let sb = format_cramped(device.as_ref(), &options).expect("large enough");
     Store::new(device, sb, Log::default(), &StoreOptions { budget, ..StoreOptions::default() })
 }
 

@@ -10,6 +10,9 @@ use crate::store::{Observer, Store};
 use crate::sync::{Mutex, Weak};
 use std::thread::JoinHandle;
 
+/// Extents that one record of a long operation touches, if not asked otherwise.
+pub(super) const STEP: u32 = 32;
+
 /// How a file system behaves and what it may use.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
@@ -34,7 +37,7 @@ impl Default for AssembleOptions {
             data: DataOptions::default(),
             wanted: Wanted::Power,
             inodes: 1 << 17,
-            step: 32,
+            step: STEP,
             background: true,
         }
     }

@@ -7,7 +7,8 @@ use crate::inode::{Draft, InodeObj};
 use crate::sync::Arc;
 use crate::xattr::{self, Use};
 
-const ATTR_SLOTS: u32 = 8;
+/// Slots of a change of an inode, its attributes' blocks not counted.
+pub(super) const ATTR_SLOTS: u32 = 8;
 
 impl Fs {
     /// What mode and owner of an image say.

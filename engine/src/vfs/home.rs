@@ -12,13 +12,13 @@ use crate::store::Handle;
 use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
-const INODE_SLOTS: u32 = 8;
+pub(super) const INODE_SLOTS: u32 = 8;
 /// Extents that a node holds at least while a tree is filled in ascending order: half of what it can hold.
 const RUNS_OF_NODE: usize = 64;
 /// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
 const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
 /// Bytes beside the data of an absorbed page.
-const KEY_BYTES: usize = 64;
+pub(super) const KEY_BYTES: usize = 64;
 
 const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 

@@ -18,7 +18,7 @@ use std::mem::offset_of;
 /// Extents that an inode holds itself.
 const INLINE_EXTENTS: u32 = crate::format::EXTENT_ROOT_ENTRIES as u32;
 /// Slots that freeing an inode takes beside its blocks.
-const FREE_SLOTS: u32 = 10;
+pub(super) const FREE_SLOTS: u32 = 10;
 
 /// A slot for a new inode.
 #[derive(Debug)]

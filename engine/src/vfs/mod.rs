@@ -14,6 +14,7 @@ mod files;
 mod home;
 mod meta;
 mod names;
+mod records;
 mod remove;
 mod space;
 #[cfg(test)]
@@ -22,6 +23,9 @@ mod types;
 
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
+#[cfg(test)]
+pub(crate) use records::RECORDS;
+pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use space::ImageSpace;
 pub use types::*;
 

@@ -11,7 +11,7 @@ use crate::sync::Arc;
 use crate::xattr::{self, Attributes};
 
 /// Slots of a creation, attributes not counted.
-const MAKE_SLOTS: u32 = ENTRY_SLOTS + 16;
+pub(super) const MAKE_SLOTS: u32 = ENTRY_SLOTS + 16;
 /// Most names of an inode.
 const LINK_MAX: u32 = 1 << 30;
 
@@ -87,6 +87,17 @@ impl Fs {
     /// Adds a lookup count.
     pub(super) fn hold(&self, inode: Arc<InodeObj>) -> Result<Arc<InodeObj>> {
         if inode.holds.look_up() { Ok(inode) } else { Err(Error::Errno(libc::ENOENT)) }
+    }
+
+    /// Slots of what a directory hands down: its default list, twice.
+    fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
+        let image = dir.lock.read();
+        if image.xattr_block.get() == 0 {
+            return Ok(0);
+        }
+        let list = self.acls(dir, &image)?.default.as_ref().map_or(0, |list| list.encode().len());
+        // It may become longer until the directory is locked, by so much at the most.
+        Ok(xattr::slots(2 * list + 8192))
     }
 
     /// Allocates an inode in `h` and gives it owner, mode and attributes as `dir` hands them down.
@@ -187,7 +198,7 @@ impl Fs {
         let is_dir = FileType::from_mode(new.mode) == Some(FileType::Directory);
         let slots = MAKE_SLOTS
             + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 }
-            + if dir.lock.read().xattr_block.get() != 0 { xattr::slots(8192) } else { 0 };
+            + self.inherited_slots(&dir)?;
         let by = 1 + if open { Holds::ONE_OPEN } else { 0 };
         let (inode, end) = self.alloc_room(|| {
             loop {
@@ -256,7 +267,7 @@ impl Fs {
         let dir = self.meta.inode(parent)?;
         let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
         self.alloc_room(|| {
-            let mut h = self.meta.begin(MAKE_SLOTS + xattr::slots(8192))?;
+            let mut h = self.meta.begin(MAKE_SLOTS + self.inherited_slots(&dir)?)?;
             let image = dir.lock.read();
             self.may_search(ctx, &dir, &image)?;
             self.may_change_entries(ctx, &dir, &image)?;

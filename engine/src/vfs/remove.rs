@@ -12,7 +12,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
 
 const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 14;
-const RENAME_SLOTS: u32 = 3 * ENTRY_SLOTS + 20;
+pub(super) const RENAME_SLOTS: u32 = 3 * ENTRY_SLOTS + 20;
 
 impl Fs {
     /// EPERM where a sticky directory protects an entry.

@@ -11,7 +11,7 @@ use crate::vfs::Meta;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Slots that [`stage`] takes for attributes of so many bytes in all, before or after, whichever is more.
-pub fn slots(bytes: usize) -> u32 {
+pub const fn slots(bytes: usize) -> u32 {
     (bytes.div_ceil(XATTR_ROOM) as u32 + 1) * 22 + 8
 }
 

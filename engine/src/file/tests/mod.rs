@@ -7,3 +7,4 @@ mod faults;
 mod model;
 mod mounted;
 mod pressure;
+mod read_only;

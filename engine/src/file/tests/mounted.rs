@@ -5,11 +5,13 @@ use crate::file::DataOptions;
 use crate::format::{JournalKind, ROOT_NID};
 use crate::fsck;
 use crate::journal::ring_bytes;
-use crate::mkfs::{FormatOptions, format};
+use crate::mkfs::{FormatOptions, format_cramped};
 use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use crate::pmem::HeapMemory;
 use crate::sync::Arc;
-use crate::vfs::{AssembleOptions, Context, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags};
+use crate::vfs::{
+    AssembleOptions, Context, FileHandle, Fs, FsOptions, OpenFlags, Running, SetAttr, WriteFlags,
+};
 use crate::{Error, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -18,8 +20,8 @@ pub(super) const PAGE: usize = 4096;
 
 /// Media that outlive a mount.
 pub(super) struct Image {
-    device: Arc<MemoryDevice>,
-    memory: Arc<HeapMemory>,
+    pub(super) device: Arc<MemoryDevice>,
+    pub(super) memory: Arc<HeapMemory>,
 }
 
 /// A mounted image; dropped, it is left as a killed process leaves it.
@@ -29,7 +31,7 @@ pub(super) struct Live {
 }
 
 impl Image {
-    pub fn new(blocks: u64, slots: u64) -> Image {
+    pub(super) fn new(blocks: u64, slots: u64) -> Image {
         let device = Arc::new(MemoryDevice::new(blocks));
         let options = FormatOptions {
             journal_slots: Some(slots),
@@ -38,7 +40,7 @@ impl Image {
             sparse: true,
             ..FormatOptions::default()
         };
-        format(&*device, &options).expect("large enough");
+        format_cramped(&*device, &options).expect("large enough");
         Image { device, memory: Arc::new(HeapMemory::new(ring_bytes(slots).expect("small"))) }
     }
 
@@ -47,9 +49,15 @@ impl Image {
         Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
     }
 
-    pub fn mount(&self) -> Live {
-        let mounted = mount(self.media(), &MountOptions::default()).expect("a good image");
+    pub(super) fn mount(&self) -> Live {
+        self.mount_with(&MountOptions::default())
+    }
+
+    pub(super) fn mount_with(&self, options: &MountOptions) -> Live {
+        let mounted = mount(self.media(), options).expect("a good image");
+        let read_only = mounted.store().failed().is_some();
         let options = AssembleOptions {
+            fs: FsOptions { read_only, ..FsOptions::default() },
             data: DataOptions::with_memory(16 * PAGE as u64),
             ..AssembleOptions::default()
         };
@@ -59,8 +67,13 @@ impl Image {
 }
 
 impl Live {
-    pub fn fs(&self) -> &Fs {
+    pub(super) fn fs(&self) -> &Fs {
         self.running.fs()
+    }
+
+    /// What recovery found damaged.
+    pub(super) fn damage(&self) -> Option<String> {
+        self.mounted.recovery().damage.clone()
     }
 
     pub fn unmount(self) {

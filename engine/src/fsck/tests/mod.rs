@@ -8,7 +8,7 @@ use super::*;
 use crate::device::{Cause, IoBuf, MemoryDevice, Request};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, ROOT_NID};
 use crate::journal::ring_bytes;
-use crate::mkfs::{FormatOptions, format};
+use crate::mkfs::{FormatOptions, format_cramped};
 use crate::mount::{MountOptions, RingMedia, mount};
 use crate::pmem::{HeapMemory, PersistentMemory};
 use plants::{ELSEWHERE, PLANTS};
@@ -26,7 +26,7 @@ fn blank_ssd() -> Media {
         double_write_blocks: Some(4),
         ..FormatOptions::default()
     };
-    format(&*device, &options).expect("enough blocks");
+    format_cramped(&*device, &options).expect("enough blocks");
     let ring = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
     Media { device, ring: RingMedia::Ssd(ring), staging_file: None }
 }

@@ -1,5 +1,6 @@
 //! A populated image, and a tool to damage it: it finds structures, changes them, and seals what it changed.
 
+use crate::device::Overlay;
 use crate::device::{
     BLOCK_SIZE, BlockDevice, CauseCount, Completion, IoBuf, MemoryDevice, Op, Request, Ticket,
 };
@@ -11,7 +12,6 @@ use crate::format::{
     NatEntry, NatIndexEntry, Nid, ROOT_NID, nat_place,
 };
 use crate::fsck::image::{Image, word};
-use crate::fsck::overlay::Overlay;
 use crate::fsck::{Options, Report, check};
 use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format};

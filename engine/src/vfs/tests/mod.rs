@@ -1,6 +1,7 @@
 //! Each operation and its errnos over an image in memory.
 
 mod crash;
+mod least_ring;
 mod space;
 
 use super::*;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 
 fn store() -> Arc<Store> {
     let device = Arc::new(MemoryDevice::new(8192));
-    let options = FormatOptions { journal_slots: Some(64), sparse: true, ..FormatOptions::default() };
+    let options = FormatOptions { sparse: true, ..FormatOptions::default() };
     let superblock = format(&*device, &options).expect("large enough");
     Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()))
 }

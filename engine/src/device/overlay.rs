@@ -1,17 +1,17 @@
 //! A device over another that keeps every write in memory: what would be, without doing it.
 
-use crate::Result;
-use crate::device::{
+use super::{
     BLOCK_SIZE, BlockDevice, CauseCount, Completion, Counters, DoneBatches, GroupFlush, IoBuf, Op, Request,
     Ticket,
 };
+use crate::Result;
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 
 type Content = Box<[u8]>;
 
 /// The overlay. Memory grows with the blocks written, and with nothing else.
-pub(super) struct Overlay {
+pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
     written: Mutex<BTreeMap<u64, Content>>,
     done: DoneBatches,

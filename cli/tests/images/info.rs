@@ -1,0 +1,57 @@
+//! `narufs info`: the same keys for every kind of image, in every state.
+
+use crate::support::{Work, killed_after_sync, narufs, used};
+
+const KEYS: [&str; 15] = [
+    "block_size",
+    "created_unix_s",
+    "double_write_bytes",
+    "format_version",
+    "groups",
+    "journal",
+    "journal_bytes",
+    "journal_path",
+    "label",
+    "mount_epoch",
+    "size_bytes",
+    "state",
+    "survives",
+    "uuid",
+    "journal_slots",
+];
+
+#[test]
+fn the_keys_are_the_same_for_every_image() {
+    let work = Work::new();
+    let (emulated, _) = work.emulated("emulated");
+    let ssd = work.mkfs("ssd", &["--journal-size", "1M", "--label", "a label"]);
+    for (image, journal, survives) in [(&emulated, "emulated", "process"), (&ssd, "ssd", "power")] {
+        for state in ["clean", "unclean", "clean"] {
+            match state {
+                "unclean" => killed_after_sync(image, 1),
+                _ => used(image, |_| {}),
+            }
+            let info = narufs(&["info", image, "--json"]);
+            info.done();
+            let json = info.json();
+            let mut keys: Vec<_> = json.as_object().expect("an object").keys().collect();
+            let mut expected = KEYS.to_vec();
+            keys.sort();
+            expected.sort_unstable();
+            assert_eq!(keys, expected);
+            assert_eq!(
+                (&json["state"], &json["journal"], &json["survives"]),
+                (&state.into(), &journal.into(), &survives.into())
+            );
+            assert_eq!(
+                (&json["size_bytes"], &json["journal_bytes"]),
+                (&(64 << 20).into(), &(1 << 20).into())
+            );
+            assert_eq!(json["journal_path"].is_string(), journal == "emulated");
+            let text = narufs(&["info", image]);
+            text.done();
+            assert!(text.out.contains(state) && text.out.contains("fsync survives"), "{text:?}");
+        }
+    }
+    narufs(&["info", &work.at("nothing")]).refused(1, "No such file");
+}

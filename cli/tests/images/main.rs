@@ -1,0 +1,5 @@
+//! The commands on images that are not mounted: what they say, and with which status.
+
+mod info;
+mod rings;
+mod support;

@@ -1,0 +1,134 @@
+//! Making a file system: geometry, reserved regions, the root directory, a journal outside the image.
+//!
+//! The superblock is written last, so that an interrupted mkfs leaves no image that could be mounted.
+//!
+//! Rings on which not every operation would fit are refused; how small a ring may be follows from the bounds
+//! of records ([`crate::vfs::LARGEST_RECORD`]).
+
+mod geometry;
+mod metadata;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use metadata::finish_image;
+
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::format::{DOUBLE_WRITE_ENTRIES, JournalKind, SUPERBLOCK_BLOCKS, Superblock};
+use crate::journal::least_slots;
+use crate::vfs::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
+use crate::{Error, Result, superblock};
+use geometry::geometry;
+use metadata::{write_metadata, zero};
+
+/// What mkfs is asked for. `None` chooses.
+#[derive(Debug, Clone)]
+pub struct FormatOptions {
+    /// Blocks of the file system; at most (and by default) those of the device.
+    pub blocks: Option<u64>,
+    /// Slots of the journal (256 bytes each); a multiple of 16, at least [`least_journal_slots`].
+    pub journal_slots: Option<u64>,
+    /// Blocks of the double-write area, its headers among them; at least 2.
+    pub double_write_blocks: Option<u64>,
+    /// Where the journal lies.
+    pub journal: JournalKind,
+    /// Path of a persistent-memory or emulated journal: its file is made, or taken over, too. Without a path
+    /// the first mount makes the ring on the memory that it is given.
+    pub journal_path: Option<String>,
+    /// Name of the file system, 32 bytes of UTF-8 at the most.
+    pub label: String,
+    /// Leave the reserved regions unwritten: the device is known to hold zeros there. Faster, but writes to
+    /// the journal may then wait for the device to allocate space.
+    pub sparse: bool,
+    /// Make it even where there is a file system already, or another image's journal.
+    pub force: bool,
+    /// Identity; random by default.
+    pub uuid: Option<[u8; 16]>,
+    /// Identity of the ring; random by default.
+    pub ring_uuid: Option<[u8; 16]>,
+    /// Key of the hash of names; random by default.
+    pub hash_key: Option<[u8; 16]>,
+    /// Owner and group of the root directory.
+    pub owner: (u32, u32),
+    /// Time of making, ns since 1970.
+    pub now: i64,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        FormatOptions {
+            blocks: None,
+            journal_slots: None,
+            double_write_blocks: None,
+            journal: JournalKind::Ssd,
+            journal_path: None,
+            label: String::new(),
+            sparse: false,
+            force: false,
+            uuid: None,
+            ring_uuid: None,
+            hash_key: None,
+            owner: (0, 0),
+            now: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// The least number of slots of a journal: every record of every operation fits, and the reserve has room for
+/// what a checkpoint waits for.
+pub const fn least_journal_slots(kind: JournalKind) -> u64 {
+    least_slots(LARGEST_RECORD, LARGEST_RESERVE_RECORD, matches!(kind, JournalKind::Ssd))
+}
+
+/// Makes a file system on a device and gives back its superblock.
+///
+/// # Errors
+/// [`Error::Refused`] if the device or the journal is too small (the message says how large it must be), holds
+/// a file system already, or the options contradict each other.
+pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Superblock> {
+    make(device, options, least_journal_slots(options.journal))
+}
+
+/// As [`format`], on any ring that a journal can work with at all: for tests of what happens where rings are
+/// full. Large records are refused there.
+#[cfg(any(test, feature = "sim"))]
+pub fn format_cramped(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Superblock> {
+    make(device, options, least_slots(1, 0, options.journal == JournalKind::Ssd))
+}
+
+fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> Result<Superblock> {
+    if !options.force
+        && let Ok(found) = superblock::read(device)
+    {
+        return Err(Error::Refused(format!(
+            "there is a narufs file system already ({}); use --force to destroy it",
+            uuid::Uuid::from_bytes(found.uuid)
+        )));
+    }
+    let mut sb = geometry(device.blocks(), options, least_slots)?;
+    let ring = ring::take(&sb, options)?;
+    // Nothing that was here before may be mistaken for what is made now.
+    for block in SUPERBLOCK_BLOCKS {
+        device.run(vec![Request::write(block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock)])?;
+    }
+    device.flush()?;
+    if !options.sparse {
+        zero(device, sb.ring_start.get(), sb.ring_blocks.get())?;
+        zero(device, sb.dw_start.get(), sb.dw_blocks.get())?;
+    } else {
+        // The headers at least: whatever lay here is void.
+        zero(device, sb.ring_start.get(), sb.ring_blocks.get().min(2))?;
+        for segment in (0..sb.dw_blocks.get()).step_by(DOUBLE_WRITE_ENTRIES + 1) {
+            zero(device, sb.dw_start.get() + segment, 1)?;
+        }
+    }
+    write_metadata(device, &sb, options)?;
+    if let Some(ring) = ring {
+        ring.begin(&sb)?;
+    }
+    for _copy in SUPERBLOCK_BLOCKS {
+        superblock::write(device, &mut sb)?;
+    }
+    Ok(sb)
+}

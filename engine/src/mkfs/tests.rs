@@ -1,0 +1,76 @@
+//! Fresh images, and what is refused, in tiny geometry.
+
+use super::*;
+use crate::device::MemoryDevice;
+use crate::format::{BlockKind, FORMAT_VERSION, checksum_seed};
+use crate::store::verify;
+
+fn tiny() -> FormatOptions {
+    FormatOptions { journal_slots: Some(64), double_write_blocks: Some(3), ..FormatOptions::default() }
+}
+
+#[test]
+fn a_fresh_image_is_read_back_and_verifies() {
+    let device = MemoryDevice::new(64);
+    let made = format_cramped(&device, &tiny()).expect("64 blocks are enough");
+    let sb = superblock::read(&device).expect("just made");
+    assert_eq!(sb, made);
+    let blocks = [
+        (sb.nat_index_start.get(), BlockKind::NatIndex),
+        (sb.orphan_root.get(), BlockKind::OrphanRoot),
+        (sb.groups_start.get(), BlockKind::Bitmap),
+        (sb.groups_start.get() + 1, BlockKind::Node),
+        (sb.groups_start.get() + 2, BlockKind::Nat),
+    ];
+    for (block, kind) in blocks {
+        let read = Request::read(block, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
+        let bufs = device.run(vec![read]).expect("memory");
+        verify(checksum_seed(&sb.uuid), block, kind, &bufs[0]).expect("it was just written");
+        assert!(verify(checksum_seed(&sb.uuid), block + 1, kind, &bufs[0]).is_err());
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_with_the_size_it_takes() {
+    let device = MemoryDevice::new(16);
+    let Err(Error::Refused(why)) = format_cramped(&device, &tiny()) else { panic!("too small") };
+    assert!(why.contains("needs 21 (84 KiB)"), "{why}");
+    let device = MemoryDevice::new(64);
+    format_cramped(&device, &tiny()).expect("64 blocks are enough");
+    assert!(matches!(format_cramped(&device, &tiny()), Err(Error::Refused(_))));
+    format_cramped(&device, &FormatOptions { force: true, ..tiny() }).expect("forced");
+}
+
+#[test]
+fn other_images_are_refused_each_in_its_own_words() {
+    let refused = |device: &MemoryDevice| match superblock::read(device) {
+        Err(Error::Refused(why)) => why,
+        other => panic!("not refused: {other:?}"),
+    };
+    let device = MemoryDevice::new(64);
+    assert!(refused(&device).contains("not a narufs image"));
+    let mut sb = format_cramped(&device, &tiny()).expect("64 blocks are enough");
+    sb.incompat = 1.into();
+    superblock::write(&device, &mut sb).expect("memory");
+    assert!(refused(&device).contains("features"));
+    (sb.incompat, sb.version) = (0.into(), 9.into());
+    superblock::write(&device, &mut sb).expect("memory");
+    assert!(refused(&device).contains("version 9"));
+    (sb.version, sb.blocks) = (FORMAT_VERSION.into(), 65.into());
+    superblock::write(&device, &mut sb).expect("memory");
+    assert!(refused(&device).contains("truncated"));
+}
+
+#[test]
+fn a_ring_on_which_something_would_not_fit_is_refused_with_the_least_size() {
+    for kind in [JournalKind::Ssd, JournalKind::Pmem, JournalKind::Emulated] {
+        let device = MemoryDevice::new(4096);
+        let of =
+            |slots| FormatOptions { journal: kind, journal_slots: Some(slots), ..FormatOptions::default() };
+        let least = least_journal_slots(kind);
+        format(&device, &of(least)).expect("just large enough");
+        let device = MemoryDevice::new(4096);
+        let Err(Error::Refused(why)) = format(&device, &of(least - 16)) else { panic!("too small") };
+        assert!(why.contains(&format!("takes {} KiB", least / 4)) && !why.contains('\n'), "{why}");
+    }
+}

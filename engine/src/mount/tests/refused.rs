@@ -1,0 +1,144 @@
+//! Journals that are not the image's: each is told apart, refused where it is needed, and made anew where not.
+
+use super::*;
+use crate::format::{RING_HEADER_SPACE, RingHeader};
+use crate::journal::{init_mapped, read_mapped_header};
+use crate::pmem::{HeapMemory, PersistentMemory};
+
+#[test]
+fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
+    let sim = Kind::Mapped.make();
+    let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
+    work(&sim, mounted.store(), 0, 7).expect("writable");
+    drop(mounted);
+    let number = sim.add_pmem(Kind::Mapped.spec());
+    let other = || {
+        let ring = RingMedia::Mapped(sim.pmem(number).expect("just added"));
+        Media { device: sim.device(), ring, staging_file: None }
+    };
+    let Err(Error::Refused(why)) = mount(other(), &options()).map(drop) else { panic!("not refused") };
+    assert!(why.contains("--discard-journal"), "{why}");
+    let given_up = MountOptions { discard_journal: true, ..options() };
+    let mounted = mount(other(), &given_up).expect("what is lost is given up");
+    assert_eq!(read(mounted.store()).expect("whole"), oracle(6)[6], "the images of the last round");
+    mounted.unmount().expect("works");
+    mount(other(), &options()).expect("clean, and its own ring").unmount().expect("works");
+    // The old ring is foreign now; the image is clean, so that is no loss.
+    let ring = RingMedia::Mapped(sim.pmem(0).expect("there from the start"));
+    let media = Media { device: sim.device(), ring, staging_file: None };
+    mount(media, &options()).expect("made anew");
+}
+
+#[test]
+fn an_older_journal_is_refused() {
+    let sim = Kind::Mapped.make();
+    let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
+    work(&sim, mounted.store(), 0, 2).expect("writable");
+    let old = sim.pmem(0).expect("there");
+    let mut bytes = vec![0; Kind::Mapped.spec().len];
+    crate::pmem::PersistentMemory::read(old.as_ref(), 0, &mut bytes);
+    work(&sim, mounted.store(), 2, 12).expect("writable");
+    drop(mounted);
+    crate::pmem::PersistentMemory::write(old.as_ref(), 0, &bytes);
+    let Err(Error::Refused(why)) = mount(Kind::Mapped.media(&sim), &options()).map(drop) else {
+        panic!("not refused")
+    };
+    assert!(why.contains("older than the image"), "{why}");
+}
+
+/// An image that was mounted `mounts` times, cleanly unmounted but for the last if `unclean`.
+fn image(mounts: u64, unclean: bool) -> (SimMedia, Superblock) {
+    let sim = Kind::Mapped.make();
+    for mount_number in 1..=mounts {
+        let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
+        if mount_number < mounts || !unclean {
+            mounted.unmount().expect("works");
+        }
+    }
+    let sb = superblock::read(sim.device().as_ref()).expect("valid");
+    (sim, sb)
+}
+
+fn ring(image_uuid: &[u8; 16], ring_uuid: &[u8; 16], slots: u64) -> Arc<HeapMemory> {
+    let memory = Arc::new(HeapMemory::new(ring_bytes(slots.max(64)).expect("small")));
+    init_mapped(memory.as_ref(), image_uuid, ring_uuid, slots).expect("large enough");
+    memory
+}
+
+/// What is found in the place of the image's ring, in what words, and whether a clean image goes on with a new
+/// one.
+fn absences(sb: &Superblock) -> Vec<(Arc<HeapMemory>, &'static str, bool)> {
+    let slots = sb.ring_slots.get();
+    let blank = || Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
+    let damaged = blank();
+    damaged.write(100, b"something");
+    vec![
+        (blank(), "is blank", true),
+        (damaged, "no valid ring header", true),
+        (ring(&[9; 16], &sb.ring_uuid, slots), "belongs to another image (09090909-", false),
+        (ring(&sb.uuid, &[9; 16], slots), "another has replaced it", true),
+        (ring(&sb.uuid, &sb.ring_uuid, slots - 16), "another size: 48 slots, the image's 64", true),
+        (
+            ring(&sb.uuid, &sb.ring_uuid, slots),
+            "older than the image: of mount 0, the image of mount 3",
+            true,
+        ),
+    ]
+}
+
+#[test]
+fn each_wrong_journal_is_told_apart() {
+    for unclean in [true, false] {
+        for which in 0..6 {
+            let (sim, sb) = image(3, unclean);
+            let (memory, words, goes_on) = absences(&sb).swap_remove(which);
+            let before = sim.events();
+            let media = || Media {
+                device: sim.device(),
+                ring: RingMedia::Mapped(Arc::clone(&memory) as _),
+                staging_file: None,
+            };
+            let mut header = [0; RING_HEADER_SPACE];
+            memory.read(0, &mut header);
+            let outcome = mount(media(), &options());
+            if unclean || !goes_on {
+                let Err(Error::Refused(why)) = outcome.map(drop) else { panic!("not refused: {words}") };
+                assert!(why.contains(words) && !why.contains('\n'), "{why}");
+                let mut after = [0; RING_HEADER_SPACE];
+                memory.read(0, &mut after);
+                assert!(sim.events() == before && after == header, "{words}: nothing is written");
+            } else {
+                outcome.unwrap_or_else(|e| panic!("{words}: {e}")).unmount().expect("works");
+            }
+            if unclean && goes_on {
+                let given_up = MountOptions { discard_journal: true, ..options() };
+                mount(media(), &given_up).expect("given up").unmount().expect("works");
+            }
+            if !unclean {
+                let reader = MountOptions { read_only: true, ..options() };
+                mount(media(), &reader).expect("a clean image needs no journal to be read");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_image_is_told_from_an_older_journal() {
+    let (sim, mut sb) = image(3, true);
+    sb.epoch.set(1);
+    superblock::write(sim.device().as_ref(), &mut sb).expect("memory");
+    let Err(Error::Refused(why)) = mount(Kind::Mapped.media(&sim), &options()).map(drop) else {
+        panic!("not refused")
+    };
+    assert!(why.contains("newer than the image: of mount 3, the image of mount 1"), "{why}");
+}
+
+#[test]
+fn a_first_header_is_that_of_a_ring_never_mounted() {
+    let memory = ring(&[1; 16], &[2; 16], 64);
+    let RingHeader { image_uuid, ring_uuid, epoch, head, slots, .. } =
+        read_mapped_header(memory.as_ref()).expect("just made");
+    assert_eq!((image_uuid, ring_uuid), ([1; 16], [2; 16]));
+    assert_eq!((epoch.get(), head.get(), slots.get()), (0, 0, 64));
+    assert!(init_mapped(&HeapMemory::new(4096), &[1; 16], &[2; 16], 64).is_err());
+}
