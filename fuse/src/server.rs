@@ -95,7 +95,9 @@ impl<O: Operations> Server<O> {
 
 impl<O: Operations> Drop for Server<O> {
     fn drop(&mut self) {
-        match self.mount.unmount(IfBusy::Abort) {
+        // A connection that is gone is not cut: its number may be another mount's by now.
+        let gone = self.lanes.iter().any(Lane::is_over);
+        match self.mount.unmount(if gone { IfBusy::Detach } else { IfBusy::Abort }) {
             Ok(()) => self.wait(),
             // Its threads would wait for ever.
             Err(e) => tracing::error!("{} could not be ended: {e}", self.mount.point().display()),

@@ -82,6 +82,11 @@ impl<P: Port + Send + Sync> Lane<P> {
         }
     }
 
+    /// Whether the port has said that the mount is gone.
+    pub fn is_over(&self) -> bool {
+        self.shared.state.lock().over
+    }
+
     /// Threads that the lane has now.
     pub fn threads(&self) -> usize {
         self.shared.state.lock().threads
