@@ -76,6 +76,15 @@ impl Locker {
         self.tell(line);
         self.answer()
     }
+
+    /// Returns once it waits for a lock: it says so before it does.
+    fn waits(&self) {
+        let waiter = format!(" {} ", self.child.id());
+        let listed = |locks: String| locks.lines().any(|line| line.contains("->") && line.contains(&waiter));
+        while !listed(fs::read_to_string("/proc/locks").unwrap()) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Locker {
@@ -107,6 +116,7 @@ fn locks_between_processes(m: &Served) {
     assert_eq!(one.ask("lock un 0 4 nb"), "ok");
     assert_eq!(two.ask("lock ex 0 4 nb"), "ok");
     assert_eq!(two.ask("lock ex 4 1 wait"), "waiting");
+    two.waits();
     assert_eq!(one.ask("lock ex 0 4 wait"), "waiting");
     // Both are on their way; whose request arrives last closes the circle.
     let (said, heard) = mpsc::channel();
@@ -127,6 +137,7 @@ fn locks_between_processes(m: &Served) {
     // A wait is ended by a signal.
     let mut three = Locker::new(&path).unwrap();
     assert_eq!(three.ask("lock ex 0 4 wait"), "waiting");
+    three.waits();
     drop(three);
     assert_eq!(two.ask("lock un 0 0 nb"), "ok");
     let mut four = Locker::new(&path).unwrap();
