@@ -43,6 +43,16 @@ impl Fs {
         acl::check(ctx, owner, self.acls(inode, image)?.access.as_deref(), want)
     }
 
+    /// Whether everyone may search a directory: by its mode, and no access list says otherwise. False for what is
+    /// not there.
+    pub fn everyone_may_search(&self, dir: Nid) -> bool {
+        let Ok(inode) = self.meta.inode(dir) else { return false };
+        let image = inode.lock.read();
+        let open = inode.is_dir() && u32::from(image.mode.get()) & 0o111 == 0o111;
+        let listed = || self.acls(&inode, &image).map_or(true, |lists| lists.access.is_some());
+        open && (image.xattr_block.get() == 0 || !listed())
+    }
+
     pub(super) fn attr_of(&self, inode: &InodeObj, image: &Inode) -> Attr {
         let [atime, mtime, ctime] = inode.times();
         Attr {

@@ -1,0 +1,194 @@
+//! For how long the kernel may trust a name.
+//!
+//! The kernel does not check search permission on the way along names that it trusts, unless it checks all
+//! permissions (`default_permissions`): another user could walk through a directory that was open once and is
+//! closed by now. Where the server checks, a name is therefore *lent* for [`HOLD`], and only in a directory that
+//! everyone may search; whatever closes such a directory, or moves a name out of it into a closed one, is not
+//! answered before every loan has run out. A path that is walked all the time costs a look-up of each of its
+//! names every [`HOLD`], and closing a directory that was just used costs a wait of up to [`RECORDED`].
+//!
+//! What it leaves to others: attributes, which no permission hangs on here.
+//!
+//! Invariants: a loan is recorded before it is decided whether the directory is open, and closing reads the
+//! records after the directory is closed: whichever comes first under the directory's lock, no loan outlives the
+//! answer to the closing. A record may be of another directory as well (they share [`SLOTS`]): then a wait is
+//! for nothing.
+
+use super::Caching;
+use narufs::blocking;
+use narufs::format::Nid;
+use narufs::vfs::Fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// As good as for ever.
+pub const LONG: Duration = Duration::from_secs(24 * 3600);
+/// How long a loan is.
+const HOLD: Duration = Duration::from_millis(50);
+/// How long it is taken for: the kernel counts from when the caller runs again, which may be late.
+const RECORDED: Duration = Duration::from_millis(100);
+/// Records are this much longer still, so that a busy directory's record is written now and then only.
+const AHEAD: Duration = Duration::from_millis(20);
+/// Records; a power of two.
+const SLOTS: usize = 1024;
+
+/// For how long names may be trusted, and what is lent.
+#[derive(Debug)]
+pub enum Names {
+    /// Not at all.
+    Never,
+    /// The kernel checks permissions itself, and nobody else changes names.
+    Long,
+    /// As the module says.
+    Lent(Loans),
+}
+
+/// What is lent.
+#[derive(Debug)]
+pub struct Loans {
+    start: Instant,
+    /// When all loans of a directory have run out, in microseconds from the start. SeqCst is not needed: the
+    /// directory's own lock orders a record with the closing (see the module), so that Relaxed is enough.
+    ends: Box<[AtomicU64]>,
+}
+
+impl Names {
+    pub fn new(caching: Caching, default_permissions: bool) -> Names {
+        match (caching, default_permissions) {
+            (Caching::Shared, _) => Names::Never,
+            (Caching::Exclusive, true) => Names::Long,
+            (Caching::Exclusive, false) => {
+                let ends = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+                Names::Lent(Loans { start: Instant::now(), ends })
+            }
+        }
+    }
+
+    /// To be called before the operation that finds or makes names in `dir`.
+    pub fn lend(&self, fs: &Fs, dir: Nid) -> Loan {
+        match self {
+            Names::Never => Loan::NONE,
+            Names::Long => Loan { since: None, hold: LONG },
+            Names::Lent(loans) => {
+                let since = Instant::now();
+                loans.record(dir, loans.micros(since + RECORDED));
+                let hold = if fs.everyone_may_search(dir) { HOLD } else { Duration::ZERO };
+                Loan { since: Some(since), hold }
+            }
+        }
+    }
+
+    /// To be called between a change of who may search `dir` and the answer to it.
+    pub fn permissions_changed(&self, fs: &Fs, dir: Nid) {
+        if let Names::Lent(loans) = self
+            && !fs.everyone_may_search(dir)
+        {
+            loans.wait(loans.end(dir));
+        }
+    }
+
+    /// To be called between the move of a name to another directory and the answer to it: the loan moves too.
+    pub fn moved(&self, fs: &Fs, from: Nid, to: Nid) {
+        if let Names::Lent(loans) = self {
+            let end = loans.end(from);
+            loans.record(to, end);
+            if !fs.everyone_may_search(to) {
+                loans.wait(end);
+            }
+        }
+    }
+}
+
+impl Loans {
+    fn micros(&self, at: Instant) -> u64 {
+        at.duration_since(self.start).as_micros() as u64
+    }
+
+    fn slot(&self, dir: Nid) -> &AtomicU64 {
+        &self.ends[(dir.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS]
+    }
+
+    fn end(&self, dir: Nid) -> u64 {
+        self.slot(dir).load(Ordering::Relaxed)
+    }
+
+    fn record(&self, dir: Nid, end: u64) {
+        let slot = self.slot(dir);
+        if slot.load(Ordering::Relaxed) < end {
+            slot.fetch_max(end + AHEAD.as_micros() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps until `end`.
+    fn wait(&self, end: u64) {
+        let now = self.micros(Instant::now());
+        if now < end {
+            blocking::about_to_block();
+            std::thread::sleep(Duration::from_micros(end - now));
+        }
+    }
+}
+
+/// The right to trust the names that one operation finds.
+#[derive(Debug, Clone, Copy)]
+pub struct Loan {
+    since: Option<Instant>,
+    hold: Duration,
+}
+
+impl Loan {
+    /// For what has no name.
+    pub const NONE: Loan = Loan { since: None, hold: Duration::ZERO };
+
+    /// For how long, from now on. An operation that took long has used its loan up.
+    pub fn hold(&self) -> Duration {
+        match self.since {
+            Some(since) if !self.hold.is_zero() && since.elapsed() > RECORDED - HOLD - HOLD / 2 => {
+                Duration::ZERO
+            }
+            _ => self.hold,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loans() -> Loans {
+        match Names::new(Caching::Exclusive, false) {
+            Names::Lent(loans) => loans,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_only_grows_and_not_at_every_loan() {
+        let loans = loans();
+        loans.record(5, 1000);
+        let end = loans.end(5);
+        assert_eq!(end, 1000 + AHEAD.as_micros() as u64);
+        loans.record(5, end - 1);
+        assert_eq!(loans.end(5), end);
+        loans.record(5, end + 1);
+        assert!(loans.end(5) > end + 1);
+    }
+
+    #[test]
+    fn waiting_ends_after_the_last_loan() {
+        let loans = loans();
+        let end = loans.micros(Instant::now() + RECORDED);
+        loans.wait(end);
+        assert!(loans.micros(Instant::now()) >= end);
+        loans.wait(0);
+    }
+
+    #[test]
+    fn a_loan_that_lay_too_long_is_worth_nothing() {
+        let fresh = Loan { since: Some(Instant::now()), hold: HOLD };
+        assert_eq!(fresh.hold(), HOLD);
+        let old = Instant::now().checked_sub(RECORDED).expect("the machine is up longer than this");
+        assert_eq!(Loan { since: Some(old), hold: HOLD }.hold(), Duration::ZERO);
+        assert_eq!(Loan { since: None, hold: LONG }.hold(), LONG);
+    }
+}

@@ -1,0 +1,419 @@
+//! The engine's operations as the mount serves them.
+//!
+//! An inode's number is the kernel's node id, and the root's are the same. An open file is a
+//! [`handles`](super::handles) entry. Permissions are the engine's to check; with `default_permissions` the kernel
+//! has checked them before.
+//!
+//! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
+
+use super::Caching;
+use super::convert::{
+    birth_of, engine_attributes, engine_open_flags, engine_write_flags, kernel_attr, statfs_out,
+};
+use super::handles::Handles;
+use super::names::{LONG, Loan, Names};
+use crate::control::STATS;
+use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
+use crate::session::{Features, RequestContext, groups};
+use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
+use crate::wire::dirent::DirSink;
+use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
+use narufs::vfs::{self, Context, FallocateMode, Fs, Whence, XattrMode};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What `narufs stats` shows of a mount.
+#[derive(serde::Serialize)]
+struct ServedStats {
+    server_pid: u32,
+    #[serde(flatten)]
+    stats: narufs::stats::Stats,
+}
+
+/// The attribute that holds an access list.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// For attributes of directories, where the kernel checks permissions by them.
+const DIRECTORY_HOLD: Duration = Duration::from_secs(1);
+
+/// A file system as the mount serves it.
+#[derive(Debug)]
+pub struct EngineOperations {
+    fs: Arc<Fs>,
+    open: Handles,
+    /// For how long the kernel may trust a name.
+    names: Names,
+    /// For how long the kernel may trust attributes.
+    attributes_hold: Duration,
+    features: OnceLock<Features>,
+}
+
+impl EngineOperations {
+    /// Serves `fs`. `default_permissions`: the kernel checks permissions before it asks.
+    pub fn new(fs: Arc<Fs>, caching: Caching, default_permissions: bool) -> Self {
+        EngineOperations {
+            fs,
+            open: Handles::default(),
+            names: Names::new(caching, default_permissions),
+            attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
+            features: OnceLock::new(),
+        }
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    fn caller(&self, ctx: &RequestContext<'_>, umask: u32) -> Context {
+        let load = |caller: &Context| groups::groups(caller.pid, caller.uid, caller.gid).to_vec();
+        Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load)
+    }
+
+    fn entry(&self, entry: &vfs::Entry, loan: Loan) -> Entry {
+        Entry {
+            nodeid: entry.nid,
+            generation: u64::from(entry.generation),
+            attr: kernel_attr(&entry.attr),
+            entry_timeout: loan.hold(),
+            attr_timeout: self.hold(&entry.attr),
+        }
+    }
+
+    fn attributes(&self, attr: &vfs::Attr) -> Attributes {
+        Attributes { attr: kernel_attr(attr), timeout: self.hold(attr) }
+    }
+
+    /// How long attributes may be trusted.
+    ///
+    /// A write by one who may not keep setuid takes it here, and the kernel does not learn of that from the
+    /// answer: such a mode is asked for each time, lest a changed program run with it.
+    ///
+    /// A directory's times change with each name that is made in it. The kernel then forgets what it knew, but
+    /// an answer that was given just before and arrives just after brings the old times back for as long as
+    /// they may be trusted. Only the kernel's own checks of permissions need them.
+    fn hold(&self, attr: &vfs::Attr) -> Duration {
+        let format = attr.mode() & libc::S_IFMT;
+        let setuid = attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
+        match format {
+            libc::S_IFREG if setuid => Duration::ZERO,
+            libc::S_IFDIR if matches!(self.names, Names::Long) => DIRECTORY_HOLD,
+            libc::S_IFDIR => Duration::ZERO,
+            _ => self.attributes_hold,
+        }
+    }
+
+    /// Whether the mount is the only way in.
+    fn is_exclusive(&self) -> bool {
+        !self.attributes_hold.is_zero()
+    }
+
+    /// What the kernel may do with an open file.
+    fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
+        let mut kernel = OpenFlags::empty();
+        if self.is_direct(flags) {
+            kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
+        } else if self.is_exclusive() {
+            kernel |= OpenFlags::KEEP_CACHE;
+        }
+        if self.is_exclusive() || !vfs::OpenFlags::from_kernel(flags as u32).writes() {
+            // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to
+            // give back (they are the kernel's own), and that a write failed is fsync's to tell. A shared mount
+            // flushes what was mapped, so that who uses the library sees it.
+            kernel |= OpenFlags::NOFLUSH;
+        }
+        Opened { fh: self.open.insert(&self.fs, handle), flags: kernel }
+    }
+
+    /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,
+    /// the kernel's own way for O_DIRECT is taken, which does not write in parallel.
+    fn is_direct(&self, flags: i32) -> bool {
+        flags & libc::O_DIRECT != 0 && self.features.get().is_some_and(Features::direct_io_allows_mmap)
+    }
+
+    fn list(&self, fh: u64, offset: u64, each: &mut dyn FnMut(&vfs::DirEntry<'_>) -> bool) -> Result<()> {
+        Ok(self.fs.readdir(&*self.open.get(fh)?, offset, each)?)
+    }
+}
+
+impl Operations for EngineOperations {
+    fn init(&self, features: &Features) {
+        // A second INIT of one conversation does not exist; the first stands.
+        let _ = self.features.set(*features);
+    }
+
+    fn destroy(&self) {
+        self.open.clear();
+        self.fs.forget_all();
+    }
+
+    fn lookup(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<Entry> {
+        let loan = self.names.lend(&self.fs, parent);
+        let found = match name {
+            // By these names NFS asks for an inode and for its parent.
+            b"." => self.fs.by_handle(parent, None),
+            b".." => self.fs.parent(parent),
+            _ => self.fs.lookup(&self.caller(ctx, 0), parent, name),
+        };
+        match found {
+            Ok(entry) => Ok(self.entry(&entry, loan)),
+            Err(e) if e.errno() == libc::ENOENT && !loan.hold().is_zero() => Ok(Entry::negative(loan.hold())),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn ioctl(&self, _: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
+        if call.command != STATS {
+            return Err(Errno(libc::ENOTTY));
+        }
+        let stats = ServedStats { server_pid: std::process::id(), stats: self.fs.stats()? };
+        serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
+    }
+
+    fn forget(&self, nodeid: u64, count: u64) {
+        self.fs.forget(nodeid, count);
+    }
+
+    fn getattr(&self, _: &RequestContext<'_>, nodeid: u64, _: Option<u64>) -> Result<Attributes> {
+        Ok(self.attributes(&self.fs.getattr(nodeid)?))
+    }
+
+    fn statx(&self, _: &RequestContext<'_>, nodeid: u64, _: Option<u64>, _: u32) -> Result<StatxOut> {
+        let attr = self.fs.getattr(nodeid)?;
+        Ok(StatxOut::with_birth(&self.attributes(&attr), birth_of(&attr)))
+    }
+
+    fn setattr(&self, ctx: &RequestContext<'_>, nodeid: u64, change: &SetAttr) -> Result<Attributes> {
+        let open = change.fh.map(|fh| self.open.get(fh)).transpose()?;
+        let wanted = engine_attributes(change);
+        let open = open.as_deref().map(|o| &**o);
+        let attr = self.fs.setattr(&self.caller(ctx, 0), nodeid, open, &wanted)?;
+        if change.mode.is_some() && attr.mode() & libc::S_IFMT == libc::S_IFDIR {
+            self.names.permissions_changed(&self.fs, nodeid);
+        }
+        Ok(self.attributes(&attr))
+    }
+
+    fn readlink(&self, _: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {
+        Ok(self.fs.readlink(nodeid)?)
+    }
+
+    fn symlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let loan = self.names.lend(&self.fs, parent);
+        Ok(self.entry(&self.fs.symlink(&self.caller(ctx, 0), parent, name, target)?, loan))
+    }
+
+    fn mknod(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
+        let (loan, caller) = (self.names.lend(&self.fs, parent), self.caller(ctx, new.umask));
+        Ok(self.entry(&self.fs.mknod(&caller, parent, name, new.mode, new.rdev)?, loan))
+    }
+
+    fn mkdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
+        let loan = self.names.lend(&self.fs, parent);
+        Ok(self.entry(&self.fs.mkdir(&self.caller(ctx, new.umask), parent, name, new.mode)?, loan))
+    }
+
+    fn unlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
+        Ok(self.fs.unlink(&self.caller(ctx, 0), parent, name)?)
+    }
+
+    fn rmdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
+        Ok(self.fs.rmdir(&self.caller(ctx, 0), parent, name)?)
+    }
+
+    fn rename(
+        &self,
+        ctx: &RequestContext<'_>,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
+        let flags = vfs::RenameFlags::from_bits(flags).ok_or(Errno(libc::EINVAL))?;
+        self.fs.rename(&self.caller(ctx, 0), from.0, from.1, to.0, to.1, flags)?;
+        if from.0 != to.0 {
+            self.names.moved(&self.fs, from.0, to.0);
+            if flags.contains(vfs::RenameFlags::EXCHANGE) {
+                self.names.moved(&self.fs, to.0, from.0);
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        let loan = self.names.lend(&self.fs, parent);
+        Ok(self.entry(&self.fs.link(&self.caller(ctx, 0), nodeid, parent, name)?, loan))
+    }
+
+    fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, _: bool) -> Result<Opened> {
+        let handle =
+            self.fs.open(&self.caller(ctx, 0), nodeid, engine_open_flags(flags, self.is_direct(flags)))?;
+        Ok(self.opened(handle, flags))
+    }
+
+    fn create(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let loan = self.names.lend(&self.fs, parent);
+        let wanted = engine_open_flags(flags, self.is_direct(flags));
+        let (entry, handle, _) =
+            self.fs.create(&self.caller(ctx, new.umask), parent, name, new.mode, wanted)?;
+        Ok((self.entry(&entry, loan), self.opened(handle, flags)))
+    }
+
+    fn tmpfile(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        new: &NewNode,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let wanted = engine_open_flags(flags, self.is_direct(flags));
+        let (entry, handle) = self.fs.tmpfile(&self.caller(ctx, new.umask), parent, new.mode, wanted)?;
+        Ok((self.entry(&entry, Loan::NONE), self.opened(handle, flags)))
+    }
+
+    fn read(&self, _: &RequestContext<'_>, _: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
+        Ok(self.fs.read(&*self.open.get(read.fh)?, read.offset, buffer)?)
+    }
+
+    fn write(&self, ctx: &RequestContext<'_>, _: u64, write: &Write, data: &[u8]) -> Result<usize> {
+        let direct = self.is_direct(write.open_flags) && !write.flags.contains(WriteFlags::CACHE);
+        let flags = engine_write_flags(write, direct);
+        Ok(self.fs.write(&self.caller(ctx, 0), &*self.open.get(write.fh)?, write.offset, data, flags)?)
+    }
+
+    fn flush(&self, _: &RequestContext<'_>, _: u64, fh: u64, lock_owner: u64) -> Result<()> {
+        Ok(self.fs.flush(&*self.open.get(fh)?, lock_owner)?)
+    }
+
+    fn release(&self, _: u64, release: &Release) {
+        let owner = release.flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(release.lock_owner);
+        self.open.remove(release.fh, owner);
+    }
+
+    fn fsync(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool) -> Result<()> {
+        Ok(self.fs.fsync(&*self.open.get(fh)?, data_only)?)
+    }
+
+    fn opendir(&self, ctx: &RequestContext<'_>, nodeid: u64, _: i32) -> Result<Opened> {
+        let handle = self.fs.opendir(&self.caller(ctx, 0), nodeid)?;
+        Ok(Opened { fh: self.open.insert_directory(&self.fs, handle), flags: OpenFlags::empty() })
+    }
+
+    fn readdir(
+        &self,
+        _: &RequestContext<'_>,
+        _: u64,
+        fh: u64,
+        offset: u64,
+        sink: &mut DirSink<'_>,
+    ) -> Result<()> {
+        self.list(fh, offset, &mut |one| sink.push(one.nid, one.cookie, one.file_type as u8, one.name))
+    }
+
+    fn readdirplus(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        fh: u64,
+        offset: u64,
+        sink: &mut DirSink<'_>,
+    ) -> Result<()> {
+        let (open, loan) = (self.open.get(fh)?, self.names.lend(&self.fs, nodeid));
+        let mut each = |one: &vfs::DirEntry<'_>, entry: Option<&vfs::Entry>| match entry {
+            Some(entry) if one.name != b"." && one.name != b".." => {
+                sink.push_entry(&self.entry(entry, loan), one.cookie, one.name)
+            }
+            _ => sink.push(one.nid, one.cookie, one.file_type as u8, one.name),
+        };
+        Ok(self.fs.readdirplus(&self.caller(ctx, 0), &open, offset, &mut each)?)
+    }
+
+    fn releasedir(&self, _: u64, release: &Release) {
+        self.open.remove(release.fh, None);
+    }
+
+    fn fsyncdir(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool) -> Result<()> {
+        Ok(self.fs.fsyncdir(&*self.open.get(fh)?, data_only)?)
+    }
+
+    fn syncfs(&self, _: &RequestContext<'_>, _: u64) -> Result<()> {
+        Ok(self.fs.syncfs()?)
+    }
+
+    fn statfs(&self, _: &RequestContext<'_>, _: u64) -> Result<StatfsOut> {
+        Ok(statfs_out(&self.fs.statfs()?))
+    }
+
+    fn setxattr(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        _: bool,
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => XattrMode::Any,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        self.fs.setxattr(&self.caller(ctx, 0), nodeid, name, value, mode)?;
+        if name == ACCESS_LIST {
+            self.names.permissions_changed(&self.fs, nodeid);
+        }
+        Ok(())
+    }
+
+    fn getxattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.fs.getxattr(&self.caller(ctx, 0), nodeid, name)?)
+    }
+
+    fn listxattr(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {
+        Ok(self.fs.listxattr(&self.caller(ctx, 0), nodeid)?)
+    }
+
+    fn removexattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<()> {
+        Ok(self.fs.removexattr(&self.caller(ctx, 0), nodeid, name)?)
+    }
+
+    fn access(&self, ctx: &RequestContext<'_>, nodeid: u64, mask: i32) -> Result<()> {
+        Ok(self.fs.access(&self.caller(ctx, 0), nodeid, mask as u32)?)
+    }
+
+    fn fallocate(
+        &self,
+        ctx: &RequestContext<'_>,
+        _: u64,
+        fh: u64,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Result<()> {
+        let mode = FallocateMode::from_kernel(mode as u32)?;
+        Ok(self.fs.fallocate(&self.caller(ctx, 0), &*self.open.get(fh)?, mode, offset, len)?)
+    }
+
+    fn lseek(&self, _: &RequestContext<'_>, _: u64, fh: u64, offset: u64, whence: i32) -> Result<u64> {
+        let whence = match whence {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        Ok(self.fs.lseek(&*self.open.get(fh)?, offset, whence)?)
+    }
+
+    fn copy_file_range(&self, ctx: &RequestContext<'_>, _: u64, copy: &CopyFileRangeIn) -> Result<u64> {
+        if copy.flags != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let (from, to) = (self.open.get(copy.fh_in)?, self.open.get(copy.fh_out)?);
+        let caller = self.caller(ctx, 0);
+        Ok(self.fs.copy_file_range(&caller, &from, copy.off_in, &to, copy.off_out, copy.len)?)
+    }
+}
