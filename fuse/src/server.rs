@@ -4,6 +4,7 @@ use crate::mount::{IfBusy, Mount, MountOptions};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Negotiated, Session, negotiate};
 use crate::transport::device::DevicePort;
+use crate::transport::focus::Focus;
 use crate::transport::{Channel, Lane, LaneConfig, Port, Service};
 use crate::wire::notify::Notification;
 use crate::wire::{Op, parse};
@@ -50,7 +51,9 @@ impl<O: Operations> Server<O> {
         let session = Arc::new(Session::new(operations, features));
         let notifier = Notifier { channel: port.clone() };
         let mut server = Server { mount, lanes: Vec::new(), session, notifier };
-        for core in config.cores.clone().map_or_else(usable_cores, Ok)? {
+        let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
+        let focus = Arc::new(Focus::new(&cores));
+        for (lane, core) in cores.into_iter().enumerate() {
             // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
             let lane_port = match port.try_clone() {
                 Ok(clone) => Arc::new(clone),
@@ -59,7 +62,11 @@ impl<O: Operations> Server<O> {
                     Arc::clone(&port)
                 }
             };
-            let config = LaneConfig { core: Some(core), on_thread_start: config.on_thread_start.clone() };
+            let config = LaneConfig {
+                core: Some(core),
+                on_thread_start: config.on_thread_start.clone(),
+                focus: Some((Arc::clone(&focus), lane)),
+            };
             let service: Arc<dyn Service> = server.session.clone();
             server.lanes.push(Lane::start(lane_port, service, config)?);
         }

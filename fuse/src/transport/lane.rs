@@ -14,6 +14,7 @@
 //! being woken or started, or serves a request; an idle lane has one thread waiting in the port and at most
 //! [`IDLE_SPARES`] asleep, and uses no CPU.
 
+use super::focus::{Focus, Seen};
 use super::{Channel, Port, Reply, Service};
 use narufs::blocking;
 use parking_lot::{Condvar, Mutex};
@@ -39,6 +40,8 @@ pub struct LaneConfig {
     pub core: Option<usize>,
     /// Called by each of its threads when it starts (to give up capabilities, for example).
     pub on_thread_start: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Where lanes share a queue: what decides which of them read, and this lane's number there.
+    pub focus: Option<(Arc<Focus>, usize)>,
 }
 
 /// One core's threads, running until the port says that the mount is gone.
@@ -128,11 +131,15 @@ impl<P: Port + Send + Sync> Shared<P> {
         blocking::set_hook(Some(Box::new(hook)));
         let channel: Arc<dyn Channel> = shared.port.clone();
         let mut slot = shared.port.slot();
+        let mut seen = Seen::default();
         while shared.take_role() {
             holds_role.set(true);
             while holds_role.get() {
+                if let Some((focus, lane)) = &shared.config.focus {
+                    focus.rest(*lane);
+                }
                 match shared.port.receive(&mut slot) {
-                    Ok(true) => shared.serve(&channel, &mut slot),
+                    Ok(true) => shared.serve(&channel, &mut slot, &mut seen),
                     Ok(false) => return shared.end(),
                     Err(e) => {
                         tracing::error!("no more requests can be received: {e}");
@@ -143,12 +150,15 @@ impl<P: Port + Send + Sync> Shared<P> {
         }
     }
 
-    fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot) {
+    fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot, seen: &mut Seen) {
         let (request, buffer) = self.port.open(slot);
         let Some((request, header)) = request.and_then(|r| Some((r, r.header()?))) else {
             tracing::error!("a request is shorter than it says; it is dropped");
             return;
         };
+        if let Some((focus, lane)) = &self.config.focus {
+            focus.note(*lane, seen, &header, &request);
+        }
         let reply = Reply::new(header.unique, Arc::clone(channel), buffer);
         // One request's panic must not take the mount away from everybody; the reply answers EIO when it drops.
         if catch_unwind(AssertUnwindSafe(|| self.service.serve(request, reply))).is_err() {
@@ -189,13 +199,27 @@ impl<P: Port + Send + Sync> Shared<P> {
             // If it fails, the count is already taken back; the next thread to finish takes the role.
             if let Err(e) = Shared::spawn(shared) {
                 tracing::warn!("no thread to take over while an operation waits: {e}");
+                shared.release_focus();
             }
+        } else {
+            drop(state);
+            shared.release_focus();
+        }
+    }
+
+    /// This lane cannot go on reading.
+    fn release_focus(&self) {
+        if let Some((focus, _)) = &self.config.focus {
+            focus.release();
         }
     }
 
     fn end(&self) {
         self.state.lock().over = true;
         self.wake.notify_all();
+        if let Some((focus, _)) = &self.config.focus {
+            focus.end();
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`; a port over
 //! io_uring has the same four methods (wait for a completion; the entry's header and payload buffers; commit),
 //! and nothing above it changes. [`lane`] runs the threads of one core, whatever the port. [`reply`] makes sure
-//! that each request is answered exactly once.
+//! that each request is answered exactly once. [`focus`] decides which lanes read where they share a queue.
 //!
 //! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
 //!
@@ -11,6 +11,7 @@
 //! at most one thread of a lane waits in [`Port::receive`].
 
 pub mod device;
+pub mod focus;
 pub mod lane;
 pub mod reply;
 
