@@ -14,7 +14,7 @@ Options (-o a,b=c):
   relatime | noatime | strictatime | lazytime
                             when reading updates access times (default relatime)
   memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
-  metadata_memory=SIZE      cache of metadata pages (default 256M)
+  metadata_memory=SIZE      metadata pages and inodes (default 256M)
   allow_other               other users may enter the mount (default for root)
   default_permissions       let the kernel check permissions too
   suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
@@ -58,8 +58,8 @@ pub struct MountOptions {
     pub lazytime: bool,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
-    /// Bytes of the metadata cache.
-    pub metadata_memory: Option<u64>,
+    /// Bytes for metadata pages and inodes.
+    pub metadata_memory: u64,
     /// Other users may enter.
     pub allow_other: Option<bool>,
     /// The kernel checks permissions too.
@@ -82,7 +82,7 @@ impl Default for MountOptions {
             atime: AtimePolicy::Relative,
             lazytime: false,
             memory: None,
-            metadata_memory: None,
+            metadata_memory: 256 << 20,
             allow_other: None,
             default_permissions: false,
             suid: false,
@@ -134,7 +134,7 @@ impl MountOptions {
             "lazytime" => self.lazytime = true,
             "nolazytime" => self.lazytime = false,
             "memory" => self.memory = Some(size(name, wanted()?)?),
-            "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
+            "metadata_memory" => self.metadata_memory = size(name, wanted()?)?,
             "allow_other" => self.allow_other = Some(true),
             "default_permissions" => self.default_permissions = true,
             "suid" => self.suid = true,

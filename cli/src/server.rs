@@ -8,9 +8,10 @@ use narufs::file::DataOptions;
 use narufs::journal::Wanted;
 use narufs::mount::{self, Mounted};
 use narufs::pmem::EmulationCosts;
+use narufs::store::StoreOptions;
 use narufs::vfs::{self, AssembleOptions, FsOptions, Running};
 use narufs_fuse::binding::{self, Caching};
-use narufs_fuse::mount::process::protect_from_reclaim;
+use narufs_fuse::mount::process::{bound_heap, protect_from_reclaim};
 use narufs_fuse::mount::{Atime, IfBusy};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,6 +20,7 @@ use std::path::Path;
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
 pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     protect_from_reclaim();
+    bound_heap();
     let image = std::path::absolute(&args.image).map_err(|e| failed(&args.image, e))?;
     let mut warnings = Vec::new();
     let mounted = open(&image, options)?;
@@ -59,12 +61,15 @@ fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
         read_only: options.read_only,
         ..mount::MountOptions::default()
     };
-    if let Some(bytes) = options.metadata_memory {
-        wanted.store.budget = usize::try_from(bytes).unwrap_or(usize::MAX);
-    }
+    wanted.store = StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
     let media =
         mount::open(image, None, EmulationCosts::default(), &wanted).map_err(|e| refused(image, &e))?;
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
+}
+
+/// Bytes of metadata pages: five eighths of the memory for metadata, the rest is for inodes.
+fn pages_share(options: &MountOptions) -> u64 {
+    options.metadata_memory / 8 * 5
 }
 
 fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
@@ -80,6 +85,7 @@ fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions 
             Durability::Power => Wanted::Power,
             Durability::Process => Wanted::Process,
         },
+        inodes: AssembleOptions::inodes_within(options.metadata_memory - pages_share(options)),
         ..AssembleOptions::default()
     }
 }

@@ -29,6 +29,26 @@ pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
+/// Sets how the C library keeps memory: pieces of half a megabyte are mapped by themselves, and `heaps` heaps serve
+/// all threads. Where it is another library, nothing changes.
+pub fn set_heap_limits(heaps: usize) {
+    #[cfg(target_env = "gnu")]
+    {
+        let heaps = libc::c_int::try_from(heaps).unwrap_or(libc::c_int::MAX);
+        for (parameter, value) in [
+            (libc::M_MMAP_THRESHOLD, 512 << 10),
+            (libc::M_TRIM_THRESHOLD, 1 << 20),
+            (libc::M_ARENA_MAX, heaps),
+        ] {
+            // SAFETY: the call takes two numbers and changes parameters of the allocator, which locks itself.
+            // Guarded by the command's tests, whose servers run so.
+            unsafe { libc::mallopt(parameter, value) };
+        }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = heaps;
+}
+
 /// Asks the mount that `fd` is on for its server's process id.
 pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
     // SAFETY: the call's number says that it writes 32 bits, and whoever answers it cannot write more: the

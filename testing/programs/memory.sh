@@ -54,6 +54,13 @@ for i in 1 2 3; do
 done
 for pid in "${running[@]}"; do await "$pid" || { cat "$WORK"/log-*; fail "a writer failed"; }; done
 sums=$(cd "$v" && sha256sum mmap* write*)
+# Page cache, metadata and what the server takes besides, as docs/DESIGN.md has it.
+if [[ $FS == narufs ]]; then
+    bound=$((96 + 64 + 64))
+    anonymous=$(awk '/^RssAnon:/ { print int($2 / 1024) }' "/proc/${SERVER[$v]}/status")
+    (( anonymous <= bound )) || fail "the server has $anonymous MiB of anonymous memory, more than $bound"
+    say "RESULT the server has $anonymous MiB of anonymous memory"
+fi
 detach volume
 attach volume
 same "the files after a remount" "$sums" "$(cd "$v" && sha256sum mmap* write*)"

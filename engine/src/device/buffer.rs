@@ -11,11 +11,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::BLOCK_SIZE;
+use super::chunk::{CHUNK, Chunk};
+
+/// What is not larger comes from the heap.
+const SMALL: usize = 64 << 10;
 
 /// Whose memory it is.
 enum Memory {
     /// Allocated here with this many bytes; freed on drop.
     Owned(usize),
+    /// A chunk, given back on drop.
+    Chunk(Option<Chunk>),
     /// Somebody else's, alive as long as this is held.
     Borrowed { _keep: Arc<dyn Any + Send + Sync> },
 }
@@ -45,6 +51,10 @@ impl IoBuf {
             return Self::empty();
         }
         let layout = Self::layout(len);
+        if (SMALL + 1..=CHUNK).contains(&len) {
+            let Some(chunk) = Chunk::zeroed(len) else { handle_alloc_error(layout) };
+            return Self { start: chunk.start(), len, memory: Memory::Chunk(Some(chunk)) };
+        }
         // SAFETY: the layout has a size above 0. Guarded by `buffers_are_aligned_and_zero`.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
@@ -76,9 +86,15 @@ impl IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        if let Memory::Owned(len @ 1..) = self.memory {
+        match &mut self.memory {
             // SAFETY: allocated in `zeroed` with this layout. Guarded by `buffers_are_aligned_and_zero`.
-            unsafe { dealloc(self.start.as_ptr(), Self::layout(len)) };
+            Memory::Owned(len @ 1..) => unsafe { dealloc(self.start.as_ptr(), Self::layout(*len)) },
+            Memory::Chunk(chunk) => {
+                if let Some(chunk) = chunk.take() {
+                    chunk.give();
+                }
+            }
+            Memory::Owned(_) | Memory::Borrowed { .. } => {}
         }
     }
 }
@@ -123,7 +139,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_zero() {
-        for len in [0, 1, 512, BLOCK_SIZE, 3 * BLOCK_SIZE] {
+        for len in [0, 1, 512, BLOCK_SIZE, 3 * BLOCK_SIZE, SMALL + 1, CHUNK, CHUNK + 1] {
             let buf = IoBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert!(buf.iter().all(|b| *b == 0));

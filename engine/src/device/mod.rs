@@ -7,6 +7,7 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 
 mod buffer;
+mod chunk;
 #[cfg(test)]
 mod conformance;
 mod counters;

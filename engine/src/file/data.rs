@@ -227,6 +227,15 @@ impl FileState {
         !self.doomed && self.dirty.range(pages.clone()).next().is_none()
     }
 
+    /// Gives back the memory of sets that have become empty: most files in memory have nothing to write.
+    pub fn shrink(&mut self) {
+        for set in [&mut self.dirty, &mut self.synced] {
+            if set.is_empty() {
+                *set = BTreeSet::new();
+            }
+        }
+    }
+
     /// Whether a live record is all that is durable of some page.
     pub fn holds_live(&self) -> bool {
         self.live.keys().any(|page| self.synced.contains(page) || self.dirty.contains(page))

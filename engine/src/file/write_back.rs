@@ -398,6 +398,7 @@ impl<H: Home> DataPath<H> {
                 _ => {}
             }
         }
+        state.shrink();
     }
 
     /// What of a file only records below `upto` hold.

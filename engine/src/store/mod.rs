@@ -44,6 +44,14 @@ pub struct StoreOptions {
     pub dirty_limit: usize,
 }
 
+impl StoreOptions {
+    /// Pages within about `bytes`, the dirty ones among them: their limit is such that operations wait in time.
+    pub fn with_memory(bytes: usize) -> StoreOptions {
+        let usual = StoreOptions::default();
+        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes * 2 / 5) }
+    }
+}
+
 impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions { budget: 256 << 20, dirty_limit: 64 << 20 }

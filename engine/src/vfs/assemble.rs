@@ -30,6 +30,16 @@ pub struct AssembleOptions {
     pub background: bool,
 }
 
+/// Bytes that a regular file in memory takes, its data's index and its place in the table included.
+const INODE_BYTES: u64 = 1536;
+
+impl AssembleOptions {
+    /// How many inodes fit so much memory.
+    pub fn inodes_within(bytes: u64) -> usize {
+        usize::try_from(bytes / INODE_BYTES).unwrap_or(usize::MAX).max(256)
+    }
+}
+
 impl Default for AssembleOptions {
     fn default() -> Self {
         AssembleOptions {

@@ -21,6 +21,13 @@ pub fn protect_from_reclaim() {
     }
 }
 
+/// Has the heap return what is freed: large pieces at once, and no more heaps side by side than cores. To be called
+/// before threads are started.
+pub fn bound_heap() {
+    let cores = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    sys::set_heap_limits(cores);
+}
+
 /// Gives up all capabilities of the calling thread, and of those it starts from now on, but `keep`.
 pub fn drop_capabilities(keep: CapabilitySet) -> io::Result<()> {
     let now = rustix::thread::capabilities(None)?;
