@@ -1,5 +1,6 @@
 //! One block of a bucket: dentries end to end. Pure functions over bytes; what they read they verify.
 
+use super::hash::hash_of;
 use crate::device::BLOCK_SIZE;
 use crate::format::BLOCK_HEADER_SIZE;
 use crate::format::{
@@ -45,6 +46,52 @@ pub fn header(block: &[u8]) -> Option<BucketHeader> {
     BucketHeader::read_from_prefix(block.get(BLOCK_HEADER_SIZE..)?).ok().map(|(header, _)| header)
 }
 
+/// Calls `visit` for each place of a dentry, used or free. Lengths are verified, and that a name lies within its
+/// dentry; of what the dentry says nothing else.
+fn scan<'a, B>(
+    block: &'a [u8],
+    mut visit: impl FnMut(Spot, &'a DentryHeader, &'a [u8]) -> ControlFlow<B>,
+) -> Result<Option<B>, &'static str> {
+    let block = block.get(..BLOCK_SIZE).ok_or("a block is cut short")?;
+    let mut previous = None;
+    let mut at = BUCKET_START;
+    while at < BLOCK_SIZE {
+        let (header, rest) =
+            DentryHeader::ref_from_prefix(&block[at..]).map_err(|_| "a dentry is cut short")?;
+        let rec_len = usize::from(header.rec_len.get());
+        if rec_len < DENTRY_HEADER_SIZE || !rec_len.is_multiple_of(8) || at + rec_len > BLOCK_SIZE {
+            return Err("a dentry has an impossible length");
+        }
+        let mut name: &[u8] = &[];
+        if header.nid.get() != 0 {
+            let name_len = usize::from(header.name_len);
+            if name_len == 0 || DENTRY_HEADER_SIZE + name_len > rec_len {
+                return Err("a name has an impossible length");
+            }
+            name = &rest[..name_len];
+        }
+        if let ControlFlow::Break(found) = visit(Spot { at, previous, rec_len }, header, name) {
+            return Ok(Some(found));
+        }
+        previous = Some(at);
+        at += rec_len;
+    }
+    Ok(None)
+}
+
+/// What a dentry in use says, verified.
+fn verified<'a>(header: &DentryHeader, name: &'a [u8]) -> Result<Dentry<'a>, &'static str> {
+    let cookie = header.cookie.get();
+    if !(FIRST_COOKIE..1 << 63).contains(&cookie) {
+        return Err("a cookie is out of bounds");
+    }
+    if matches!(name, b"." | b"..") || name.iter().any(|c| matches!(c, 0 | b'/')) {
+        return Err("a name cannot be one");
+    }
+    let file_type = FileType::from_dt(header.file_type).ok_or("a file type is unknown")?;
+    Ok(Dentry { name, nid: header.nid.get(), cookie, file_type })
+}
+
 /// Calls `visit` for each dentry in use.
 ///
 /// # Errors
@@ -53,41 +100,60 @@ pub fn walk<'a, B>(
     block: &'a [u8],
     mut visit: impl FnMut(Spot, Dentry<'a>) -> ControlFlow<B>,
 ) -> Result<Option<B>, &'static str> {
-    let mut previous = None;
-    let mut at = BUCKET_START;
-    while at < BLOCK_SIZE {
-        let (header, rest) = block
-            .get(at..BLOCK_SIZE)
-            .and_then(|b| DentryHeader::read_from_prefix(b).ok())
-            .ok_or("a dentry is cut short")?;
-        let rec_len = usize::from(header.rec_len.get());
-        if rec_len < DENTRY_HEADER_SIZE || !rec_len.is_multiple_of(8) || at + rec_len > BLOCK_SIZE {
-            return Err("a dentry has an impossible length");
+    let found = scan(block, |spot, header, name| match verified(header, name) {
+        _ if header.nid.get() == 0 => ControlFlow::Continue(()),
+        Ok(dentry) => visit(spot, dentry).map_break(Ok),
+        Err(fault) => ControlFlow::Break(Err(fault)),
+    })?;
+    found.transpose()
+}
+
+/// The dentry of a name, whose hash is known. Of the others, only lengths are verified: this is what every
+/// operation on a name does.
+pub fn find<'a>(block: &'a [u8], hash: u64, name: &[u8]) -> Result<Option<(Spot, Dentry<'a>)>, &'static str> {
+    let found = scan(block, |spot, header, other| {
+        if hash_of(header.cookie.get()) == hash && other == name {
+            return ControlFlow::Break(verified(header, other).map(|dentry| (spot, dentry)));
         }
-        let spot = Spot { at, previous, rec_len };
-        if header.nid.get() != 0 {
-            let name_len = usize::from(header.name_len);
-            let cookie = header.cookie.get();
-            if name_len == 0 || DENTRY_HEADER_SIZE + name_len > rec_len {
-                return Err("a name has an impossible length");
+        ControlFlow::Continue(())
+    })?;
+    found.transpose()
+}
+
+/// Where a dentry can be put into a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// Offset of the dentry that has room.
+    at: usize,
+    /// Bytes that it uses itself; 0 if it is free.
+    used: usize,
+    rec_len: usize,
+}
+
+/// The first gap for so many bytes. `meet` is called with the cookie of each dentry of this hash.
+pub fn gap(
+    block: &[u8],
+    hash: u64,
+    need: usize,
+    mut meet: impl FnMut(u64),
+) -> Result<Option<Gap>, &'static str> {
+    let mut gap = None;
+    scan(block, |spot, header, name| {
+        let used = match header.nid.get() {
+            0 => 0,
+            _ => {
+                if hash_of(header.cookie.get()) == hash {
+                    meet(header.cookie.get());
+                }
+                room_for(name)
             }
-            if !(FIRST_COOKIE..1 << 63).contains(&cookie) {
-                return Err("a cookie is out of bounds");
-            }
-            let name = rest.get(..name_len).ok_or("a name is cut short")?;
-            if matches!(name, b"." | b"..") || name.iter().any(|c| matches!(c, 0 | b'/')) {
-                return Err("a name cannot be one");
-            }
-            let file_type = FileType::from_dt(header.file_type).ok_or("a file type is unknown")?;
-            let dentry = Dentry { name, nid: header.nid.get(), cookie, file_type };
-            if let ControlFlow::Break(found) = visit(spot, dentry) {
-                return Ok(Some(found));
-            }
+        };
+        if gap.is_none() && spot.rec_len >= used + need {
+            gap = Some(Gap { at: spot.at, used, rec_len: spot.rec_len });
         }
-        previous = Some(at);
-        at += rec_len;
-    }
-    Ok(None)
+        ControlFlow::<()>::Continue(())
+    })?;
+    Ok(gap)
 }
 
 /// The bytes of a dentry with its name, padded.
@@ -100,7 +166,8 @@ fn encode(dentry: &Dentry, rec_len: usize) -> Vec<u8> {
         file_type: dentry.file_type as u8,
         reserved: U32::ZERO,
     };
-    let mut bytes = header.as_bytes().to_vec();
+    let mut bytes = Vec::with_capacity(room_for(dentry.name));
+    bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(dentry.name);
     bytes.resize(room_for(dentry.name), 0);
     bytes
@@ -121,31 +188,15 @@ fn length_patch(block: &[u8], at: usize, rec_len: usize) -> Result<Patch, &'stat
     Ok((at + 16, word))
 }
 
-/// How to put a dentry into a block; `None` if it has no room. The block has been walked without fault.
-pub fn insert(block: &[u8], dentry: &Dentry) -> Result<Option<Vec<Patch>>, &'static str> {
-    let need = room_for(dentry.name);
-    let mut at = BUCKET_START;
-    while at < BLOCK_SIZE {
-        let (header, _) =
-            DentryHeader::read_from_prefix(&block[at..]).map_err(|_| "a dentry is cut short")?;
-        let rec_len = usize::from(header.rec_len.get());
-        if rec_len < DENTRY_HEADER_SIZE || at + rec_len > BLOCK_SIZE {
-            return Err("a dentry has an impossible length");
-        }
-        let used = match header.nid.get() {
-            0 => 0,
-            _ => (DENTRY_HEADER_SIZE + usize::from(header.name_len)).next_multiple_of(8),
-        };
-        if rec_len >= used + need {
-            let mut patches = vec![(at + used, encode(dentry, rec_len - used)), count_patch(block, 1)?];
-            if used > 0 {
-                patches.push(length_patch(block, at, used)?);
-            }
-            return Ok(Some(patches));
-        }
-        at += rec_len;
+/// How to put a dentry into a gap of a block.
+pub fn insert(block: &[u8], gap: Gap, dentry: &Dentry) -> Result<Vec<Patch>, &'static str> {
+    let mut patches = Vec::with_capacity(3);
+    patches.push((gap.at + gap.used, encode(dentry, gap.rec_len - gap.used)));
+    patches.push(count_patch(block, 1)?);
+    if gap.used > 0 {
+        patches.push(length_patch(block, gap.at, gap.used)?);
     }
-    Ok(None)
+    Ok(patches)
 }
 
 /// How to take the dentry at `spot` out: the one before it grows over it, the first becomes free.
@@ -224,6 +275,12 @@ mod tests {
         block
     }
 
+    /// Puts an entry in, if it has room.
+    fn put(block: &[u8], dentry: &Dentry) -> Result<Option<Vec<Patch>>, &'static str> {
+        let gap = gap(block, hash_of(dentry.cookie), room_for(dentry.name), |_| {})?;
+        gap.map(|gap| insert(block, gap, dentry)).transpose()
+    }
+
     fn apply(block: &mut [u8], patches: Vec<Patch>) {
         for (at, bytes) in patches {
             assert!(at % 8 == 0);
@@ -257,7 +314,7 @@ mod tests {
                 let spot = walk(&block, |s, d| if d.name == name { ControlFlow::Break(s) } else { ControlFlow::Continue(()) }).unwrap();
                 prop_assert_eq!(spot.is_some(), model.contains_key(&name));
                 match (op, spot) {
-                    (0, None) => if let Some(patches) = insert(&block, &dentry(&name, nid)).unwrap() {
+                    (0, None) => if let Some(patches) = put(&block, &dentry(&name, nid)).unwrap() {
                         apply(&mut block, patches);
                         model.insert(name, nid);
                     },
@@ -291,7 +348,7 @@ mod tests {
                 block[BUCKET_START] = 1;
             }
             if walk(&block, |_, _| ControlFlow::<()>::Continue(())).is_ok() {
-                let _ = insert(&block, &dentry(b"x", 1));
+                let _ = put(&block, &dentry(b"x", 1));
             }
         }
     }

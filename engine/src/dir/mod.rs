@@ -130,26 +130,27 @@ impl<B: DirBlocks> Dir<'_, B> {
         let hash = self.hash.of(name);
         let chain = self.chain(Some(h), image, bucket_of(hash, image.buckets.get()))?;
         let mut ties = [0u64; 4];
+        let mut room = None;
         for page in &chain {
-            self.walk(Some(h), page, |_, d| {
-                if hash::hash_of(d.cookie) == hash {
-                    let tie = d.cookie as u8;
+            let gap = h.read(page, |bytes| {
+                bucket::gap(bytes, hash, bucket::room_for(name), |cookie| {
+                    let tie = cookie as u8;
                     ties[usize::from(tie / 64)] |= 1 << (tie % 64);
-                }
-                ControlFlow::<()>::Continue(())
-            })?;
+                })
+            });
+            let gap = gap.map_err(|detail| self.damaged(page, detail))?;
+            room = room.or(gap.map(|gap| (page, gap)));
         }
         let Some(word) = ties.iter().position(|w| *w != u64::MAX) else {
             return Err(Error::Errno(libc::ENOSPC));
         };
         let tie = word as u64 * 64 + u64::from(ties[word].trailing_ones());
         let dentry = Dentry { name, nid, cookie: hash::cookie_base(hash) + tie, file_type };
-        for page in &chain {
-            let patches = h.read(page, |bytes| bucket::insert(bytes, &dentry));
-            if let Some(patches) = patches.map_err(|detail| self.damaged(page, detail))? {
-                self.patch(h, page, patches);
-                return Ok(Insertion::Done);
-            }
+        if let Some((page, gap)) = room {
+            let patches = h.read(page, |bytes| bucket::insert(bytes, gap, &dentry));
+            let patches = patches.map_err(|detail| self.damaged(page, detail))?;
+            self.patch(h, page, patches);
+            return Ok(Insertion::Done);
         }
         Ok(Insertion::Full)
     }
@@ -197,14 +198,11 @@ impl<B: DirBlocks> Dir<'_, B> {
         }
         let hash = self.hash.of(name);
         for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
-            let found = self.walk(h, &page, |spot, d| {
-                if hash::hash_of(d.cookie) == hash && d.name == name {
-                    let hit = Hit { nid: d.nid, file_type: d.file_type, cookie: d.cookie };
-                    return ControlFlow::Break((spot, hit));
-                }
-                ControlFlow::Continue(())
-            })?;
-            if let Some((spot, hit)) = found {
+            let found = self.with_bytes(h, &page, |bytes| {
+                let hit = |d: Dentry| Hit { nid: d.nid, file_type: d.file_type, cookie: d.cookie };
+                Ok(bucket::find(bytes, hash, name)?.map(|(spot, d)| (spot, hit(d))))
+            });
+            if let Some((spot, hit)) = found.map_err(|detail: &str| self.damaged(&page, detail))? {
                 return Ok(Some(Located { page, spot, hit }));
             }
         }

@@ -39,7 +39,8 @@ pub use root::Root;
 
 use crate::Result;
 use crate::alloc::BITS_DELTA_BYTES;
-use crate::format::{EXTENT_MAX_DEPTH, SLOT_PAYLOAD};
+use crate::format::{EXTENT_MAX_DEPTH, Inode, SLOT_PAYLOAD};
+use crate::store::Store;
 
 /// End of the highest block number that a file can have.
 pub const LOGICAL_END: u64 = 1 << 32;
@@ -112,6 +113,14 @@ pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping
         Some(run) => Mapping::Hole { len: u64::from(run.logical) - at },
         None => Mapping::Hole { len: LOGICAL_END - at },
     })
+}
+
+/// The device's block behind block `logical` of the file, if the inode itself holds the run that covers it: what
+/// [`lookup`] finds, without a root of its own. None says nothing.
+pub fn lookup_in_inode(store: &Store, inode: &Inode, logical: u32) -> Option<u64> {
+    let run = root::runs_of(inode)
+        .find(|run| run.logical <= logical && u64::from(logical) < run.end() && inode.extent_depth == 0)?;
+    run_problem(store.superblock(), &run).is_none().then(|| run.part(logical.into(), run.end()).block)
 }
 
 /// The run that covers block `from` of the file, or else the first after it. Calling it again with the end of

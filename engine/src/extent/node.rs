@@ -45,7 +45,7 @@ impl Source for Handle<'_> {
     }
 
     fn read_page<R>(&self, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&self.view(page, 0..BLOCK_SIZE))
+        self.read(page, f)
     }
 }
 

@@ -39,6 +39,14 @@ fn area(flags: u16) -> usize {
     }
 }
 
+/// The runs that an inode itself holds, as many as its area has room for.
+pub(super) fn runs_of(inode: &Inode) -> impl Iterator<Item = Run> {
+    let held = usize::from(inode.extent_count) * EXTENT_ENTRY_SIZE;
+    let entries = &inode.inline[..held.min(area(inode.flags.get()))];
+    let entries = entries.chunks_exact(EXTENT_ENTRY_SIZE);
+    entries.filter_map(|bytes| ExtentEntry::read_from_bytes(bytes).ok()).map(decode)
+}
+
 impl Root {
     /// The root of a file without extents.
     pub fn new(nid: Nid, generation: u32) -> Root {
@@ -67,11 +75,7 @@ impl Root {
                 detail: format!("height {depth} with {count} entries"),
             });
         }
-        let runs = inode.inline[..count * EXTENT_ENTRY_SIZE]
-            .chunks_exact(EXTENT_ENTRY_SIZE)
-            .filter_map(|bytes| ExtentEntry::read_from_bytes(bytes).ok())
-            .map(decode)
-            .collect();
+        let runs = runs_of(inode).collect();
         Ok(Root {
             nid: inode.nid.get(),
             generation: inode.generation.get(),

@@ -21,6 +21,8 @@ use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
 const GRAIN: usize = 8;
+/// Room for the payload of a usual record, in bytes: a creation's.
+const USUAL_RECORD: usize = 1024;
 
 /// An operation being built. Dropped without commit, nothing has happened.
 pub struct Handle<'s> {
@@ -239,7 +241,7 @@ impl<'s> Handle<'s> {
     /// Logs the operation, applies it to the pages, and seals it; the end (exclusive) of its record. It fails
     /// only if the journal has failed (or the handle asked for too few slots); then nothing has happened.
     pub fn commit(mut self) -> Result<Position> {
-        let mut payload = Vec::new();
+        let mut payload = Vec::with_capacity(USUAL_RECORD);
         self.for_each_delta(|delta| delta.encode(&mut payload));
         let store = self.store;
         if payload.is_empty() {
@@ -382,20 +384,24 @@ impl Scratch {
 
     /// The runs of words that differ; two runs become one where the gap costs less than a delta of its own.
     fn for_each_run(&self, mut f: impl FnMut(Range<usize>)) {
+        let (old, old_rest) = self.before.as_chunks::<GRAIN>();
+        let (new, new_rest) = self.after.as_chunks::<GRAIN>();
         let mut run: Option<Range<usize>> = None;
-        for (index, (old, new)) in self.before.chunks(GRAIN).zip(self.after.chunks(GRAIN)).enumerate() {
-            if old == new {
-                continue;
-            }
-            let word = index * GRAIN..index * GRAIN + new.len();
-            run = match run {
-                Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => Some(run.start..word.end),
-                Some(run) => {
-                    f(run);
-                    Some(word)
+        let mut differs = |word: Range<usize>| match &mut run {
+            Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => run.end = word.end,
+            other => {
+                if let Some(done) = other.replace(word) {
+                    f(done);
                 }
-                None => Some(word),
-            };
+            }
+        };
+        for (index, (old, new)) in old.iter().zip(new).enumerate() {
+            if u64::from_ne_bytes(*old) != u64::from_ne_bytes(*new) {
+                differs(index * GRAIN..(index + 1) * GRAIN);
+            }
+        }
+        if old_rest != new_rest {
+            differs(new.len() * GRAIN..self.after.len());
         }
         if let Some(run) = run {
             f(run);

@@ -318,6 +318,9 @@ impl Meta {
 
 impl DirBlocks for Meta {
     fn block_of(&self, h: Option<&Handle<'_>>, image: &Inode, bucket: u32) -> Result<u64> {
+        if let Some(block) = extent::lookup_in_inode(&self.store, image, bucket) {
+            return Ok(block);
+        }
         let root = Root::load(image)?;
         let found = match h {
             Some(h) => extent::lookup(h, &root, bucket)?,
