@@ -16,7 +16,8 @@ Options (-o a,b=c):
   memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
   metadata_memory=SIZE      metadata pages and inodes (default 256M)
   allow_other               other users may enter the mount (default for root)
-  default_permissions       let the kernel check permissions too
+  default_permissions       let the kernel check permissions: looks at names and attributes again cost nothing,
+                            each change of a directory one request more
   suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
 
 Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.";

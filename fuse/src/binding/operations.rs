@@ -115,12 +115,9 @@ impl EngineOperations {
         } else if self.is_exclusive() {
             kernel |= OpenFlags::KEEP_CACHE;
         }
-        if self.is_exclusive() || !vfs::OpenFlags::from_kernel(flags as u32).writes() {
-            // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to
-            // give back (they are the kernel's own), and that a write failed is fsync's to tell. A shared mount
-            // flushes what was mapped, so that who uses the library sees it.
-            kernel |= OpenFlags::NOFLUSH;
-        }
+        // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
+        // back (they are the kernel's own), and that a write failed is fsync's to tell.
+        kernel |= OpenFlags::NOFLUSH;
         Opened { fh: self.open.insert(&self.fs, handle), flags: kernel }
     }
 
@@ -330,7 +327,12 @@ impl Operations for EngineOperations {
             }
             _ => sink.push(one.nid, one.cookie, one.file_type as u8, one.name),
         };
-        Ok(self.fs.readdirplus(&self.caller(ctx, 0), &open, offset, &mut each)?)
+        self.fs.readdirplus(&self.caller(ctx, 0), &open, offset, &mut each)?;
+        if loan.hold().is_zero() {
+            // Used up while the list was made.
+            sink.distrust();
+        }
+        Ok(())
     }
 
     fn releasedir(&self, _: u64, release: &Release) {

@@ -15,6 +15,8 @@
 
 use crate::wire::{InHeader, Opcode, ReadIn, RequestParts};
 use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use zerocopy::FromBytes;
 
@@ -140,7 +142,10 @@ fn is_much(header: &InHeader, request: &RequestParts<'_>) -> bool {
 
 /// The core of a thread, from /proc.
 fn core_of(thread: u32) -> Option<usize> {
-    parse(&std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?)
+    // It comes in one piece, and is never so long.
+    let mut stat = [0; 1024];
+    let len = File::open(format!("/proc/{thread}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
+    parse(&String::from_utf8_lossy(&stat[..len]))
 }
 
 /// The 39th field; the second is in parentheses and may hold anything.

@@ -68,6 +68,19 @@ impl<'a> DirSink<'a> {
         true
     }
 
+    /// Takes the kernel's trust in the names of all entries back.
+    pub fn distrust(&mut self) {
+        let mut rest = &mut self.buffer[..self.used];
+        while self.plus
+            && let Ok((entry, dirent)) = EntryOut::mut_from_prefix(rest)
+            && let Ok((head, _)) = DirentHead::ref_from_prefix(dirent)
+        {
+            (entry.entry_valid, entry.entry_valid_nsec) = (0, 0);
+            let len = record(true, head.namelen as usize);
+            rest = &mut rest[len..];
+        }
+    }
+
     /// The bytes collected.
     pub fn len(&self) -> usize {
         self.used
@@ -96,6 +109,7 @@ pub fn looked_up(mut reply: &[u8]) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_plain_list_holds_what_fits() {
@@ -109,11 +123,24 @@ mod tests {
         assert_eq!(buffer[56 + 9], 0);
     }
 
+    /// The inodes of the entries whose names may be trusted.
+    fn trusted(mut reply: &[u8]) -> Vec<u64> {
+        let mut found = Vec::new();
+        while let Ok((entry, rest)) = EntryOut::read_from_prefix(reply) {
+            if (entry.entry_valid, entry.entry_valid_nsec) != (0, 0) {
+                found.push(entry.nodeid);
+            }
+            let (head, _) = DirentHead::read_from_prefix(rest).expect("whole records");
+            reply = &reply[record(true, head.namelen as usize)..];
+        }
+        found
+    }
+
     #[test]
     fn only_entries_that_were_counted_are_undone() {
         let mut buffer = [0; 1000];
         let mut sink = DirSink::new(&mut buffer, true);
-        let mut entry = Entry::default();
+        let mut entry = Entry { entry_timeout: Duration::from_millis(1500), ..Entry::default() };
         entry.attr.mode = libc::S_IFREG;
         assert!(sink.push(1, 1, libc::DT_DIR, b"."));
         for nodeid in [5, 6] {
@@ -121,6 +148,10 @@ mod tests {
             assert!(sink.push_entry(&entry, nodeid, b"name"));
         }
         let used = sink.len();
+        assert_eq!(trusted(&buffer[..used]), [5, 6]);
+        let mut sink = DirSink { buffer: &mut buffer, used, plus: true };
+        sink.distrust();
+        assert!(trusted(&buffer[..used]).is_empty());
         assert_eq!(looked_up(&buffer[..used]).collect::<Vec<_>>(), [5, 6]);
     }
 }
