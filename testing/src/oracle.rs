@@ -9,7 +9,8 @@
 //! - a file that was synced after its last change is exact;
 //! - else each byte is one that the file had at this place since then; or zero, where it changed since;
 //! - a file that a rename put in another's place is at least as new as that rename;
-//! - a file that was emptied and rewritten has the old content or the new, not a mixture.
+//! - a file that was emptied and rewritten has the old content or the new, not a mixture. Among others, whose syncs
+//!   may come between the emptying and the rewriting, it may also be empty or a part of the new.
 
 use crate::model::{Model, Outcome, Shown, Tree};
 use crate::op::{Durable, Falloc, Op};
@@ -51,6 +52,8 @@ enum Bound {
 #[derive(Debug, Clone)]
 pub struct Oracle {
     kept: Kept,
+    /// Others sync the same file system.
+    among_others: bool,
     /// Numbers of operations and the model after each, from the last that surely survives.
     models: VecDeque<(usize, Model)>,
     /// Contents since the file was last synced; the first is surely durable.
@@ -67,7 +70,19 @@ impl Oracle {
             |data: &Arc<Vec<u8>>| Version { op: 0, data: data.clone(), replaces: false, moved: false };
         let files = model.files().into_iter();
         let files = files.filter_map(|id| Some((id, vec![version(model.content(id)?)]))).collect();
-        Oracle { kept, models: VecDeque::from([(0, model)]), files, settled: Vec::new(), next: 1 }
+        Oracle {
+            kept,
+            among_others: false,
+            models: VecDeque::from([(0, model)]),
+            files,
+            settled: Vec::new(),
+            next: 1,
+        }
+    }
+
+    /// For one of several who work on, and sync, the same file system.
+    pub fn among_others(self) -> Oracle {
+        Oracle { among_others: true, ..self }
     }
 
     /// The model after everything that returned.
@@ -118,7 +133,11 @@ impl Oracle {
             if versions.last().is_some_and(|v| !Arc::ptr_eq(&v.data, now)) {
                 let moved: Vec<Version> = versions.iter().filter_map(|v| moved(op, v)).collect();
                 versions.extend(moved);
-                let replaces = matches!(op, Op::Rewrite { .. });
+                let mut replaces = matches!(op, Op::Rewrite { .. });
+                if replaces && self.among_others {
+                    versions.push(Version { op: number, data: Arc::default(), replaces, moved: false });
+                    replaces = false;
+                }
                 versions.push(Version { op: number, data: now.clone(), replaces, moved: false });
             }
         }

@@ -85,7 +85,7 @@ impl Server {
         let said = |e: narufs::Error| format!("thread {thread}: {e}");
         let [begun, returned] = read_notes(notes, thread).map_err(|e| e.to_string())?;
         let mut generator = Generator::new(seed * 100 + thread);
-        let mut oracle = Oracle::new(Model::default(), Kept::All);
+        let mut oracle = Oracle::new(Model::default(), Kept::All).among_others();
         for _ in 0..returned {
             let _ = oracle.returned(&generator.next_op());
         }

@@ -1,0 +1,413 @@
+//! Programs at work on a mount whose server is killed: each knows which of its calls returned and what was synced,
+//! and judges what it finds after the next mount.
+
+use crate::dir_target::DirTarget;
+use crate::model::Model;
+use crate::op::{Falloc, Generator, Op};
+use crate::oracle::{Kept, Oracle};
+use crate::target::Target;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// One program.
+pub trait Client: Send {
+    /// Does its next operation, of one system call or of several.
+    ///
+    /// # Errors
+    /// What a system call answered; the operation stays under way and there is no next.
+    fn step(&mut self) -> io::Result<()>;
+
+    /// Judges what is there after a crash.
+    ///
+    /// # Errors
+    /// What contradicts the contract.
+    fn judge(&self) -> Result<(), String>;
+}
+
+/// Whether an error is what the users of a killed server are told.
+pub fn is_of_a_dead_mount(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
+}
+
+/// A directory of a client's own. What follows is judged from here on, whatever is taken back.
+fn own(root: &Path, name: &str) -> io::Result<PathBuf> {
+    let dir = root.join(name);
+    fs::create_dir(&dir)?;
+    File::open(&dir)?.sync_all()?;
+    Ok(dir)
+}
+
+/// Clients of whom none syncs, each with a directory of its own in `root`.
+///
+/// # Errors
+/// Those of preparing the directories.
+pub fn without_syncs(root: &Path, kept: Kept) -> io::Result<Vec<Box<dyn Client>>> {
+    Ok(vec![
+        Box::new(Rewriter::new(&own(root, "rewriter-0")?)?),
+        Box::new(Rewriter::new(&own(root, "rewriter-1")?)?),
+        Box::new(Saver { dir: own(root, "saver")?, kept, syncs: false, next: 1, returned: 0, durable: 0 }),
+    ])
+}
+
+/// One of each kind that syncs, and two of those with random operations.
+///
+/// # Errors
+/// Those of preparing the directories.
+pub fn with_syncs(root: &Path, seed: u64, kept: Kept) -> io::Result<Vec<Box<dyn Client>>> {
+    let dir = |name: &str| own(root, name);
+    Ok(vec![
+        Box::new(Random::new(dir("random-0")?, 2 * seed, kept)?),
+        Box::new(Random::new(dir("random-1")?, 2 * seed + 1, kept)?),
+        Box::new(Saver { dir: dir("saver")?, kept, syncs: true, next: 1, returned: 0, durable: 0 }),
+        Box::new(Appender { path: dir("appender")?.join("log"), written: 0, synced: 0 }),
+        Box::new(Database::new(&dir("database")?, seed)?),
+        Box::new(Maker::new(dir("maker")?, kept)),
+    ])
+}
+
+/// Random operations, judged by the oracle.
+struct Random {
+    dir: PathBuf,
+    target: DirTarget,
+    generator: Generator,
+    oracle: Oracle,
+}
+
+impl Random {
+    fn new(dir: PathBuf, seed: u64, kept: Kept) -> io::Result<Random> {
+        let mut target = DirTarget::new(&dir)?;
+        target.sync_all = Some(narufs_fuse::control::sync);
+        let oracle = Oracle::new(Model::default(), kept).among_others();
+        Ok(Random { dir, target, generator: Generator::new(seed), oracle })
+    }
+
+    /// The next operation that every kernel passes on.
+    fn next_op(&mut self) -> Op {
+        loop {
+            match self.generator.next_op() {
+                Op::Fallocate { mode: Falloc::Collapse | Falloc::Insert, .. } | Op::Tmpfile { .. } => {}
+                op => return op,
+            }
+        }
+    }
+}
+
+impl Client for Random {
+    fn step(&mut self) -> io::Result<()> {
+        let op = self.next_op();
+        let got = self.target.apply(&op);
+        if let Err(e) = &got {
+            let e = io::Error::from_raw_os_error(*e);
+            if is_of_a_dead_mount(&e) {
+                let _ = self.oracle.begun(&op);
+                return Err(e);
+            }
+        }
+        let want = self.oracle.returned(&op);
+        if got == want {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{op:?} answered {got:?}, expected {want:?}")))
+        }
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let shown = DirTarget::new(&self.dir).map_err(|e| e.to_string())?.tree()?;
+        self.oracle.check(&shown).map(drop).map_err(|e| format!("random operations: {e}"))
+    }
+}
+
+/// Saves a file as editors do: anew under another name, then renamed over the old one; with fsync before, with fsync
+/// of the directory after, or without any.
+struct Saver {
+    dir: PathBuf,
+    kept: Kept,
+    syncs: bool,
+    /// The version that is being saved.
+    next: u64,
+    /// The last version whose rename has returned.
+    returned: u64,
+    /// The last version that was synced after that; 0 is none.
+    durable: u64,
+}
+
+/// What a version of a file holds.
+fn content(version: u64) -> Vec<u8> {
+    let len = 1 + version * 7919 % 120_000;
+    (0..len).map(|at| (version * 31 + at * 7 + at / 512) as u8).collect()
+}
+
+impl Saver {
+    fn path(&self) -> PathBuf {
+        self.dir.join("saved")
+    }
+}
+
+impl Client for Saver {
+    fn step(&mut self) -> io::Result<()> {
+        let new = self.dir.join("new");
+        let mut file = File::create(&new)?;
+        file.write_all(&content(self.next))?;
+        if self.syncs && self.next % 3 == 1 {
+            file.sync_all()?;
+        }
+        drop(file);
+        fs::rename(&new, self.path())?;
+        self.returned = self.next;
+        if self.syncs && self.next % 3 == 2 {
+            File::open(&self.dir)?.sync_all()?;
+            self.durable = self.next;
+        }
+        self.next += 1;
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let least = if self.kept == Kept::All { self.returned } else { self.durable };
+        match fs::read(self.path()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && least == 0 => Ok(()),
+            Err(e) => Err(format!("the saved file: {e}; version {least} was kept")),
+            Ok(found) if (least.max(1)..=self.next).any(|v| content(v) == found) => Ok(()),
+            Ok(found) => {
+                let older = (1..least).find(|v| content(*v) == found);
+                Err(format!(
+                    "the saved file has {} bytes that are no version from {least} to {}: {older:?}",
+                    found.len(),
+                    self.next
+                ))
+            }
+        }
+    }
+}
+
+/// Empties a file and writes it anew, without any sync: whoever does so finds the old content or the new.
+struct Rewriter {
+    path: PathBuf,
+    /// The version that is being written.
+    next: u64,
+}
+
+impl Rewriter {
+    fn new(dir: &Path) -> io::Result<Rewriter> {
+        let path = dir.join("rewritten");
+        let mut file = File::create_new(&path)?;
+        file.write_all(&content(0))?;
+        file.sync_all()?;
+        Ok(Rewriter { path, next: 1 })
+    }
+}
+
+impl Client for Rewriter {
+    fn step(&mut self) -> io::Result<()> {
+        fs::write(&self.path, content(self.next))?;
+        self.next += 1;
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let found = fs::read(&self.path).map_err(|e| format!("the rewritten file: {e}"))?;
+        if (0..=self.next).any(|version| content(version) == found) {
+            return Ok(());
+        }
+        Err(format!("the rewritten file has {} bytes that are no version up to {}", found.len(), self.next))
+    }
+}
+
+/// Appends records to a log and syncs it now and then.
+struct Appender {
+    path: PathBuf,
+    /// Records whose write has returned.
+    written: usize,
+    /// Records that were there when the last sync began that returned.
+    synced: usize,
+}
+
+const RECORD: usize = 1000;
+
+impl Appender {
+    fn byte(at: usize) -> u8 {
+        (at / RECORD % 251) as u8 + 1
+    }
+}
+
+impl Client for Appender {
+    fn step(&mut self) -> io::Result<()> {
+        let mut log = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        log.write_all(&[Appender::byte(self.written * RECORD); RECORD])?;
+        self.written += 1;
+        if self.written % 5 == 0 {
+            if self.written % 2 == 0 {
+                log.sync_all()?
+            } else {
+                log.sync_data()?
+            }
+            self.synced = self.written;
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let found = match fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.synced == 0 => return Ok(()),
+            found => found.map_err(|e| format!("the log: {e}"))?,
+        };
+        let (least, most) = (self.synced * RECORD, (self.written + 1) * RECORD);
+        if !(least..=most).contains(&found.len()) {
+            return Err(format!("the log has {} bytes, not {least} to {most}", found.len()));
+        }
+        let wrong = |(at, byte): &(usize, &u8)| **byte != Appender::byte(*at) && (*at < least || **byte != 0);
+        match found.iter().enumerate().find(wrong) {
+            Some((at, byte)) => Err(format!("byte {at} of the log is {byte}; {least} bytes were synced")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes pages of one file with O_DSYNC: each that returned is there.
+struct Database {
+    path: PathBuf,
+    file: File,
+    draw: StdRng,
+    /// The number of the last write of each page that has returned.
+    pages: [u32; 16],
+    /// The write that is under way: page and number.
+    under_way: Option<(usize, u32)>,
+}
+
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+
+impl Database {
+    fn new(dir: &Path, seed: u64) -> io::Result<Database> {
+        let path = dir.join("pages");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .custom_flags(libc::O_DSYNC)
+            .open(&path)?;
+        let mut new =
+            Database { path, file, draw: StdRng::seed_from_u64(seed), pages: [0; 16], under_way: None };
+        for page in 0..new.pages.len() {
+            new.write(page, 1)?;
+        }
+        Ok(new)
+    }
+
+    fn content(page: usize, number: u32) -> Vec<u8> {
+        (0..PAGE / 8)
+            .flat_map(|at| [number, (page * PAGE + at * 8) as u32])
+            .flat_map(u32::to_le_bytes)
+            .collect()
+    }
+
+    fn write(&mut self, page: usize, number: u32) -> io::Result<()> {
+        self.under_way = Some((page, number));
+        self.file.write_all_at(&Database::content(page, number), (page * PAGE) as u64)?;
+        self.under_way = None;
+        self.pages[page] = number;
+        Ok(())
+    }
+}
+
+impl Client for Database {
+    fn step(&mut self) -> io::Result<()> {
+        let page = self.draw.random_range(0..self.pages.len());
+        self.write(page, self.pages[page] + 1)
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let found = fs::read(&self.path).map_err(|e| format!("the pages: {e}"))?;
+        if found.len() != self.pages.len() * PAGE {
+            return Err(format!("the pages have {} bytes", found.len()));
+        }
+        for (page, (found, number)) in found.chunks(PAGE).zip(self.pages).enumerate() {
+            let old = Database::content(page, number);
+            let new = self.under_way.filter(|(other, _)| *other == page);
+            let new = new.map_or_else(|| old.clone(), |(_, number)| Database::content(page, number));
+            let sectors = found.chunks(SECTOR).zip(old.chunks(SECTOR).zip(new.chunks(SECTOR)));
+            if let Some(at) = sectors.into_iter().position(|(found, (old, new))| found != old && found != new)
+            {
+                return Err(format!(
+                    "sector {at} of page {page} is neither write {number} nor the one after"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes and removes directories and files, and syncs the directory now and then.
+struct Maker {
+    dir: PathBuf,
+    kept: Kept,
+    count: u64,
+    /// The names after each operation from the last that is surely kept, the one under way included.
+    states: Vec<BTreeSet<String>>,
+}
+
+impl Maker {
+    fn new(dir: PathBuf, kept: Kept) -> Maker {
+        Maker { dir, kept, count: 0, states: vec![BTreeSet::new()] }
+    }
+
+    /// Whether the operation made the change, the state after it is noted before it begins.
+    fn change(
+        &mut self,
+        name: String,
+        there: bool,
+        call: impl Fn(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut names = self.states.last().cloned().unwrap_or_default();
+        if there {
+            names.insert(name.clone())
+        } else {
+            names.remove(&name)
+        };
+        self.states.push(names);
+        call(&self.dir.join(name))?;
+        if self.kept == Kept::All {
+            self.keep();
+        }
+        Ok(())
+    }
+
+    /// All that has returned stays.
+    fn keep(&mut self) {
+        self.states.drain(..self.states.len() - 1);
+    }
+}
+
+impl Client for Maker {
+    fn step(&mut self) -> io::Result<()> {
+        let (now, before) = (self.count, self.count.wrapping_sub(7));
+        self.count += 1;
+        self.change(format!("d{now}"), true, |path| fs::create_dir(path))?;
+        self.change(format!("f{now}"), true, |path| File::create(path).map(drop))?;
+        if now >= 7 {
+            self.change(format!("d{before}"), false, |path| fs::remove_dir(path))?;
+            self.change(format!("f{before}"), false, |path| fs::remove_file(path))?;
+        }
+        if now % 4 == 3 {
+            File::open(&self.dir)?.sync_all()?;
+            self.keep();
+        }
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        let entries = fs::read_dir(&self.dir).map_err(|e| format!("the made names: {e}"))?;
+        let found: Result<BTreeSet<String>, _> =
+            entries.map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned())).collect();
+        let found = found.map_err(|e| format!("the made names: {e}"))?;
+        if self.states.contains(&found) {
+            return Ok(());
+        }
+        Err(format!("made names are {found:?}; it was one of {:?}", self.states))
+    }
+}
