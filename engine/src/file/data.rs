@@ -8,6 +8,7 @@ use crate::sync::{Arc, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Instant;
 
 /// The volatile side of a regular file's content.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ pub(super) struct FileState {
     pub doomed: bool,
     /// Extents that are doomed, at most.
     pub doomed_extents: usize,
+    /// Truncations to nothing so far: tells one rewriting from the next.
+    pub rewritings: u64,
+    /// When the last of them was.
+    pub emptied_at: Option<Instant>,
+    /// Who has the file open for writing.
+    pub writers: u32,
     /// Whether the write-back list names the file.
     pub listed: bool,
 }

@@ -91,7 +91,8 @@ struct Listed<I> {
 #[derive(Debug)]
 struct Work<I> {
     files: VecDeque<Listed<I>>,
-    urgent: Vec<Arc<I>>,
+    /// Rewritten files, and which rewriting is to go home.
+    urgent: Vec<(Arc<I>, u64)>,
     pressed: bool,
     stop: bool,
 }
@@ -190,9 +191,9 @@ impl<H: Home> DataPath<H> {
         });
     }
 
-    /// Has the background write a file home soon.
-    pub(super) fn hurry(&self, inode: &Arc<H::Inode>) {
-        self.work.lock().urgent.push(Arc::clone(inode));
+    /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
+    pub(super) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
+        self.work.lock().urgent.push((Arc::clone(inode), rewriting));
         self.wake.notify_one();
     }
 
@@ -262,24 +263,33 @@ impl<H: Home> DataPath<H> {
     /// It sleeps while there is nothing to write.
     pub fn run_background(&self) {
         loop {
-            let (due, pressed) = {
+            let (rewritten, due, pressed) = {
                 let mut work = self.work.lock();
                 loop {
                     if work.stop {
                         return;
                     }
-                    let mut due = std::mem::take(&mut work.urgent);
+                    let rewritten = std::mem::take(&mut work.urgent);
+                    let mut due = Vec::new();
                     let now = Instant::now();
                     let expire = self.options.expire;
                     for listed in &mut work.files {
-                        if now.duration_since(listed.since) >= expire {
-                            due.push(Arc::clone(&listed.inode));
-                            listed.since = now;
+                        if now.duration_since(listed.since) < expire {
+                            continue;
+                        }
+                        // What was emptied since then may be half rewritten; and nothing of it is older.
+                        let emptied = listed.inode.data().state.lock().emptied_at;
+                        match emptied.filter(|at| now.duration_since(*at) < expire) {
+                            Some(emptied) => listed.since = emptied,
+                            None => {
+                                due.push(Arc::clone(&listed.inode));
+                                listed.since = now;
+                            }
                         }
                     }
                     let pressed = std::mem::take(&mut work.pressed);
-                    if !due.is_empty() || pressed {
-                        break (due, pressed);
+                    if !rewritten.is_empty() || !due.is_empty() || pressed {
+                        break (rewritten, due, pressed);
                     }
                     match work.files.iter().map(|listed| listed.since).min() {
                         None => self.wake.wait(&mut work),
@@ -289,8 +299,11 @@ impl<H: Home> DataPath<H> {
                     }
                 }
             };
+            // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
+            for (inode, rewriting) in rewritten {
+                let _ = self.write_rewritten(&inode, rewriting);
+            }
             for inode in due {
-                // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
                 let _ = self.write_home(&inode);
             }
             let target = self.pool.len() / 2;

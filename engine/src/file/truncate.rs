@@ -17,6 +17,7 @@ use crate::lock::FileLock;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use std::ops::Range;
+use std::time::Instant;
 
 impl<H: Home> DataPath<H> {
     /// Sets the size. What is cut off is gone; what is added reads as zeros.
@@ -57,6 +58,8 @@ impl<H: Home> DataPath<H> {
             let mut state = data.state.lock();
             state.doomed = true;
             state.doomed_extents = dropped;
+            state.rewritings += 1;
+            state.emptied_at = Some(Instant::now());
             state.lost = false;
             state.live.clear();
             state.stale.clear();
@@ -200,10 +203,21 @@ impl<H: Home> DataPath<H> {
         self.flush_data(inode)
     }
 
-    /// A file that was open for writing is closed: if it was rewritten from nothing, its content goes home.
+    /// Somebody opens a file for writing.
+    pub fn opened(&self, inode: &Arc<H::Inode>) {
+        inode.data().state.lock().writers += 1;
+    }
+
+    /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
+    /// its content goes home; but not that of a later rewriting, which may only have begun.
     pub fn closed(&self, inode: &Arc<H::Inode>) {
-        if self.has_deferred() && inode.data().state.lock().doomed {
-            self.hurry(inode);
+        let rewritten = {
+            let mut state = inode.data().state.lock();
+            state.writers = state.writers.saturating_sub(1);
+            (state.doomed && state.writers == 0).then_some(state.rewritings)
+        };
+        if let Some(rewriting) = rewritten {
+            self.hurry(inode, rewriting);
         }
     }
 

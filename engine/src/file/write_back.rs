@@ -73,7 +73,17 @@ impl<H: Home> DataPath<H> {
     /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
     pub(super) fn write_pages(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<()> {
         let mut from = pages.start;
-        while let Some(next) = self.write_batch(inode, from..pages.end, order)? {
+        while let Some(next) = self.write_batch(inode, from..pages.end, order, None)? {
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// All of a file that was rewritten from nothing, unless it has been emptied again.
+    pub(super) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
+        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
+        let mut from = 0;
+        while let Some(next) = self.write_batch(inode, from..PAGES_END, order, Some(rewriting))? {
             from = next;
         }
         Ok(())
@@ -88,11 +98,17 @@ impl<H: Home> DataPath<H> {
     /// A batch of a file, because its frames are needed.
     pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
-        self.write_batch(inode, 0..PAGES_END, order).map(|_| ())
+        self.write_batch(inode, 0..PAGES_END, order, None).map(|_| ())
     }
 
-    /// One batch; gives the page from which to go on.
-    fn write_batch(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<Option<u64>> {
+    /// One batch; gives the page from which to go on. With `rewriting` only if the file was emptied so many times.
+    fn write_batch(
+        &self,
+        inode: &Arc<H::Inode>,
+        pages: Range<u64>,
+        order: Order,
+        rewriting: Option<u64>,
+    ) -> Result<Option<u64>> {
         let data = inode.data();
         let room = match order.take {
             Take::Live => None,
@@ -104,7 +120,11 @@ impl<H: Home> DataPath<H> {
                 Some(Room { credits: self.home.credits(inode, need)?, need })
             }
         };
+        // Whoever empties the file holds it too.
         let _guard = data.write_back.lock();
+        if rewriting.is_some_and(|rewriting| rewriting != data.state.lock().rewritings) {
+            return Ok(None);
+        }
         let result = self.write_locked(inode, pages, order, room);
         if result.is_err() {
             data.note_failure();

@@ -31,7 +31,12 @@ impl Fs {
     }
 
     fn handle(&self, inode: Arc<InodeObj>, flags: OpenFlags) -> FileHandle {
-        let mark = (inode.file_type() == FileType::Regular).then(|| inode.data().error_mark());
+        let mark = (inode.file_type() == FileType::Regular).then(|| {
+            if flags.writes() {
+                self.data.opened(&inode);
+            }
+            inode.data().error_mark()
+        });
         FileHandle { inode, flags, mark }
     }
 
