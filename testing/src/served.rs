@@ -10,6 +10,7 @@ use narufs::store::StoreOptions;
 use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
 use narufs_fuse::mount::{Atime, IfBusy};
 use narufs_fuse::{Caching, EngineOperations, Server, serve};
+use std::path::Path;
 
 /// The server's memory; `None` is what `narufs mount` takes by itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,25 +30,34 @@ pub struct Served<'p> {
     place: &'p Place,
 }
 
+/// Mounts for this process, recovering what a crash has left, as `narufs mount` does.
+///
+/// # Errors
+/// What the mount says.
+pub fn assemble(image: &Path, ring: Ring, memory: Memory) -> Result<(Mounted, Running), String> {
+    let mut options = MountOptions::default();
+    if let Some(bytes) = memory.metadata {
+        options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4 };
+    }
+    let media = open(image, None, EmulationCosts::default(), &options);
+    let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
+    let options = AssembleOptions {
+        fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
+        data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
+        wanted: if ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
+        ..AssembleOptions::default()
+    };
+    let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;
+    Ok((mounted, running))
+}
+
 impl Served<'_> {
-    /// Mounts, recovering what a crash has left.
+    /// Serves the file system of a place at its directory.
     ///
     /// # Errors
     /// What the mount says.
     pub fn start(place: &Place, ring: Ring, memory: Memory) -> Result<Served<'_>, String> {
-        let mut options = MountOptions::default();
-        if let Some(bytes) = memory.metadata {
-            options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4 };
-        }
-        let media = open(&place.image(), None, EmulationCosts::default(), &options);
-        let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
-        let options = AssembleOptions {
-            fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
-            data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
-            wanted: if ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
-            ..AssembleOptions::default()
-        };
-        let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;
+        let (mounted, running) = assemble(&place.image(), ring, memory)?;
         let mut kernel = narufs_fuse::mount::MountOptions::new("image");
         kernel.atime = Atime::Never;
         let server = serve(running.fs().clone(), &place.point(), &kernel, Caching::Exclusive)

@@ -72,6 +72,7 @@ impl Journal {
         apply: impl FnOnce(Position, Position),
     ) -> Result<Position> {
         let reserved = self.reserve(credits, Self::slots_for(payload.len()))?;
+        super::stop::reserved(reserved.first());
         Ok(reserved.persist(payload).apply(apply).seal().end())
     }
 

@@ -62,6 +62,7 @@ mod ring;
 mod scan;
 mod size;
 mod stats;
+mod stop;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,8 @@ pub use ring::MAX_POSITION;
 pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;
+#[cfg(feature = "sim")]
+pub use stop::stop_next_record;
 
 use crate::device::BlockDevice;
 use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE};
