@@ -240,8 +240,8 @@ impl Client for Appender {
         let mut log = OpenOptions::new().append(true).create(true).open(&self.path)?;
         log.write_all(&[Appender::byte(self.written * RECORD); RECORD])?;
         self.written += 1;
-        if self.written % 5 == 0 {
-            if self.written % 2 == 0 {
+        if self.written.is_multiple_of(5) {
+            if self.written.is_multiple_of(2) {
                 log.sync_all()?
             } else {
                 log.sync_data()?
