@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full bench install uninstall lint deps test-deps clean
+.PHONY: help run stop build test test-full crash-full fuzz bench install uninstall lint deps test-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -33,6 +33,10 @@ test-full: test-deps lint ## the same at ten times the length, with the long pro
 
 crash-full: ## every crash state of every pair of operations: hours
 	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture
+
+FUZZ_SECONDS ?= 600
+fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
+	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 bench: deps build ## the small benchmark behind the figures in docs/SPEED.md (root)
 	scripts/bench.sh

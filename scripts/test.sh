@@ -36,6 +36,7 @@ step build cargo build --locked --release
 step proof cargo test --locked --release -p narufs-testing --features planted-bugs -- --nocapture
 step loom model loom
 step shuttle model shuttle
+step fuzz scripts/fuzz.sh $((15 * NARUFS_TEST_SCALE))
 start=$SECONDS
 scripts/programs.sh
 echo "programs took $((SECONDS - start)) s"

@@ -1,4 +1,8 @@
-//! `cargo +nightly fuzz run fsck`: arbitrary images are checked, repaired and checked again.
+//! `make fuzz`, or `cargo fuzz run --sanitizer none fsck` in `fuzz/`: arbitrary images are checked, repaired and
+//! checked again.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|changes: &[u8]| narufs::fuzzing::check_and_repair(changes));
+libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    narufs_fuzz::mutate(data, size, max_size, seed)
+});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| narufs::fuzzing::check_and_repair(input));

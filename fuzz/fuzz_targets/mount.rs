@@ -1,4 +1,8 @@
-//! `cargo +nightly fuzz run mount`: arbitrary images are mounted and read.
+//! `make fuzz`, or `cargo fuzz run --sanitizer none mount` in `fuzz/`: arbitrary images are mounted, read and
+//! written.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|changes: &[u8]| narufs::fuzzing::mount_and_read(changes));
+libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    narufs_fuzz::mutate(data, size, max_size, seed)
+});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| narufs::fuzzing::mount_and_use(input));

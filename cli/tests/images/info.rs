@@ -1,5 +1,8 @@
 //! `narufs info`: the same keys for every kind of image, in every state.
 
+use narufs::format::JournalKind;
+use narufs::mkfs::FormatOptions;
+
 use crate::support::{Work, killed_after_sync, narufs, used};
 
 const KEYS: [&str; 15] = [
@@ -53,5 +56,17 @@ fn the_keys_are_the_same_for_every_image() {
             assert!(text.out.contains(state) && text.out.contains("fsync survives"), "{text:?}");
         }
     }
+    // Persistent memory is on no machine that tests run on; an image that was never mounted needs none.
+    let pmem = work.at("pmem");
+    let options = FormatOptions {
+        blocks: Some(4096),
+        journal: JournalKind::Pmem,
+        sparse: true,
+        ..FormatOptions::default()
+    };
+    narufs::format(&pmem, &options).expect("room");
+    let json = narufs(&["info", &pmem, "--json"]).json();
+    assert_eq!((&json["journal"], &json["survives"]), (&"pmem".into(), &"power".into()));
+    assert_eq!(json.as_object().expect("an object").len(), KEYS.len());
     narufs(&["info", &work.at("nothing")]).refused(1, "No such file");
 }

@@ -18,6 +18,7 @@ mod memory;
 mod overlay;
 mod plain;
 mod slab;
+mod spill;
 mod uring;
 
 pub use buffer::IoBuf;

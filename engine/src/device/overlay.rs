@@ -1,29 +1,27 @@
-//! A device over another that keeps every write in memory: what would be, without doing it.
+//! A device over another that keeps every write to itself: what would be, without doing it.
 
 use super::{
     BLOCK_SIZE, BlockDevice, CauseCount, Completion, Counters, DoneBatches, GroupFlush, IoBuf, Op, Request,
-    Ticket,
+    Ticket, spill::Spill,
 };
 use crate::Result;
 use crate::sync::{Arc, Mutex};
-use std::collections::BTreeMap;
 
-type Content = Box<[u8]>;
-
-/// The overlay. Memory grows with the blocks written, and with nothing else.
+/// The overlay. Memory grows with the blocks written, up to a limit, and with nothing else.
 pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
-    written: Mutex<BTreeMap<u64, Content>>,
+    written: Mutex<Spill>,
     done: DoneBatches,
     counters: Counters,
     group: GroupFlush,
 }
 
 impl Overlay {
-    pub fn new(below: Arc<dyn BlockDevice>) -> Overlay {
+    /// An overlay that keeps so many blocks in memory, and the rest in a temporary file.
+    pub fn new(below: Arc<dyn BlockDevice>, in_memory: usize) -> Overlay {
         Overlay {
             below,
-            written: Mutex::new(BTreeMap::new()),
+            written: Mutex::new(Spill::new(in_memory)),
             done: DoneBatches::default(),
             counters: Counters::default(),
             group: GroupFlush::default(),
@@ -32,12 +30,14 @@ impl Overlay {
 
     /// The blocks written, in order of their numbers.
     pub fn blocks_written(&self) -> Vec<u64> {
-        self.written.lock().keys().copied().collect()
+        self.written.lock().blocks()
     }
 
     /// The content of a block that was written.
-    pub fn content(&self, block: u64) -> Option<IoBuf> {
-        self.written.lock().get(&block).map(|bytes| IoBuf::from_slice(bytes))
+    pub fn content(&self, block: u64) -> Option<Result<IoBuf>> {
+        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+        let read = self.written.lock().get(block, &mut buf)?;
+        Some(read.map(|()| buf))
     }
 
     fn keep(&self, request: &Request) -> Result<()> {
@@ -46,7 +46,7 @@ impl Overlay {
         match request.op {
             Op::Write => {
                 for (block, bytes) in (request.block..).zip(request.buf.chunks_exact(BLOCK_SIZE)) {
-                    written.insert(block, bytes.into());
+                    written.put(block, bytes)?;
                 }
                 self.group.write_completed();
             }
@@ -54,14 +54,6 @@ impl Overlay {
             Op::Read | Op::Discard { .. } => {}
         }
         Ok(())
-    }
-
-    fn patch(&self, block: u64, buf: &mut IoBuf) {
-        let end = block.saturating_add((buf.len() / BLOCK_SIZE) as u64);
-        for (at, bytes) in self.written.lock().range(block..end) {
-            let offset = (at - block) as usize * BLOCK_SIZE;
-            buf[offset..offset + BLOCK_SIZE].copy_from_slice(bytes);
-        }
     }
 }
 
@@ -88,15 +80,13 @@ impl BlockDevice for Overlay {
         }
         let answers = self.below.wait(self.below.submit(requests));
         for ((index, block), mut answer) in reads.into_iter().zip(answers) {
-            self.patch(block, &mut answer.buf);
-            // A block that cannot be read below but was written here is whole.
-            let covered = || {
-                let count = (answer.buf.len() / BLOCK_SIZE) as u64;
-                let end = block.saturating_add(count);
-                self.written.lock().range(block..end).count() as u64 == count
-            };
-            if answer.result.is_err() && covered() {
-                answer.result = Ok(());
+            let count = (answer.buf.len() / BLOCK_SIZE) as u64;
+            let patched = self.written.lock().patch(block, &mut answer.buf);
+            match patched {
+                // A block that cannot be read below but was written here is whole.
+                Ok(kept) if kept == count => answer.result = Ok(()),
+                Ok(_) => {}
+                Err(e) => answer.result = Err(e),
             }
             done[index] = Some(answer);
         }
@@ -135,8 +125,14 @@ mod tests {
 
     #[test]
     fn writes_are_read_back_and_never_go_below() {
+        for in_memory in [0, 1, 100] {
+            written_and_read(in_memory);
+        }
+    }
+
+    fn written_and_read(in_memory: usize) {
         let below = Arc::new(MemoryDevice::new(16));
-        let over = Overlay::new(below.clone());
+        let over = Overlay::new(below.clone(), in_memory);
         let ones = IoBuf::from_slice(&[1; 2 * BLOCK_SIZE]);
         over.run(vec![Request::write(3, ones, Cause::Fsck)]).expect("memory");
         let read = |device: &dyn BlockDevice| {
@@ -147,6 +143,10 @@ mod tests {
         assert_eq!((seen[0], seen[BLOCK_SIZE], seen[3 * BLOCK_SIZE - 1], seen[3 * BLOCK_SIZE]), (0, 1, 1, 0));
         assert!(read(&*below).iter().all(|b| *b == 0));
         assert_eq!(over.blocks_written(), [3, 4]);
+        let twos = IoBuf::from_slice(&[2; BLOCK_SIZE]);
+        over.run(vec![Request::write(4, twos, Cause::Fsck)]).expect("memory");
+        let content = |block| over.content(block).map(|read| read.expect("memory")[7]);
+        assert_eq!([3, 4, 5].map(content), [Some(1), Some(2), None]);
         let past = Request::write(15, IoBuf::zeroed(2 * BLOCK_SIZE), Cause::Fsck);
         assert!(over.run(vec![past]).is_err());
     }

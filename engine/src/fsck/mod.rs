@@ -15,7 +15,9 @@
 //!   says "damaged" before the first change and until the last; changed blocks go by way of the double-write
 //!   area, so that none is ever torn; copies of data are complete before anything leads to them.
 //! - Everything ends, whatever the image holds: chains and trees are bounded by claims, rounds by a number.
-//! - Memory: two bits a block, some 80 bytes an inode, and the blocks that the plan changes.
+//! - Memory: three bits a block of the image, some 80 bytes an inode, 24 bytes for each row of blocks that gets a
+//!   copy, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of them in memory, the rest in a
+//!   temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
 
 mod bitmaps;
 mod data;
@@ -37,7 +39,7 @@ mod tests;
 
 pub use issue::{Issue, IssueKind, Outcome, Place, Severity};
 
-use crate::device::Overlay;
+use crate::device::{BLOCK_SIZE, Overlay};
 use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::inode::FileType;
 use crate::mount::Media;
@@ -49,6 +51,9 @@ use std::time::{Duration, Instant};
 
 /// Rounds at the most. Two or three are usual for a damaged image.
 const ROUNDS: usize = 12;
+
+/// Bytes of changed blocks that the plan keeps in memory.
+const PLAN_MEMORY: usize = 64 << 20;
 
 /// What the check is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -164,7 +169,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         }
         sb = superblock::read(&*media.device)?;
     }
-    let overlay = Arc::new(Overlay::new(Arc::clone(&media.device)));
+    let overlay = Arc::new(Overlay::new(Arc::clone(&media.device), PLAN_MEMORY / BLOCK_SIZE));
     if unclean && !options.repair && !recover::onto(&overlay, media, &sb, &mut findings)? {
         return Ok(finish(findings, Counts::default()));
     }
@@ -181,15 +186,21 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         repair::resume(&image)?;
     }
     let counts = plan(&mut image, &mut findings, &mut progress)?;
+    let issues = &mut findings.issues;
+    let stays =
+        |issue: &Issue| matches!(issue.outcome, Outcome::Left(_)) && issue.kind.severity() > Severity::Minor;
+    let damaged = issues.iter().any(stays);
+    if damaged {
+        for mark in issues.iter_mut().filter(|issue| issue.kind == IssueKind::MarkedDamaged) {
+            mark.outcome = Outcome::Left(mark.kind.mending().into());
+        }
+    }
     if options.repair {
-        let issues = &mut findings.issues;
         for issue in issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
             issue.outcome = Outcome::Mended;
         }
         if issues.iter().any(|issue| issue.outcome == Outcome::Mended) {
-            let grave =
-                |issue: &Issue| issue.outcome != Outcome::Mended && issue.kind.severity() > Severity::Minor;
-            let state = if issues.iter().any(grave) { STATE_DAMAGED } else { STATE_CLEAN };
+            let state = if damaged { STATE_DAMAGED } else { STATE_CLEAN };
             repair::carry_out(&*media.device, &image, state, &mut progress)?;
         }
     }

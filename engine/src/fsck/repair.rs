@@ -43,8 +43,8 @@ pub(super) fn carry_out(
     let capacity: usize = area.iter().map(|(_, room)| room).sum();
     for (sequence, batch) in blocks.chunks(capacity.max(1)).enumerate() {
         progress.at(Stage::Repair, (sequence * capacity) as u64, blocks.len() as u64);
-        let contents: Vec<(u64, IoBuf)> =
-            batch.iter().filter_map(|block| Some((*block, image.device.content(*block)?))).collect();
+        let content = |block: &u64| Some(image.device.content(*block)?.map(|buf| (*block, buf)));
+        let contents: Vec<(u64, IoBuf)> = batch.iter().filter_map(content).collect::<Result<_>>()?;
         save(device, image, &area, sequence as u64, &contents)?;
         let home = contents.into_iter().map(|(block, buf)| Request::write(block, buf, Cause::Fsck));
         device.run(home.collect())?;

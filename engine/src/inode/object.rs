@@ -269,6 +269,9 @@ pub fn fresh_image(nid: Nid, generation: u32, mode: u32, uid: u32, gid: u32, at:
     image
 }
 
+/// No inode has so many blocks: far more than the longest file, its extents and attributes.
+const BLOCKS_END: u64 = 1 << 40;
+
 /// Checks a slot read from media against the NAT entry that led to it.
 pub fn verify(nid: Nid, entry: &NatEntry, slot: &[u8]) -> Result<(FileType, Inode)> {
     let bad = |detail: String| Error::Corrupt {
@@ -301,6 +304,9 @@ pub fn verify(nid: Nid, entry: &NatEntry, slot: &[u8]) -> Result<(FileType, Inod
     };
     if size > bound || (file_type == FileType::Symlink && size == 0) {
         return Err(bad(format!("a size of {size} bytes is impossible")));
+    }
+    if image.blocks.get() >= BLOCKS_END {
+        return Err(bad(format!("it cannot have {} blocks", image.blocks)));
     }
     if file_type == FileType::Directory && u64::from(image.buckets.get()) > MAX_FILE_SIZE / 4096 {
         return Err(bad("it has too many buckets".into()));

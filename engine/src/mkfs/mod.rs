@@ -92,7 +92,7 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
 
 /// As [`format`], on any ring that a journal can work with at all: for tests of what happens where rings are
 /// full. Large records are refused there.
-#[cfg(any(test, feature = "sim"))]
+#[cfg(any(test, fuzzing, feature = "sim"))]
 pub fn format_cramped(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Superblock> {
     make(device, options, least_slots(1, 0, options.journal == JournalKind::Ssd))
 }

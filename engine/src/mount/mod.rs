@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::checkpoint::{Background, RoundId};
-use crate::device::{BlockDevice, Overlay};
+use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
 use crate::journal::{self, Journal, Scan};
 use crate::recovery::{self, Onto, Outcome};
@@ -212,7 +212,7 @@ impl Fresh<'_> {
 
     /// A store whose writes stay in memory.
     fn over(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
-        self.store(Arc::new(Overlay::new(device)))
+        self.store(Arc::new(Overlay::new(device, self.options.store.budget / BLOCK_SIZE)))
     }
 
     /// Recovers the image; for a reader, and where something is damaged, in memory alone.

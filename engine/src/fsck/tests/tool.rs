@@ -102,7 +102,7 @@ pub fn made() -> Made {
 impl Made {
     /// The same with changes of its own over another device.
     pub fn over(&self, device: Arc<dyn BlockDevice>) -> Made {
-        Made { device: Arc::new(Overlay::new(device)), ..self.clone() }
+        Made { device: Arc::new(Overlay::new(device, 8)), ..self.clone() }
     }
 
     pub fn media(&self) -> Media {
@@ -121,10 +121,10 @@ impl Made {
     /// Damages it.
     pub fn damage(&self, f: impl FnOnce(&Tool<'_>)) {
         let sb = superblock::read(&*self.device).expect("an image");
-        let image = Image::new(Arc::new(Overlay::new(self.device.clone())), sb);
+        let image = Image::new(Arc::new(Overlay::new(self.device.clone(), 8)), sb);
         f(&Tool { made: self, image: &image });
         for block in image.device.blocks_written() {
-            let buf = image.device.content(block).expect("it was written");
+            let buf = image.device.content(block).expect("it was written").expect("memory");
             self.device.run(vec![Request::write(block, buf, crate::device::Cause::Fsck)]).expect("memory");
         }
     }

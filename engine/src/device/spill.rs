@@ -1,0 +1,98 @@
+//! Blocks kept in memory up to a limit, and beyond it in a file without a name.
+
+use super::{BLOCK_SIZE, IoBuf, io_error};
+use crate::Result;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Where the content of a block is.
+enum Place {
+    Memory(Box<[u8]>),
+    /// In the file, as its so manieth block.
+    File(u64),
+}
+
+/// Contents by block number. What is in the file costs some sixty bytes of memory a block.
+pub(super) struct Spill {
+    places: BTreeMap<u64, Place>,
+    /// Blocks that may be in memory, and those that are.
+    limit: usize,
+    in_memory: usize,
+    file: Option<File>,
+    in_file: u64,
+}
+
+impl Spill {
+    pub fn new(limit: usize) -> Spill {
+        Spill { places: BTreeMap::new(), limit, in_memory: 0, file: None, in_file: 0 }
+    }
+
+    /// Keeps the content of a block in place of what it had.
+    pub fn put(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        match self.places.get_mut(&block) {
+            Some(Place::Memory(there)) => there.copy_from_slice(bytes),
+            Some(Place::File(at)) => write(self.file.as_ref(), *at, bytes)?,
+            None if self.in_memory < self.limit => {
+                self.places.insert(block, Place::Memory(bytes.into()));
+                self.in_memory += 1;
+            }
+            None => {
+                let file = match self.file.take() {
+                    Some(file) => file,
+                    None => nameless().map_err(|e| io_error("make a temporary file", &e))?,
+                };
+                write(Some(self.file.insert(file)), self.in_file, bytes)?;
+                self.places.insert(block, Place::File(self.in_file));
+                self.in_file += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The content of a block, if it is kept here.
+    pub fn get(&self, block: u64, into: &mut [u8]) -> Option<Result<()>> {
+        self.places.get(&block).map(|place| self.read(place, into))
+    }
+
+    /// Puts what is kept of a row of blocks into the buffer of their contents; how many were kept.
+    pub fn patch(&self, block: u64, buf: &mut IoBuf) -> Result<u64> {
+        let mut kept = 0;
+        let end = block.saturating_add((buf.len() / BLOCK_SIZE) as u64);
+        for (at, place) in self.places.range(block..end) {
+            let offset = (at - block) as usize * BLOCK_SIZE;
+            self.read(place, &mut buf[offset..offset + BLOCK_SIZE])?;
+            kept += 1;
+        }
+        Ok(kept)
+    }
+
+    /// The blocks kept, in order.
+    pub fn blocks(&self) -> Vec<u64> {
+        self.places.keys().copied().collect()
+    }
+
+    fn read(&self, place: &Place, into: &mut [u8]) -> Result<()> {
+        match (place, &self.file) {
+            (Place::Memory(bytes), _) => into.copy_from_slice(bytes),
+            (Place::File(at), Some(file)) => file
+                .read_exact_at(into, at * BLOCK_SIZE as u64)
+                .map_err(|e| io_error("read the temporary file", &e))?,
+            (Place::File(_), None) => unreachable!("a place in the file is made with the file"),
+        }
+        Ok(())
+    }
+}
+
+fn write(file: Option<&File>, at: u64, bytes: &[u8]) -> Result<()> {
+    let Some(file) = file else { unreachable!("a place in the file is made with the file") };
+    file.write_all_at(bytes, at * BLOCK_SIZE as u64).map_err(|e| io_error("write the temporary file", &e))
+}
+
+/// A file in the directory of temporary files that goes with its last descriptor.
+fn nameless() -> std::io::Result<File> {
+    let path = std::env::temp_dir().join(format!("narufs-{}", uuid::Uuid::new_v4()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}

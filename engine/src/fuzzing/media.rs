@@ -1,0 +1,206 @@
+//! A small populated image, and what a fuzzer's bytes make of it.
+
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use crate::file::DataOptions;
+use crate::format::{
+    BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, JournalKind, RING_HEADER_COPY, RING_HEADER_SPACE,
+    ROOT_NID, RingHeader, SLOT_SIZE, SUPERBLOCK_BLOCKS, SlotHeader, Superblock, checksum_seed,
+};
+use crate::journal::ring_bytes;
+use crate::mkfs::{FormatOptions, finish_image, format_cramped};
+use crate::mount::{Media, MountOptions, RingMedia, mount};
+use crate::pmem::{HeapMemory, PersistentMemory};
+use crate::sync::{Arc, OnceLock};
+use crate::vfs::{AssembleOptions, Context, Fs, FsOptions, OpenFlags, Running, WriteFlags, XattrMode};
+use crate::{Result, superblock};
+use std::mem::offset_of;
+use zerocopy::FromBytes;
+
+const BLOCKS: u64 = 320;
+const SLOTS: u64 = 512;
+/// Changes of one input at the most.
+const MOST_CHANGES: usize = 64;
+/// Bytes of one change: place (2), offset (2), value (2), flags.
+const CHANGE: usize = 7;
+
+/// What a change does besides: the checksum that covers it is made to hold.
+const SEAL: u8 = 1;
+/// It concerns the ring, not the image.
+const RING: u8 = 2;
+/// It concerns the head of the ring, or the superblock.
+const HEAD: u8 = 4;
+
+/// An image and its ring, as bytes.
+struct Base {
+    image: Vec<u8>,
+    ring: Vec<u8>,
+}
+
+pub(super) fn assemble_options(read_only: bool) -> AssembleOptions {
+    AssembleOptions {
+        fs: FsOptions { read_only, ..FsOptions::default() },
+        data: DataOptions::with_memory(1 << 20),
+        inodes: 64,
+        background: false,
+        ..AssembleOptions::default()
+    }
+}
+
+pub(super) fn mount_options(read_only: bool) -> MountOptions {
+    MountOptions { background: false, read_only, lanes: 1, ..MountOptions::default() }
+}
+
+/// Files, directories and the like; `number` tells those of one call from those of another.
+fn populate(fs: &Fs, number: u8) -> Result<()> {
+    let ctx = Context::root();
+    let dir = fs.mkdir(&ctx, ROOT_NID, &[b'd', b'0' + number], 0o755)?.nid;
+    fs.mkdir(&ctx, dir, b"empty", 0o700)?;
+    for n in 0..24u64 {
+        let name = format!("a file with a name {n}");
+        let (made, handle, _) = fs.create(&ctx, dir, name.as_bytes(), 0o644, OpenFlags::READ_WRITE)?;
+        for page in 0..n % 10 {
+            fs.write(&ctx, &handle, page * 2 * BLOCK_SIZE as u64, &[n as u8; 100], WriteFlags::empty())?;
+        }
+        if n % 8 == 0 {
+            fs.setxattr(&ctx, made.nid, b"user.note", &[number; 6000], XattrMode::Any)?;
+            fs.fsync(&handle, false)?;
+            fs.write(&ctx, &handle, 50, b"absorbed", WriteFlags::empty())?;
+            fs.fsync(&handle, false)?;
+        }
+        fs.release(handle, None);
+    }
+    fs.symlink(&ctx, dir, b"link", b"empty")?;
+    fs.symlink(&ctx, dir, b"long link", &[b'x'; 1000])?;
+    Ok(())
+}
+
+/// An image that was unmounted, or left by a process that was killed with work in the journal.
+fn make(unclean: bool) -> Result<Base> {
+    let device = Arc::new(MemoryDevice::new(BLOCKS));
+    let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
+    let options = FormatOptions {
+        journal: JournalKind::Emulated,
+        journal_slots: Some(SLOTS),
+        double_write_blocks: Some(8),
+        // An input must mean the same tomorrow.
+        uuid: Some([1; 16]),
+        ring_uuid: Some([2; 16]),
+        hash_key: Some([3; 16]),
+        now: 0,
+        ..FormatOptions::default()
+    };
+    let sb = format_cramped(&*device, &options)?;
+    crate::journal::init_mapped(&*ring, &sb.uuid, &sb.ring_uuid, SLOTS)?;
+    for killed in [false, true] {
+        if killed && !unclean {
+            break;
+        }
+        let media =
+            Media { device: device.clone(), ring: RingMedia::Mapped(ring.clone()), staging_file: None };
+        let mounted = mount(media, &mount_options(false))?;
+        let running = Running::start(mounted.store(), &assemble_options(false))?;
+        populate(running.fs(), u8::from(killed))?;
+        if !killed {
+            running.stop()?;
+            mounted.unmount()?;
+        }
+    }
+    let whole = Request::read(0, IoBuf::zeroed(BLOCKS as usize * BLOCK_SIZE), Cause::Fsck);
+    let image = device.run(vec![whole])?.iter().flat_map(|buf| buf.to_vec()).collect();
+    let mut bytes = vec![0; ring.len()];
+    ring.read(0, &mut bytes);
+    Ok(Base { image, ring: bytes })
+}
+
+fn base(unclean: bool) -> &'static Base {
+    static CLEAN: OnceLock<Base> = OnceLock::new();
+    static UNCLEAN: OnceLock<Base> = OnceLock::new();
+    let place = if unclean { &UNCLEAN } else { &CLEAN };
+    place.get_or_init(|| make(unclean).expect("memory"))
+}
+
+/// The media that an input describes: its first byte chooses the image, the rest are changes.
+pub(super) fn media(input: &[u8]) -> Media {
+    let (first, changes) = input.split_first().unwrap_or((&0, &[]));
+    let base = base(first & 1 == 1);
+    let (mut image, mut ring) = (base.image.clone(), base.ring.clone());
+    for change in changes.chunks_exact(CHANGE).take(MOST_CHANGES) {
+        apply(base, change, &mut image, &mut ring);
+    }
+    let device = MemoryDevice::new(BLOCKS);
+    device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)]).expect("memory");
+    let memory = HeapMemory::new(ring.len());
+    memory.write(0, &ring);
+    Media { device: Arc::new(device), ring: RingMedia::Mapped(Arc::new(memory)), staging_file: None }
+}
+
+fn apply(base: &Base, change: &[u8], image: &mut [u8], ring: &mut [u8]) {
+    let word = |at: usize| usize::from(u16::from_le_bytes([change[at], change[at + 1]]));
+    let (place, offset, value, flags) = (word(0), word(2), &change[4..6], change[6]);
+    let seal = flags & SEAL != 0;
+    let put = |bytes: &mut [u8]| {
+        let at = offset % (bytes.len() - 1);
+        bytes[at..at + 2].copy_from_slice(value);
+    };
+    let seal_whole = |bytes: &mut [u8]| {
+        let crc = crc32c::crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    };
+    match (flags & RING != 0, flags & HEAD != 0) {
+        (false, true) => {
+            let block = SUPERBLOCK_BLOCKS[place % 2] as usize;
+            let bytes = &mut image[block * BLOCK_SIZE..][..size_of::<Superblock>()];
+            put(bytes);
+            if seal {
+                seal_whole(bytes);
+            }
+        }
+        (true, true) => {
+            let bytes = &mut ring[place % 2 * RING_HEADER_COPY..][..size_of::<RingHeader>()];
+            put(bytes);
+            if seal {
+                seal_whole(bytes);
+            }
+        }
+        (true, false) => {
+            let slot = place % SLOTS as usize;
+            let bytes = &mut ring[RING_HEADER_SPACE + slot * SLOT_SIZE..][..SLOT_SIZE];
+            put(bytes);
+            if seal {
+                seal_slot(base, bytes);
+            }
+        }
+        (false, false) => {
+            let block = place % BLOCKS as usize;
+            let page = &mut image[block * BLOCK_SIZE..][..BLOCK_SIZE];
+            put(page);
+            // A block of data is no node block, but sealing it as one harms nobody here.
+            if seal && block > 1 && page[..INODE_SIZE.max(BLOCK_HEADER_SIZE)].iter().any(|b| *b != 0) {
+                let kind = BlockHeader::read_from_prefix(&*page).ok().and_then(|(header, _)| header.kind());
+                finish_image(image_seed(base), block as u64, kind.unwrap_or(BlockKind::Node), page);
+            }
+        }
+    }
+}
+
+fn image_seed(base: &Base) -> u32 {
+    let uuid = &base.image[offset_of!(Superblock, uuid)..][..16];
+    checksum_seed(uuid.try_into().expect("sixteen bytes"))
+}
+
+/// Makes the checksum of a slot hold, in the epoch of the ring as it was.
+fn seal_slot(base: &Base, slot: &mut [u8]) {
+    let epochs = [0, RING_HEADER_COPY]
+        .map(|at| RingHeader::read_from_prefix(&base.ring[at..]).map_or(0, |(header, _)| header.epoch.get()));
+    let epoch = epochs[0].max(epochs[1]);
+    let seed = crc32c::crc32c_append(image_seed(base), &epoch.to_le_bytes());
+    let at = offset_of!(SlotHeader, crc);
+    slot[at..at + 4].fill(0);
+    let crc = crc32c::crc32c_append(seed, slot);
+    slot[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether there is something to mount or check.
+pub(super) fn is_image(media: &Media) -> bool {
+    superblock::read(&*media.device).is_ok()
+}

@@ -1,0 +1,198 @@
+//! Arbitrary images for fuzzers: bytes become changes of a small populated image, or of its journal, which is
+//! then checked, repaired, or mounted and used. Nothing that media hold may panic, hang or loop.
+//!
+//! Each change may have the checksum that covers it made anew, so that what lies behind the checksums is reached
+//! too. The targets in `fuzz/` call these functions, and so do tests here, which need no fuzzer.
+
+mod media;
+
+use crate::Error;
+use crate::device::BLOCK_SIZE;
+use crate::format::{Nid, ROOT_NID};
+use crate::fsck::{self, Options};
+use crate::inode::FileType;
+use crate::mount::{Media, mount};
+use crate::vfs::{Context, FallocateMode, Fs, OpenFlags, Running, WriteFlags, XattrMode};
+use media::{assemble_options, is_image, media, mount_options};
+
+/// Entries that are looked at.
+const MOST_ENTRIES: usize = 200;
+
+/// Checks, repairs, and checks again: after a repair nothing is left that a repair could mend.
+pub fn check_and_repair(input: &[u8]) {
+    let media = media(input);
+    let options = Options {
+        repair: true,
+        discard_journal: input.first().is_some_and(|b| b & 2 != 0),
+        ..Options::default()
+    };
+    if fsck::check(&media, &Options::default()).is_err() {
+        return;
+    }
+    match fsck::check(&media, &options) {
+        Ok(_) => {}
+        Err(Error::Refused(_)) => return,
+        Err(e) => panic!("what can be checked can be repaired: {e}"),
+    }
+    let after = fsck::check(&media, &Options::default()).expect("it could be checked before");
+    let mendable = after.issues.iter().find(|issue| matches!(issue.outcome, fsck::Outcome::Mendable));
+    assert_eq!(mendable, None);
+}
+
+/// Mounts without writing, and reads what can be read; then mounts, which recovers, and writes. What fails may
+/// fail.
+pub fn mount_and_use(input: &[u8]) {
+    let media = media(input);
+    if !is_image(&media) {
+        return;
+    }
+    for read_only in [true, false] {
+        mount_once(media.clone(), read_only);
+    }
+}
+
+fn mount_once(media: Media, read_only: bool) {
+    let Ok(mounted) = mount(media, &mount_options(read_only)) else { return };
+    let read_only = read_only || mounted.store().failed().is_some();
+    let Ok(running) = Running::start(mounted.store(), &assemble_options(read_only)) else { return };
+    read(running.fs());
+    if !read_only {
+        // An error ends the writing, and that is all.
+        let _ = write(running.fs());
+        if running.stop().is_ok() {
+            let _ = mounted.unmount();
+        }
+    }
+}
+
+/// The entries of a directory.
+fn entries(fs: &Fs, dir: Nid) -> Vec<(Nid, Vec<u8>)> {
+    let mut found = Vec::new();
+    let Ok(handle) = fs.opendir(&Context::root(), dir) else { return found };
+    // An error ends this directory and no other.
+    let _ = fs.readdir(&handle, 2, &mut |entry| {
+        found.push((entry.nid, entry.name.to_vec()));
+        found.len() < MOST_ENTRIES
+    });
+    fs.releasedir(handle);
+    found
+}
+
+fn read(fs: &Fs) {
+    let ctx = Context::root();
+    let mut dirs = vec![ROOT_NID];
+    let mut budget = MOST_ENTRIES;
+    while let Some(dir) = dirs.pop() {
+        for (nid, name) in entries(fs, dir) {
+            budget -= 1;
+            if budget == 0 {
+                return;
+            }
+            if let Ok(entry) = fs.lookup(&ctx, dir, &name) {
+                fs.forget(entry.nid, 1);
+            }
+            let Ok(attr) = fs.getattr(nid) else { continue };
+            for name in fs.listxattr(&ctx, nid).unwrap_or_default().split(|b| *b == 0) {
+                let _ = fs.getxattr(&ctx, nid, name);
+            }
+            match attr.file_type {
+                FileType::Directory => dirs.push(nid),
+                FileType::Symlink => drop(fs.readlink(nid)),
+                _ => {
+                    let Ok(handle) = fs.open(&ctx, nid, OpenFlags::empty()) else { continue };
+                    let _ = fs.read(&handle, 0, &mut [0; 3 * BLOCK_SIZE]);
+                    let _ = fs.read(&handle, attr.size.saturating_sub(5), &mut [0; 10]);
+                    let _ = fs.lseek(&handle, 0, crate::vfs::Whence::Hole);
+                    fs.release(handle, None);
+                }
+            }
+        }
+    }
+}
+
+/// A little of everything, mostly on what is there.
+fn write(fs: &Fs) -> crate::Result<()> {
+    let (ctx, page) = (Context::root(), BLOCK_SIZE as u64);
+    for (dir, _) in entries(fs, ROOT_NID) {
+        for (n, (nid, name)) in entries(fs, dir).into_iter().enumerate() {
+            let open = fs.open(&ctx, nid, OpenFlags::READ_WRITE);
+            if let Ok(handle) = &open {
+                let _ = match n % 6 {
+                    0 => fs.fallocate(&ctx, handle, FallocateMode::PunchHole, page, 3 * page),
+                    1 => fs.fallocate(&ctx, handle, FallocateMode::Insert, page, page),
+                    2 => fs.fallocate(&ctx, handle, FallocateMode::Collapse, page, page),
+                    3 => fs.setxattr(&ctx, nid, b"user.new", &[1; 5000], XattrMode::Any),
+                    _ => fs.write(&ctx, handle, 70 * page + 9, &[5; 9000], WriteFlags::empty()).map(drop),
+                };
+                let _ = fs.fsync(handle, false);
+            }
+            if let Ok(handle) = open {
+                fs.release(handle, None);
+            }
+            let _ = match n % 4 {
+                0 => fs.unlink(&ctx, dir, &name).or_else(|_| fs.rmdir(&ctx, dir, &name)),
+                1 => fs.rename(&ctx, dir, &name, ROOT_NID, b"moved", Default::default()),
+                _ => fs.link(&ctx, nid, ROOT_NID, &name).map(|entry| fs.forget(entry.nid, 1)),
+            };
+        }
+    }
+    for n in 0..20 {
+        let (_, handle, _) =
+            fs.create(&ctx, ROOT_NID, format!("new {n:0>150}").as_bytes(), 0o644, OpenFlags::READ_WRITE)?;
+        let written = fs.write(&ctx, &handle, 0, &[7; 5000], WriteFlags::empty());
+        fs.release(handle, None);
+        written?;
+    }
+    fs.syncfs()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+
+    /// Changes that mostly hit metadata, and what the journal holds.
+    fn input(seed: u64) -> Vec<u8> {
+        let mut random = StdRng::seed_from_u64(seed);
+        let count = random.random_range(1..12);
+        let change = |random: &mut StdRng| {
+            let place: u16 = random.random_range(0..120);
+            let at: u16 = if random.random_bool(0.7) { random.random_range(0..700) } else { random.random() };
+            let value: u16 =
+                if random.random_bool(0.5) { random.random_range(0..300) } else { random.random() };
+            let flags = u8::from(random.random_bool(0.8))
+                | if random.random_bool(0.25) { 2 } else { 0 }
+                | if random.random_bool(0.1) { 4 } else { 0 };
+            [&place.to_le_bytes()[..], &at.to_le_bytes(), &value.to_le_bytes(), &[flags]].concat()
+        };
+        let first: u8 = random.random();
+        std::iter::once(first).chain((0..count).flat_map(|_| change(&mut random))).collect()
+    }
+
+    fn each(f: impl Fn(&[u8])) {
+        for seed in 0..150 {
+            let input = input(seed);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&input)));
+            assert!(outcome.is_ok(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_images_themselves_are_sound() {
+        for first in [0, 1] {
+            let report = fsck::check(&media(&[first]), &Options::default()).expect("an image");
+            assert_eq!(report.issues, []);
+            mount_and_use(&[first]);
+        }
+    }
+
+    #[test]
+    fn arbitrary_images_are_checked_and_repaired_without_harm() {
+        each(check_and_repair);
+    }
+
+    #[test]
+    fn arbitrary_images_are_mounted_and_used_without_harm() {
+        each(mount_and_use);
+    }
+}
