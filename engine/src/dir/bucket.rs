@@ -130,30 +130,38 @@ pub struct Gap {
     rec_len: usize,
 }
 
-/// The first gap for so many bytes. `meet` is called with the cookie of each dentry of this hash.
-pub fn gap(
-    block: &[u8],
+/// The first gap for a name, unless the name is there already: then its dentry. `meet` is called with the cookie
+/// of each other dentry of this hash.
+pub fn gap<'a>(
+    block: &'a [u8],
     hash: u64,
-    need: usize,
+    name: &[u8],
     mut meet: impl FnMut(u64),
-) -> Result<Option<Gap>, &'static str> {
+) -> Result<Result<Option<Gap>, Dentry<'a>>, &'static str> {
     let mut gap = None;
-    scan(block, |spot, header, name| {
+    let need = room_for(name);
+    let found = scan(block, |spot, header, other| {
         let used = match header.nid.get() {
             0 => 0,
             _ => {
                 if hash_of(header.cookie.get()) == hash {
+                    if other == name {
+                        return ControlFlow::Break(verified(header, other));
+                    }
                     meet(header.cookie.get());
                 }
-                room_for(name)
+                room_for(other)
             }
         };
         if gap.is_none() && spot.rec_len >= used + need {
             gap = Some(Gap { at: spot.at, used, rec_len: spot.rec_len });
         }
-        ControlFlow::<()>::Continue(())
+        ControlFlow::Continue(())
     })?;
-    Ok(gap)
+    Ok(match found.transpose()? {
+        Some(there) => Err(there),
+        None => Ok(gap),
+    })
 }
 
 /// The bytes of a dentry with its name, padded.
@@ -277,8 +285,8 @@ mod tests {
 
     /// Puts an entry in, if it has room.
     fn put(block: &[u8], dentry: &Dentry) -> Result<Option<Vec<Patch>>, &'static str> {
-        let gap = gap(block, hash_of(dentry.cookie), room_for(dentry.name), |_| {})?;
-        gap.map(|gap| insert(block, gap, dentry)).transpose()
+        let gap = gap(block, hash_of(dentry.cookie), dentry.name, |_| {})?;
+        gap.unwrap_or(None).map(|gap| insert(block, gap, dentry)).transpose()
     }
 
     fn apply(block: &mut [u8], patches: Vec<Patch>) {

@@ -1,8 +1,8 @@
 //! Directories: names to inodes, in buckets of 4 KiB that linear hashing finds.
 //!
 //! Everything is staged on a [`Handle`]; locks are the caller's. What needs which:
-//! - [`Dir::lookup`], [`Dir::read`]: the directory shared, the bucket shared;
-//! - [`Dir::insert`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively (or the
+//! - [`Dir::lookup`], [`Dir::vacancy`], [`Dir::read`]: the directory shared, the bucket shared;
+//! - [`Dir::insert`], [`Dir::settle`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively (or the
 //!   directory exclusively); they change bytes of existing blocks only;
 //! - [`Dir::grow`], [`Dir::is_empty`] for rmdir: the directory exclusively.
 //!
@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};
 use crate::inode::FileType;
 use crate::store::{Handle, PageRef, Store};
-use bucket::{Patch, Spot};
+use bucket::{Gap, Patch, Spot};
 use std::ops::ControlFlow;
 
 /// Most blocks of a bucket. Keyed hashes keep chains at one or two.
@@ -83,6 +83,22 @@ pub enum Insertion {
     Full,
 }
 
+impl Hit {
+    fn of(dentry: Dentry) -> Hit {
+        Hit { nid: dentry.nid, file_type: dentry.file_type, cookie: dentry.cookie }
+    }
+}
+
+/// Where a name can go.
+#[derive(Debug)]
+pub struct Vacancy {
+    /// None if every cookie of the hash is taken.
+    cookie: Option<u64>,
+    room: Option<(PageRef, Gap)>,
+    /// The bucket is to get room first.
+    grows: bool,
+}
+
 /// An entry, and where it lies.
 struct Located {
     page: PageRef,
@@ -115,7 +131,60 @@ impl<B: DirBlocks> Dir<'_, B> {
         Ok(self.locate(h, image, name)?.map(|found| found.hit))
     }
 
-    /// Puts an entry in. The caller knows that the name is not there.
+    /// Where a name can go, or what has it already. It holds as long as the bucket is locked.
+    pub fn vacancy(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Result<Vacancy, Hit>> {
+        if image.buckets.get() == 0 {
+            return Ok(Ok(Vacancy { cookie: None, room: None, grows: true }));
+        }
+        let hash = self.hash.of(name);
+        let mut ties = [0u64; 4];
+        let mut room = None;
+        for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
+            let gap = self.with_bytes(h, &page, |bytes| {
+                let gap = bucket::gap(bytes, hash, name, |cookie| {
+                    let tie = cookie as u8;
+                    ties[usize::from(tie / 64)] |= 1 << (tie % 64);
+                });
+                Ok(gap?.map_err(Hit::of))
+            });
+            match gap.map_err(|detail: &str| self.damaged(&page, detail))? {
+                Err(hit) => return Ok(Err(hit)),
+                Ok(Some(gap)) if room.is_none() => room = Some((page, gap)),
+                Ok(_) => {}
+            }
+        }
+        let word = ties.iter().position(|w| *w != u64::MAX);
+        let tie = word.map(|word| word as u64 * 64 + u64::from(ties[word].trailing_ones()));
+        let cookie = tie.map(|tie| hash::cookie_base(hash) + tie);
+        Ok(Ok(Vacancy { grows: cookie.is_some() && room.is_none(), cookie, room }))
+    }
+
+    /// Puts an entry where its name can go.
+    pub fn settle(
+        &self,
+        h: &mut Handle,
+        vacancy: Vacancy,
+        name: &[u8],
+        nid: Nid,
+        file_type: FileType,
+    ) -> Result<Insertion> {
+        if vacancy.grows {
+            return Ok(Insertion::Full);
+        }
+        let (Some(cookie), Some((page, gap))) = (vacancy.cookie, vacancy.room) else {
+            return Err(Error::Errno(libc::ENOSPC));
+        };
+        let dentry = Dentry { name, nid, cookie, file_type };
+        let patches = h.read(&page, |bytes| bucket::insert(bytes, gap, &dentry));
+        let patches = patches.map_err(|detail| self.damaged(&page, detail))?;
+        self.patch(h, &page, patches);
+        Ok(Insertion::Done)
+    }
+
+    /// Puts an entry in.
+    ///
+    /// # Errors
+    /// EEXIST: the name is there already.
     pub fn insert(
         &self,
         h: &mut Handle,
@@ -124,35 +193,10 @@ impl<B: DirBlocks> Dir<'_, B> {
         nid: Nid,
         file_type: FileType,
     ) -> Result<Insertion> {
-        if image.buckets.get() == 0 {
-            return Ok(Insertion::Full);
+        match self.vacancy(Some(h), image, name)? {
+            Ok(vacancy) => self.settle(h, vacancy, name, nid, file_type),
+            Err(_) => Err(Error::Errno(libc::EEXIST)),
         }
-        let hash = self.hash.of(name);
-        let chain = self.chain(Some(h), image, bucket_of(hash, image.buckets.get()))?;
-        let mut ties = [0u64; 4];
-        let mut room = None;
-        for page in &chain {
-            let gap = h.read(page, |bytes| {
-                bucket::gap(bytes, hash, bucket::room_for(name), |cookie| {
-                    let tie = cookie as u8;
-                    ties[usize::from(tie / 64)] |= 1 << (tie % 64);
-                })
-            });
-            let gap = gap.map_err(|detail| self.damaged(page, detail))?;
-            room = room.or(gap.map(|gap| (page, gap)));
-        }
-        let Some(word) = ties.iter().position(|w| *w != u64::MAX) else {
-            return Err(Error::Errno(libc::ENOSPC));
-        };
-        let tie = word as u64 * 64 + u64::from(ties[word].trailing_ones());
-        let dentry = Dentry { name, nid, cookie: hash::cookie_base(hash) + tie, file_type };
-        if let Some((page, gap)) = room {
-            let patches = h.read(page, |bytes| bucket::insert(bytes, gap, &dentry));
-            let patches = patches.map_err(|detail| self.damaged(page, detail))?;
-            self.patch(h, page, patches);
-            return Ok(Insertion::Done);
-        }
-        Ok(Insertion::Full)
     }
 
     /// Takes an entry out, if it is there.
@@ -199,8 +243,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         let hash = self.hash.of(name);
         for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
             let found = self.with_bytes(h, &page, |bytes| {
-                let hit = |d: Dentry| Hit { nid: d.nid, file_type: d.file_type, cookie: d.cookie };
-                Ok(bucket::find(bytes, hash, name)?.map(|(spot, d)| (spot, hit(d))))
+                Ok(bucket::find(bytes, hash, name)?.map(|(spot, dentry)| (spot, Hit::of(dentry))))
             });
             if let Some((spot, hit)) = found.map_err(|detail: &str| self.damaged(&page, detail))? {
                 return Ok(Some(Located { page, spot, hit }));

@@ -21,8 +21,10 @@ use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
 const GRAIN: usize = 8;
-/// Room for the payload of a usual record, in bytes: a creation's.
+/// Room for the payload of a usual record, and for what it changes, in bytes: a creation's.
 const USUAL_RECORD: usize = 1024;
+/// Ranges that a usual record changes.
+const USUAL_EDITS: usize = 8;
 
 /// An operation being built. Dropped without commit, nothing has happened.
 pub struct Handle<'s> {
@@ -30,18 +32,20 @@ pub struct Handle<'s> {
     allowance: Option<Allowance<'s>>,
     fresh: Vec<(PageRef, Nid, u32)>,
     scratches: Vec<Scratch>,
+    /// What the scratches hold, in the order of their making.
+    held: Vec<u8>,
     staged: Vec<Staged>,
     forgotten: Vec<PageRef>,
     on_abort: Vec<Box<dyn FnOnce() + 's>>,
     on_commit: Vec<Box<dyn FnOnce(Position) + 's>>,
 }
 
-/// A private copy of a range of a page.
+/// A private copy of a range of a page. [`Handle::held`] has its bytes: first as they were, then as they will be.
 struct Scratch {
     page: PageRef,
     start: usize,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    len: usize,
+    at: usize,
 }
 
 /// What is logged in the order of its staging.
@@ -100,7 +104,8 @@ impl Store {
             store: self,
             allowance: Some(self.log.allow(max_slots, class)?),
             fresh: Vec::new(),
-            scratches: Vec::new(),
+            scratches: Vec::with_capacity(USUAL_EDITS),
+            held: Vec::with_capacity(USUAL_RECORD),
             staged: Vec::new(),
             forgotten: Vec::new(),
             on_abort: Vec::new(),
@@ -123,8 +128,9 @@ impl<'s> Handle<'s> {
             Some(at) => at,
             None => self.add_scratch(page, range.clone()),
         };
-        let scratch = &mut self.scratches[at];
-        &mut scratch.after[range.start - scratch.start..range.end - scratch.start]
+        let scratch = &self.scratches[at];
+        let from = scratch.at + scratch.len + range.start - scratch.start;
+        &mut self.held[from..from + range.len()]
     }
 
     /// [`Handle::edit`] of the structure at `offset`.
@@ -141,12 +147,15 @@ impl<'s> Handle<'s> {
     pub fn view(&self, page: &PageRef, range: Range<usize>) -> Vec<u8> {
         let mut bytes = match self.scratches.iter().find(|scratch| scratch.holds(page, &range)) {
             Some(scratch) => {
-                return scratch.after[range.start - scratch.start..range.end - scratch.start].to_vec();
+                let after = scratch.after(&self.held);
+                return after[range.start - scratch.start..range.end - scratch.start].to_vec();
             }
             None => page.read(|bytes| bytes[range.clone()].to_vec()),
         };
         for scratch in self.scratches.iter().filter(|scratch| scratch.meets(page, &range)) {
-            scratch.overlay(range.start, &mut bytes);
+            let (from, to) = scratch.shared(&range);
+            bytes[from - range.start..to - range.start]
+                .copy_from_slice(&scratch.after(&self.held)[from - scratch.start..to - scratch.start]);
         }
         bytes
     }
@@ -267,10 +276,11 @@ impl<'s> Handle<'s> {
         }
         for scratch in self.scratches.iter().filter(|scratch| !self.forgets(&scratch.page)) {
             let mut changed = false;
+            let after = scratch.after(&self.held);
             let mut body = scratch.page.latch();
-            scratch.for_each_run(|range| {
+            for_each_run(scratch.before(&self.held), after, |range| {
                 let at = scratch.start + range.start;
-                body.bytes[at..at + range.len()].copy_from_slice(&scratch.after[range]);
+                body.bytes[at..at + range.len()].copy_from_slice(&after[range]);
                 changed = true;
             });
             if changed {
@@ -312,9 +322,10 @@ impl<'s> Handle<'s> {
         }
         for scratch in self.scratches.iter().filter(|scratch| !self.forgets(&scratch.page)) {
             let (block, kind) = (scratch.page.block(), scratch.page.kind());
-            scratch.for_each_run(|range| {
+            let after = scratch.after(&self.held);
+            for_each_run(scratch.before(&self.held), after, |range| {
                 let offset = scratch.start + range.start;
-                f(&Delta::Write { block, kind, offset, bytes: &scratch.after[range] });
+                f(&Delta::Write { block, kind, offset, bytes: &after[range] });
             });
         }
         for staged in &self.staged {
@@ -331,23 +342,17 @@ impl<'s> Handle<'s> {
 
     /// Adds a private copy that covers the range and every copy that meets it.
     fn add_scratch(&mut self, page: &PageRef, range: Range<usize>) -> usize {
-        if !self.scratches.iter().any(|scratch| scratch.meets(page, &range)) {
-            let before = page.read(|bytes| bytes[range.clone()].to_vec());
-            let after = before.clone();
-            self.scratches.push(Scratch { page: Arc::clone(page), start: range.start, before, after });
-            return self.scratches.len() - 1;
-        }
-        let (met, mut rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.scratches).into_iter().partition(|scratch| scratch.meets(page, &range));
+        let met: Vec<_> = self.scratches.extract_if(.., |scratch| scratch.meets(page, &range)).collect();
         let start = met.iter().map(|scratch| scratch.start).fold(range.start, usize::min);
         let end = met.iter().map(Scratch::end).fold(range.end, usize::max);
-        let before = page.read(|bytes| bytes[start..end].to_vec());
-        let mut after = before.clone();
+        let at = self.held.len();
+        page.read(|bytes| self.held.extend_from_slice(&bytes[start..end]));
+        self.held.extend_from_within(at..);
         for scratch in met {
-            scratch.overlay(start, &mut after);
+            let from = scratch.at + scratch.len;
+            self.held.copy_within(from..from + scratch.len, at + end - start + scratch.start - start);
         }
-        rest.push(Scratch { page: Arc::clone(page), start, before, after });
-        self.scratches = rest;
+        self.scratches.push(Scratch { page: Arc::clone(page), start, len: end - start, at });
         self.scratches.len() - 1
     }
 }
@@ -362,7 +367,15 @@ impl Drop for Handle<'_> {
 
 impl Scratch {
     fn end(&self) -> usize {
-        self.start + self.after.len()
+        self.start + self.len
+    }
+
+    fn before<'h>(&self, held: &'h [u8]) -> &'h [u8] {
+        &held[self.at..self.at + self.len]
+    }
+
+    fn after<'h>(&self, held: &'h [u8]) -> &'h [u8] {
+        &held[self.at + self.len..self.at + 2 * self.len]
     }
 
     /// Whether it covers the whole range.
@@ -375,37 +388,35 @@ impl Scratch {
         Arc::ptr_eq(&self.page, page) && self.start < range.end && range.start < self.end()
     }
 
-    /// Copies what it shares with the bytes that start at `start` of the page.
-    fn overlay(&self, start: usize, bytes: &mut [u8]) {
-        let from = self.start.max(start);
-        let to = self.end().min(start + bytes.len());
-        bytes[from - start..to - start].copy_from_slice(&self.after[from - self.start..to - self.start]);
+    /// First and end of what it shares with the range, which it meets.
+    fn shared(&self, range: &Range<usize>) -> (usize, usize) {
+        (self.start.max(range.start), self.end().min(range.end))
     }
+}
 
-    /// The runs of words that differ; two runs become one where the gap costs less than a delta of its own.
-    fn for_each_run(&self, mut f: impl FnMut(Range<usize>)) {
-        let (old, old_rest) = self.before.as_chunks::<GRAIN>();
-        let (new, new_rest) = self.after.as_chunks::<GRAIN>();
-        let mut run: Option<Range<usize>> = None;
-        let mut differs = |word: Range<usize>| match &mut run {
-            Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => run.end = word.end,
-            other => {
-                if let Some(done) = other.replace(word) {
-                    f(done);
-                }
-            }
-        };
-        for (index, (old, new)) in old.iter().zip(new).enumerate() {
-            if u64::from_ne_bytes(*old) != u64::from_ne_bytes(*new) {
-                differs(index * GRAIN..(index + 1) * GRAIN);
+/// The runs of words that differ; two runs become one where the gap costs less than a delta of its own.
+fn for_each_run(before: &[u8], after: &[u8], mut f: impl FnMut(Range<usize>)) {
+    let (old, old_rest) = before.as_chunks::<GRAIN>();
+    let (new, new_rest) = after.as_chunks::<GRAIN>();
+    let mut run: Option<Range<usize>> = None;
+    let mut differs = |word: Range<usize>| match &mut run {
+        Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => run.end = word.end,
+        other => {
+            if let Some(done) = other.replace(word) {
+                f(done);
             }
         }
-        if old_rest != new_rest {
-            differs(new.len() * GRAIN..self.after.len());
+    };
+    for (index, (old, new)) in old.iter().zip(new).enumerate() {
+        if u64::from_ne_bytes(*old) != u64::from_ne_bytes(*new) {
+            differs(index * GRAIN..(index + 1) * GRAIN);
         }
-        if let Some(run) = run {
-            f(run);
-        }
+    }
+    if old_rest != new_rest {
+        differs(new.len() * GRAIN..after.len());
+    }
+    if let Some(run) = run {
+        f(run);
     }
 }
 

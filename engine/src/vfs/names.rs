@@ -207,9 +207,10 @@ impl Fs {
                     let mut image = dir.lock.write();
                     self.may_search(ctx, &dir, &image)?;
                     let entries = self.meta.dir(&dir);
-                    if let Some(hit) = entries.lookup(None, &image, name)? {
-                        return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0));
-                    }
+                    let vacancy = match entries.vacancy(None, &image, name)? {
+                        Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
+                        Ok(vacancy) => vacancy,
+                    };
                     self.may_change_entries(ctx, &dir, &image)?;
                     let mut draft = dir.draft(&image);
                     let nlink = draft.image.nlink.get();
@@ -218,7 +219,7 @@ impl Fs {
                     }
                     let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
                     let nid = made.inode.nid();
-                    if entries.insert(&mut h, &image, name, nid, FileType::Directory)? == Insertion::Full {
+                    if entries.settle(&mut h, vacancy, name, nid, FileType::Directory)? == Insertion::Full {
                         drop(h);
                         drop(image);
                         self.grow(&dir, name)?;
@@ -237,13 +238,14 @@ impl Fs {
                 let entries = self.meta.dir(&dir);
                 let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
                 let bucket = dir.bucket_locks().lock(stripe, Access::Write);
-                if let Some(hit) = entries.lookup(None, &image, name)? {
-                    return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0));
-                }
+                let vacancy = match entries.vacancy(None, &image, name)? {
+                    Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
+                    Ok(vacancy) => vacancy,
+                };
                 self.may_change_entries(ctx, &dir, &image)?;
                 let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
                 let (nid, file_type, at) = (made.inode.nid(), made.inode.file_type(), made.image.mtime.get());
-                if entries.insert(&mut h, &image, name, nid, file_type)? == Insertion::Full {
+                if entries.settle(&mut h, vacancy, name, nid, file_type)? == Insertion::Full {
                     drop(h);
                     drop(bucket);
                     drop(image);

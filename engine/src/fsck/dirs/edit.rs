@@ -56,9 +56,8 @@ pub(in crate::fsck) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> 
     let Some(cookie) = seen.cookie(hash).filter(|_| !seen.names.contains(&to.name)) else { return Ok(false) };
     let dentry = Dentry { name: &to.name, nid: to.nid, cookie, file_type: to.file_type };
     for (block, bytes) in &chain {
-        let gap = bucket::gap(bytes, hash, bucket::room_for(&to.name), |_| {});
-        if let Ok(Some(patches)) =
-            gap.and_then(|gap| gap.map(|gap| bucket::insert(bytes, gap, &dentry)).transpose())
+        if let Ok(Ok(Some(gap))) = bucket::gap(bytes, hash, &to.name, |_| {})
+            && let Ok(patches) = bucket::insert(bytes, gap, &dentry)
         {
             let mut bytes = bytes.clone();
             for (at, patch) in patches {
