@@ -8,6 +8,7 @@ mod mkfs;
 mod mount;
 mod options;
 mod output;
+mod remount;
 mod server;
 mod size;
 mod stats;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     };
     let (name, outcome) = match &cli.command {
         Command::Mkfs(args) => ("mkfs", mkfs::run(args)),
+        Command::Mount(args) if remount::is_wanted(args) => ("mount", remount::run(args)),
         Command::Mount(args) => ("mount", mount::run(args)),
         Command::Umount(args) => ("umount", umount::run(args)),
         Command::Sync(args) => ("sync", sync::run(args)),

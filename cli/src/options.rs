@@ -18,6 +18,7 @@ Options (-o a,b=c):
   allow_other               other users may enter the mount (default for root)
   default_permissions       let the kernel check permissions: looks at names and attributes again cost nothing,
                             each change of a directory one request more
+  remount                   change ro, rw and the flags below of what is mounted; the rest takes a new mount
   suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
 
 Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.";

@@ -99,6 +99,15 @@ is_mounted "$v" && fail "a dead mount stays"
 attach volume ro
 if touch volume/new 2>"$WORK/err"; then fail "a read-only mount is written to"; fi
 grep -q "Read-only" "$WORK/err" || fail "a read-only mount says: $(cat "$WORK/err")"
+expect 32 "mount it anew" "$NARUFS" mount volume.img volume -o remount,rw
+if touch volume/new 2>"$WORK/err"; then fail "a refused remount lets a read-only mount be written to"; fi
+detach volume
+attach volume
+"$NARUFS" mount volume.img volume -o remount,ro
+if touch volume/new 2>"$WORK/err"; then fail "what was remounted read-only is written to"; fi
+"$NARUFS" mount volume.img volume -o remount,rw,user_id=0,group_id=0
+touch volume/new
+expect 1 "mount it anew" "$NARUFS" mount volume.img volume -o remount,durability=process
 detach volume
 attach volume
 exec 7<volume/file

@@ -1,0 +1,59 @@
+//! `narufs mount -o remount,...`, which mount(8) calls as well: changes between read-only and writable, and the
+//! flags that the kernel keeps to itself. The server goes on as it was started.
+
+use crate::args::Mount;
+use crate::failure::{Failure, Status};
+use crate::umount;
+use narufs_fuse::{control, mount::MountOptions};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+use std::path::Path;
+
+/// What mount(8) adds of what it reads in /proc/mounts, and of its own.
+const TAKEN_ALONG: [&str; 6] = ["remount", "user_id", "group_id", "rootmode", "defaults", "loop"];
+/// An attribute that nobody has.
+const NOT_THERE: &str = "user.narufs.not-there";
+
+/// Whether this is to be a remount.
+pub fn is_wanted(args: &Mount) -> bool {
+    items(args).any(|item| item == "remount")
+}
+
+fn items(args: &Mount) -> impl Iterator<Item = &str> {
+    args.options.iter().flat_map(|list| list.split(',')).filter(|item| !item.is_empty())
+}
+
+/// Remounts.
+pub fn run(args: &Mount) -> Result<(), Failure> {
+    let point =
+        umount::point_of(&args.dir).map_err(|failure| Failure::new(Status::MountFailed, failure.message))?;
+    let dir = args.dir.display();
+    let mut options = MountOptions::new("");
+    for item in items(args) {
+        let name = item.split('=').next().unwrap_or(item);
+        if !TAKEN_ALONG.contains(&name) && !options.apply(item) {
+            let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
+            return Err(Failure::new(Status::MountUsage, why));
+        }
+    }
+    if options.read_only {
+        control::sync(&point).map_err(|e| failed(&args.dir, &e.to_string()))?;
+    }
+    let flags = options.flags();
+    mount_remount(&point, flags, c"").map_err(|e| match e {
+        Errno::BUSY => {
+            failed(&args.dir, "files are open for writing (fuser -vm shows them): close them first")
+        }
+        e => failed(&args.dir, &e.to_string()),
+    })?;
+    // The kernel does not ask the server whether it can write; an attribute that is not there does.
+    if !options.read_only && rustix::fs::removexattr(&point, NOT_THERE) == Err(Errno::ROFS) {
+        let _ = mount_remount(&point, flags | MountFlags::RDONLY, c"");
+        return Err(failed(&args.dir, "its server has the image read-only: unmount it and mount it anew"));
+    }
+    Ok(())
+}
+
+fn failed(dir: &Path, why: &str) -> Failure {
+    Failure::new(Status::MountFailed, format!("{}: {why}", dir.display()))
+}
