@@ -20,8 +20,11 @@
 mod bits;
 mod budget;
 mod group;
+mod load;
+mod pick;
 mod quarantine;
 mod reservation;
+mod room;
 mod trim;
 
 #[cfg(test)]
@@ -35,24 +38,18 @@ pub use reservation::{Reservation, VolatileExtent};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
-use crate::lane;
 use crate::planted::{self, Bug};
 use crate::store::{DELTA_HEADER_SIZE, Handle, Store};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
 use crate::{Error, Result};
 
-use bits::Bits;
 use budget::Budget;
-use group::{Effort, Group};
+use group::Group;
 use quarantine::Quarantine;
 
 /// Bytes that one allocation or one free of an extent adds to a record.
 pub const BITS_DELTA_BYTES: usize = DELTA_HEADER_SIZE + 8;
-/// Bitmap pages read in one batch at mount.
-const LOAD_BATCH: usize = 256;
-/// A longer run than this is not worth the search for it: 8 MiB.
-const LONG_RUN: u32 = 2048;
 
 /// A run of blocks on the device; it never leaves its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,53 +124,6 @@ fn no_space() -> Error {
 }
 
 impl Alloc {
-    /// Reads every bitmap, in batches: from then on the counts are exact.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if a bitmap does not verify, or says that its own block is free.
-    pub fn load(store: &Store) -> Result<Alloc> {
-        let superblock = store.superblock();
-        let groups_start = superblock.groups_start.get();
-        let blocks = superblock.blocks.get();
-        let count = blocks.saturating_sub(groups_start).div_ceil(BLOCKS_PER_GROUP);
-        let wanted: Vec<_> =
-            (0..count).map(|index| (groups_start + index * BLOCKS_PER_GROUP, BlockKind::Bitmap)).collect();
-        let mut groups = Vec::with_capacity(wanted.len());
-        for batch in wanted.chunks(LOAD_BATCH) {
-            for page in store.get_many(batch)? {
-                let start = page.block();
-                let len = (blocks - start).min(BLOCKS_PER_GROUP) as u32;
-                let bits = page.read(|bytes| Bits::from_block(bytes, len));
-                let owner = page.header().owner.get();
-                if owner != groups.len() as u64 || !bits.all_taken(0, 1) {
-                    return Err(Error::Corrupt {
-                        what: "bitmap",
-                        place: format!("block {start}"),
-                        detail: "it is not that of its group, or has its own block as free".into(),
-                    });
-                }
-                groups.push(Group::new(start, bits, len));
-            }
-        }
-        let free = groups.iter().map(|group| u64::from(group.free())).sum();
-        let lanes = lane::count();
-        let spread = |lane: usize| AtomicUsize::new(lane * groups.len() / lanes);
-        Ok(Alloc {
-            shared: Arc::new(Shared {
-                groups_start,
-                budget: Budget::new(free, (blocks / 64).clamp(4, 4096)),
-                quarantine: Quarantine::new(),
-                current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
-                groups: groups.into(),
-                make_room: OnceLock::new(),
-                await_frees: OnceLock::new(),
-                rounds: Mutex::new(()),
-                round: AtomicU64::new(0),
-                trimming: Mutex::new(()),
-            }),
-        })
-    }
-
     /// Says how quarantine is emptied: by a commit at the power horizon and a checkpoint. Set once, at mount.
     pub fn set_make_room(&self, make_room: MakeRoom) {
         let _ = self.shared.make_room.set(make_room);
@@ -349,39 +299,6 @@ impl Alloc {
         }
     }
 
-    /// Runs an operation, and if the image is full, makes room and runs it once more. Room is made with a
-    /// commit and a checkpoint: the caller holds no lock, `operation` begins its handle itself.
-    pub fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
-        match operation() {
-            Err(Error::Errno(libc::ENOSPC)) => {
-                self.make_room()?;
-                operation()
-            }
-            result => result,
-        }
-    }
-
-    /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
-    /// an inode may be held. Whoever was refused space tries once more afterwards, whatever this has found:
-    /// others make room too.
-    pub fn make_room(&self) -> Result<()> {
-        let shared = &*self.shared;
-        if let Some(wait) = shared.await_frees.get() {
-            wait();
-        }
-        let round = shared.round.load(Relaxed);
-        let _one_at_a_time = shared.rounds.lock();
-        if shared.round.load(Relaxed) > round + 1 {
-            // Somebody else has made room since: the last to do so began after this call.
-            return Ok(());
-        }
-        if let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) {
-            make_room()?;
-            shared.round.fetch_add(1, Relaxed);
-        }
-        Ok(())
-    }
-
     /// Blocks of the groups, bitmaps not counted.
     pub fn total(&self) -> u64 {
         self.shared.groups.iter().map(|group| u64::from(group.blocks) - 1).sum()
@@ -405,45 +322,5 @@ impl Alloc {
     /// Bytes of the blocks that can be allocated.
     pub fn total_bytes(&self) -> u64 {
         self.total() * BLOCK_SIZE as u64
-    }
-}
-
-impl Shared {
-    /// Blocks for a promise. Lanes go different ways, and nobody waits as long as there is another way.
-    fn pick(&self, want: u32, goal: Option<u64>, class: Class) -> Option<Extent> {
-        if class == Class::Data
-            && let Some(goal) = goal
-            && let Some(offset) = goal.checked_sub(self.groups_start)
-            && let Some(group) = self.groups.get((offset / BLOCKS_PER_GROUP) as usize)
-            && goal - group.start < u64::from(group.blocks)
-            && let Some(extent) = group.allocate_at(goal, want)
-        {
-            return Some(extent);
-        }
-        let efforts = [Effort::Run(want.min(LONG_RUN)), Effort::Idle, Effort::Any];
-        if let Some(extent) = efforts.into_iter().find_map(|effort| self.search(want, class, effort)) {
-            return Some(extent);
-        }
-        // The promise is good: what is missing was taken for a discard, and comes back.
-        drop(self.trimming.lock());
-        self.search(want, class, Effort::Any)
-    }
-
-    fn search(&self, want: u32, class: Class, effort: Effort) -> Option<Extent> {
-        let lane = lane::current();
-        let first = self.current[lane].load(Relaxed);
-        let (before, after) = self.groups.split_at(first.min(self.groups.len()));
-        for (index, group) in after.iter().chain(before).enumerate() {
-            if let Some(extent) = group.allocate(lane, want, class, effort) {
-                if index != 0 && matches!(effort, Effort::Run(_)) {
-                    if let Some(old) = self.groups.get(first) {
-                        old.disown(lane);
-                    }
-                    self.current[lane].store((first + index) % self.groups.len(), Relaxed);
-                }
-                return Some(extent);
-            }
-        }
-        None
     }
 }

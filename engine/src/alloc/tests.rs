@@ -2,6 +2,8 @@
 
 use super::testing::{BEFORE_GROUPS, bits_set, image, settle};
 use super::*;
+use crate::lane;
+use crate::sync::atomic::Ordering::Relaxed;
 
 fn take(store: &Store, alloc: &Alloc, want: u32) -> Result<Extent> {
     let mut h = store.begin(10)?;

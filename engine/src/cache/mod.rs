@@ -26,6 +26,7 @@
 //!    the frame from a slot touches the slot before it is 0, never after. So slot addresses never dangle.
 
 mod frame;
+mod guards;
 mod index;
 mod memory;
 mod pool;
@@ -33,5 +34,6 @@ mod pool;
 mod tests;
 
 pub use frame::FrameState;
+pub use guards::{Found, Fresh, Latched};
 pub use index::PageIndex;
-pub use pool::{CacheStats, Found, FramePool, Fresh, Latched, Removed};
+pub use pool::{CacheStats, FramePool, Removed};

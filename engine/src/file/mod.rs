@@ -26,7 +26,9 @@
 mod allocate;
 mod data;
 mod home;
+mod live;
 mod path;
+mod pieces;
 mod read;
 mod redo;
 mod sync;

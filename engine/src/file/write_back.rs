@@ -1,31 +1,20 @@
 //! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
-//! record depends on it, recorded.
+//! record depends on it, recorded. How they are arranged and written is the business of `pieces`.
 
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
-use super::read::REQUEST_PAGES;
-use super::{Blocks, Change, DataInode, FileData, Home, Insert, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need};
-use crate::cache::{Found, FrameState};
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use super::pieces::{Piece, Place, change_of};
+use super::{Blocks, DataInode, FileData, Home, MAX_NEW_RUNS, MAX_RUNS, Need};
+use crate::Result;
+use crate::cache::FrameState;
+use crate::device::Cause;
 use crate::format::{DataKey, Position, U32, U64};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
-use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Pages of one batch; a truncated and rewritten file goes in one, however large.
-const BATCH_PAGES: usize = 1024;
-
-/// How a piece of consecutive pages gets its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// It has one: nothing to record.
-    Home,
-    /// It has one that reads as zeros until a record says otherwise.
-    Unwritten,
-    /// It gets one.
-    New,
-}
+pub(super) const BATCH_PAGES: usize = 1024;
 
 /// Runs of a record that are kept for pieces which are written once more elsewhere: such a piece cuts a run.
 const SPARE_RUNS: usize = 2;
@@ -34,19 +23,6 @@ const SPARE_RUNS: usize = 2;
 pub(super) struct Room<C> {
     credits: C,
     need: Need,
-}
-
-/// Consecutive pages that go to consecutive blocks in one request.
-struct Piece<'p> {
-    page: u64,
-    block: u64,
-    place: Place,
-    /// Which run of blocks it is a piece of; a new one is an allocation of its own.
-    run: usize,
-    frames: Vec<Found<'p>>,
-    /// Pages whose copy is newer than what is absorbed, by index.
-    unsynced: Vec<bool>,
-    result: Result<()>,
 }
 
 /// Which dirty pages a write-back takes.
@@ -252,126 +228,6 @@ impl<H: Home> DataPath<H> {
         result.map(|()| next)
     }
 
-    /// Turns picked pages into pieces with places. Gives back the pages that do not fit one record.
-    #[allow(clippy::type_complexity)]
-    fn arrange<'p>(
-        &'p self,
-        inode: &Arc<H::Inode>,
-        picked: &[u64],
-        most_runs: usize,
-    ) -> Result<(Vec<Piece<'p>>, Vec<u64>), (Error, Vec<Piece<'p>>, Vec<u64>)> {
-        let data = inode.data();
-        let mut pieces: Vec<Piece<'p>> = Vec::new();
-        let mut runs = 0;
-        let mut goal = None;
-        let mut i = 0;
-        while i < picked.len() {
-            let page = picked[i];
-            let run = picked[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
-            let mapping = match self.map(inode, page) {
-                Ok(mapping) => mapping,
-                Err(e) => return Err((e, pieces, picked[i..].to_vec())),
-            };
-            let (place, block, len) = match mapping {
-                Mapping::Mapped { block, len, unwritten } => {
-                    let place = if unwritten { Place::Unwritten } else { Place::Home };
-                    (place, block, len.min(run))
-                }
-                Mapping::Hole { .. } if runs >= most_runs => return Ok((pieces, picked[i..].to_vec())),
-                Mapping::Hole { len } => {
-                    if goal.is_none() && page > 0 {
-                        goal = match self.map(inode, page - 1) {
-                            Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
-                            _ => None,
-                        };
-                    }
-                    let want = len.min(run).min(1 << 20) as u32;
-                    let frames = self.found(data, page, u64::from(want));
-                    if frames.len() < want as usize {
-                        // A page left the cache by truncation: none of the run after it needs a block now.
-                        if frames.is_empty() {
-                            i += 1;
-                            continue;
-                        }
-                    }
-                    match self.home.allocate(frames.len() as u32, goal) {
-                        Ok(blocks) => (Place::New, blocks.start, u64::from(blocks.len)),
-                        Err(e) => return Err((e, pieces, picked[i..].to_vec())),
-                    }
-                }
-            };
-            if place != Place::Home {
-                if runs >= most_runs {
-                    return Ok((pieces, picked[i..].to_vec()));
-                }
-                runs += 1;
-                goal = Some(block + len);
-            }
-            let frames = self.found(data, page, len);
-            let mut at = page;
-            let mut frames = frames.into_iter().peekable();
-            while frames.peek().is_some() {
-                let part: Vec<_> = frames.by_ref().take(REQUEST_PAGES as usize).collect();
-                let count = part.len() as u64;
-                pieces.push(Piece {
-                    page: at,
-                    block: block + (at - page),
-                    place,
-                    run: runs,
-                    frames: part,
-                    unsynced: Vec::new(),
-                    result: Ok(()),
-                });
-                at += count;
-            }
-            i += (at - page).max(1) as usize;
-        }
-        Ok((pieces, Vec::new()))
-    }
-
-    /// The frames of dirty pages from `page` on, up to the first that is not.
-    fn found<'p>(&'p self, data: &FileData, page: u64, len: u64) -> Vec<Found<'p>> {
-        (page..page + len)
-            .map_while(|page| {
-                let found = self.pool.find(data.index.get(page)?)?;
-                found.flags().contains(FrameState::DIRTY).then_some(found)
-            })
-            .collect()
-    }
-
-    /// Copies and writes, in rounds that bound the memory of the copies. A piece that fails where nothing is
-    /// recorded yet is tried once more elsewhere.
-    fn write_pieces(&self, pieces: &mut [Piece<'_>], cause: Cause) {
-        let device = self.home.device();
-        for round in pieces.chunk_mut_by_pages(BATCH_PAGES) {
-            let batch = round
-                .iter_mut()
-                .map(|piece| Request { op: Op::Write, block: piece.block, buf: copy_out(piece), cause })
-                .collect();
-            let ticket = device.submit(batch);
-            let mut again = Vec::new();
-            for (piece, done) in round.iter_mut().zip(device.wait(ticket)) {
-                piece.result = done.result;
-                if piece.result.is_err() && piece.place == Place::New {
-                    again.push((piece, done.buf));
-                }
-            }
-            for (piece, buf) in again {
-                // The failed blocks stay taken until the next mount: nobody is to meet them again.
-                let want = piece.frames.len() as u32;
-                let Ok(blocks) = self.home.allocate(want, None) else { continue };
-                if blocks.len < want {
-                    self.home.release(blocks);
-                    continue;
-                }
-                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
-                piece.block = blocks.start;
-                piece.run = usize::MAX;
-                piece.result = device.run(vec![request]).map(|_| ());
-            }
-        }
-    }
-
     /// Lets go of the pages, as clean or as dirty again.
     fn finish(&self, data: &FileData, pieces: Vec<Piece<'_>>, completed: u64) {
         let flushed = self.home.device().writes_flushed();
@@ -420,64 +276,6 @@ impl<H: Home> DataPath<H> {
         }
         state.shrink();
     }
-
-    /// What of a file only records below `upto` hold.
-    fn still_absorbed(&self, inode: &H::Inode, upto: Position) -> Absorbed {
-        let head = self.home.head();
-        let mut absorbed = self.absorbed.lock();
-        let mut state = inode.data().state.lock();
-        let state = &mut *state;
-        state.live.retain(|_, live| live.last > head);
-        state.stale.retain(|page| state.live.contains_key(page));
-        if state.live.is_empty() && state.synced.is_empty() && !state.absorbing {
-            absorbed.remove(&inode.nid());
-        }
-        let mut pages = state.live.iter().filter(|(_, live)| live.first <= upto).map(|(page, _)| page);
-        if pages.clone().any(|page| state.synced.contains(page) || state.dirty.contains(page)) {
-            Absorbed::Cached
-        } else if state.absorbing || pages.next().is_some() {
-            Absorbed::InHands
-        } else {
-            Absorbed::No
-        }
-    }
-
-    /// Before the ring's head passes `upto`: what is absorbed below it goes home and is flushed. Takes no
-    /// credits and no range.
-    pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
-        if planted::is(Bug::HeadPassesAbsorbed) {
-            return Ok(());
-        }
-        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
-        let mut upto_writes = 0;
-        for inode in files {
-            let data = inode.data();
-            loop {
-                match self.still_absorbed(&inode, upto) {
-                    Absorbed::No => break,
-                    Absorbed::Cached => {
-                        let order =
-                            Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
-                        self.write_pages(&inode, 0..PAGES_END, order)?;
-                    }
-                    // Should their write fail, they are dirty again: look once more.
-                    Absorbed::InHands => drop(data.write_back.lock()),
-                }
-            }
-            upto_writes = upto_writes.max(data.last_write());
-        }
-        self.home.device().flush_upto(upto_writes)
-    }
-}
-
-/// Where bytes are that only records below the head's new place hold.
-enum Absorbed {
-    /// Nowhere: all are home.
-    No,
-    /// In dirty or absorbed pages.
-    Cached,
-    /// In the hands of the holder of the write-back mutex.
-    InHands,
 }
 
 /// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
@@ -535,51 +333,6 @@ fn need_of(data: &FileData) -> Need {
     }
 }
 
-/// Copies a piece's pages under their latches, and puts them under write-back.
-fn copy_out(piece: &mut Piece<'_>) -> IoBuf {
-    let mut buf = IoBuf::zeroed(piece.frames.len() * BLOCK_SIZE);
-    for (found, into) in piece.frames.iter().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
-        let latched = found.latch();
-        latched.copy(0, into);
-        piece.unsynced.push(!found.flags().contains(FrameState::SYNCED));
-        found.start_write_back(&latched);
-    }
-    buf
-}
-
-/// The record of what was written.
-fn change_of(pieces: &[Piece<'_>]) -> Change {
-    let mut change = Change::default();
-    let mut last_run = usize::MAX;
-    for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
-        let pages = piece.page..piece.page + piece.frames.len() as u64;
-        match piece.place {
-            Place::Home => {}
-            Place::Unwritten => match change.mark_written.last_mut() {
-                Some(last) if last.end == pages.start => last.end = pages.end,
-                _ => change.mark_written.push(pages),
-            },
-            Place::New => {
-                let len = piece.frames.len() as u32;
-                let same = piece.run == last_run && last_run != usize::MAX;
-                last_run = piece.run;
-                match change.insert.last_mut() {
-                    // A piece between the two may have failed.
-                    Some(last) if same && last.page + u64::from(last.blocks.len) == piece.page => {
-                        last.blocks.len += len;
-                    }
-                    _ => change.insert.push(Insert {
-                        page: piece.page,
-                        blocks: Blocks { start: piece.block, len },
-                        unwritten: false,
-                    }),
-                }
-            }
-        }
-    }
-    change
-}
-
 /// The size that may be recorded while nothing is in flight: the whole, unless the page of the recorded end,
 /// whose tail may hold anything, is still dirty.
 pub(super) fn covered_size(data: &FileData, size: u64) -> u64 {
@@ -597,33 +350,6 @@ pub(super) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey 
         len: U64::new(len),
         generation: U32::new(inode.generation()),
         reserved: U32::ZERO,
-    }
-}
-
-/// Splits pieces into groups of at most so many pages, each with at least one piece.
-trait ByPages<'p> {
-    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]>;
-}
-
-impl<'p> ByPages<'p> for [Piece<'p>] {
-    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]> {
-        let mut groups = Vec::new();
-        let mut rest = self;
-        while !rest.is_empty() {
-            let mut sum = 0;
-            let count = rest
-                .iter()
-                .take_while(|piece| {
-                    sum += piece.frames.len();
-                    sum <= pages
-                })
-                .count()
-                .max(1);
-            let (group, others) = rest.split_at_mut(count);
-            groups.push(group);
-            rest = others;
-        }
-        groups
     }
 }
 

@@ -58,8 +58,6 @@ pub struct InodeObj {
     nlink: AtomicU32,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
-    /// A descriptor was closed since a file was opened last.
-    flushed: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
@@ -93,7 +91,6 @@ impl InodeObj {
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
             unlinkable: AtomicBool::new(false),
-            flushed: AtomicBool::new(false),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
             acls: RwLock::new(None),
@@ -151,18 +148,6 @@ impl InodeObj {
     pub fn is_unlinkable(&self) -> bool {
         // Relaxed: as in `forbid_links`.
         self.unlinkable.load(Ordering::Relaxed)
-    }
-    /// A file of it was opened, or (`true`) a descriptor of one was closed.
-    pub fn note_flush(&self, flushed: bool) {
-        // Relaxed: a guess of what comes next.
-        if self.flushed.load(Ordering::Relaxed) != flushed {
-            self.flushed.store(flushed, Ordering::Relaxed);
-        }
-    }
-    /// Whether the descriptor that was closed last may have been its last.
-    pub fn was_flushed(&self) -> bool {
-        // Relaxed: as in `note_flush`.
-        self.flushed.load(Ordering::Relaxed)
     }
     /// Number of names.
     pub fn nlink(&self) -> u32 {

@@ -16,7 +16,6 @@ use super::page::{Page, PageRef};
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockKind, DataKey, Nid, Position, SLOT_PAYLOAD, U64};
-use crate::journal::CreditClass;
 use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
@@ -56,53 +55,12 @@ enum Staged {
     Supersede { key: DataKey },
 }
 
-impl Store {
-    /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
-    /// sleeps while the journal is full or too much metadata is dirty.
-    pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
-        self.check_writable()?;
-        if self.rounds.inline() {
-            self.make_room_inline(max_slots, CreditClass::Ordinary)?;
-        } else {
-            self.throttle();
-        }
-        self.handle(max_slots, CreditClass::Ordinary)
-    }
-
-    /// As [`Store::begin`], for work that makes room or that a checkpoint waits for: it draws on the reserve
-    /// and does not wait for dirty metadata.
-    pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
-        self.check_writable()?;
-        if self.rounds.inline() {
-            self.make_room_inline(max_slots, CreditClass::Reserve)?;
-        }
-        self.handle(max_slots, CreditClass::Reserve)
-    }
-
-    /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
-    fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
-        let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
-        let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
-        // Within a round, what it calls must make do with the reserve.
-        if (due || short) && !self.rounds.running() { self.checkpoint() } else { Ok(()) }
-    }
-
-    /// Starts a round where much is dirty, and waits where it is far too much.
-    fn throttle(&self) {
-        let dirty = self.dirty.count();
-        if dirty >= self.dirty_limit {
-            self.signal.need_round();
-            if dirty >= 2 * self.dirty_limit {
-                let ready = || self.dirty.count() < 2 * self.dirty_limit || self.failed().is_some();
-                self.signal.wait_throttled(ready);
-            }
-        }
-    }
-
-    fn handle(&self, max_slots: u32, class: CreditClass) -> Result<Handle<'_>> {
-        Ok(Handle {
-            store: self,
-            allowance: Some(self.log.allow(max_slots, class)?),
+impl<'s> Handle<'s> {
+    /// An operation that has changed nothing yet.
+    pub(super) fn new(store: &'s Store, allowance: Allowance<'s>) -> Handle<'s> {
+        Handle {
+            store,
+            allowance: Some(allowance),
             fresh: Vec::new(),
             scratches: Vec::with_capacity(USUAL_EDITS),
             held: Vec::with_capacity(USUAL_RECORD),
@@ -110,11 +68,9 @@ impl Store {
             forgotten: Vec::new(),
             on_abort: Vec::new(),
             on_commit: Vec::new(),
-        })
+        }
     }
-}
 
-impl<'s> Handle<'s> {
     /// The store it works on.
     pub fn store(&self) -> &'s Store {
         self.store

@@ -4,6 +4,7 @@
 //! them atomically through the journal; and knows which are dirty. It knows nothing of what the pages mean,
 //! and takes no lock on behalf of its callers. Writing pages home is the checkpoint's.
 
+mod begin;
 mod delta;
 mod dirty;
 mod handle;

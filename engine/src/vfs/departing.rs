@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! A wait is bounded, and each inode is waited for in vain once at most: something may hold it for as long as
-//! it likes (a working directory, a descriptor opened with O_PATH). Another sign that it is about to go (its
-//! last file was closed) makes it worth another wait.
+//! it likes (an open file, a working directory, a descriptor opened with O_PATH). That its last file was closed
+//! makes it worth another wait.
 
 use crate::format::Nid;
 use crate::inode::InodeObj;
@@ -19,14 +19,18 @@ use std::time::{Duration, Instant};
 
 /// Inodes that leave at the same time seldom meet in a shard.
 const SHARDS: usize = 16;
-/// How long somebody waits who finds the image full: far longer than the kernel takes to tell.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the end of an inode that is not open: far longer than the kernel takes to tell.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long whoever only asks waits for that of one whose file may have been closed just now, or not.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// Why an inode is here.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     /// Its place in the order of arrival; who waits does so for those that came before.
     order: u64,
+    /// A file of it was open then.
+    open: bool,
     /// Somebody has waited for it in vain.
     in_vain: bool,
 }
@@ -45,16 +49,9 @@ struct Shard {
 }
 
 /// The inodes of one file system that are on their way out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Departing {
     shards: [Shard; SHARDS],
-    patience: Duration,
-}
-
-impl Default for Departing {
-    fn default() -> Departing {
-        Departing { shards: Default::default(), patience: PATIENCE }
-    }
 }
 
 impl Departing {
@@ -62,27 +59,27 @@ impl Departing {
         &self.shards[nid as usize % SHARDS]
     }
 
-    /// An inode without names, of which the caller is about to free what it has, or will be told when somebody
-    /// else does.
-    fn insert(&self, nid: Nid, unless: impl FnOnce() -> bool) {
+    fn insert(&self, nid: Nid, open: bool, unless: impl FnOnce() -> bool) {
         let mut inodes = self.shard(nid).inodes.lock();
         if !unless() {
             inodes.arrived += 1;
-            let order = inodes.arrived;
-            inodes.expected.insert(nid, Expected { order, in_vain: false });
+            // Whoever waits for it already goes on doing so.
+            let order = inodes.expected.get(&nid).map_or(inodes.arrived, |e| e.order);
+            inodes.expected.insert(nid, Expected { order, open, in_vain: false });
         }
     }
 
     /// The caller frees the inode, which is marked as gone.
     pub fn frees(&self, nid: Nid) {
-        self.insert(nid, || false);
+        self.insert(nid, false, || false);
     }
 
-    /// Somebody still holds an inode without names: if that will end soon it is to be waited for.
+    /// Somebody still holds an inode that was unlinked or closed just now: if it has no names, that may end soon.
     pub fn held(&self, inode: &InodeObj) {
-        if inode.nlink() == 0 && (inode.holds.opens() == 0 || inode.was_flushed()) {
+        let open = inode.holds.opens() > 0;
+        if inode.nlink() == 0 {
             // If it is gone by now, whoever frees it is here already, or has been.
-            self.insert(inode.nid(), || inode.holds.is_gone());
+            self.insert(inode.nid(), open, || inode.holds.is_gone());
         }
     }
 
@@ -94,22 +91,24 @@ impl Departing {
         }
     }
 
-    /// Waits until those are freed that are on their way out now, for a while. No lock of an inode may be held,
-    /// and no credits: freeing takes both.
-    pub fn wait(&self) {
-        let mut deadline = None;
+    /// Waits until those are freed that are on their way out now: for a while, and for those that were open for
+    /// `if_open` at most. No lock of an inode may be held, and no credits: freeing takes both.
+    pub fn wait(&self, if_open: Duration) {
+        let mut began = None;
         for shard in &self.shards {
             let mut inodes = shard.inodes.lock();
             let until = inodes.arrived;
-            let waits_for = |e: &Expected| !e.in_vain && e.order <= until;
-            while inodes.expected.values().any(waits_for) {
-                let now = Instant::now();
-                let left = deadline.get_or_insert(now + self.patience).saturating_duration_since(now);
-                if left.is_zero() {
-                    inodes.expected.values_mut().filter(|e| waits_for(e)).for_each(|e| e.in_vain = true);
-                } else {
-                    shard.gone.wait_for(&mut inodes, left);
+            loop {
+                let mut longest = None;
+                for e in inodes.expected.values_mut().filter(|e| !e.in_vain && e.order <= until) {
+                    let now = Instant::now();
+                    let patience = if e.open { if_open.min(PATIENCE) } else { PATIENCE };
+                    let left = (*began.get_or_insert(now) + patience).saturating_duration_since(now);
+                    e.in_vain = left.is_zero();
+                    longest = longest.max(Some(left).filter(|left| !left.is_zero()));
                 }
+                let Some(longest) = longest else { break };
+                shard.gone.wait_for(&mut inodes, longest);
             }
         }
     }
@@ -125,30 +124,33 @@ mod tests {
 
     #[test]
     fn what_stays_is_waited_for_once() {
-        let departing = Departing { patience: Duration::ZERO, ..Departing::default() };
-        departing.frees(7);
+        let departing = Departing::default();
+        departing.insert(7, true, || false);
         assert_eq!(in_vain(&departing, 7), Some(false));
-        departing.wait();
+        departing.wait(Duration::ZERO);
         assert_eq!(in_vain(&departing, 7), Some(true));
         departing.frees(7);
-        assert_eq!(in_vain(&departing, 7), Some(false), "a new sign of its end");
+        assert_eq!(in_vain(&departing, 7), Some(false), "it was closed");
         departing.left(7);
-        departing.wait();
+        departing.wait(Duration::ZERO);
         assert_eq!(in_vain(&departing, 7), None);
+        departing.insert(7, true, || true);
+        assert_eq!(in_vain(&departing, 7), None, "it had gone before");
     }
 
     #[test]
     fn a_wait_ends_with_the_last_that_came_before() {
-        let departing = Departing { patience: Duration::MAX / 4, ..Departing::default() };
+        let departing = Departing::default();
         for nid in 0..100 {
-            departing.frees(nid);
+            departing.insert(nid, nid % 2 == 0, || false);
         }
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| departing.wait());
+            let waiter = scope.spawn(|| departing.wait(PATIENCE));
             for nid in 0..100 {
                 departing.left(nid);
             }
             waiter.join().expect("no panic");
         });
+        assert!((0..100).all(|nid| in_vain(&departing, nid).is_none()));
     }
 }

@@ -1,5 +1,6 @@
 //! Open files and directories, and their bytes.
 
+use super::names::New;
 use super::*;
 use crate::acl;
 use crate::file::{At, DataInode, SyncKind};
@@ -81,7 +82,6 @@ impl Fs {
         if !inode.holds.open() {
             return Err(Error::Errno(libc::ESTALE));
         }
-        inode.note_flush(false);
         let handle = self.handle(inode, flags);
         if truncates && let Err(e) = self.empty(ctx, &handle.inode) {
             self.release(handle, None);

@@ -9,6 +9,7 @@
 
 mod assemble;
 mod attr;
+mod by_name;
 mod departing;
 mod files;
 mod home;
@@ -36,7 +37,6 @@ use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::sync::Arc;
 use departing::Departing;
-use names::New;
 
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Fs {
     pub fn new(meta: Arc<Meta>, data: DataOptions) -> Result<Fs> {
         let departing = Arc::new(Departing::default());
         let awaited = Arc::clone(&departing);
-        meta.alloc.set_await_frees(Box::new(move || awaited.wait()));
+        meta.alloc.set_await_frees(Box::new(move || awaited.wait(departing::PATIENCE)));
         Ok(Fs {
             data: DataPath::new(Arc::clone(&meta), data)?,
             meta,
@@ -120,123 +120,11 @@ impl Fs {
         self.meta.store.check_writable()
     }
 
-    /// Makes something that must be new.
-    fn made(&self, ctx: &Context, parent: Nid, name: &[u8], new: &New) -> Result<Entry> {
-        match self.make(ctx, parent, name, new, false)? {
-            Ok(inode) => Ok(self.entry(&inode)),
-            Err(there) => {
-                if there.holds.forget(1) {
-                    self.reap(&there);
-                }
-                Err(Error::Errno(libc::EEXIST))
-            }
-        }
-    }
-
     /// The options of the mount.
     pub fn options(&self) -> &FsOptions {
         &self.meta.options
     }
 
-    /// Looks a name up. ".." leads to the parent. Needs search permission.
-    pub fn lookup(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Entry> {
-        Ok(self.entry(&*self.lookup_inode(ctx, parent, name)?))
-    }
-    /// Gives `n` lookup counts back; the last frees an inode without names. Never fails: a count that was not
-    /// given is ignored.
-    pub fn forget(&self, nid: Nid, n: u64) {
-        let inode = match self.meta.table.forget_parked(nid, n) {
-            Forgotten::Live(inode) => inode,
-            Forgotten::Parked | Forgotten::Unknown => return,
-        };
-        if inode.holds.forget(n) {
-            self.reap(&inode);
-        }
-        drop(inode);
-        self.meta.log_waiting_times();
-    }
-    /// Gives all lookup counts back: the kernel is gone.
-    pub fn forget_all(&self) {
-        self.meta.table.forget_all_parked();
-        for inode in self.meta.table.all() {
-            if inode.holds.forget(u64::MAX) {
-                self.reap(&inode);
-            }
-        }
-    }
-    /// Attributes.
-    pub fn getattr(&self, nid: Nid) -> Result<Attr> {
-        let inode = self.meta.inode(nid)?;
-        let image = inode.lock.read();
-        Ok(self.attr_of(&inode, &image))
-    }
-    /// Sets attributes. With a handle that writes, the size may be set without write permission.
-    pub fn setattr(
-        &self,
-        ctx: &Context,
-        nid: Nid,
-        handle: Option<&FileHandle>,
-        set: &SetAttr,
-    ) -> Result<Attr> {
-        let inode = self.meta.inode(nid)?;
-        self.set_attributes(ctx, &inode, handle, set)?;
-        let image = inode.lock.read();
-        Ok(self.attr_of(&inode, &image))
-    }
-    /// Target of a symlink.
-    pub fn readlink(&self, nid: Nid) -> Result<Vec<u8>> {
-        self.link_target(&*self.meta.inode(nid)?)
-    }
-    /// Makes a symlink.
-    pub fn symlink(&self, ctx: &Context, parent: Nid, name: &[u8], target: &[u8]) -> Result<Entry> {
-        if target.is_empty() {
-            return Err(Error::Errno(libc::ENOENT));
-        }
-        if target.len() >= libc::PATH_MAX as usize {
-            return Err(Error::Errno(libc::ENAMETOOLONG));
-        }
-        self.made(ctx, parent, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
-    }
-    /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.
-    pub fn mknod(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
-        let mode = if mode & libc::S_IFMT == 0 { libc::S_IFREG | mode } else { mode };
-        match FileType::from_mode(mode) {
-            None | Some(FileType::Directory | FileType::Symlink) => return Err(Error::Errno(libc::EINVAL)),
-            Some(FileType::CharDevice | FileType::BlockDevice) if !ctx.is_root() => {
-                return Err(Error::Errno(libc::EPERM));
-            }
-            Some(_) => {}
-        }
-        self.made(ctx, parent, name, &New { mode, rdev, target: None })
-    }
-    /// Makes a directory; `mode` before the umask.
-    pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
-        self.made(ctx, parent, name, &New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None })
-    }
-    /// Removes a name that is not a directory.
-    pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.unlink_name(ctx, parent, name)
-    }
-    /// Removes an empty directory.
-    pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.remove_dir(ctx, parent, name)
-    }
-    /// Renames, replaces or exchanges.
-    pub fn rename(
-        &self,
-        ctx: &Context,
-        parent: Nid,
-        name: &[u8],
-        new_parent: Nid,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.rename_name(ctx, (parent, name), (new_parent, new_name), flags)
-    }
-    /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
-    pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
-        Ok(self.entry(&*self.link_inode(ctx, nid, new_parent, new_name)?))
-    }
     /// Opens a regular file.
     pub fn open(&self, ctx: &Context, nid: Nid, flags: OpenFlags) -> Result<FileHandle> {
         self.open_file(ctx, self.meta.inode(nid)?, flags)
@@ -282,8 +170,6 @@ impl Fs {
     /// the fcntl locks of `owner`.
     pub fn flush(&self, handle: &FileHandle, owner: u64) -> Result<()> {
         self.locks.release_owner(handle.nid(), AdvisoryKind::Record, owner);
-        handle.inode.note_flush(true);
-        self.departing.held(&handle.inode);
         match &handle.mark {
             Some(mark) if handle.flags.writes() => handle.inode.data().check(mark),
             _ => Ok(()),
@@ -299,7 +185,7 @@ impl Fs {
         }
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
-        } else {
+        } else if handle.inode.holds.opens() == 0 {
             self.departing.held(&handle.inode);
         }
         drop(handle);
@@ -359,7 +245,7 @@ impl Fs {
     pub fn releasedir(&self, handle: FileHandle) {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
-        } else {
+        } else if handle.inode.holds.opens() == 0 {
             self.departing.held(&handle.inode);
         }
         drop(handle);
@@ -373,7 +259,7 @@ impl Fs {
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
     /// that is waited for.
     pub fn statfs(&self) -> Result<StatFs> {
-        self.departing.wait();
+        self.departing.wait(departing::AT_ONCE);
         let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
         let nodes = free * crate::format::INODES_PER_BLOCK as u64;
         Ok(StatFs {

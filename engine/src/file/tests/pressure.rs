@@ -160,3 +160,36 @@ fn scatter(live: &Live, rng: &mut StdRng) {
         }
     }
 }
+
+/// More extents than one record of a tiny ring can free: the file is emptied in a record of its own, and neither then
+/// nor after the new content does anybody see a mixture.
+#[test]
+fn a_file_of_too_many_extents_is_emptied_before_it_is_rewritten() {
+    const EXTENTS: usize = 300;
+    for rewrites in [false, true] {
+        let image = Image::new(2048, 208);
+        let live = image.mount();
+        let file = live.open("f");
+        for page in 0..EXTENTS {
+            put(live.fs(), &file, 2 * page * PAGE, &[1; PAGE]).expect("room");
+        }
+        live.fs().fsync(&file, false).expect("memory does not fail");
+        let before = live.free();
+        cut(live.fs(), &file, 0).expect("always");
+        assert!(live.free() >= before + EXTENTS as u64, "its blocks are free at once");
+        if rewrites {
+            put(live.fs(), &file, 0, &[2; 3 * PAGE]).expect("room");
+        }
+        live.fs().release(file, None);
+        drop(live);
+
+        let live = image.mount();
+        let file = live.open("f");
+        let seen = content(live.fs(), &file);
+        assert!(seen.is_empty() || rewrites && seen == [2; 3 * PAGE], "{} bytes", seen.len());
+        live.fs().release(file, None);
+        live.unmount();
+        let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
+        assert!(report.issues.is_empty(), "{:?}", report.issues);
+    }
+}

@@ -2,6 +2,7 @@
 
 mod crash;
 mod least_ring;
+mod permissions;
 mod space;
 
 use super::*;
@@ -125,63 +126,6 @@ fn directories_count_their_links_and_must_be_empty_to_go() {
 }
 
 #[test]
-fn nothing_is_lost_of_the_space_of_what_was_removed() {
-    let fs = fs();
-    let free = || fs.statfs().expect("counted").blocks_free;
-    let warm = dir(&fs, &root(), ROOT_NID, "warm");
-    fs.rmdir(&root(), ROOT_NID, b"warm").expect("empty");
-    fs.forget(warm.nid, 1);
-    let before = free();
-    let d = dir(&fs, &root(), ROOT_NID, "d");
-    for i in 0..2000 {
-        let made = file(&fs, &root(), d.nid, &format!("a name of some length {i}"));
-        fs.forget(made.nid, 1);
-    }
-    assert_eq!(names(&fs, d.nid).len(), 2000);
-    assert!(fs.meta().table.len() < 1000);
-    for i in 0..2000 {
-        fs.unlink(&root(), d.nid, format!("a name of some length {i}").as_bytes()).expect("there");
-    }
-    assert!(names(&fs, d.nid).is_empty());
-    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
-    fs.forget(d.nid, 1);
-    // Blocks of the NAT stay: eight for 2000 ids, and what each lane has begun.
-    assert!(before - free() <= 24, "{} blocks are missing", before - free());
-    assert!(fs.meta().space.entries().is_empty());
-}
-
-#[test]
-fn the_last_name_of_a_small_unused_file_goes_with_all_that_is_behind_it() {
-    let fs = fs();
-    let (store, unused) = (&fs.meta().store, || fs.meta().alloc.unused());
-    file(&fs, &root(), ROOT_NID, "neighbour");
-    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
-    let before = unused();
-    for data in [0, 10_000, 60_000] {
-        for synced in [false, true] {
-            let (entry, handle, _) =
-                fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made");
-            fs.write(&root(), &handle, 0, &vec![7; data], WriteFlags::empty()).expect("room");
-            if synced {
-                fs.fsync(&handle, false).expect("memory");
-            }
-            fs.release(handle, None);
-            fs.forget(entry.nid, 1);
-            let from = store.tail();
-            fs.unlink(&root(), ROOT_NID, b"f").expect("there");
-            assert!(store.tail() - from <= 4, "{} slots", store.tail() - from);
-            assert!(fs.meta().space.entries().is_empty());
-            assert_eq!(errno(fs.getattr(entry.nid)), libc::ESTALE);
-        }
-    }
-    fs.symlink(&root(), ROOT_NID, b"l", b"target").map(|l| fs.forget(l.nid, 1)).expect("made");
-    fs.unlink(&root(), ROOT_NID, b"l").expect("there");
-    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
-    fs.meta().alloc.durable(store.tail());
-    assert!(unused() + 1 >= before, "{before} blocks, now {}", unused());
-}
-
-#[test]
 fn times_that_wait_do_not_keep_inodes_in_memory() {
     let fs = fs();
     let mut atimes = Vec::new();
@@ -198,20 +142,6 @@ fn times_that_wait_do_not_keep_inodes_in_memory() {
     for (nid, atime) in atimes {
         assert_eq!(fs.getattr(nid).expect("there").atime, atime);
     }
-}
-
-#[test]
-fn small_writes_fill_the_image() {
-    let fs = fs();
-    let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
-    let room = fs.statfs().expect("counted").blocks_available;
-    let mut size = 0;
-    while let Ok(written) = fs.write(&root(), &handle, size, &[1; 4096], WriteFlags::empty()) {
-        size += written as u64;
-    }
-    assert!(size / 4096 >= room - room / 32, "{} of {room} blocks", size / 4096);
-    fs.fsync(&handle, false).expect("memory");
-    fs.release(handle, None);
 }
 
 #[test]
@@ -303,112 +233,6 @@ fn rename_replaces_refuses_and_exchanges() {
     assert_eq!(names(&fs, a.nid).len(), 2);
     rename(a.nid, b"sub", a.nid, b"sub", none).expect("changes nothing");
     assert_eq!(errno(rename(a.nid, b"gone", a.nid, b"x", none)), libc::ENOENT);
-}
-
-#[test]
-fn permissions_are_checked_on_every_way() {
-    let fs = fs();
-    let (one, two) = (user(1), user(2));
-    let d = fs.mkdir(&one, ROOT_NID, b"d", 0o700).expect("all may");
-    let f = file(&fs, &one, d.nid, "f");
-    assert_eq!(errno(fs.lookup(&two, d.nid, b"f")), libc::EACCES);
-    assert_eq!(errno(fs.mknod(&two, d.nid, b"g", libc::S_IFREG, 0)), libc::EACCES);
-    assert_eq!(errno(fs.opendir(&two, d.nid)), libc::EACCES);
-    assert_eq!(errno(fs.open(&two, f.nid, OpenFlags::WRITE_ONLY)), libc::EACCES);
-    assert_eq!(errno(fs.mknod(&one, d.nid, b"dev", libc::S_IFBLK | 0o600, 1)), libc::EPERM);
-    let set = |ctx: &Context, set| fs.setattr(ctx, f.nid, None, &set);
-    assert_eq!(errno(set(&two, SetAttr { mode: Some(0o777), ..SetAttr::default() })), libc::EPERM);
-    assert_eq!(errno(set(&one, SetAttr { uid: Some(2), ..SetAttr::default() })), libc::EPERM);
-    assert_eq!(errno(set(&two, SetAttr { mtime: SetTime::At(5), ..SetAttr::default() })), libc::EPERM);
-    assert_eq!(errno(set(&two, SetAttr { mtime: SetTime::Now, ..SetAttr::default() })), libc::EACCES);
-    assert_eq!(set(&one, SetAttr { mtime: SetTime::At(5), ..SetAttr::default() }).expect("owner").mtime, 5);
-    set(&one, SetAttr { mode: Some(0o6755), ..SetAttr::default() }).expect("owner");
-    assert_eq!(set(&one, SetAttr { gid: Some(1), ..SetAttr::default() }).expect("own group").perm, 0o755);
-    fs.setattr(&root(), ROOT_NID, None, &SetAttr { mode: Some(0o1777), ..SetAttr::default() }).expect("root");
-    file(&fs, &one, ROOT_NID, "s");
-    assert_eq!(errno(fs.unlink(&two, ROOT_NID, b"s")), libc::EPERM);
-    assert_eq!(errno(fs.rename(&two, ROOT_NID, b"s", ROOT_NID, b"t", RenameFlags::empty())), libc::EPERM);
-    fs.unlink(&one, ROOT_NID, b"s").expect("its owner may");
-    fs.access(&one, f.nid, 4).expect("may read");
-    assert_eq!(errno(fs.access(&two, f.nid, 2)), libc::EACCES);
-}
-
-#[test]
-fn setgid_directories_hand_their_group_down() {
-    let fs = fs();
-    let d = dir(&fs, &root(), ROOT_NID, "d");
-    let set = SetAttr { mode: Some(0o2777), gid: Some(77), ..SetAttr::default() };
-    assert_eq!(fs.setattr(&root(), d.nid, None, &set).expect("root").perm, 0o2777);
-    let sub = dir(&fs, &user(5), d.nid, "sub");
-    assert_eq!((sub.attr.gid, sub.attr.perm & 0o2000), (77, 0o2000));
-    assert_eq!(file(&fs, &user(5), d.nid, "f").attr.gid, 77);
-}
-
-#[test]
-fn writing_takes_setuid_away() {
-    let fs = fs();
-    let one = user(1);
-    let (entry, handle, _) = fs.create(&one, ROOT_NID, b"f", 0o6755, OpenFlags::READ_WRITE).expect("made");
-    fs.write(&one, &handle, 0, b"x", WriteFlags::empty()).expect("room");
-    assert_eq!(fs.getattr(entry.nid).expect("there").perm, 0o755);
-    fs.release(handle, None);
-}
-
-#[test]
-fn attributes_of_every_name_space() {
-    let fs = fs();
-    let f = file(&fs, &user(1), ROOT_NID, "f");
-    let set = |ctx: &Context, name: &[u8], value: &[u8], mode| fs.setxattr(ctx, f.nid, name, value, mode);
-    let get = |ctx: &Context, name: &[u8]| fs.getxattr(ctx, f.nid, name);
-    set(&user(1), b"user.a", b"1", XattrMode::Create).expect("owner");
-    assert_eq!(errno(set(&user(1), b"user.a", b"2", XattrMode::Create)), libc::EEXIST);
-    assert_eq!(errno(set(&user(1), b"user.b", b"2", XattrMode::Replace)), libc::ENODATA);
-    assert_eq!(errno(set(&user(2), b"user.a", b"2", XattrMode::Any)), libc::EACCES);
-    assert_eq!(errno(set(&user(1), b"trusted.a", b"2", XattrMode::Any)), libc::EPERM);
-    assert_eq!(errno(set(&user(1), b"other.a", b"2", XattrMode::Any)), libc::EOPNOTSUPP);
-    set(&root(), b"trusted.a", &[7; 20_000], XattrMode::Any).expect("root");
-    assert_eq!(get(&root(), b"trusted.a").expect("set"), [7; 20_000]);
-    assert_eq!(errno(get(&user(1), b"trusted.a")), libc::ENODATA);
-    assert_eq!(fs.listxattr(&user(1), f.nid).expect("listed"), b"user.a\0");
-    set(&root(), b"trusted.a", b"", XattrMode::Replace).expect("root");
-    assert_eq!(get(&root(), b"trusted.a").expect("set"), b"");
-    fs.removexattr(&root(), f.nid, b"trusted.a").expect("set");
-    fs.removexattr(&user(1), f.nid, b"user.a").expect("set");
-    assert_eq!(errno(fs.removexattr(&user(1), f.nid, b"user.a")), libc::ENODATA);
-    assert_eq!(fs.getattr(f.nid).expect("there").blocks, 0);
-    assert_eq!(errno(set(&root(), b"user.big", &[0; 65_537], XattrMode::Any)), libc::E2BIG);
-}
-
-#[test]
-fn default_lists_are_inherited_and_chmod_moves_the_mask() {
-    let list = |user: u16, named: u16, group: u16, mask: u16, other: u16| {
-        let mut value = 2u32.to_le_bytes().to_vec();
-        for (tag, perm, id) in
-            [(1u16, user, !0), (2, named, 9), (4, group, !0), (16, mask, !0), (32, other, !0u32)]
-        {
-            value.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
-            value.extend(id.to_le_bytes());
-        }
-        value
-    };
-    let fs = fs();
-    let d = dir(&fs, &user(1), ROOT_NID, "d");
-    fs.setxattr(&user(1), d.nid, crate::acl::DEFAULT, &list(7, 6, 5, 7, 0), XattrMode::Any).expect("owner");
-    let f = fs.mknod(&user(1), d.nid, b"f", libc::S_IFREG | 0o666, 0).expect("made");
-    assert_eq!(f.attr.perm, 0o660);
-    assert_eq!(fs.getxattr(&root(), f.nid, crate::acl::ACCESS).expect("inherited"), list(6, 6, 5, 6, 0));
-    fs.access(&user(9), f.nid, 6).expect("named");
-    assert_eq!(errno(fs.access(&user(8), f.nid, 4)), libc::EACCES);
-    let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
-    fs.setattr(&user(1), f.nid, None, &set).expect("owner");
-    assert_eq!(fs.getxattr(&root(), f.nid, crate::acl::ACCESS).expect("there"), list(6, 6, 5, 4, 0));
-    assert_eq!(errno(fs.access(&user(9), f.nid, 2)), libc::EACCES);
-    let sub = dir(&fs, &user(1), d.nid, "sub");
-    fs.getxattr(&root(), sub.nid, crate::acl::DEFAULT).expect("handed on");
-    assert_eq!(
-        errno(fs.setxattr(&user(1), f.nid, crate::acl::ACCESS, b"nonsense", XattrMode::Any)),
-        libc::EOPNOTSUPP
-    );
 }
 
 #[test]

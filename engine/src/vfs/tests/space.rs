@@ -28,7 +28,6 @@ fn room_that_is_about_to_come_free_is_waited_for() {
     let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"large", 0o644, FLAGS).expect("made");
     fill(&fs, &handle, 0);
     let full = fs.statfs().expect("counted").blocks_available;
-    fs.flush(&handle, 1).expect("nothing has failed");
     fs.unlink(&root(), ROOT_NID, b"large").expect("there");
     std::thread::scope(|scope| {
         let (fs, nid) = (&fs, entry.nid);
@@ -147,4 +146,75 @@ fn a_removal_that_fails_half_way_is_finished_by_the_next_mount() {
     run.end();
     let report = fsck::check(&super::crash::idle(kind, &sim), &fsck::Options::default());
     assert!(report.expect("memory does not fail").issues.is_empty());
+}
+
+#[test]
+fn nothing_is_lost_of_the_space_of_what_was_removed() {
+    let fs = fs();
+    let free = || fs.statfs().expect("counted").blocks_free;
+    let warm = dir(&fs, &root(), ROOT_NID, "warm");
+    fs.rmdir(&root(), ROOT_NID, b"warm").expect("empty");
+    fs.forget(warm.nid, 1);
+    let before = free();
+    let d = dir(&fs, &root(), ROOT_NID, "d");
+    for i in 0..2000 {
+        let made = file(&fs, &root(), d.nid, &format!("a name of some length {i}"));
+        fs.forget(made.nid, 1);
+    }
+    assert_eq!(names(&fs, d.nid).len(), 2000);
+    assert!(fs.meta().table.len() < 1000);
+    for i in 0..2000 {
+        fs.unlink(&root(), d.nid, format!("a name of some length {i}").as_bytes()).expect("there");
+    }
+    assert!(names(&fs, d.nid).is_empty());
+    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+    fs.forget(d.nid, 1);
+    // Blocks of the NAT stay: eight for 2000 ids, and what each lane has begun.
+    assert!(before - free() <= 24, "{} blocks are missing", before - free());
+    assert!(fs.meta().space.entries().is_empty());
+}
+
+#[test]
+fn the_last_name_of_a_small_unused_file_goes_with_all_that_is_behind_it() {
+    let fs = fs();
+    let (store, unused) = (&fs.meta().store, || fs.meta().alloc.unused());
+    file(&fs, &root(), ROOT_NID, "neighbour");
+    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+    let before = unused();
+    for data in [0, 10_000, 60_000] {
+        for synced in [false, true] {
+            let (entry, handle, _) =
+                fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made");
+            fs.write(&root(), &handle, 0, &vec![7; data], WriteFlags::empty()).expect("room");
+            if synced {
+                fs.fsync(&handle, false).expect("memory");
+            }
+            fs.release(handle, None);
+            fs.forget(entry.nid, 1);
+            let from = store.tail();
+            fs.unlink(&root(), ROOT_NID, b"f").expect("there");
+            assert!(store.tail() - from <= 4, "{} slots", store.tail() - from);
+            assert!(fs.meta().space.entries().is_empty());
+            assert_eq!(errno(fs.getattr(entry.nid)), libc::ESTALE);
+        }
+    }
+    fs.symlink(&root(), ROOT_NID, b"l", b"target").map(|l| fs.forget(l.nid, 1)).expect("made");
+    fs.unlink(&root(), ROOT_NID, b"l").expect("there");
+    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+    fs.meta().alloc.durable(store.tail());
+    assert!(unused() + 1 >= before, "{before} blocks, now {}", unused());
+}
+
+#[test]
+fn small_writes_fill_the_image() {
+    let fs = fs();
+    let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
+    let room = fs.statfs().expect("counted").blocks_available;
+    let mut size = 0;
+    while let Ok(written) = fs.write(&root(), &handle, size, &[1; 4096], WriteFlags::empty()) {
+        size += written as u64;
+    }
+    assert!(size / 4096 >= room - room / 32, "{} of {room} blocks", size / 4096);
+    fs.fsync(&handle, false).expect("memory");
+    fs.release(handle, None);
 }

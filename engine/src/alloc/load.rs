@@ -1,0 +1,65 @@
+//! From the bitmaps of an image to an allocator.
+
+use super::bits::Bits;
+use super::budget::Budget;
+use super::group::Group;
+use super::quarantine::Quarantine;
+use super::{Alloc, Shared};
+use crate::format::{BLOCKS_PER_GROUP, BlockKind};
+use crate::lane;
+use crate::store::Store;
+use crate::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
+use crate::{Error, Result};
+
+/// Bitmap pages read in one batch at mount.
+const LOAD_BATCH: usize = 256;
+
+impl Alloc {
+    /// Reads every bitmap, in batches: from then on the counts are exact.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a bitmap does not verify, or says that its own block is free.
+    pub fn load(store: &Store) -> Result<Alloc> {
+        let superblock = store.superblock();
+        let groups_start = superblock.groups_start.get();
+        let blocks = superblock.blocks.get();
+        let count = blocks.saturating_sub(groups_start).div_ceil(BLOCKS_PER_GROUP);
+        let wanted: Vec<_> =
+            (0..count).map(|index| (groups_start + index * BLOCKS_PER_GROUP, BlockKind::Bitmap)).collect();
+        let mut groups = Vec::with_capacity(wanted.len());
+        for batch in wanted.chunks(LOAD_BATCH) {
+            for page in store.get_many(batch)? {
+                let start = page.block();
+                let len = (blocks - start).min(BLOCKS_PER_GROUP) as u32;
+                let bits = page.read(|bytes| Bits::from_block(bytes, len));
+                let owner = page.header().owner.get();
+                if owner != groups.len() as u64 || !bits.all_taken(0, 1) {
+                    return Err(Error::Corrupt {
+                        what: "bitmap",
+                        place: format!("block {start}"),
+                        detail: "it is not that of its group, or has its own block as free".into(),
+                    });
+                }
+                groups.push(Group::new(start, bits, len));
+            }
+        }
+        let free = groups.iter().map(|group| u64::from(group.free())).sum();
+        let lanes = lane::count();
+        let spread = |lane: usize| AtomicUsize::new(lane * groups.len() / lanes);
+        Ok(Alloc {
+            shared: Arc::new(Shared {
+                groups_start,
+                budget: Budget::new(free, (blocks / 64).clamp(4, 4096)),
+                quarantine: Quarantine::new(),
+                current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
+                groups: groups.into(),
+                make_room: OnceLock::new(),
+                await_frees: OnceLock::new(),
+                rounds: Mutex::new(()),
+                round: AtomicU64::new(0),
+                trimming: Mutex::new(()),
+            }),
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! What happens before a full image says so.
+
+use super::Alloc;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::{Error, Result};
+
+impl Alloc {
+    /// Runs an operation, and if the image is full, makes room and runs it once more. Room is made with a
+    /// commit and a checkpoint: the caller holds no lock, `operation` begins its handle itself.
+    pub fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::Errno(libc::ENOSPC)) => {
+                self.make_room()?;
+                operation()
+            }
+            result => result,
+        }
+    }
+
+    /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
+    /// an inode may be held. Whoever was refused space tries once more afterwards, whatever this has found:
+    /// others make room too.
+    pub fn make_room(&self) -> Result<()> {
+        let shared = &*self.shared;
+        if let Some(wait) = shared.await_frees.get() {
+            wait();
+        }
+        let round = shared.round.load(Relaxed);
+        let _one_at_a_time = shared.rounds.lock();
+        if shared.round.load(Relaxed) > round + 1 {
+            // Somebody else has made room since: the last to do so began after this call.
+            return Ok(());
+        }
+        if let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) {
+            make_room()?;
+            shared.round.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+}

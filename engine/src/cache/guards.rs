@@ -1,0 +1,206 @@
+//! The guards through which the bytes of a frame are reached.
+
+use super::frame::{Frame, FrameState};
+use super::pool::{FramePool, pause};
+use crate::device::BLOCK_SIZE;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+
+/// A frame that was found and is pinned.
+#[derive(Debug)]
+pub struct Found<'p> {
+    pub(super) pool: &'p FramePool,
+    pub(super) number: u32,
+}
+
+/// The latch of a found frame.
+#[derive(Debug)]
+pub struct Latched<'f> {
+    frame: &'f Frame,
+    bytes: *mut u8,
+}
+
+/// A frame that nobody else can see. Its bytes are whatever they were: fill them before publishing.
+#[derive(Debug)]
+pub struct Fresh<'p> {
+    pub(super) pool: &'p FramePool,
+    pub(super) number: u32,
+}
+
+impl<'p> Fresh<'p> {
+    /// The bytes.
+    pub fn bytes(&mut self) -> &mut [u8; BLOCK_SIZE] {
+        // SAFETY: rule 1: a busy frame belongs to one thread, and `self` is that ownership. Guarded by
+        // cache::tests.
+        unsafe { &mut *self.pool.memory.frame(self.number).cast() }
+    }
+
+    /// Puts the frame in a slot, pinned, with these flags and dirty bytes; gives it back if the slot is taken.
+    pub fn publish(
+        self,
+        slot: &AtomicU32,
+        flags: FrameState,
+        dirty: Range<usize>,
+    ) -> Result<Found<'p>, Fresh<'p>> {
+        let frame = &self.pool.frames[self.number as usize];
+        frame.set_dirty_bytes(dirty);
+        // Relaxed: `publish` below releases it.
+        frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `find`: who sees the number sees the frame busy or published,
+        // never its state from before it was taken. Relaxed on failure: nothing was read through the slot.
+        if slot.compare_exchange(0, self.number + 1, Ordering::Release, Ordering::Relaxed).is_err() {
+            return Err(self);
+        }
+        if flags.contains(FrameState::DIRTY) {
+            self.pool.count_dirty(true);
+        }
+        frame.publish(flags);
+        let found = Found { pool: self.pool, number: self.number };
+        std::mem::forget(self);
+        Ok(found)
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        self.pool.give_back(self.number);
+    }
+}
+
+impl Found<'_> {
+    #[inline]
+    fn frame(&self) -> &Frame {
+        &self.pool.frames[self.number as usize]
+    }
+
+    /// The flags at this moment.
+    pub fn flags(&self) -> FrameState {
+        self.frame().flags()
+    }
+
+    /// Copies bytes out. The caller shares the page's range, so that nobody writes them.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
+        // SAFETY: within the frame, as just checked; `into` is another object; rule 6 keeps writers away.
+        // Guarded by cache::tests.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.pool.memory.frame(self.number).add(offset),
+                into.as_mut_ptr(),
+                into.len(),
+            );
+        }
+    }
+
+    /// Waits for the latch, for the length of a copy at most.
+    #[inline]
+    pub fn latch(&self) -> Latched<'_> {
+        let frame = self.frame();
+        let mut round = 0;
+        while !frame.try_latch() {
+            pause(&mut round);
+        }
+        Latched { frame, bytes: self.pool.memory.frame(self.number) }
+    }
+
+    /// Sets `DIRTY` for these bytes and takes `SYNCED` away; true if the page was clean or synced, so that it
+    /// must join the file's dirty pages. Under the latch.
+    #[inline]
+    pub fn mark_dirty(&self, latched: &Latched<'_>, range: Range<usize>) -> bool {
+        let flags = latched.frame.flags();
+        let clean = !flags.contains(FrameState::DIRTY);
+        let fresh = clean || flags.contains(FrameState::SYNCED);
+        // What an absorbed record holds is no longer what is to be logged next.
+        let union = if fresh {
+            range
+        } else {
+            let old = latched.frame.dirty_bytes();
+            old.start.min(range.start)..old.end.max(range.end)
+        };
+        latched.frame.set_dirty_bytes(union);
+        if flags.contains(FrameState::SYNCED) {
+            latched.frame.clear(FrameState::SYNCED);
+        }
+        if clean {
+            latched.frame.set(FrameState::DIRTY);
+            self.pool.count_dirty(true);
+        }
+        fresh
+    }
+
+    /// Takes `DIRTY` and `SYNCED` away and sets `WRITEBACK`. Under the latch, of a dirty page.
+    pub fn start_write_back(&self, latched: &Latched<'_>) {
+        latched.frame.set(FrameState::WRITEBACK);
+        latched.frame.clear(FrameState::DIRTY | FrameState::SYNCED);
+        self.pool.count_dirty(false);
+    }
+
+    /// The write is over and, where needed, recorded: the page has a written block.
+    pub fn end_write_back(&self) {
+        let frame = self.frame();
+        frame.set(FrameState::MAPPED);
+        frame.clear(FrameState::WRITEBACK | FrameState::RESERVED);
+    }
+
+    /// The write failed: the whole page is dirty, whatever came meanwhile.
+    pub fn fail_write_back(&self) {
+        let latched = self.latch();
+        self.mark_dirty(&latched, 0..BLOCK_SIZE);
+        latched.frame.clear(FrameState::WRITEBACK);
+    }
+
+    /// Sets flags that the caller's locks protect.
+    pub fn set(&self, flags: FrameState) {
+        self.frame().set(flags);
+    }
+
+    /// Clears flags that the caller's locks protect.
+    pub fn clear(&self, flags: FrameState) {
+        self.frame().clear(flags);
+    }
+}
+
+impl Drop for Found<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frame().unpin();
+    }
+}
+
+impl Latched<'_> {
+    /// Copies bytes in. The caller has the page's range exclusively.
+    #[inline]
+    pub fn write(&mut self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= BLOCK_SIZE, "a write within the page");
+        // SAFETY: within the frame, as just checked; `from` is another object; rule 6: the latch keeps
+        // write-back's copy away, the range everybody else. Guarded by cache::tests.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes.add(offset), from.len()) }
+    }
+
+    /// Zeroes bytes, as `write`.
+    pub fn zero(&mut self, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= BLOCK_SIZE, "zeros within the page");
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::write_bytes(self.bytes.add(range.start), 0, range.len()) }
+    }
+
+    /// Copies bytes out, of whole sectors that no writer is in the middle of.
+    pub fn copy(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= BLOCK_SIZE, "a copy within the page");
+        // SAFETY: within the frame; rule 6: the latch keeps writers away. Guarded by cache::tests.
+        unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// The bytes that are newer than the home copy, or than the absorbed one.
+    pub fn dirty_bytes(&self) -> Range<usize> {
+        self.frame.dirty_bytes()
+    }
+}
+
+impl Drop for Latched<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frame.unlatch();
+    }
+}

@@ -1,0 +1,69 @@
+//! What the journal holds of files' data goes home before the ring's head passes it.
+
+use super::path::{DataPath, PAGES_END};
+use super::write_back::{Order, Take};
+use super::{DataInode, Home};
+use crate::Result;
+use crate::device::Cause;
+use crate::format::Position;
+use crate::planted::{self, Bug};
+
+impl<H: Home> DataPath<H> {
+    /// What of a file only records below `upto` hold.
+    fn still_absorbed(&self, inode: &H::Inode, upto: Position) -> Absorbed {
+        let head = self.home.head();
+        let mut absorbed = self.absorbed.lock();
+        let mut state = inode.data().state.lock();
+        let state = &mut *state;
+        state.live.retain(|_, live| live.last > head);
+        state.stale.retain(|page| state.live.contains_key(page));
+        if state.live.is_empty() && state.synced.is_empty() && !state.absorbing {
+            absorbed.remove(&inode.nid());
+        }
+        let mut pages = state.live.iter().filter(|(_, live)| live.first <= upto).map(|(page, _)| page);
+        if pages.clone().any(|page| state.synced.contains(page) || state.dirty.contains(page)) {
+            Absorbed::Cached
+        } else if state.absorbing || pages.next().is_some() {
+            Absorbed::InHands
+        } else {
+            Absorbed::No
+        }
+    }
+
+    /// Before the ring's head passes `upto`: what is absorbed below it goes home and is flushed. Takes no
+    /// credits and no range.
+    pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        if planted::is(Bug::HeadPassesAbsorbed) {
+            return Ok(());
+        }
+        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let mut upto_writes = 0;
+        for inode in files {
+            let data = inode.data();
+            loop {
+                match self.still_absorbed(&inode, upto) {
+                    Absorbed::No => break,
+                    Absorbed::Cached => {
+                        let order =
+                            Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+                        self.write_pages(&inode, 0..PAGES_END, order)?;
+                    }
+                    // Should their write fail, they are dirty again: look once more.
+                    Absorbed::InHands => drop(data.write_back.lock()),
+                }
+            }
+            upto_writes = upto_writes.max(data.last_write());
+        }
+        self.home.device().flush_upto(upto_writes)
+    }
+}
+
+/// Where bytes are that only records below the head's new place hold.
+enum Absorbed {
+    /// Nowhere: all are home.
+    No,
+    /// In dirty or absorbed pages.
+    Cached,
+    /// In the hands of the holder of the write-back mutex.
+    InHands,
+}

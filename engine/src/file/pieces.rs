@@ -1,0 +1,230 @@
+//! The pieces of a write-back: dirty pages get places, are copied and written.
+//!
+//! What this leaves to others: which pages, and what is recorded afterwards.
+
+use super::path::DataPath;
+use super::read::REQUEST_PAGES;
+use super::write_back::BATCH_PAGES;
+use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
+use crate::cache::{Found, FrameState};
+use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+/// How a piece of consecutive pages gets its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has one: nothing to record.
+    Home,
+    /// It has one that reads as zeros until a record says otherwise.
+    Unwritten,
+    /// It gets one.
+    New,
+}
+
+/// Consecutive pages that go to consecutive blocks in one request.
+pub(super) struct Piece<'p> {
+    pub page: u64,
+    pub block: u64,
+    pub place: Place,
+    /// Which run of blocks it is a piece of; a new one is an allocation of its own.
+    run: usize,
+    pub frames: Vec<Found<'p>>,
+    /// Pages whose copy is newer than what is absorbed, by index.
+    pub unsynced: Vec<bool>,
+    pub result: Result<()>,
+}
+
+impl<H: Home> DataPath<H> {
+    /// Turns picked pages into pieces with places. Gives back the pages that do not fit one record.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn arrange<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        picked: &[u64],
+        most_runs: usize,
+    ) -> Result<(Vec<Piece<'p>>, Vec<u64>), (Error, Vec<Piece<'p>>, Vec<u64>)> {
+        let data = inode.data();
+        let mut pieces: Vec<Piece<'p>> = Vec::new();
+        let mut runs = 0;
+        let mut goal = None;
+        let mut i = 0;
+        while i < picked.len() {
+            let page = picked[i];
+            let run = picked[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
+            let mapping = match self.map(inode, page) {
+                Ok(mapping) => mapping,
+                Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+            };
+            let (place, block, len) = match mapping {
+                Mapping::Mapped { block, len, unwritten } => {
+                    let place = if unwritten { Place::Unwritten } else { Place::Home };
+                    (place, block, len.min(run))
+                }
+                Mapping::Hole { .. } if runs >= most_runs => return Ok((pieces, picked[i..].to_vec())),
+                Mapping::Hole { len } => {
+                    if goal.is_none() && page > 0 {
+                        goal = match self.map(inode, page - 1) {
+                            Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
+                            _ => None,
+                        };
+                    }
+                    let want = len.min(run).min(1 << 20) as u32;
+                    let frames = self.found(data, page, u64::from(want));
+                    if frames.len() < want as usize {
+                        // A page left the cache by truncation: none of the run after it needs a block now.
+                        if frames.is_empty() {
+                            i += 1;
+                            continue;
+                        }
+                    }
+                    match self.home.allocate(frames.len() as u32, goal) {
+                        Ok(blocks) => (Place::New, blocks.start, u64::from(blocks.len)),
+                        Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+                    }
+                }
+            };
+            if place != Place::Home {
+                if runs >= most_runs {
+                    return Ok((pieces, picked[i..].to_vec()));
+                }
+                runs += 1;
+                goal = Some(block + len);
+            }
+            let frames = self.found(data, page, len);
+            let mut at = page;
+            let mut frames = frames.into_iter().peekable();
+            while frames.peek().is_some() {
+                let part: Vec<_> = frames.by_ref().take(REQUEST_PAGES as usize).collect();
+                let count = part.len() as u64;
+                pieces.push(Piece {
+                    page: at,
+                    block: block + (at - page),
+                    place,
+                    run: runs,
+                    frames: part,
+                    unsynced: Vec::new(),
+                    result: Ok(()),
+                });
+                at += count;
+            }
+            i += (at - page).max(1) as usize;
+        }
+        Ok((pieces, Vec::new()))
+    }
+
+    /// The frames of dirty pages from `page` on, up to the first that is not.
+    fn found<'p>(&'p self, data: &FileData, page: u64, len: u64) -> Vec<Found<'p>> {
+        (page..page + len)
+            .map_while(|page| {
+                let found = self.pool.find(data.index.get(page)?)?;
+                found.flags().contains(FrameState::DIRTY).then_some(found)
+            })
+            .collect()
+    }
+
+    /// Copies and writes, in rounds that bound the memory of the copies. A piece that fails where nothing is
+    /// recorded yet is tried once more elsewhere.
+    pub(super) fn write_pieces(&self, pieces: &mut [Piece<'_>], cause: Cause) {
+        let device = self.home.device();
+        for round in pieces.chunk_mut_by_pages(BATCH_PAGES) {
+            let batch = round
+                .iter_mut()
+                .map(|piece| Request { op: Op::Write, block: piece.block, buf: copy_out(piece), cause })
+                .collect();
+            let ticket = device.submit(batch);
+            let mut again = Vec::new();
+            for (piece, done) in round.iter_mut().zip(device.wait(ticket)) {
+                piece.result = done.result;
+                if piece.result.is_err() && piece.place == Place::New {
+                    again.push((piece, done.buf));
+                }
+            }
+            for (piece, buf) in again {
+                // The failed blocks stay taken until the next mount: nobody is to meet them again.
+                let want = piece.frames.len() as u32;
+                let Ok(blocks) = self.home.allocate(want, None) else { continue };
+                if blocks.len < want {
+                    self.home.release(blocks);
+                    continue;
+                }
+                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
+                piece.block = blocks.start;
+                piece.run = usize::MAX;
+                piece.result = device.run(vec![request]).map(|_| ());
+            }
+        }
+    }
+}
+
+/// Copies a piece's pages under their latches, and puts them under write-back.
+fn copy_out(piece: &mut Piece<'_>) -> IoBuf {
+    let mut buf = IoBuf::zeroed(piece.frames.len() * BLOCK_SIZE);
+    for (found, into) in piece.frames.iter().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+        let latched = found.latch();
+        latched.copy(0, into);
+        piece.unsynced.push(!found.flags().contains(FrameState::SYNCED));
+        found.start_write_back(&latched);
+    }
+    buf
+}
+
+/// The record of what was written.
+pub(super) fn change_of(pieces: &[Piece<'_>]) -> Change {
+    let mut change = Change::default();
+    let mut last_run = usize::MAX;
+    for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
+        let pages = piece.page..piece.page + piece.frames.len() as u64;
+        match piece.place {
+            Place::Home => {}
+            Place::Unwritten => match change.mark_written.last_mut() {
+                Some(last) if last.end == pages.start => last.end = pages.end,
+                _ => change.mark_written.push(pages),
+            },
+            Place::New => {
+                let len = piece.frames.len() as u32;
+                let same = piece.run == last_run && last_run != usize::MAX;
+                last_run = piece.run;
+                match change.insert.last_mut() {
+                    // A piece between the two may have failed.
+                    Some(last) if same && last.page + u64::from(last.blocks.len) == piece.page => {
+                        last.blocks.len += len;
+                    }
+                    _ => change.insert.push(Insert {
+                        page: piece.page,
+                        blocks: Blocks { start: piece.block, len },
+                        unwritten: false,
+                    }),
+                }
+            }
+        }
+    }
+    change
+}
+
+/// Splits pieces into groups of at most so many pages, each with at least one piece.
+trait ByPages<'p> {
+    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]>;
+}
+
+impl<'p> ByPages<'p> for [Piece<'p>] {
+    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]> {
+        let mut groups = Vec::new();
+        let mut rest = self;
+        while !rest.is_empty() {
+            let mut sum = 0;
+            let count = rest
+                .iter()
+                .take_while(|piece| {
+                    sum += piece.frames.len();
+                    sum <= pages
+                })
+                .count()
+                .max(1);
+            let (group, others) = rest.split_at_mut(count);
+            groups.push(group);
+            rest = others;
+        }
+        groups
+    }
+}

@@ -1,0 +1,53 @@
+//! The beginning of an operation: what it may have to wait for.
+
+use super::{Handle, Store};
+use crate::Result;
+use crate::journal::CreditClass;
+
+impl Store {
+    /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
+    /// sleeps while the journal is full or too much metadata is dirty.
+    pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        if self.rounds.inline() {
+            self.make_room_inline(max_slots, CreditClass::Ordinary)?;
+        } else {
+            self.throttle();
+        }
+        self.handle(max_slots, CreditClass::Ordinary)
+    }
+
+    /// As [`Store::begin`], for work that makes room or that a checkpoint waits for: it draws on the reserve
+    /// and does not wait for dirty metadata.
+    pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        if self.rounds.inline() {
+            self.make_room_inline(max_slots, CreditClass::Reserve)?;
+        }
+        self.handle(max_slots, CreditClass::Reserve)
+    }
+
+    /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
+    fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
+        let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
+        let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
+        // Within a round, what it calls must make do with the reserve.
+        if (due || short) && !self.rounds.running() { self.checkpoint() } else { Ok(()) }
+    }
+
+    /// Starts a round where much is dirty, and waits where it is far too much.
+    fn throttle(&self) {
+        let dirty = self.dirty.count();
+        if dirty >= self.dirty_limit {
+            self.signal.need_round();
+            if dirty >= 2 * self.dirty_limit {
+                let ready = || self.dirty.count() < 2 * self.dirty_limit || self.failed().is_some();
+                self.signal.wait_throttled(ready);
+            }
+        }
+    }
+
+    fn handle(&self, max_slots: u32, class: CreditClass) -> Result<Handle<'_>> {
+        Ok(Handle::new(self, self.log.allow(max_slots, class)?))
+    }
+}

@@ -1,0 +1,121 @@
+//! Operations that need no open file: lookups, attributes, and all that makes, moves or takes away names.
+//!
+//! The work is done in `names`, `remove` and `attr`; here is what each may be asked.
+
+use super::names::New;
+use super::*;
+
+impl Fs {
+    /// Makes something that must be new.
+    fn made(&self, ctx: &Context, parent: Nid, name: &[u8], new: &New) -> Result<Entry> {
+        match self.make(ctx, parent, name, new, false)? {
+            Ok(inode) => Ok(self.entry(&inode)),
+            Err(there) => {
+                if there.holds.forget(1) {
+                    self.reap(&there);
+                }
+                Err(Error::Errno(libc::EEXIST))
+            }
+        }
+    }
+
+    /// Looks a name up. ".." leads to the parent. Needs search permission.
+    pub fn lookup(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Entry> {
+        Ok(self.entry(&*self.lookup_inode(ctx, parent, name)?))
+    }
+    /// Gives `n` lookup counts back; the last frees an inode without names. Never fails: a count that was not
+    /// given is ignored.
+    pub fn forget(&self, nid: Nid, n: u64) {
+        let inode = match self.meta.table.forget_parked(nid, n) {
+            Forgotten::Live(inode) => inode,
+            Forgotten::Parked | Forgotten::Unknown => return,
+        };
+        if inode.holds.forget(n) {
+            self.reap(&inode);
+        }
+        drop(inode);
+        self.meta.log_waiting_times();
+    }
+    /// Gives all lookup counts back: the kernel is gone.
+    pub fn forget_all(&self) {
+        self.meta.table.forget_all_parked();
+        for inode in self.meta.table.all() {
+            if inode.holds.forget(u64::MAX) {
+                self.reap(&inode);
+            }
+        }
+    }
+    /// Attributes.
+    pub fn getattr(&self, nid: Nid) -> Result<Attr> {
+        let inode = self.meta.inode(nid)?;
+        let image = inode.lock.read();
+        Ok(self.attr_of(&inode, &image))
+    }
+    /// Sets attributes. With a handle that writes, the size may be set without write permission.
+    pub fn setattr(
+        &self,
+        ctx: &Context,
+        nid: Nid,
+        handle: Option<&FileHandle>,
+        set: &SetAttr,
+    ) -> Result<Attr> {
+        let inode = self.meta.inode(nid)?;
+        self.set_attributes(ctx, &inode, handle, set)?;
+        let image = inode.lock.read();
+        Ok(self.attr_of(&inode, &image))
+    }
+    /// Target of a symlink.
+    pub fn readlink(&self, nid: Nid) -> Result<Vec<u8>> {
+        self.link_target(&*self.meta.inode(nid)?)
+    }
+    /// Makes a symlink.
+    pub fn symlink(&self, ctx: &Context, parent: Nid, name: &[u8], target: &[u8]) -> Result<Entry> {
+        if target.is_empty() {
+            return Err(Error::Errno(libc::ENOENT));
+        }
+        if target.len() >= libc::PATH_MAX as usize {
+            return Err(Error::Errno(libc::ENAMETOOLONG));
+        }
+        self.made(ctx, parent, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
+    }
+    /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.
+    pub fn mknod(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let mode = if mode & libc::S_IFMT == 0 { libc::S_IFREG | mode } else { mode };
+        match FileType::from_mode(mode) {
+            None | Some(FileType::Directory | FileType::Symlink) => return Err(Error::Errno(libc::EINVAL)),
+            Some(FileType::CharDevice | FileType::BlockDevice) if !ctx.is_root() => {
+                return Err(Error::Errno(libc::EPERM));
+            }
+            Some(_) => {}
+        }
+        self.made(ctx, parent, name, &New { mode, rdev, target: None })
+    }
+    /// Makes a directory; `mode` before the umask.
+    pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
+        self.made(ctx, parent, name, &New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None })
+    }
+    /// Removes a name that is not a directory.
+    pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.unlink_name(ctx, parent, name)
+    }
+    /// Removes an empty directory.
+    pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.remove_dir(ctx, parent, name)
+    }
+    /// Renames, replaces or exchanges.
+    pub fn rename(
+        &self,
+        ctx: &Context,
+        parent: Nid,
+        name: &[u8],
+        new_parent: Nid,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.rename_name(ctx, (parent, name), (new_parent, new_name), flags)
+    }
+    /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
+    pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
+        Ok(self.entry(&*self.link_inode(ctx, nid, new_parent, new_name)?))
+    }
+}
