@@ -1,43 +1,73 @@
 //! Planted bugs: each takes one flush, fence or order rule away, so that tests can show that they would
 //! notice. Compiled only with the feature `planted-bugs`; without it [`is`] is a constant `false`.
 
-/// A rule that can be broken on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Bug {
+macro_rules! bugs {
+    ($($(#[$says:meta])* $name:ident,)*) => {
+        /// A rule that can be broken on purpose.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Bug {
+            $($(#[$says])* $name,)*
+        }
+
+        impl Bug {
+            /// Every one.
+            pub const ALL: &[Bug] = &[$(Bug::$name,)*];
+        }
+    };
+}
+
+bugs! {
     /// Checkpoint: home writes begin before the double-write area is flushed.
-    NoDoubleWriteFlush = 1,
+    NoDoubleWriteFlush,
     /// Checkpoint: images go home before the records they hold are durable.
     HomeBeforeLog,
     /// Checkpoint: the head moves, or the double-write area is written again, before the home writes are
     /// flushed.
     HeadMovedBeforeFlush,
+    /// Checkpoint: the double-write area takes the next batch before the home writes of the last are flushed.
+    AreaReusedEarly,
     /// Checkpoint: the head passes changes of a freed page before the record that freed it is durable.
     ForgottenBeforeLog,
-    /// Journal: a commit does not wait for the seals below it.
-    CommitBeforeSeal,
-    /// Recovery: an unfinished round is not restored from the double-write area.
-    NoRestore,
-    /// Journal: a record is sealed without a fence after its write-back.
-    NoFence,
+    /// Checkpoint: the head passes absorbed data that is not home.
+    HeadPassesAbsorbed,
     /// Journal: the slots of a record are not written back.
     NoWriteBack,
+    /// Journal: a record is sealed without a fence after its write-back.
+    NoFence,
+    /// Journal: a commit does not wait for the seals below it.
+    CommitBeforeSeal,
     /// Journal: a commit returns before its flush.
     NoCommitFlush,
+    /// Journal: the header with the head's new place is not flushed before the slots are used again.
+    HeadNotFlushed,
     /// Recovery: a slot counts though its checksum does not hold.
     TornSlotAccepted,
+    /// Recovery: a slot of an earlier lap counts as one of this lap.
+    StaleSlotAccepted,
+    /// Recovery: a journal of an earlier mount counts.
+    StaleEpochAccepted,
+    /// Recovery: an unfinished round is not restored from the double-write area.
+    NoRestore,
+    /// Recovery: what only the staging holds is not carried to the ring before it goes home.
+    NoCarry,
     /// Recovery: the new epoch begins before the recovered pages are home.
     EpochBeforeHome,
+    /// Recovery: the ring's header names the new epoch before the superblock does.
+    HeaderBeforeSuperblock,
+    /// Recovery: the new mount takes the positions and the epoch of the one before.
+    StaleTimeline,
+    /// Recovery: what was begun in one record and needs more is not finished.
+    IntentsForgotten,
     /// Write-back: the record that maps data comes before the flush of the data.
     MappedBeforeFlush,
+    /// Write-back: newer data goes home and the absorbed older data is not superseded.
+    NoSupersede,
     /// fsync: data that was written home is not flushed.
     NoDataFlush,
     /// fsync: records are not committed.
     NoCommit,
     /// O_DSYNC and O_SYNC do nothing.
     DsyncIgnored,
-    /// Checkpoint: the head passes absorbed data that is not home.
-    HeadPassesAbsorbed,
     /// Emptying a file is recorded before its new content is down.
     EmptiedAtOnce,
     /// A rename over an existing name does not wait for the source's data.
@@ -46,6 +76,8 @@ pub enum Bug {
     NoOrphanEntry,
     /// Freed blocks are given out at once.
     ReusedEarly,
+    /// A freed node id is given out before the record that freed it is durable.
+    IdReusedEarly,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -1,7 +1,8 @@
 //! A directory of a mounted file system, by system calls. Absolute symlinks resolve within the directory.
 
+use crate::acl;
 use crate::model::{Outcome, Shown, Tree, Value};
-use crate::op::{Durable, Op};
+use crate::op::{Durable, Exists, Op, When};
 use crate::target::Target;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, XattrFlags};
@@ -92,9 +93,10 @@ impl DirTarget {
                 let (dir, name) = self.parent(path)?;
                 fs::unlinkat(&dir, name, AtFlags::empty())?;
             }
-            Op::Mkfifo { path } => {
+            Op::Mknod { path, node } => {
                 let (dir, name) = self.parent(path)?;
-                fs::mknodat(&dir, name, fs::FileType::Fifo, mode, 0)?;
+                let kind = fs::FileType::from_raw_mode(node.bits());
+                fs::mknodat(&dir, name, kind, mode, u64::from(node.rdev()))?;
             }
             Op::Symlink { target, path } => {
                 let (dir, name) = self.parent(path)?;
@@ -113,36 +115,24 @@ impl DirTarget {
                 fs::renameat_with(&from_dir, from_name, &to_dir, to_name, flags)?;
             }
             Op::Write { path, offset, len, fill, durable } => {
-                let flag = match durable {
-                    Durable::Dsync => OFlags::DSYNC,
-                    Durable::Sync => OFlags::SYNC,
-                    _ => OFlags::empty(),
-                };
-                let f = self.file(path, OFlags::RDWR | flag)?;
+                let f = self.file(path, OFlags::RDWR | sync_flag(*durable))?;
                 f.write_all_at(&vec![*fill; *len as usize], *offset)?;
-                match durable {
-                    Durable::Fsync => f.sync_all()?,
-                    Durable::Fdatasync => f.sync_data()?,
-                    _ => {}
-                }
+                sync_after(&f, *durable)?;
             }
             Op::Append { path, len, fill } => {
                 self.file(path, OFlags::WRONLY | OFlags::APPEND)?.write_all(&vec![*fill; *len as usize])?;
             }
-            Op::Rewrite { path, len, fill } => {
+            Op::Rewrite { path, len, fill, direct } => {
                 self.file(path, OFlags::WRONLY | OFlags::TRUNC)?.write_all(&vec![*fill; *len as usize])?;
-            }
-            Op::WriteDirect { path, block, blocks, fill } => {
-                let f = self.file(path, OFlags::RDWR | OFlags::DIRECT)?;
-                // The kernel wants aligned memory: take an aligned part of a larger vector.
-                let len = *blocks as usize * 4096;
-                let buf = vec![*fill; len + 4096];
-                let skip = buf.as_ptr().align_offset(4096);
-                let slices = [IoSlice::new(&buf[skip..skip + len])];
-                let n = rustix::io::pwritev(&f, &slices, block * 4096)?;
-                if n != len {
-                    return Err(Errno::IO.into());
+                if let Some(block) = (len / 4096).checked_sub(1).filter(|_| *direct) {
+                    let f = self.file(path, OFlags::RDWR | OFlags::DIRECT)?;
+                    write_direct(&f, u64::from(block), 1, *fill)?;
                 }
+            }
+            Op::WriteDirect { path, block, blocks, fill, durable } => {
+                let f = self.file(path, OFlags::RDWR | OFlags::DIRECT | sync_flag(*durable))?;
+                write_direct(&f, *block, *blocks, *fill)?;
+                sync_after(&f, *durable)?;
             }
             Op::Truncate { path, size } => self.file(path, OFlags::RDWR)?.set_len(*size)?,
             Op::Fallocate { path, mode, offset, len } => {
@@ -190,9 +180,18 @@ impl DirTarget {
                 Some(sync) => sync(&self.path)?,
                 None => fs::syncfs(&self.root)?,
             },
-            Op::SetXattr { path, name, len, fill } => {
+            Op::SetXattr { path, name, len, fill, exists } => {
                 let at = self.resolved(path)?;
-                fs::lsetxattr(&at, name.as_str(), &vec![*fill; *len as usize], XattrFlags::empty())?;
+                let flags = match exists {
+                    Exists::Any => XattrFlags::empty(),
+                    Exists::No => XattrFlags::CREATE,
+                    Exists::Yes => XattrFlags::REPLACE,
+                };
+                fs::lsetxattr(&at, name.as_str(), &vec![*fill; *len as usize], flags)?;
+            }
+            Op::SetAcl { path, default, uid, perm } => {
+                let name = if *default { acl::DEFAULT } else { acl::ACCESS };
+                fs::lsetxattr(self.resolved(path)?, name, &acl::list(*uid, *perm), XattrFlags::empty())?;
             }
             Op::RemoveXattr { path, name } => {
                 fs::lremovexattr(self.resolved(path)?, name.as_str())?;
@@ -210,9 +209,19 @@ impl DirTarget {
                 let (uid, gid) = (fs::Uid::from_raw(*uid), fs::Gid::from_raw(*gid));
                 fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             }
+            Op::KillSuid { path } => {
+                let f = self.file(path, OFlags::RDWR)?;
+                let old = fs::fstat(&f)?.st_mode;
+                let setgid = if old & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+                fs::fchmod(&f, Mode::from(old & 0o7777 & !(libc::S_ISUID | setgid)))?;
+            }
             Op::Utimens { path, atime, mtime } => {
                 let (dir, name) = self.parent(path)?;
-                let spec = |ns: i64| fs::Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 };
+                let spec = |when: When| match when {
+                    When::Omit => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+                    When::Now => fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
+                    When::At(ns) => fs::Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 },
+                };
                 let times = fs::Timestamps { last_access: spec(*atime), last_modification: spec(*mtime) };
                 fs::utimensat(&dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
             }
@@ -279,9 +288,11 @@ impl DirTarget {
             nlink: meta.nlink() as u32,
             uid: meta.uid(),
             gid: meta.gid(),
+            rdev: meta.rdev() as u32,
             data,
             xattrs,
             times: Some(times),
+            touched: false,
             same_as: String::new(),
         };
         tree.insert(path.into(), shown);
@@ -311,6 +322,32 @@ impl Target for DirTarget {
         name_links(&mut tree, &inodes);
         Ok(tree)
     }
+}
+
+fn sync_flag(durable: Durable) -> OFlags {
+    match durable {
+        Durable::Dsync => OFlags::DSYNC,
+        Durable::Sync => OFlags::SYNC,
+        _ => OFlags::empty(),
+    }
+}
+
+fn sync_after(file: &std::fs::File, durable: Durable) -> std::io::Result<()> {
+    match durable {
+        Durable::Fsync => file.sync_all(),
+        Durable::Fdatasync => file.sync_data(),
+        _ => Ok(()),
+    }
+}
+
+fn write_direct(file: &std::fs::File, block: u64, blocks: u32, fill: u8) -> Result<(), Errno> {
+    // The kernel wants aligned memory: take an aligned part of a larger vector.
+    let len = blocks as usize * 4096;
+    let buf = vec![fill; len + 4096];
+    let skip = buf.as_ptr().align_offset(4096);
+    let slices = [IoSlice::new(&buf[skip..skip + len])];
+    let n = rustix::io::pwritev(file, &slices, block * 4096)?;
+    if n == len { Ok(()) } else { Err(Errno::IO) }
 }
 
 /// Fills `same_as`: the least path of each inode.

@@ -1,19 +1,21 @@
 //! File systems on simulated media, for one thread: no background work, so that what happens follows from the
 //! operations alone.
 
-use narufs::device::BlockDevice;
+use narufs::device::{BlockDevice, Cause, Request};
 use narufs::error::{Error, Result};
 use narufs::file::DataOptions;
-use narufs::format::JournalKind;
+use narufs::format::{JournalKind, Position};
 use narufs::fsck;
 use narufs::journal::{Wanted, ring_bytes};
 use narufs::mkfs::{FormatOptions, format_cramped};
 use narufs::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use narufs::pmem::Horizon;
-use narufs::sim::{PmemSpec, SimMedia};
-use narufs::store::StoreOptions;
+use narufs::sim::{Event, PmemSpec, SimMedia};
+use narufs::store::{Observer, StoreOptions};
 use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
+use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The journal under test.
@@ -74,6 +76,10 @@ impl Lab {
     /// Fresh media with a file system.
     pub fn format(&self) -> SimMedia {
         let sim = SimMedia::new(self.blocks, &[self.spec()]);
+        // What was on the device before is no zeros: who shows it is noticed.
+        let blocks = self.blocks.try_into().expect("labs are small");
+        let old = Request::discard(0, blocks, Cause::Superblock);
+        sim.device().run(vec![old]).expect("the simulated device has no fault");
         self.format_device(sim.device().as_ref());
         sim
     }
@@ -139,7 +145,42 @@ impl Lab {
             return Err(Error::ReadOnly(why));
         }
         let running = Running::start(mounted.store(), &options)?;
-        Ok(Live { running, mounted })
+        let in_round = Arc::new(InRound::default());
+        mounted.store().observe(&in_round);
+        Ok(Live { running, mounted, in_round })
+    }
+}
+
+/// What is to be done in the midst of a checkpoint round.
+#[derive(Default)]
+struct InRound {
+    what: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// At the beginning.
+    first: AtomicBool,
+}
+
+impl InRound {
+    fn set(&self, first: bool, what: Box<dyn FnOnce() + Send>) {
+        *self.what.lock() = Some(what);
+        // Relaxed: one thread.
+        self.first.store(first, Ordering::Relaxed);
+    }
+
+    fn run(&self) {
+        let what = self.what.lock().take();
+        if let Some(what) = what {
+            what();
+        }
+    }
+}
+
+impl Observer for InRound {
+    fn pre_checkpoint(&self, _upto: Position) -> Result<()> {
+        // Relaxed: one thread.
+        if self.first.load(Ordering::Relaxed) {
+            self.run();
+        }
+        Ok(())
     }
 }
 
@@ -147,6 +188,7 @@ impl Lab {
 pub struct Live {
     running: Running,
     mounted: Mounted,
+    in_round: Arc<InRound>,
 }
 
 impl Live {
@@ -161,6 +203,40 @@ impl Live {
     /// Why it is read-only.
     pub fn sound(&self) -> Result<()> {
         self.mounted.store().check_writable()
+    }
+
+    /// Runs a checkpoint round, and something in its midst: after the commit to whose end the head will move and
+    /// before anything goes home, or where so many writes of images, the double-write area's first, were issued.
+    /// (Not within a commit or where file data goes home: what runs could wait for the very thread it runs on.)
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn in_round(
+        &self,
+        sim: &SimMedia,
+        writes: usize,
+        what: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
+        let in_round = Arc::clone(&self.in_round);
+        in_round.set(writes == 0, Box::new(what));
+        let sb = self.mounted.store().superblock();
+        let region = |start: u64, blocks: u64| start..start + blocks;
+        let area = region(sb.dw_start.get(), sb.dw_blocks.get());
+        let ring = region(sb.ring_start.get(), sb.ring_blocks.get());
+        let issued = AtomicUsize::new(0);
+        sim.set_hook(Some(Arc::new(move |_, event| {
+            let Event::WriteIssued { block, .. } = event else { return };
+            // Relaxed: one thread.
+            let counts = area.contains(block) || issued.load(Ordering::Relaxed) > 0 && !ring.contains(block);
+            if counts && issued.fetch_add(1, Ordering::Relaxed) + 1 == writes {
+                in_round.run();
+            }
+        })));
+        let done = self.mounted.store().checkpoint();
+        sim.set_hook(None);
+        // A round that has nothing to do asks nobody.
+        self.in_round.run();
+        done
     }
 
     /// Free blocks.

@@ -1,5 +1,6 @@
 //! Proof of narufs: reference model, crash enumeration, stress and real programs.
 
+pub mod acl;
 pub mod clients;
 pub mod crash;
 pub mod dir_target;

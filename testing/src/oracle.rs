@@ -153,14 +153,21 @@ impl Oracle {
         let model = self.model().clone();
         let ids = match op {
             Op::SyncAll => model.files(),
-            Op::Fsync { path } | Op::Fdatasync { path } | Op::Write { path, .. } => {
+            Op::Fsync { path }
+            | Op::Fdatasync { path }
+            | Op::Write { path, .. }
+            | Op::WriteDirect { path, .. } => {
                 // A sync of an open file covers the whole file; O_DSYNC the bytes of its own write. Both are
                 // whole files here: the oracle is told of the sync only where nothing else was written.
                 model.identity(path).into_iter().collect()
             }
             _ => Vec::new(),
         };
-        let own = matches!(op, Op::Write { durable: Durable::Dsync | Durable::Sync, .. });
+        let own = matches!(
+            op,
+            Op::Write { durable: Durable::Dsync | Durable::Sync, .. }
+                | Op::WriteDirect { durable: Durable::Dsync | Durable::Sync, .. }
+        );
         for id in ids {
             if let Some(versions) = self.files.get_mut(&id) {
                 if own && versions.len() > 2 {
@@ -206,14 +213,14 @@ impl Oracle {
             let Some(id) = model.identity(path) else { continue };
             // Times that a later operation changed may have changed already.
             if self.models.iter().any(|(n, m)| *n > op && times(m, id, path, model)) {
-                want.times = None;
+                (want.times, want.touched) = (None, false);
             }
             let (Some(_), Some(got)) = (model.content(id), shown.get(path)) else { continue };
             self.check_content(op, id, got).map_err(|e| format!("{path}: {e}"))?;
             want.data.clone_from(&got.data);
             // Times that a write changed are recorded with its data.
             if self.files.get(&id).is_none_or(|versions| versions.len() > 1) {
-                want.times = None;
+                (want.times, want.touched) = (None, false);
             }
         }
         compare(&want, shown)
@@ -272,9 +279,13 @@ impl Bound {
 
 /// O_DSYNC of one write: its own bytes and the size are durable, other bytes may still be older.
 fn own_bytes(op: &Op, versions: &mut [Version]) {
-    let Op::Write { offset, len, .. } = op else { return };
+    let (offset, len) = match op {
+        Op::Write { offset, len, .. } => (*offset as usize, *len as usize),
+        Op::WriteDirect { block, blocks, .. } => (*block as usize * 4096, *blocks as usize * 4096),
+        _ => return,
+    };
     let Some(last) = versions.last().map(|v| v.data.clone()) else { return };
-    let range = *offset as usize..(*offset as usize + *len as usize).min(last.len());
+    let range = offset..(offset + len).min(last.len());
     for version in versions {
         let data = Arc::make_mut(&mut version.data);
         if data.len() < last.len() {

@@ -3,6 +3,9 @@
 use crate::model::{Outcome, Tree};
 use crate::op::Op;
 
+/// In nanoseconds since 1970, later than any time that operations set and earlier than this run.
+pub(crate) const RECENT: i64 = 1_600_000_000_000_000_000;
+
 /// A file system under test.
 pub trait Target {
     /// Does an operation as uid 0.
@@ -26,6 +29,7 @@ pub fn compare(model: &Tree, shown: &Tree) -> Result<(), String> {
             ("nlink", want.nlink, got.nlink),
             ("uid", want.uid, got.uid),
             ("gid", want.gid, got.gid),
+            ("device number", want.rdev, got.rdev),
         ];
         for (what, want, got) in numbers {
             if want != got {
@@ -43,6 +47,9 @@ pub fn compare(model: &Tree, shown: &Tree) -> Result<(), String> {
         }
         if want.times.is_some() && want.times != got.times {
             return Err(format!("{path}: times {:?}, expected {:?}", got.times, want.times));
+        }
+        if want.touched && got.times.is_none_or(|(_, mtime)| mtime < RECENT) {
+            return Err(format!("{path}: times {:?}, though it was changed in this run", got.times));
         }
         if want.same_as != got.same_as {
             return Err(format!("{path}: linked with {}, expected {}", got.same_as, want.same_as));

@@ -1,8 +1,9 @@
 //! Crash enumeration over sequences of one and two operations, for each ring and kind of crash.
 //!
-//! Every single operation and every pair of the catalogue runs; their crash points and states are sampled by
-//! seed. `NARUFS_CRASH_FULL=1` takes every point and every enumerated state. `NARUFS_CRASH_PAIRS=n` limits the
-//! pairs, `NARUFS_SEED=n` samples others.
+//! Every single operation runs on each of them, and all its crash points and states are taken that
+//! `narufs_testing::crash` names; so does each inside a checkpoint round, sampled. Every pair runs on one of them,
+//! in turn, with a few states of a few points. `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every
+//! point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
 
 use narufs::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, operations, setup};
@@ -14,8 +15,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Rings, and the ways in which they are crashed.
-const WAYS: [(Ring, Crash); 3] =
-    [(Ring::Ssd, Crash::PowerLoss), (Ring::Ssd, Crash::ProcessKill), (Ring::Nvm, Crash::PowerLoss)];
+const WAYS: [(Ring, Crash); 4] = [
+    (Ring::Ssd, Crash::PowerLoss),
+    (Ring::Ssd, Crash::ProcessKill),
+    (Ring::Nvm, Crash::PowerLoss),
+    (Ring::SsdProcess, Crash::ProcessKill),
+];
+/// So many of them have all states of single operations taken; the last, which differs from the second in what
+/// fsync waits for alone, a sample.
+const EVERY_STATE: usize = 3;
+/// Places in a checkpoint round at which an operation runs, counted in writes.
+const PLACES: usize = 14;
 
 fn benches() -> Vec<Bench> {
     let tree = setup();
@@ -59,8 +69,25 @@ fn every_single_operation_survives_every_crash() {
     let ops = operations(0);
     run_all("single operations", ops.len() * benches.len(), |task, tally| {
         let bench = &benches[task % benches.len()];
-        let effort = if settings::crash_full() { Effort::FULL } else { Effort::CLOSE };
-        bench.run(&ops[task / benches.len()..][..1], &effort, settings::first_seed() + task as u64, tally)
+        let op = &ops[task / benches.len()..][..1];
+        let all = settings::crash_full() || task % benches.len() < EVERY_STATE;
+        let effort = if all { Effort::FULL } else { Effort { points: 20, states: 6, ..Effort::FULL } };
+        bench.run(op, &effort, settings::first_seed() + task as u64, tally)
+    });
+}
+
+#[test]
+fn operations_inside_a_checkpoint_round_survive_crashes() {
+    let benches = benches();
+    let (before, inside) = (operations(0), operations(1));
+    let tasks = inside.len() * PLACES;
+    run_all("operations in a checkpoint round", tasks, |task, tally| {
+        let (op, place) = (task / PLACES, task % PLACES);
+        // Something that the round writes home, another for each place.
+        let first = (op * 31 + place * 17) % before.len();
+        let ops = [before[first].clone(), inside[op].clone()];
+        let effort = Effort { in_round: Some(place), ..Effort::SAMPLE };
+        benches[task % benches.len()].run(&ops, &effort, settings::first_seed() + task as u64, tally)
     });
 }
 
@@ -70,11 +97,14 @@ fn pairs_of_operations_survive_crashes() {
     let (first, second) = (operations(0), operations(1));
     let full = settings::crash_full();
     let pairs = first.len() * second.len();
-    let tasks = settings::crash_pairs().unwrap_or(usize::MAX).min(pairs * benches.len());
+    assert!(pairs >= 20_000, "{pairs} pairs");
+    // Each pair on each bench, or on one, which the number of the pair says.
+    let each = if full { benches.len() } else { 1 };
+    let tasks = settings::crash_pairs().unwrap_or(usize::MAX).min(pairs * each);
     run_all("pairs of operations", tasks, |task, tally| {
         let seed = settings::first_seed() + task as u64;
         // Neighbouring tasks differ in everything, so that a limited run samples the pairs.
-        let pair = (task / benches.len()).wrapping_mul(2_654_435_761) % pairs;
+        let pair = (task / each).wrapping_mul(2_654_435_761) % pairs;
         let ops: [Op; 2] = [first[pair / second.len()].clone(), second[pair % second.len()].clone()];
         let effort = if full { Effort::FULL } else { Effort::SAMPLE };
         benches[task % benches.len()].run(&ops, &effort, seed, tally)

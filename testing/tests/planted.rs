@@ -1,24 +1,136 @@
-//! Each planted bug must be noticed by crash enumeration: proof that the enumeration looks where it matters.
-//! Built with the feature `planted-bugs` only.
+//! Each planted bug must be noticed: proof that the enumeration looks where it matters. And without the bug the
+//! same sequences must pass, so that it is the bug that is noticed. Built with the feature `planted-bugs` only.
 
 #![cfg(feature = "planted-bugs")]
 
-use narufs::planted::{Bug, plant};
-use narufs::sim::Crash;
+use narufs::Error;
+use narufs::format::ROOT_NID;
+use narufs::planted::{Bug, is, plant};
+use narufs::pmem::PersistentMemory;
+use narufs::sim::{Crash, Event, SimMedia};
+use narufs::vfs::{Context, Fs, OpenFlags, WriteFlags};
 use narufs_testing::crash::{Bench, Effort, Tally, setup};
 use narufs_testing::lab::{Lab, Ring};
-use narufs_testing::op::{Durable, Op};
-use std::time::Instant;
+use narufs_testing::op::{Durable, Exists, Falloc, Op};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 const SSD: (Ring, Crash) = (Ring::Ssd, Crash::PowerLoss);
+const KILLED: (Ring, Crash) = (Ring::Ssd, Crash::ProcessKill);
 const NVM: (Ring, Crash) = (Ring::Nvm, Crash::PowerLoss);
 
 /// Short sequences, looked at closely.
-const CLOSE: Effort =
-    Effort { points: 150, states: 40, nested: 23, again: 3, filled: u32::MAX, closing: false };
+const CLOSE: Effort = Effort {
+    points: 150,
+    states: 40,
+    nested: 23,
+    onward: 1000,
+    again: 3,
+    filled: u32::MAX,
+    last: false,
+    closing: false,
+    in_round: None,
+};
 /// Long sequences, sampled.
-const WIDE: Effort =
-    Effort { points: 250, states: 4, nested: 50, again: 20, filled: u32::MAX, closing: true };
+const WIDE: Effort = Effort { points: 250, states: 4, nested: 50, again: 20, closing: true, ..CLOSE };
+/// The checkpoint at the end of a sequence, every state.
+const CLOSING: Effort =
+    Effort { points: usize::MAX, states: usize::MAX, last: true, again: 50, closing: true, ..CLOSE };
+/// The last operation inside a checkpoint round.
+const ROUND: Effort = Effort { points: usize::MAX, last: true, in_round: Some(0), ..CLOSE };
+/// What follows a recovery.
+const ONWARD: Effort = Effort { points: 60, states: 10, onward: 2, ..CLOSE };
+
+/// How a bug is noticed.
+enum Check {
+    /// By crash enumeration over a sequence.
+    Crash((Ring, Crash), Effort, Vec<Op>),
+    /// The same on an image that has just room enough.
+    Scarce((Ring, Crash), Effort, Vec<Op>),
+    /// The same with the last operation at each place of a checkpoint round.
+    Round((Ring, Crash), Vec<Op>),
+    /// By each of several.
+    Each(Vec<Check>),
+    /// By what is said when it is looked at otherwise.
+    Looked(fn() -> Result<(), String>),
+}
+
+/// The check of each bug; a new bug does not compile without one.
+fn check_of(bug: Bug) -> Check {
+    use Check::{Crash, Each, Looked, Round, Scarce};
+    let rewritten = |p: &str| Op::Rewrite { path: p.into(), len: 3000, fill: 1, direct: false };
+    match bug {
+        Bug::NoFence | Bug::NoWriteBack => Crash(NVM, CLOSE, vec![create("/n")]),
+        Bug::TornSlotAccepted | Bug::EpochBeforeHome => Crash(NVM, CLOSE, vec![create("/n"), create("/m")]),
+        Bug::NoCommitFlush => Crash(SSD, CLOSE, vec![create("/n"), sync_dir()]),
+        Bug::NoCommit => Crash(SSD, CLOSE, vec![create("/n"), write("/n", 0, 700, 1, Durable::Fsync)]),
+        Bug::MappedBeforeFlush => Crash(
+            SSD,
+            CLOSE,
+            vec![unlink("/g"), Op::SyncAll, create("/n"), write("/n", 0, 80_000, 1, Durable::Fsync)],
+        ),
+        Bug::NoDataFlush => Crash(
+            NVM,
+            CLOSE,
+            vec![write("/g", 0, 80_000, 1, Durable::Fsync), write("/g", 0, 80_000, 2, Durable::Fsync)],
+        ),
+        Bug::DsyncIgnored => Crash(SSD, CLOSE, vec![write("/a", 4096, 4096, 1, Durable::Dsync)]),
+        Bug::EmptiedAtOnce => Crash(SSD, CLOSE, vec![rewritten("/a"), sync_dir()]),
+        Bug::RenameNotSettled => {
+            let over = Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 };
+            Crash(SSD, CLOSE, vec![create("/n"), write("/n", 0, 3000, 1, Durable::No), over, sync_dir()])
+        }
+        // A file with attributes is freed in a record of its own.
+        Bug::NoOrphanEntry => Crash(NVM, CLOSE, vec![xattr("/g", 300, 1), unlink("/g")]),
+        Bug::IntentsForgotten => {
+            let collapse =
+                Op::Fallocate { path: "/g".into(), mode: Falloc::Collapse, offset: 8192, len: 12_288 };
+            Crash(NVM, CLOSE, vec![collapse])
+        }
+        // Too much to be absorbed, over what is.
+        Bug::NoSupersede => Crash(
+            NVM,
+            CLOSE,
+            vec![write("/a", 4096, 300, 1, Durable::Fsync), write("/a", 0, 80_000, 2, Durable::Fsync)],
+        ),
+        Bug::HeadPassesAbsorbed => {
+            let on = |way| Crash(way, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync)));
+            Each(vec![on(NVM), on(SSD)])
+        }
+        Bug::StaleSlotAccepted | Bug::HeadNotFlushed => Crash(NVM, WIDE, churn(create("/n"))),
+        Bug::HeadMovedBeforeFlush | Bug::NoRestore => Crash(SSD, WIDE, churn(create("/n"))),
+        Bug::NoDoubleWriteFlush | Bug::AreaReusedEarly => {
+            let ops = [batches(), vec![Op::SyncAll]].concat();
+            Crash(SSD, CLOSING, ops)
+        }
+        Bug::HomeBeforeLog => Crash(SSD, ROUND, vec![create("/n"), create("/m")]),
+        // A page that changed before the round is freed when what frees it can go home in the next alone.
+        Bug::ForgottenBeforeLog => {
+            let dirty = [xattr("/b", 900, 1), xattr("/c", 900, 1), create("/n"), xattr("/n", 900, 2)];
+            Round(SSD, [&dirty[..], &[unlink("/n")]].concat())
+        }
+        Bug::NoCarry => {
+            let effort = Effort { nested: 3, ..CLOSE };
+            Crash(KILLED, effort, vec![create("/n"), create("/d/n"), unlink("/b"), xattr("/a", 900, 1)])
+        }
+        Bug::HeaderBeforeSuperblock => {
+            Crash(SSD, Effort { nested: 2, ..CLOSE }, vec![create("/n"), sync_dir()])
+        }
+        Bug::StaleTimeline => Crash(NVM, ONWARD, vec![create("/n"), create("/m"), unlink("/b")]),
+        // So few blocks that the freed ones are the ones to take.
+        Bug::ReusedEarly => Scarce(
+            SSD,
+            CLOSE,
+            vec![unlink("/g"), create("/n"), write("/n", 0, 120_000, 1, Durable::No), fsync("/n")],
+        ),
+        Bug::CommitBeforeSeal => Looked(commit_beside_an_open_reservation),
+        Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
+        Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
+    }
+}
 
 fn write(path: &str, offset: u64, len: u32, fill: u8, durable: Durable) -> Op {
     Op::Write { path: path.into(), offset, len, fill, durable }
@@ -35,14 +147,17 @@ fn fsync(path: &str) -> Op {
 fn sync_dir() -> Op {
     Op::FsyncDir { path: "/".into() }
 }
+fn xattr(path: &str, len: u32, fill: u8) -> Op {
+    Op::SetXattr { path: path.into(), name: "user.c".into(), len, fill, exists: Exists::Any }
+}
 
 /// Enough records for several checkpoints and laps.
 fn churn(first: Op) -> Vec<Op> {
     let mut ops = vec![first];
     for n in 0..60_u32 {
-        let (path, name) = (["/a", "/b", "/c", "/d"][n as usize % 4].to_string(), "user.c".to_string());
-        ops.push(Op::SetXattr { path: path.clone(), name, len: 400 + n, fill: n as u8 });
-        ops.push(Op::Chmod { path, mode: 0o600 + n % 8 });
+        let path = ["/a", "/b", "/c", "/d"][n as usize % 4];
+        ops.push(xattr(path, 400 + n, n as u8));
+        ops.push(Op::Chmod { path: path.into(), mode: 0o600 + n % 8 });
         ops.push(create(&format!("/d/{n}")));
         if n % 3 == 0 {
             ops.push(sync_dir());
@@ -54,75 +169,203 @@ fn churn(first: Op) -> Vec<Op> {
     ops
 }
 
-fn notices(bug: Bug, way: (Ring, Crash), ops: &[Op], effort: &Effort) {
-    noticed_on(Lab::tiny(way.0), bug, way.1, ops, effort);
+/// Dirties more pages, far from each other, than the double-write area holds.
+fn batches() -> Vec<Op> {
+    ["/a", "/b", "/c", "/d", "/g", "/d/x"].map(|path| xattr(path, 900, 1)).to_vec()
 }
 
-fn noticed_on(lab: Lab, bug: Bug, crash: Crash, ops: &[Op], effort: &Effort) {
-    let began = Instant::now();
-    let bench = Bench::new(lab, crash, &setup()).expect("nothing is planted yet");
-    let mut tally = Tally::default();
-    let mut found = None;
-    for seed in 0..4 {
-        plant(Some(bug));
-        let run = bench.run(ops, effort, seed, &mut tally);
-        plant(None);
-        if let Err(e) = run {
-            found = Some(e);
-            break;
+/// Runs a check with what is planted; what was noticed.
+fn noticed(check: &Check, seeds: u64, tally: &mut Tally) -> Result<(), String> {
+    let mut run = |lab: Lab, crash, efforts: &[Effort], ops: &[Op]| {
+        let bench = Bench::new(lab, crash, &setup())?;
+        let mut tries = (0..seeds).flat_map(|seed| efforts.iter().map(move |effort| (seed, effort)));
+        tries.try_for_each(|(seed, effort)| bench.run(ops, effort, seed, tally))
+    };
+    match check {
+        Check::Crash((ring, crash), effort, ops) => run(Lab::tiny(*ring), *crash, &[*effort], ops),
+        Check::Round((ring, crash), ops) => {
+            let efforts: Vec<_> = (0..24).map(|n| Effort { in_round: Some(n), ..ROUND }).collect();
+            run(Lab::tiny(*ring), *crash, &efforts, ops)
         }
+        Check::Scarce((ring, crash), effort, ops) => {
+            let labs = (100..200).step_by(3).map(|blocks| Lab { blocks, ..Lab::tiny(*ring) });
+            let results = labs.map(|lab| run(lab, *crash, &[*effort], ops));
+            let full = |e: &String| e.contains("No space left on device");
+            results.filter(|result| !result.as_ref().is_err_and(full)).take(3).collect()
+        }
+        Check::Each(checks) => checks.iter().try_for_each(|check| noticed(check, seeds, tally)),
+        Check::Looked(look) => look(),
     }
-    let seconds = began.elapsed().as_secs_f64();
-    let Some(found) = found else { panic!("{bug:?} was not noticed: {tally}, {seconds:.1} s") };
+}
+
+/// The complaint about one bug, if it is not noticed, or if something is noticed without it.
+fn judge(bug: Bug, check: &Check) -> Option<String> {
+    if let Check::Each(checks) = check {
+        return checks.iter().find_map(|check| judge(bug, check));
+    }
+    let began = Instant::now();
+    plant(Some(bug));
+    let mut tally = Tally::default();
+    let found = noticed(check, 6, &mut tally);
+    plant(None);
+    let (seconds, states) = (began.elapsed().as_secs_f64(), tally.states);
+    let Err(found) = found else { return Some(format!("{bug:?} was not noticed: {tally}, {seconds:.1} s")) };
     // The operations stand before the state in the sentence.
     let what = found.rsplit_once(", seed ").map_or(found.as_str(), |(_, what)| what);
-    println!(
-        "{bug:?} after {} states, {seconds:.1} s: seed {}",
-        tally.states,
-        what.chars().take(300).collect::<String>()
-    );
-}
-
-macro_rules! planted {
-    ($($name:ident: $bug:ident, $way:expr, $effort:expr, $ops:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            notices(Bug::$bug, $way, &$ops, &$effort);
-        }
-    )*};
-}
-
-planted! {
-    a_missing_fence: NoFence, NVM, CLOSE, [create("/n")];
-    a_missing_write_back: NoWriteBack, NVM, CLOSE, [create("/n")];
-    a_commit_without_flush: NoCommitFlush, SSD, CLOSE, [create("/n"), sync_dir()];
-    a_torn_slot_that_counts: TornSlotAccepted, NVM, CLOSE, [create("/n"), create("/m")];
-    an_epoch_that_begins_too_early: EpochBeforeHome, NVM, CLOSE, [create("/n"), create("/m")];
-    mapping_before_the_data: MappedBeforeFlush, SSD, CLOSE,
-        [unlink("/g"), Op::SyncAll, create("/n"), write("/n", 0, 80_000, 1, Durable::Fsync)];
-    data_that_is_not_flushed: NoDataFlush, NVM, CLOSE,
-        [write("/g", 0, 80_000, 1, Durable::Fsync), write("/g", 0, 80_000, 2, Durable::Fsync)];
-    an_fsync_without_commit: NoCommit, SSD, CLOSE, [create("/n"), write("/n", 0, 700, 1, Durable::Fsync)];
-    a_dsync_that_does_nothing: DsyncIgnored, SSD, CLOSE, [write("/a", 4096, 4096, 1, Durable::Dsync)];
-    a_head_beyond_absorbed_data: HeadPassesAbsorbed, NVM, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync));
-    a_head_beyond_absorbed_data_in_the_image: HeadPassesAbsorbed, SSD, WIDE,
-        churn(write("/a", 4096, 300, 1, Durable::Fsync));
-    a_file_emptied_too_early: EmptiedAtOnce, SSD, CLOSE,
-        [Op::Rewrite { path: "/a".into(), len: 3000, fill: 1 }, sync_dir()];
-    a_rename_before_its_data: RenameNotSettled, SSD, CLOSE,
-        [create("/n"), write("/n", 0, 3000, 1, Durable::No),
-         Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 }, sync_dir()];
-    // A file with attributes is freed in a record of its own.
-    an_orphan_without_entry: NoOrphanEntry, NVM, CLOSE,
-        [Op::SetXattr { path: "/g".into(), name: "user.a".into(), len: 300, fill: 1 }, unlink("/g")];
-    a_head_before_the_flush: HeadMovedBeforeFlush, SSD, WIDE, churn(create("/n"));
-    a_round_that_is_not_restored: NoRestore, SSD, WIDE, churn(create("/n"));
+    println!("{bug:?} after {states} states, {seconds:.1} s: {}", what.chars().take(200).collect::<String>());
+    let without = noticed(check, 1, &mut tally).err();
+    without.map(|e| format!("the check of {bug:?} finds something without the bug: {e}"))
 }
 
 #[test]
-fn freed_blocks_given_out_too_early() {
-    // So few blocks that the freed ones are the ones to take.
-    let lab = Lab { blocks: 160, ..Lab::tiny(Ring::Ssd) };
-    let ops = [unlink("/g"), create("/n"), write("/n", 0, 120_000, 1, Durable::No), fsync("/n")];
-    noticed_on(lab, Bug::ReusedEarly, Crash::PowerLoss, &ops, &CLOSE);
+fn every_planted_bug_is_noticed() {
+    let next = AtomicUsize::new(0);
+    let complaints = Mutex::new(Vec::new());
+    let worker = || {
+        // Relaxed: it only hands out numbers.
+        while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(complaint) = judge(*bug, &check_of(*bug)) {
+                complaints.lock().expect("no panic").push(complaint);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(worker);
+        scope.spawn(worker);
+    });
+    let complaints = complaints.into_inner().expect("no panic");
+    println!("{} planted bugs", Bug::ALL.len());
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+fn told(e: narufs::Error) -> String {
+    e.to_string()
+}
+
+/// Stops one thread at its first store to the journal: between the reservation and the seal of a record.
+#[derive(Default)]
+struct Gate {
+    thread: OnceLock<ThreadId>,
+    ends: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Gate {
+    /// Says when the thread stands there, and lets it go on.
+    fn set(self: &Arc<Gate>, sim: &SimMedia) -> (Receiver<()>, Sender<()>) {
+        let ((reached, stands), (go_on, waits)) = (channel(), channel());
+        *self.ends.lock().expect("no panic") = Some((reached, waits));
+        let gate = Arc::clone(self);
+        sim.set_hook(Some(Arc::new(move |_, event| {
+            let here = gate.thread.get() == Some(&std::thread::current().id());
+            if here && matches!(event, Event::Store { .. }) {
+                let ends = gate.ends.lock().expect("no panic").take();
+                if let Some((reached, waits)) = ends {
+                    // Whoever has gone wants nothing of it.
+                    let _ = reached.send(());
+                    let _ = waits.recv();
+                }
+            }
+        })));
+        (stands, go_on)
+    }
+}
+
+/// A thread stands between the reservation and the seal of its record while another's fsync returns; then power
+/// is lost. What was synced must be there. With the rule in force no fsync returns before the other goes on.
+fn commit_beside_an_open_reservation() -> Result<(), String> {
+    const CONTENT: [u8; 5000] = [7; 5000];
+    let broken = is(Bug::CommitBeforeSeal);
+    for ring in [Ring::Ssd, Ring::Nvm] {
+        let lab = Lab::tiny(ring);
+        let sim = lab.format();
+        let live = lab.mount(&sim).map_err(told)?;
+        let fs = Arc::clone(live.fs());
+        let make = |fs: &Fs, name: &[u8]| {
+            fs.create(&Context::root(), ROOT_NID, name, 0o644, OpenFlags::READ_WRITE).map(|made| made.1)
+        };
+        let synced = make(&fs, b"synced").and_then(|file| fs.fsync(&file, false).map(|()| file));
+        let synced = synced.map_err(told)?;
+        let gate = Arc::new(Gate::default());
+        let (stands, go_on) = gate.set(&sim);
+        let (returned, events) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = gate.thread.set(std::thread::current().id());
+                let _ = make(&fs, b"standing");
+            });
+            let _ = stands.recv();
+            if !broken {
+                let _ = go_on.send(());
+            }
+            let (done, returned) = channel();
+            let (fs, synced) = (&fs, &synced);
+            scope.spawn(move || {
+                plant(broken.then_some(Bug::CommitBeforeSeal));
+                let written = fs.write(&Context::root(), synced, 0, &CONTENT, WriteFlags::empty());
+                let _ = done.send(written.and_then(|_| fs.fsync(synced, false)));
+            });
+            // Only so that a bug that is none does not hang the test.
+            let returned = returned.recv_timeout(Duration::from_secs(60));
+            let events = sim.events();
+            let _ = go_on.send(());
+            (returned, events)
+        });
+        sim.set_hook(None);
+        match returned {
+            Err(_) => continue,
+            Ok(result) => result.map_err(told)?,
+        }
+        for state in sim.crash_point(events).states(Crash::PowerLoss, 0) {
+            let again = state.restart();
+            let said = |e: String| format!("{ring:?}, {state}: {e}");
+            let live = lab.mount(&again).map_err(|e| said(told(e)))?;
+            live.sound().map_err(|e| said(told(e)))?;
+            let found = live.fs().lookup(&Context::root(), ROOT_NID, b"synced").map_err(|e| said(told(e)))?;
+            let file = live.fs().open(&Context::root(), found.nid, OpenFlags::empty());
+            let mut bytes = [0; CONTENT.len()];
+            let read = file.and_then(|file| live.fs().read(&file, 0, &mut bytes));
+            if read.map_err(|e| said(told(e)))? != bytes.len() || bytes != CONTENT {
+                return Err(said("what was synced is not there".into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The journal as it was two mounts ago comes back.
+fn journal_of_an_earlier_mount() -> Result<(), String> {
+    let lab = Lab::tiny(Ring::Nvm);
+    let sim = lab.format();
+    let memory = sim.pmem(0).ok_or("no journal")?;
+    let live = lab.mount(&sim).map_err(told)?;
+    live.fs().mkdir(&Context::root(), ROOT_NID, b"d", 0o755).map_err(told)?;
+    drop(live);
+    let mut old = vec![0; memory.len()];
+    memory.read(0, &mut old);
+    for _ in 0..2 {
+        drop(lab.mount(&sim).map_err(told)?);
+    }
+    memory.write(0, &old);
+    match lab.mount(&sim) {
+        Err(Error::Refused(_)) => Ok(()),
+        Err(e) => Err(told(e)),
+        Ok(_) => Err("it was taken for the image's own".into()),
+    }
+}
+
+/// The id of a file whose removal is not durable yet.
+fn id_of_an_undurable_removal() -> Result<(), String> {
+    narufs::lane::pin(Some(0));
+    let lab = Lab::tiny(Ring::Ssd);
+    let live = lab.mount(&lab.format()).map_err(told)?;
+    let fs = live.fs();
+    let make = |name: &[u8]| {
+        let entry = fs.mknod(&Context::root(), ROOT_NID, name, libc::S_IFREG | 0o644, 0)?;
+        fs.forget(entry.nid, 1);
+        Ok(entry.nid)
+    };
+    let old = make(b"old").map_err(told)?;
+    fs.syncfs().map_err(told)?;
+    fs.unlink(&Context::root(), ROOT_NID, b"old").map_err(told)?;
+    let new = make(b"new").map_err(told)?;
+    if new == old { Err(format!("nid {new} was given out again")) } else { Ok(()) }
 }

@@ -59,6 +59,9 @@ impl Store {
         let area = Area::new(self, round);
         let mut batches = pages.chunks(area.capacity()).enumerate();
         let outcome = batches.try_for_each(|(sequence, batch)| self.write_batch(&area, sequence, batch));
+        if planted::is(Bug::AreaReusedEarly) {
+            self.device().flush()?;
+        }
         // What was not reached stays dirty; the file system is about to go read-only.
         for page in batches.flat_map(|(_, batch)| batch) {
             if self.dirty.claim(page) {
@@ -219,7 +222,10 @@ impl<'s> Area<'s> {
             }
         }
         run_tried(self.device, requests)?;
-        if planted::is(Bug::HeadMovedBeforeFlush) { Ok(()) } else { self.device.flush() }
+        if planted::is(Bug::HeadMovedBeforeFlush) || planted::is(Bug::AreaReusedEarly) {
+            return Ok(());
+        }
+        self.device.flush()
     }
 }
 

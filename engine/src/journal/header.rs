@@ -11,6 +11,7 @@ use super::stream::Stream;
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE};
+use crate::planted::{self, Bug};
 use crate::pmem::PersistentMemory;
 
 /// Header blocks before the slots of a ring region.
@@ -149,11 +150,15 @@ impl HeaderWriter {
             let block = start + sequence % HEADER_BLOCKS;
             crate::blocking::about_to_block();
             device.run(vec![Request { op: Op::Write, block, buf, cause: Cause::Journal }])?;
-            device.flush()?;
+            if !planted::is(Bug::HeadNotFlushed) {
+                device.flush()?;
+            }
         }
         let offset = if sequence.is_multiple_of(2) { 0 } else { RING_HEADER_COPY };
         memory.write(offset, self.current.as_bytes());
-        memory.persist(offset, size_of::<RingHeader>());
+        if !planted::is(Bug::HeadNotFlushed) {
+            memory.persist(offset, size_of::<RingHeader>());
+        }
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ use crate::checkpoint::{Background, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
 use crate::journal::{self, Journal, Scan};
+use crate::planted::{self, Bug};
 use crate::recovery::{self, Onto, Outcome};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
@@ -157,15 +158,23 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         store.mount_read_only(damage.unwrap_or_else(|| "it was mounted so".into()));
         return Ok(mounted(store, sb));
     }
-    let first = next.next_multiple_of(SLOTS_PER_BLOCK);
+    let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
     sb.epoch.set(header.map_or(sb.epoch.get(), |header| header.epoch.get()) + 1);
+    if planted::is(Bug::StaleTimeline)
+        && let Some(header) = &header
+    {
+        first = header.head.get();
+        sb.epoch.set(header.epoch.get());
+    }
     sb.state.set(STATE_MOUNTED);
     sb.next_position.set(first);
     let anew = header.is_none();
     if anew {
         sb.ring_uuid = *uuid::Uuid::new_v4().as_bytes();
-    } else {
+    }
+    let header_first = anew || planted::is(Bug::HeaderBeforeSuperblock);
+    if !header_first {
         superblock::write(store.device().as_ref(), &mut sb)?;
     }
     let signal = Arc::clone(store.signal());
@@ -182,7 +191,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
             need_checkpoint: Box::new(move || signal.need_round()),
         },
     )?;
-    if anew {
+    if header_first {
         superblock::write(store.device().as_ref(), &mut sb)?;
     }
     if let Some(made) = made {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::device::BlockDevice;
 use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, Superblock};
 use crate::journal::{self, Scan, read_device_header, read_mapped_header, scan_device, scan_mapped};
+use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -176,7 +177,7 @@ impl RingMedia {
             Some(Absence::Replaced)
         } else if header.slots.get() != sb.ring_slots.get() {
             Some(Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() })
-        } else if ring_epoch > epoch || ring_epoch + 1 < epoch {
+        } else if ring_epoch > epoch || ring_epoch + 1 < epoch && !planted::is(Bug::StaleEpochAccepted) {
             Some(Absence::OtherMount { ring: ring_epoch, image: epoch })
         } else {
             None
@@ -242,7 +243,9 @@ impl RingMedia {
         scan.persist();
         device.flush()?;
         match self {
-            RingMedia::Ssd(_) => scan.carry(device.as_ref(), sb.ring_start.get()),
+            RingMedia::Ssd(_) if !planted::is(Bug::NoCarry) => {
+                scan.carry(device.as_ref(), sb.ring_start.get())
+            }
             _ => Ok(()),
         }
     }

@@ -1,10 +1,9 @@
 //! The states that a crash may leave.
 
-use std::collections::HashSet;
-
 use super::frontier::{Frontier, Pending, Progress};
 use super::image::{PAGE, Page};
 use super::media::SimMedia;
+use super::plan::{Pick, SECTOR, SECTORS, draw, plan};
 use crate::sync::Arc;
 
 /// How the system went down.
@@ -15,12 +14,6 @@ pub enum Crash {
     /// The process was killed; the machine went on.
     ProcessKill,
 }
-
-/// Combinations up to which all of them are tried.
-const ALL_UPTO: u64 = 1 << 10;
-/// Random combinations tried beyond that.
-const SAMPLES: usize = 200;
-const SECTOR: usize = 512;
 
 /// A place in the log at which to crash.
 #[derive(Debug, Clone)]
@@ -34,31 +27,54 @@ pub struct CrashPoint {
 
 /// Something that may be on media in one of several versions. Version 0 is what is surely there.
 #[derive(Debug)]
-enum Unit {
-    Block { block: u64, versions: Vec<Page> },
-    Line { pmem: usize, line: usize, versions: Vec<[u8; 64]> },
+pub(super) enum Unit {
+    /// A block with pending writes.
+    Block { block: u64, versions: Vec<Page>, steps: Vec<Step> },
+    /// A cache line with pending stores.
+    Line { pmem: usize, line: usize, versions: Vec<[u8; 64]>, steps: Vec<Step> },
 }
 
-/// What one unit became.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Pick {
-    Version(usize),
-    /// A version for each sector of a block.
-    Torn([u8; PAGE / SECTOR]),
+/// When a unit would have come to a version, had everything reached the media in the order of issue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub at: u64,
+    pub version: usize,
 }
 
 impl Unit {
-    fn versions(&self) -> usize {
+    pub fn versions(&self) -> usize {
         match self {
             Unit::Block { versions, .. } => versions.len(),
             Unit::Line { versions, .. } => versions.len(),
         }
     }
+
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Unit::Block { steps, .. } | Unit::Line { steps, .. } => steps,
+        }
+    }
+}
+
+/// Numbers each different content; the versions, and the steps between them.
+fn versions_of<T: PartialEq>(surely: T, pending: impl Iterator<Item = (u64, T)>) -> (Vec<T>, Vec<Step>) {
+    let (mut versions, mut steps) = (vec![surely], Vec::new());
+    for (at, content) in pending {
+        let known = versions.iter().position(|v| *v == content);
+        let version = known.unwrap_or_else(|| {
+            versions.push(content);
+            versions.len() - 1
+        });
+        steps.push(Step { at, version });
+    }
+    (versions, steps)
 }
 
 impl CrashPoint {
-    /// The states that a crash here may leave: all of them if they are few; else none and all of what is
-    /// pending, each alone, each missing, all prefixes, and a sample that `seed` determines.
+    /// The states that a crash here may leave. The units are the writes to blocks and the cache lines that are
+    /// pending: of up to ten, all subsets; of more none, all, each alone, each missing, and 200 subsets that
+    /// `seed` determines; always all prefixes in the order of issue, and blocks and lines cut short at the grain
+    /// of their media (512-byte sectors, 8-byte words), all such cuts where they are few.
     pub fn states(&self, crash: Crash, seed: u64) -> CrashStates {
         self.planned(crash, |units| plan(units, seed))
     }
@@ -112,13 +128,10 @@ fn block_units(frontier: &Frontier, open: impl Fn(&Pending) -> bool) -> Vec<Unit
         let of_block = || frontier.pending.iter().filter(move |p| p.block == block);
         let surely = of_block().rfind(|p| !open(p)).map(|p| p.contents.clone());
         let surely = surely.or_else(|| frontier.device.get(block).cloned());
-        let mut versions = vec![surely.unwrap_or_else(|| Arc::new([0; PAGE]))];
-        for pending in of_block().filter(|p| open(p)) {
-            if !versions.contains(&pending.contents) {
-                versions.push(pending.contents.clone());
-            }
-        }
-        Unit::Block { block, versions }
+        let surely = surely.unwrap_or_else(|| Arc::new([0; PAGE]));
+        let pending = of_block().filter(|p| open(p)).map(|p| (p.at, p.contents.clone()));
+        let (versions, steps) = versions_of(surely, pending);
+        Unit::Block { block, versions, steps }
     };
     blocks.into_iter().map(unit).filter(|u| u.versions() > 1).collect()
 }
@@ -128,14 +141,10 @@ fn line_units(frontier: &Frontier) -> Vec<Unit> {
     for (number, pmem) in frontier.pmems.iter().enumerate() {
         let Some(pmem) = pmem else { continue };
         for (line, history) in &pmem.lines {
-            let mut versions = vec![pmem.persisted_line(*line)];
-            for state in &history.states {
-                if !versions.contains(state) {
-                    versions.push(*state);
-                }
-            }
+            let pending = history.at.iter().copied().zip(history.states.iter().copied());
+            let (versions, steps) = versions_of(pmem.persisted_line(*line), pending);
             if versions.len() > 1 {
-                units.push(Unit::Line { pmem: number, line: *line, versions });
+                units.push(Unit::Line { pmem: number, line: *line, versions, steps });
             }
         }
     }
@@ -146,107 +155,7 @@ fn line_units(frontier: &Frontier) -> Vec<Unit> {
 fn cut_short(frontier: &Frontier, pmem: usize, line: usize) -> Option<Unit> {
     let history = frontier.pmems[pmem].as_ref()?.lines.get(&line)?;
     let versions: Vec<_> = history.states.iter().rev().take(history.last_store).copied().collect();
-    (versions.len() > 1).then_some(Unit::Line { pmem, line, versions })
-}
-
-/// The combinations to try, each once.
-fn plan(units: &[Unit], seed: u64) -> Vec<Vec<Pick>> {
-    let none = vec![Pick::Version(0); units.len()];
-    let all: Vec<Pick> = units.iter().map(|u| Pick::Version(u.versions() - 1)).collect();
-    let count = units.iter().try_fold(1u64, |n, u| n.checked_mul(u.versions() as u64));
-    let mut plan = Vec::new();
-    if let Some(count) = count.filter(|n| *n <= ALL_UPTO) {
-        for mut number in 0..count {
-            plan.push(Vec::with_capacity(units.len()));
-            for unit in units {
-                let versions = unit.versions() as u64;
-                plan.last_mut().expect("just pushed").push(Pick::Version((number % versions) as usize));
-                number /= versions;
-            }
-        }
-    } else {
-        plan.push(none.clone());
-        plan.push(all.clone());
-        for (at, unit) in units.iter().enumerate() {
-            for version in 0..unit.versions() {
-                plan.push(with(&none, at, Pick::Version(version)));
-                plan.push(with(&all, at, Pick::Version(version)));
-            }
-            plan.push([&all[..=at], &none[at + 1..]].concat());
-        }
-        let mut random = SplitMix(seed);
-        for _ in 0..SAMPLES {
-            plan.push(units.iter().map(|unit| random.pick(unit)).collect());
-        }
-    }
-    // Torn blocks: the first half alone, the second half alone, every other sector, among none and all.
-    for (at, unit) in units.iter().enumerate() {
-        if let Unit::Block { versions, .. } = unit {
-            let last = (versions.len() - 1) as u8;
-            for mask in [0x0f_u8, 0xf0, 0x55] {
-                let torn = Pick::Torn(std::array::from_fn(|s| if mask >> s & 1 == 1 { last } else { 0 }));
-                plan.push(with(&none, at, torn));
-                plan.push(with(&all, at, torn));
-            }
-        }
-    }
-    let mut seen = HashSet::new();
-    plan.retain(|picks| seen.insert(picks.clone()));
-    plan
-}
-
-/// Combinations drawn at random, each once.
-fn draw(units: &[Unit], seed: u64, count: usize) -> Vec<Vec<Pick>> {
-    let none = vec![Pick::Version(0); units.len()];
-    if units.is_empty() {
-        return vec![none];
-    }
-    let all: Vec<Pick> = units.iter().map(|u| Pick::Version(u.versions() - 1)).collect();
-    let mut random = SplitMix(seed);
-    let mut seen = HashSet::new();
-    for _ in 0..count {
-        let at = (random.next() % units.len() as u64) as usize;
-        let picks = match random.next() % 8 {
-            0 => none.clone(),
-            1 => all.clone(),
-            2 => with(&none, at, random.pick(&units[at])),
-            3 => with(&all, at, random.pick(&units[at])),
-            4 => [&all[..=at], &none[at + 1..]].concat(),
-            _ => units.iter().map(|unit| random.pick(unit)).collect(),
-        };
-        seen.insert(picks);
-    }
-    let mut plan: Vec<_> = seen.into_iter().collect();
-    plan.sort_unstable();
-    plan
-}
-
-fn with(picks: &[Pick], at: usize, pick: Pick) -> Vec<Pick> {
-    let mut picks = picks.to_vec();
-    picks[at] = pick;
-    picks
-}
-
-/// A small generator, so that a seed gives the same states for ever.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn pick(&mut self, unit: &Unit) -> Pick {
-        let versions = unit.versions() as u64;
-        match unit {
-            Unit::Block { .. } if self.next().is_multiple_of(4) => {
-                Pick::Torn(std::array::from_fn(|_| (self.next() % versions) as u8))
-            }
-            _ => Pick::Version((self.next() % versions) as usize),
-        }
-    }
+    (versions.len() > 1).then_some(Unit::Line { pmem, line, versions, steps: Vec::new() })
 }
 
 /// Enumerates crash states; see [`CrashPoint::states`].
@@ -290,7 +199,7 @@ impl CrashState {
         frontier.pending.retain(|p| p.progress == Progress::Done);
         for (unit, pick) in self.units.iter().zip(&self.picks) {
             match unit {
-                Unit::Block { block, versions } => {
+                Unit::Block { block, versions, .. } => {
                     let contents = match pick {
                         Pick::Version(0) => continue,
                         Pick::Version(version) => versions[*version].clone(),
@@ -302,7 +211,7 @@ impl CrashState {
                         Crash::ProcessKill => frontier.pending.push(Pending::done(*block, contents)),
                     }
                 }
-                Unit::Line { pmem, line, versions } => {
+                Unit::Line { pmem, line, versions, .. } => {
                     let Pick::Version(version) = pick else { continue };
                     let Some(pmem) = &mut frontier.pmems[*pmem] else { continue };
                     match self.crash {
@@ -334,7 +243,7 @@ impl std::fmt::Display for CrashState {
     }
 }
 
-fn torn(versions: &[Page], sectors: &[u8; PAGE / SECTOR]) -> [u8; PAGE] {
+fn torn(versions: &[Page], sectors: &[u8; SECTORS]) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
     for (sector, version) in sectors.iter().enumerate() {
         let range = sector * SECTOR..(sector + 1) * SECTOR;

@@ -22,13 +22,15 @@ pub(super) struct Pending {
     pub block: u64,
     pub contents: Page,
     pub progress: Progress,
+    /// When it was issued.
+    pub at: u64,
     /// Whether the flush under way covers it.
     covered: bool,
 }
 
 impl Pending {
     pub fn done(block: u64, contents: Page) -> Self {
-        Self { write: u64::MAX, block, contents, progress: Progress::Done, covered: false }
+        Self { write: u64::MAX, block, contents, progress: Progress::Done, at: 0, covered: false }
     }
 }
 
@@ -38,6 +40,8 @@ pub(super) struct Line {
     /// Number of states that came before those listed.
     persisted: u64,
     pub states: Vec<[u8; LINE]>,
+    /// When each came about.
+    pub at: Vec<u64>,
     /// How many of them the last store made.
     pub last_store: usize,
 }
@@ -60,6 +64,8 @@ pub(super) struct Frontier {
     pub pending: Vec<Pending>,
     /// None for one that a loss of power took.
     pub pmems: Vec<Option<PmemFrontier>>,
+    /// Counts writes and stores: the order of their issue.
+    pub clock: u64,
     /// Lines that each thread wrote back since its last fence: memory, line, number of the state.
     pub written_back: HashMap<ThreadId, Vec<(usize, usize, u64)>>,
 }
@@ -84,7 +90,7 @@ impl PmemFrontier {
     }
 
     /// A store inside one line, which may become persistent word by word.
-    fn store(&mut self, offset: usize, data: &[u8]) {
+    fn store(&mut self, offset: usize, data: &[u8], clock: u64) {
         let line = offset / LINE;
         let persisted = self.persisted_line(line);
         let history = self.lines.entry(line).or_default();
@@ -96,6 +102,7 @@ impl PmemFrontier {
             let word = (8 - inside % 8).min(data.len() - at);
             state[inside..inside + word].copy_from_slice(&data[at..at + word]);
             history.states.push(state);
+            history.at.push(clock);
             at += word;
         }
         history.last_store = history.states.len() - before;
@@ -105,6 +112,7 @@ impl PmemFrontier {
     pub fn cut_short(&mut self, line: usize, words: usize) {
         if let Some(history) = self.lines.get_mut(&line) {
             history.states.truncate(history.states.len().saturating_sub(words));
+            history.at.truncate(history.states.len());
         }
     }
 
@@ -112,6 +120,7 @@ impl PmemFrontier {
         let Some(history) = self.lines.get_mut(&line) else { return };
         let count = (upto.saturating_sub(history.persisted) as usize).min(history.states.len());
         let Some(last) = history.states.drain(..count).next_back() else { return };
+        history.at.drain(..count);
         history.persisted += count as u64;
         self.set_line(line, &last);
     }
@@ -121,9 +130,12 @@ impl Frontier {
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::WriteIssued { write, block, contents } => {
+                self.clock += 1;
+                let at = self.clock;
                 for (block, contents) in (*block..).zip(contents) {
                     let (contents, progress) = (contents.clone(), Progress::InFlight);
-                    self.pending.push(Pending { write: *write, block, contents, progress, covered: false });
+                    let write = *write;
+                    self.pending.push(Pending { write, block, contents, progress, at, covered: false });
                 }
             }
             Event::WriteEnded { write, ok } => {
@@ -137,8 +149,9 @@ impl Frontier {
             Event::FlushEnded { ok: false } => self.pending.iter_mut().for_each(|p| p.covered = false),
             Event::PmemAdded { spec } => self.pmems.push(Some(PmemFrontier::new(*spec))),
             Event::Store { pmem, offset, data, .. } => {
+                self.clock += 1;
                 if let Some(memory) = &mut self.pmems[*pmem] {
-                    memory.store(*offset, data);
+                    memory.store(*offset, data, self.clock);
                 }
             }
             Event::WriteBack { pmem, first_line, lines, thread } => {

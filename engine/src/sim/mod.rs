@@ -26,6 +26,7 @@ mod device;
 mod frontier;
 mod image;
 mod media;
+mod plan;
 mod pmem;
 #[cfg(test)]
 mod tests;

@@ -74,7 +74,7 @@ fn a_killed_process_leaves_completed_writes_that_power_may_still_take() {
         let (whole, _) = outcomes(&next.crash_point(0), Crash::PowerLoss);
         assert!(whole.contains(&[0, 0, 0]), "{state}: nothing was flushed");
         next.device().flush().expect("flush");
-        if arrived == block(&next, 1)[BLOCK_SIZE - 1] {
+        if block(&next, 1).iter().all(|byte| *byte == arrived) {
             let (whole, _) = outcomes(&next.crash_point(next.events()), Crash::PowerLoss);
             assert_eq!(whole, BTreeSet::from([[1, arrived, 0]]), "{state}: the first flush covers all");
         }
@@ -193,6 +193,67 @@ fn many_pending_units_are_sampled_and_replayable() {
     assert_eq!(texts(5), texts(5));
     assert_ne!(texts(5), texts(6));
     assert!((280..2000).contains(&texts(5).len()), "{}", texts(5).len());
+}
+
+#[test]
+fn of_ten_pending_units_every_subset_is_tried() {
+    let media = SimMedia::new(64, &[NVM]);
+    media.device().run((0..6).map(|n| write(n, 1)).collect()).expect("write");
+    (0..4).for_each(|line| media.pmem(0).expect("added").write(line * 64, &[1; 32]));
+    let point = media.crash_point(media.events());
+    let mut subsets = BTreeSet::new();
+    for state in point.states(Crash::PowerLoss, 1) {
+        let next = state.restart();
+        let blocks = (0..6).map(|n| block(&next, n));
+        let blocks: Vec<bool> = blocks.map(|b| b.iter().all(|byte| *byte == 1)).collect();
+        let lines = (0..4).map(|line| {
+            let mut bytes = [0; 32];
+            next.pmem(0).expect("it survives").read(line * 64, &mut bytes);
+            bytes == [1; 32]
+        });
+        subsets.insert(blocks.into_iter().chain(lines).collect::<Vec<bool>>());
+    }
+    assert_eq!(subsets.len(), 1 << 10);
+}
+
+#[test]
+fn of_one_pending_block_every_subset_of_six_sectors_is_tried() {
+    let media = SimMedia::new(8, &[]);
+    let mut bytes = [0; BLOCK_SIZE];
+    bytes[1024..].fill(1);
+    let write = Request::write(0, IoBuf::from_slice(&bytes), Cause::Checkpoint);
+    media.device().run(vec![write]).expect("write");
+    let states = media.crash_point(media.events()).states(Crash::PowerLoss, 1);
+    let contents =
+        states.map(|state| block(&state.restart(), 0).chunks(512).map(|s| s[0]).collect::<Vec<u8>>());
+    assert_eq!(contents.collect::<BTreeSet<_>>().len(), 1 << 6);
+}
+
+#[test]
+fn many_pending_units_leave_every_prefix_in_the_order_of_issue() {
+    let media = SimMedia::new(64, &[NVM]);
+    for n in 0..20_u64 {
+        media.device().run(vec![write(19 - n, 1)]).expect("write");
+        media.pmem(0).expect("added").write_u64((n % 4) as usize * 64, n + 1);
+    }
+    let seen: BTreeSet<(Vec<u8>, Vec<u64>)> = media
+        .crash_point(media.events())
+        .states(Crash::PowerLoss, 1)
+        .map(|state| {
+            let next = state.restart();
+            let word = |line: usize| {
+                let mut word = [0; 8];
+                next.pmem(0).expect("it survives").read(line * 64, &mut word);
+                u64::from_le_bytes(word)
+            };
+            ((0..20).map(|n| block(&next, 19 - n)[4095]).collect(), (0..4).map(word).collect())
+        })
+        .collect();
+    for prefix in 0..=20_u64 {
+        let blocks = (0..20).map(|n| u8::from(n < prefix)).collect();
+        let last = |line: u64| (0..prefix).rev().find(|n| n % 4 == line).map_or(0, |n| n + 1);
+        assert!(seen.contains(&(blocks, (0..4).map(last).collect())), "the first {prefix}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::alloc::Alloc;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
 use crate::journal::Wanted;
+use crate::planted::{self, Bug};
 use crate::store::{Observer, Store};
 use crate::sync::{Mutex, Weak};
 use std::thread::JoinHandle;
@@ -78,7 +79,7 @@ impl Running {
         let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, wanted, inodes, step);
         let fs = Arc::new(Fs::new(Arc::new(meta), options.data)?);
         store.observe(&fs);
-        if !options.fs.read_only {
+        if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
         let writer = match options.background && !options.fs.read_only {

@@ -1,33 +1,42 @@
 //! What happens to one crash state: recovery, the oracle, the check, the second mount, the second crash.
 
-use super::{Bench, Effort, Tally};
-use crate::lab::Live;
+use super::bench::Promise;
+use super::{Bench, Effort, Tally, operations};
+use crate::lab::{Live, Ring};
 use crate::lib_target::LibTarget;
-use crate::model::Tree;
+use crate::model::{Model, Tree};
 use crate::op::{Durable, Op};
 use crate::oracle::Oracle;
 use crate::target::{Target, compare};
-use narufs::sim::{CrashState, SimMedia};
+use narufs::sim::{Crash, CrashState, SimMedia};
 use rand::Rng;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 
 /// Crash points of one recovery, and states of each.
 const NESTED_POINTS: usize = 6;
 const NESTED_STATES: usize = 4;
+/// Operations that follow a recovery, crash points of them, and states of each.
+const ONWARD_OPS: usize = 2;
+const ONWARD_POINTS: usize = 6;
+const ONWARD_STATES: usize = 4;
 
 impl Bench {
     pub(super) fn judge(
         &self,
         state: &CrashState,
-        oracle: &Oracle,
+        promise: &Promise,
         effort: &Effort,
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
         let sim = state.restart();
         let before = sim.events();
-        let (live, shown) = self.recover(&sim, oracle, tally)?;
+        let (live, shown) = self.recover(&sim, &promise.now, tally)?;
         let recovered = sim.events();
+        if rng.random_ratio(1, effort.onward) {
+            return self.go_on(live, &sim, &shown, rng, tally);
+        }
         if rng.random_ratio(1, effort.again) {
             live.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
             self.lab.check(&sim)?;
@@ -42,7 +51,7 @@ impl Bench {
             drop(live);
         }
         if rng.random_ratio(1, effort.nested) {
-            self.crash_recovery(&sim, before..recovered, oracle, rng, tally)?;
+            self.crash_recovery(&sim, before..recovered, promise, rng, tally)?;
         }
         Ok(())
     }
@@ -58,21 +67,53 @@ impl Bench {
         Ok((live, shown))
     }
 
-    /// Crashes a recovery, and recovers from that.
+    /// Crashes a recovery, by either kind of crash, and recovers from that.
     fn crash_recovery(
         &self,
         sim: &SimMedia,
         events: std::ops::Range<usize>,
-        oracle: &Oracle,
+        promise: &Promise,
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
-        for _ in 0..NESTED_POINTS {
-            let point = sim.crash_point(rng.random_range(events.start..=events.end));
-            for state in point.sample(self.crash, rng.random(), NESTED_STATES) {
-                tally.nested += 1;
-                let again = state.restart();
-                self.recover(&again, oracle, tally).map_err(|e| format!("crashed again, {state}: {e}"))?;
+        // Of a file system that promises nothing against a loss of power, nothing is asked after one.
+        let power = if self.lab.ring == Ring::SsdProcess { Crash::ProcessKill } else { Crash::PowerLoss };
+        for crash in [self.crash, power, Crash::ProcessKill] {
+            for _ in 0..NESTED_POINTS / 3 {
+                let point = sim.crash_point(rng.random_range(events.start..=events.end));
+                for state in point.sample(crash, rng.random(), NESTED_STATES) {
+                    tally.nested += 1;
+                    let again = state.restart();
+                    let told = |e| format!("crashed again, {state}: {e}");
+                    self.recover(&again, promise.after(crash), tally).map_err(told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a few more operations after a recovery, and crashes those.
+    fn go_on(
+        &self,
+        live: Live,
+        sim: &SimMedia,
+        shown: &Tree,
+        rng: &mut StdRng,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let ops: Vec<Op> = operations(1).choose_multiple(rng, ONWARD_OPS).cloned().collect();
+        let told = |e: String| format!("then {ops:?}: {e}");
+        let ran = self.perform_all(&live, sim, &ops, self.promise(Model::of(shown)), None).map_err(told)?;
+        drop(live);
+        let effort = Effort { points: ONWARD_POINTS, last: false, ..Effort::SAMPLE };
+        let mut points = sim.crash_points();
+        for events in self.points(sim, &ran, &effort, rng) {
+            points.skip_to(events);
+            let Some(point) = points.next() else { break };
+            for state in point.sample(self.crash, rng.random(), ONWARD_STATES) {
+                tally.onward += 1;
+                let told = |e| told(format!("{state}: {e}"));
+                self.recover(&state.restart(), &ran.at(events).now, tally).map_err(told)?;
             }
         }
         Ok(())

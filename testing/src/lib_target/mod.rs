@@ -1,17 +1,17 @@
 //! The library as a target: paths resolved by lookups, one open file for each operation, as the kernel would
 //! do it. Absolute symlinks resolve below the target's own root, so that several targets may share an image.
 
-use crate::dir_target::name_links;
-use crate::model::{Outcome, Shown, Tree, Value};
-use crate::op::{Durable, Op};
-use crate::target::Target;
+mod show;
+
+use crate::acl;
+use crate::model::Value;
+use crate::op::{Durable, Exists, Op, When};
 use narufs::error::{Error, Result};
 use narufs::format::{Nid, ROOT_NID};
 use narufs::vfs::{
     Context, Entry, FallocateMode, FileHandle, FileType, Fs, OpenFlags, RenameFlags, SetAttr, SetTime,
     WriteFlags, XattrMode,
 };
-use std::collections::BTreeMap;
 
 /// A directory of a mounted library, as uid 0.
 pub struct LibTarget<'f> {
@@ -160,6 +160,29 @@ impl<'f> LibTarget<'f> {
         Ok(())
     }
 
+    /// Opens, writes, and makes that durable as asked for.
+    fn write_durably(
+        &self,
+        path: &str,
+        flags: OpenFlags,
+        (offset, len): (u64, usize),
+        fill: u8,
+        durable: Durable,
+    ) -> Result<()> {
+        let flag = match durable {
+            Durable::Dsync => OpenFlags::DSYNC,
+            Durable::Sync => OpenFlags::SYNC,
+            _ => OpenFlags::empty(),
+        };
+        let file = self.file(path, OpenFlags::READ_WRITE | flags | flag)?;
+        self.write(&file, offset, len, fill)?;
+        match durable {
+            Durable::Fsync => self.fs.fsync(file.get(), false),
+            Durable::Fdatasync => self.fs.fsync(file.get(), true),
+            _ => Ok(()),
+        }
+    }
+
     fn read(&self, file: &Opened<'f>, offset: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let n = self.fs.read(file.get(), offset, &mut bytes)?;
@@ -235,10 +258,10 @@ impl<'f> LibTarget<'f> {
                 let (dir, name) = self.parent(path)?;
                 self.fs.unlink(ctx, dir.entry.nid, name.as_bytes())?;
             }
-            Op::Mkfifo { path } => {
+            Op::Mknod { path, node } => {
                 let (dir, name) = self.parent(path)?;
-                let mode = libc::S_IFIFO | 0o644;
-                drop(self.hold(self.fs.mknod(ctx, dir.entry.nid, name.as_bytes(), mode, 0)?));
+                let (mode, rdev) = (node.bits() | 0o644, node.rdev());
+                drop(self.hold(self.fs.mknod(ctx, dir.entry.nid, name.as_bytes(), mode, rdev)?));
             }
             Op::Symlink { target, path } => {
                 let (dir, name) = self.parent(path)?;
@@ -258,30 +281,23 @@ impl<'f> LibTarget<'f> {
                 self.fs.rename(ctx, source, from_name.as_bytes(), target, to_name.as_bytes(), flags)?;
             }
             Op::Write { path, offset, len, fill, durable } => {
-                let flag = match durable {
-                    Durable::Dsync => OpenFlags::DSYNC,
-                    Durable::Sync => OpenFlags::SYNC,
-                    _ => OpenFlags::empty(),
-                };
-                let file = self.file(path, OpenFlags::READ_WRITE | flag)?;
-                self.write(&file, *offset, *len as usize, *fill)?;
-                match durable {
-                    Durable::Fsync => self.fs.fsync(file.get(), false)?,
-                    Durable::Fdatasync => self.fs.fsync(file.get(), true)?,
-                    _ => {}
-                }
+                self.write_durably(path, OpenFlags::empty(), (*offset, *len as usize), *fill, *durable)?;
             }
             Op::Append { path, len, fill } => {
                 let file = self.file(path, OpenFlags::WRITE_ONLY | OpenFlags::APPEND)?;
                 self.write(&file, 0, *len as usize, *fill)?;
             }
-            Op::Rewrite { path, len, fill } => {
+            Op::Rewrite { path, len, fill, direct } => {
                 let file = self.file(path, OpenFlags::WRITE_ONLY | OpenFlags::TRUNCATE)?;
                 self.write(&file, 0, *len as usize, *fill)?;
+                if let Some(block) = (len / 4096).checked_sub(1).filter(|_| *direct) {
+                    let past = self.file(path, OpenFlags::READ_WRITE | OpenFlags::DIRECT)?;
+                    self.write(&past, u64::from(block) * 4096, 4096, *fill)?;
+                }
             }
-            Op::WriteDirect { path, block, blocks, fill } => {
-                let file = self.file(path, OpenFlags::READ_WRITE | OpenFlags::DIRECT)?;
-                self.write(&file, block * 4096, *blocks as usize * 4096, *fill)?;
+            Op::WriteDirect { path, block, blocks, fill, durable } => {
+                let range = (block * 4096, *blocks as usize * 4096);
+                self.write_durably(path, OpenFlags::DIRECT, range, *fill, *durable)?;
             }
             Op::Truncate { path, size } => {
                 let file = self.file(path, OpenFlags::READ_WRITE)?;
@@ -310,9 +326,20 @@ impl<'f> LibTarget<'f> {
                 synced?;
             }
             Op::SyncAll => self.fs.syncfs()?,
-            Op::SetXattr { path, name, len, fill } => {
+            Op::SetXattr { path, name, len, fill, exists } => {
                 let found = self.find(path)?;
                 let value = vec![*fill; *len as usize];
+                let mode = match exists {
+                    Exists::Any => XattrMode::Any,
+                    Exists::No => XattrMode::Create,
+                    Exists::Yes => XattrMode::Replace,
+                };
+                self.fs.setxattr(ctx, found.entry.nid, name.as_bytes(), &value, mode)?;
+            }
+            Op::SetAcl { path, default, uid, perm } => {
+                let found = self.find(path)?;
+                let name = if *default { acl::DEFAULT } else { acl::ACCESS };
+                let value = acl::list(*uid, *perm);
                 self.fs.setxattr(ctx, found.entry.nid, name.as_bytes(), &value, XattrMode::Any)?;
             }
             Op::RemoveXattr { path, name } => {
@@ -329,8 +356,17 @@ impl<'f> LibTarget<'f> {
                 let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
                 self.set(self.find(path)?.entry.nid, None, set)?;
             }
+            Op::KillSuid { path } => {
+                let file = self.file(path, OpenFlags::READ_WRITE)?;
+                let set = SetAttr { kill_suidgid: true, ..SetAttr::default() };
+                self.set(file.get().nid(), Some(file.get()), set)?;
+            }
             Op::Utimens { path, atime, mtime } => {
-                let (atime, mtime) = (SetTime::At(*atime), SetTime::At(*mtime));
+                let [atime, mtime] = [atime, mtime].map(|when| match when {
+                    When::Omit => SetTime::Omit,
+                    When::Now => SetTime::Now,
+                    When::At(time) => SetTime::At(*time),
+                });
                 self.set(self.find(path)?.entry.nid, None, SetAttr { atime, mtime, ..SetAttr::default() })?;
             }
             Op::Read { path, offset, len } => {
@@ -339,106 +375,5 @@ impl<'f> LibTarget<'f> {
             }
         }
         Ok(Value::Unit)
-    }
-
-    fn show(
-        &self,
-        path: &str,
-        at: &Held<'f>,
-        tree: &mut Tree,
-        inodes: &mut BTreeMap<u64, Vec<String>>,
-    ) -> Result<(), String> {
-        let said = |what: &'static str| move |e: Error| format!("{path}: {what}: {e}");
-        let attr = self.fs.getattr(at.entry.nid).map_err(said("getattr"))?;
-        let mut data = Vec::new();
-        let mut xattrs = BTreeMap::new();
-        match attr.file_type {
-            FileType::Regular => {
-                let file = self.open(at.entry.nid, OpenFlags::NO_ATIME).map_err(said("open"))?;
-                data = self.read(&file, 0, attr.size as usize).map_err(said("read"))?;
-                if data.len() as u64 != attr.size {
-                    return Err(format!("{path}: reads {} bytes of {}", data.len(), attr.size));
-                }
-            }
-            FileType::Symlink => data = self.fs.readlink(at.entry.nid).map_err(said("readlink"))?,
-            _ => {}
-        }
-        if matches!(attr.file_type, FileType::Regular | FileType::Directory) {
-            let names = self.fs.listxattr(&self.ctx, at.entry.nid).map_err(said("listxattr"))?;
-            for name in names.split(|b| *b == 0).filter(|s| s.starts_with(b"user.")) {
-                let value = self.fs.getxattr(&self.ctx, at.entry.nid, name).map_err(said("getxattr"))?;
-                xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
-            }
-        }
-        inodes.entry(at.entry.nid).or_default().push(path.into());
-        let shown = Shown {
-            mode: attr.mode(),
-            nlink: attr.nlink,
-            uid: attr.uid,
-            gid: attr.gid,
-            data,
-            xattrs,
-            times: Some((attr.atime, attr.mtime)),
-            same_as: String::new(),
-        };
-        tree.insert(path.into(), shown);
-        if attr.file_type == FileType::Directory {
-            for name in self.names(at.entry.nid).map_err(said("readdir"))? {
-                let below = if path == "/" { format!("/{name}") } else { format!("{path}/{name}") };
-                let child = self.fs.lookup(&self.ctx, at.entry.nid, name.as_bytes());
-                let child = self.hold(child.map_err(|e| format!("{below}: lookup: {e}"))?);
-                self.show(&below, &child, tree, inodes)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Names in a directory, but for "." and "..".
-    fn names(&self, dir: Nid) -> Result<Vec<String>> {
-        let handle = self.fs.opendir(&self.ctx, dir)?;
-        let mut names = Vec::new();
-        let read = self.fs.readdir(&handle, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push(String::from_utf8_lossy(entry.name).into_owned());
-            }
-            true
-        });
-        self.fs.releasedir(handle);
-        read.map(|()| names)
-    }
-
-    /// Removes everything.
-    ///
-    /// # Errors
-    /// What the first failing call answered.
-    pub fn remove_all(&self) -> Result<()> {
-        self.remove_below(self.root)
-    }
-
-    fn remove_below(&self, dir: Nid) -> Result<()> {
-        for name in self.names(dir)? {
-            let child = self.hold(self.fs.lookup(&self.ctx, dir, name.as_bytes())?);
-            if child.entry.attr.file_type == FileType::Directory {
-                self.remove_below(child.entry.nid)?;
-                self.fs.rmdir(&self.ctx, dir, name.as_bytes())?;
-            } else {
-                self.fs.unlink(&self.ctx, dir, name.as_bytes())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Target for LibTarget<'_> {
-    fn apply(&mut self, op: &Op) -> Outcome {
-        self.try_apply(op).map_err(|e| e.errno())
-    }
-
-    fn tree(&mut self) -> Result<Tree, String> {
-        let (mut tree, mut inodes) = (Tree::new(), BTreeMap::new());
-        let root = self.root().map_err(|e| format!("the root: {e}"))?;
-        self.show("/", &root, &mut tree, &mut inodes)?;
-        name_links(&mut tree, &inodes);
-        Ok(tree)
     }
 }

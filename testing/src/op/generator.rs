@@ -1,204 +1,9 @@
-//! Operations as data: generated from a seed, printed, replayed on the model, the library and a mount.
+//! Random operations that follow from a seed.
 
+use super::{Durable, Exists, Falloc, Node, Op, When};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-
-/// What makes a write durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durable {
-    /// Nothing.
-    No,
-    /// O_DSYNC on the open file.
-    Dsync,
-    /// O_SYNC on the open file.
-    Sync,
-    /// fsync after it.
-    Fsync,
-    /// fdatasync after it.
-    Fdatasync,
-}
-
-/// The modes of fallocate(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Falloc {
-    /// 0
-    Allocate,
-    /// KEEP_SIZE
-    AllocateKeep,
-    /// PUNCH_HOLE | KEEP_SIZE
-    Punch,
-    /// ZERO_RANGE
-    Zero,
-    /// ZERO_RANGE | KEEP_SIZE
-    ZeroKeep,
-    /// COLLAPSE_RANGE
-    Collapse,
-    /// INSERT_RANGE
-    Insert,
-}
-
-impl Falloc {
-    /// Every mode.
-    pub const ALL: [Falloc; 7] = [
-        Falloc::Allocate,
-        Falloc::AllocateKeep,
-        Falloc::Punch,
-        Falloc::Zero,
-        Falloc::ZeroKeep,
-        Falloc::Collapse,
-        Falloc::Insert,
-    ];
-
-    /// The kernel's `FALLOC_FL_*` bits.
-    pub fn bits(self) -> u32 {
-        let bits = match self {
-            Falloc::Allocate => 0,
-            Falloc::AllocateKeep => libc::FALLOC_FL_KEEP_SIZE,
-            Falloc::Punch => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-            Falloc::Zero => libc::FALLOC_FL_ZERO_RANGE,
-            Falloc::ZeroKeep => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-            Falloc::Collapse => libc::FALLOC_FL_COLLAPSE_RANGE,
-            Falloc::Insert => libc::FALLOC_FL_INSERT_RANGE,
-        };
-        bits as u32
-    }
-}
-
-/// One operation. Paths are absolute in the tested tree, without "." and "..".
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the system calls and their arguments")]
-pub enum Op {
-    Create {
-        path: String,
-        exclusive: bool,
-    },
-    Mkdir {
-        path: String,
-    },
-    Rmdir {
-        path: String,
-    },
-    Unlink {
-        path: String,
-    },
-    Mkfifo {
-        path: String,
-    },
-    Symlink {
-        target: String,
-        path: String,
-    },
-    Link {
-        from: String,
-        to: String,
-    },
-    /// `flags`: 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
-    Rename {
-        from: String,
-        to: String,
-        flags: u32,
-    },
-    Write {
-        path: String,
-        offset: u64,
-        len: u32,
-        fill: u8,
-        durable: Durable,
-    },
-    Append {
-        path: String,
-        len: u32,
-        fill: u8,
-    },
-    /// open with O_TRUNC, write, close.
-    Rewrite {
-        path: String,
-        len: u32,
-        fill: u8,
-    },
-    /// O_DIRECT; offset and length in blocks of 4096.
-    WriteDirect {
-        path: String,
-        block: u64,
-        blocks: u32,
-        fill: u8,
-    },
-    Truncate {
-        path: String,
-        size: u64,
-    },
-    Fallocate {
-        path: String,
-        mode: Falloc,
-        offset: u64,
-        len: u64,
-    },
-    CopyRange {
-        from: String,
-        from_offset: u64,
-        to: String,
-        to_offset: u64,
-        len: u64,
-    },
-    /// O_TMPFILE, write, linkat.
-    Tmpfile {
-        dir: String,
-        path: String,
-        len: u32,
-        fill: u8,
-    },
-    Fsync {
-        path: String,
-    },
-    Fdatasync {
-        path: String,
-    },
-    FsyncDir {
-        path: String,
-    },
-    SyncAll,
-    SetXattr {
-        path: String,
-        name: String,
-        len: u32,
-        fill: u8,
-    },
-    RemoveXattr {
-        path: String,
-        name: String,
-    },
-    Chmod {
-        path: String,
-        mode: u32,
-    },
-    Chown {
-        path: String,
-        uid: u32,
-        gid: u32,
-    },
-    Utimens {
-        path: String,
-        atime: i64,
-        mtime: i64,
-    },
-    Read {
-        path: String,
-        offset: u64,
-        len: u32,
-    },
-}
-
-impl Op {
-    /// Whether the operation makes what came before it durable when it succeeds.
-    pub fn syncs(&self) -> bool {
-        match self {
-            Op::Fsync { .. } | Op::Fdatasync { .. } | Op::FsyncDir { .. } | Op::SyncAll => true,
-            Op::Write { durable, .. } => *durable != Durable::No,
-            _ => false,
-        }
-    }
-}
 
 /// Generates operations on few names, so that they meet.
 #[derive(Debug)]
@@ -269,6 +74,14 @@ impl Generator {
         .unwrap_or(Durable::No)
     }
 
+    fn when(&mut self) -> When {
+        match self.rng.random_range(0..6) {
+            0 => When::Omit,
+            1 => When::Now,
+            _ => When::At(self.rng.random_range(0..1 << 60)),
+        }
+    }
+
     /// The next operation.
     pub fn next_op(&mut self) -> Op {
         let path = self.path();
@@ -277,7 +90,10 @@ impl Generator {
             12..19 => Op::Mkdir { path },
             19..22 => Op::Rmdir { path },
             22..28 => Op::Unlink { path },
-            28..29 => Op::Mkfifo { path },
+            28..29 => {
+                let node = [Node::Fifo, Node::Socket, Node::File].choose(&mut self.rng).copied();
+                Op::Mknod { path, node: node.unwrap_or(Node::Fifo) }
+            }
             29..31 => Op::Symlink { target: self.path(), path },
             31..35 => Op::Link { from: path, to: self.path() },
             35..43 => {
@@ -295,12 +111,18 @@ impl Generator {
                 durable: self.durable(),
             },
             56..60 => Op::Append { path, len: self.len(), fill: self.fill() },
-            60..63 => Op::Rewrite { path, len: self.len(), fill: self.fill() },
+            60..63 => Op::Rewrite {
+                path,
+                len: self.len(),
+                fill: self.fill(),
+                direct: self.rng.random_range(0..3) == 0,
+            },
             63..66 => Op::WriteDirect {
                 path,
                 block: self.rng.random_range(0..24),
                 blocks: self.rng.random_range(1..4),
                 fill: self.fill(),
+                durable: self.durable(),
             },
             66..71 => Op::Truncate { path, size: self.offset() },
             71..79 => {
@@ -329,15 +151,20 @@ impl Generator {
                 name: ["user.a", "user.b"].choose(&mut self.rng).copied().unwrap_or("user.a").into(),
                 len: self.rng.random_range(0..300),
                 fill: self.fill(),
+                exists: [Exists::Any, Exists::Any, Exists::No, Exists::Yes]
+                    .choose(&mut self.rng)
+                    .copied()
+                    .unwrap_or(Exists::Any),
             },
             92..93 => Op::RemoveXattr { path, name: "user.a".into() },
             93..95 => Op::Chmod { path, mode: self.rng.random_range(0..0o1000) },
             95..96 => Op::Chown { path, uid: self.rng.random_range(0..3), gid: self.rng.random_range(0..3) },
-            96..97 => Op::Utimens {
-                path,
-                atime: self.rng.random_range(0..1 << 60),
-                mtime: self.rng.random_range(0..1 << 60),
-            },
+            96..97 => {
+                let (atime, mtime) = (self.when(), self.when());
+                // Where both are omitted Linux does not even look at the path.
+                let both = atime == When::Omit && mtime == When::Omit;
+                Op::Utimens { path, atime, mtime: if both { When::Now } else { mtime } }
+            }
             _ => Op::Read { path, offset: self.offset(), len: self.len() },
         }
     }

@@ -1,0 +1,231 @@
+//! A sequence on a copy of its starting tree, and the points at which it is crashed.
+
+use super::{Effort, Tally};
+use crate::lab::{Lab, Live, Ring};
+use crate::lib_target::LibTarget;
+use crate::model::{Model, Outcome, Value};
+use crate::op::Op;
+use crate::oracle::{Kept, Oracle};
+use crate::target::Target;
+use narufs::sim::{Crash, CrashState, Event, SimMedia};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+/// A ring, a kind of crash, and a tree to start from.
+pub struct Bench {
+    pub(super) lab: Lab,
+    pub(super) crash: Crash,
+    start: CrashState,
+    model: Model,
+}
+
+/// What may be found after a crash.
+#[derive(Clone)]
+pub(super) struct Promise {
+    /// After the bench's kind of crash.
+    pub now: Oracle,
+    /// After a loss of power that follows it, where that may take more.
+    power: Option<Oracle>,
+}
+
+impl Promise {
+    fn each<R>(&mut self, mut f: impl FnMut(&mut Oracle) -> R) -> R {
+        if let Some(power) = &mut self.power {
+            f(power);
+        }
+        f(&mut self.now)
+    }
+
+    /// What holds after another crash, in the recovery.
+    pub fn after(&self, crash: Crash) -> &Oracle {
+        match crash {
+            Crash::PowerLoss => self.power.as_ref().unwrap_or(&self.now),
+            Crash::ProcessKill => &self.now,
+        }
+    }
+}
+
+/// A sequence that ran: what is promised up to each event.
+pub(super) struct Ran {
+    /// Events when the first operation began, and after each.
+    marks: Vec<usize>,
+    /// After so many operations returned: with the next under way, and without.
+    promises: Vec<(Promise, Promise)>,
+}
+
+impl Ran {
+    pub fn at(&self, events: usize) -> &Promise {
+        let returned = self.marks.iter().rposition(|mark| *mark <= events).unwrap_or(0);
+        let (during, after) = &self.promises[returned];
+        if events > self.marks[returned] { during } else { after }
+    }
+}
+
+impl Bench {
+    /// Makes the tree.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn new(lab: Lab, crash: Crash, tree: &[Op]) -> Result<Bench, String> {
+        // Whatever core the thread runs on: the same lane takes the same blocks.
+        narufs::lane::pin(Some(0));
+        let sim = lab.format();
+        let mut model = Model::default();
+        let live = lab.mount(&sim).map_err(|e| format!("first mount: {e}"))?;
+        for op in tree {
+            perform(&live, &sim, op, model.apply(op), None)?;
+        }
+        live.unmount().map_err(|e| format!("first unmount: {e}"))?;
+        let start = sim.crash_point(sim.events()).states(Crash::ProcessKill, 0).next();
+        let start = start.ok_or("no state of the start")?;
+        Ok(Bench { lab, crash, start, model })
+    }
+
+    /// Media that hold the tree, cleanly unmounted.
+    pub fn media(&self) -> SimMedia {
+        self.start.restart()
+    }
+
+    /// What the tree is.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What is promised of a tree that is wholly durable.
+    pub(super) fn promise(&self, model: Model) -> Promise {
+        let staged = self.lab.ring == Ring::Ssd && self.crash == Crash::ProcessKill;
+        let all = self.crash == Crash::ProcessKill || self.lab.ring.is_mapped();
+        let power = staged.then(|| Oracle::new(model.clone(), Kept::Prefix));
+        Promise { now: Oracle::new(model, if all { Kept::All } else { Kept::Prefix }), power }
+    }
+
+    /// Runs a sequence and crashes it.
+    ///
+    /// # Errors
+    /// The first violation: the operations, the crash state, and what was wrong.
+    pub fn run(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
+        let described =
+            |e: String| format!("{:?}, {:?}, {ops:?}, seed {seed}: {e}", self.lab.ring, self.crash);
+        self.run_sequence(ops, effort, seed, tally).map_err(described)
+    }
+
+    fn run_sequence(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
+        narufs::lane::pin(Some(0));
+        let mut rng = StdRng::seed_from_u64(seed);
+        let sim = self.media();
+        let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;
+        let ran = self.perform_all(&live, &sim, ops, self.promise(self.model.clone()), effort.in_round)?;
+        if effort.closing {
+            live.unmount().map_err(|e| format!("unmount: {e}"))?;
+        } else {
+            drop(live);
+        }
+        tally.sequences += 1;
+        let mut points = sim.crash_points();
+        for events in self.points(&sim, &ran, effort, &mut rng) {
+            points.skip_to(events);
+            let Some(point) = points.next() else { break };
+            tally.points += 1;
+            let states = match effort.states {
+                usize::MAX => point.states(self.crash, rng.random()),
+                count => point.sample(self.crash, rng.random(), count),
+            };
+            let promise = ran.at(point.events);
+            for state in states {
+                self.judge(&state, promise, effort, &mut rng, tally).map_err(|e| format!("{state}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the operations and notes what is promised.
+    pub(super) fn perform_all(
+        &self,
+        live: &Live,
+        sim: &SimMedia,
+        ops: &[Op],
+        mut promise: Promise,
+        in_round: Option<usize>,
+    ) -> Result<Ran, String> {
+        let mut ran = Ran { marks: vec![sim.events()], promises: Vec::new() };
+        for (at, op) in ops.iter().enumerate() {
+            let mut during = promise.clone();
+            let _ = during.each(|oracle| oracle.begun(op));
+            ran.promises.push((during, promise.clone()));
+            let want = promise.each(|oracle| oracle.returned(op));
+            perform(live, sim, op, want, in_round.filter(|_| at + 1 == ops.len()))?;
+            ran.marks.push(sim.events());
+        }
+        ran.promises.push((promise.clone(), promise));
+        Ok(ran)
+    }
+
+    /// Event counts to crash at: those that stand for all others, as the module says, or a sample of them.
+    pub(super) fn points(&self, sim: &SimMedia, ran: &Ran, effort: &Effort, rng: &mut StdRng) -> Vec<usize> {
+        let first = if effort.last { ran.marks.iter().rev().nth(1) } else { ran.marks.first() };
+        let (first, end) = (first.copied().unwrap_or(0), sim.events());
+        let loses_stores = self.crash == Crash::PowerLoss && self.lab.ring.is_mapped();
+        let mut all = Vec::new();
+        let mut grown = false;
+        for events in first..=end {
+            let adds = match (events > first).then(|| sim.event(events - 1)) {
+                Some(Event::WriteIssued { .. }) => true,
+                Some(Event::Store { .. }) => loses_stores || self.crash == Crash::ProcessKill,
+                _ => false,
+            };
+            grown |= adds;
+            let takes = events == end
+                || match sim.event(events) {
+                    Event::FlushEnded { .. } => self.crash == Crash::PowerLoss,
+                    Event::Fence { .. } => loses_stores,
+                    Event::WriteEnded { .. } => self.crash == Crash::ProcessKill,
+                    // Killed, each store leaves a state of its own.
+                    Event::Store { .. } => self.crash == Crash::ProcessKill,
+                    _ => false,
+                };
+            if ran.marks.contains(&events) || takes && grown {
+                all.push(events);
+                grown = false;
+            }
+        }
+        let mut chosen = sample(rng, all.len(), effort.points.min(all.len())).into_vec();
+        chosen.sort_unstable();
+        chosen.into_iter().map(|at| all[at]).collect()
+    }
+}
+
+/// Does an operation, which must answer as the model did.
+fn perform(
+    live: &Live,
+    sim: &SimMedia,
+    op: &Op,
+    want: Outcome,
+    in_round: Option<usize>,
+) -> Result<(), String> {
+    let got = if let Some(writes) = in_round {
+        let (fs, own, answer) = (Arc::clone(live.fs()), op.clone(), Arc::new(Mutex::new(None)));
+        let said = Arc::clone(&answer);
+        live.in_round(sim, writes, move || *said.lock() = Some(LibTarget::new(&fs).apply(&own)))
+            .map_err(|e| format!("the round around {op:?}: {e}"))?;
+        let answer = answer.lock().take();
+        answer.ok_or("the round did not run it")?
+    } else {
+        LibTarget::new(live.fs()).apply(op)
+    };
+    if got == want {
+        Ok(())
+    } else {
+        Err(format!("{op:?} answered {}, expected {}", brief(&got), brief(&want)))
+    }
+}
+
+fn brief(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(Value::Unit) => "success".into(),
+        Ok(Value::Bytes(bytes)) => format!("{} bytes", bytes.len()),
+        Err(errno) => std::io::Error::from_raw_os_error(*errno).to_string(),
+    }
+}
