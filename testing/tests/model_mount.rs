@@ -106,7 +106,7 @@ fn mounts_with_little_memory_agree_with_the_model() {
     run_all("little memory", 24, |ring| Shape {
         ring,
         memory: Memory { data: Some(256 << 10), metadata: Some(1 << 20) },
-        slots: 2048,
+        slots: 3072,
         parts: 3,
         steps: 250,
     });
