@@ -6,7 +6,7 @@
 //! [`narufs::blocking::about_to_block`]; each [`Entry`] with a node id that it gives away has raised the inode's
 //! lookup count; permissions are checked here unless the mount has `default_permissions`.
 
-use crate::session::{Features, LockReply, RequestContext};
+use crate::session::{DoneReply, Features, LockReply, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags, WriteIn};
@@ -170,6 +170,11 @@ pub trait Operations: Send + Sync + 'static {
     /// Makes a file durable.
     fn fsync(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()>;
 
+    /// The same, where the thread need not wait: the reply may be kept and answered by another.
+    fn fsync_then(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
+        reply.done(self.fsync(ctx, nodeid, fh, data_only));
+    }
+
     /// Opens a directory. ENOSYS, where [`Features::no_opendir`] allows it, ends all OPENDIRs and RELEASEDIRs.
     fn opendir(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32) -> Result<Opened>;
 
@@ -201,6 +206,18 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Makes a directory durable.
     fn fsyncdir(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()>;
+
+    /// The same, where the thread need not wait: the reply may be kept and answered by another.
+    fn fsyncdir_then(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        fh: u64,
+        data_only: bool,
+        reply: DoneReply,
+    ) {
+        reply.done(self.fsyncdir(ctx, nodeid, fh, data_only));
+    }
 
     /// Makes everything durable.
     fn syncfs(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<()> {

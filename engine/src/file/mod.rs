@@ -43,7 +43,7 @@ pub use data::{ErrorMark, FileData};
 pub use home::{Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need};
 pub use path::{DataOptions, DataPath, DataStats};
 pub use redo::{DataRedo, Resolve};
-pub use sync::SyncKind;
+pub use sync::{BegunSync, SyncKind};
 pub use write::{At, Written};
 
 /// Most bytes that one fsync absorbs into the journal.

@@ -3,7 +3,7 @@
 use super::path::{DataPath, PAGE, PAGES_END, page_after};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
-use super::{Blocks, Change, DataInode, ErrorMark, Home, Insert, MAX_RUNS, Mapping, Need};
+use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
@@ -26,6 +26,32 @@ const SECTOR: usize = 512;
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
 const ABSORB_PAGES: usize = 64;
 
+/// An fsync whose part in memory and in the journal's front is done.
+#[derive(Debug)]
+#[must_use = "nothing is promised before the commit, and the end"]
+pub struct BegunSync {
+    upto: Position,
+    written: WrittenHome,
+}
+
+impl BegunSync {
+    /// Everything below is to be committed.
+    pub fn upto(&self) -> Position {
+        self.upto
+    }
+}
+
+/// What was written home, for a flush to cover.
+#[derive(Debug)]
+struct WrittenHome {
+    /// Pages, and the device's count of writes at the time.
+    pages: Vec<(u64, u64)>,
+    /// Whether more was written before the file came into memory.
+    before: bool,
+    /// The device's count that a flush must reach.
+    last: u64,
+}
+
 /// A page on its way into the journal.
 struct Taken<'p> {
     page: u64,
@@ -39,12 +65,17 @@ impl<H: Home> DataPath<H> {
     /// asks for, and with them every operation that returned before. A failure since `mark` was last told is
     /// told once.
     pub fn fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
-        let result = self.sync_file(inode, kind);
-        let told = inode.data().check(mark);
-        result.and(told)
+        let begun = self.begin_fsync(inode, kind);
+        let committed = match &begun {
+            Ok(begun) => self.home.commit_upto(begun.upto()),
+            Err(_) => Ok(()),
+        };
+        self.end_fsync(inode, begun, committed, mark)
     }
 
-    fn sync_file(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+    /// The first part of an fsync: everything that it covers is logged or written home. What is to follow are a
+    /// commit, of everything below [`BegunSync::upto`], and [`DataPath::end_fsync`].
+    pub fn begin_fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<BegunSync> {
         let data = inode.data();
         let entry = self.home.tail();
         self.settle_deferred()?;
@@ -62,11 +93,23 @@ impl<H: Home> DataPath<H> {
                 break;
             }
         }
-        if !planted::is(Bug::NoCommit) {
-            self.home.commit_upto(entry.max(self.home.tail()))?;
-        }
-        // The commit's own flush may have covered the data already; then this returns at once.
-        self.flush_data(inode)
+        let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.home.tail()) };
+        Ok(BegunSync { upto, written: self.written(data) })
+    }
+
+    /// The last part of an fsync: with the outcome of the commit, its own.
+    pub fn end_fsync(
+        &self,
+        inode: &Arc<H::Inode>,
+        begun: Result<BegunSync>,
+        committed: Result<()>,
+        mark: &ErrorMark,
+    ) -> Result<()> {
+        // The commit's own flush has mostly covered the data already; then this returns at once.
+        let result =
+            begun.and_then(|begun| committed.and_then(|()| self.flush_written(inode, begun.written)));
+        let told = inode.data().check(mark);
+        result.and(told)
     }
 
     /// Records what fsync owes beyond the data: superseded records, size, times.
@@ -121,14 +164,23 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
+    /// What of a file was written home up to now.
+    fn written(&self, data: &FileData) -> WrittenHome {
+        let pages = data.state.lock().unflushed.iter().map(|(page, count)| (*page, *count)).collect();
+        let before = data.was_written_before();
+        let last = if before { self.home.device().writes_completed() } else { data.last_write() };
+        WrittenHome { pages, before, last }
+    }
+
     /// Flushes what was written home. If that fails it is dirty again, and to be written once more.
     pub(super) fn flush_data(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        self.flush_written(inode, self.written(inode.data()))
+    }
+
+    fn flush_written(&self, inode: &Arc<H::Inode>, written: WrittenHome) -> Result<()> {
         let data = inode.data();
-        let pending: Vec<(u64, u64)> =
-            data.state.lock().unflushed.iter().map(|(page, count)| (*page, *count)).collect();
         let device = self.home.device();
-        let before = data.was_written_before();
-        let last = if before { device.writes_completed() } else { data.last_write() };
+        let WrittenHome { pages: pending, before, last } = written;
         if pending.is_empty() && !data.state.lock().lost && !before && device.writes_flushed() >= last {
             return Ok(());
         }

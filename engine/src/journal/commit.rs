@@ -1,6 +1,6 @@
 //! Commits on a mapped ring, and what both kinds of ring share.
 //!
-//! The SSD ring's group commit is in [`super::stream`].
+//! The SSD ring's group commit is in [`super::group`].
 
 use zerocopy::IntoBytes;
 

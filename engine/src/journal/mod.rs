@@ -34,10 +34,11 @@
 //! 8. *Commit on a mapped ring.* The taker of the flag reserves one slot, waits until every slot below it is
 //!    sealed or committed (which includes the commit before: commits are ordered by their slots), persists
 //!    its slot, publishes `committed`, seals. Others reserve, and commit behind it, meanwhile.
-//! 9. *Commit on an SSD ring.* One caller at a time leads. It takes the flag, reserves up to a 4 KiB
-//!    boundary, waits as above, persists its slots in the staging, seals them, writes the blocks from the
-//!    last commit's end to its own end to the image, flushes, publishes `committed`, steps down and wakes
-//!    the rest. Both ends are block boundaries, so a block is written once a lap and never twice in flight.
+//! 9. *Commit on an SSD ring.* Callers lead or wait ([`group`]). A leader takes the flag, reserves up to a
+//!    4 KiB boundary, waits as above, persists its slots in the staging, seals them, writes the blocks from the
+//!    end of the commit before to its own end to the image, flushes, and publishes `committed` once the commits
+//!    before are down too. Two may be under way, but only one takes the flag and reserves at a time, and both
+//!    ends are block boundaries: a block is written once a lap and never twice in flight.
 //! 10. *Head.* Only [`Journal::advance_head`] moves it, under a mutex: never beyond `committed`, durably, and
 //!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
 //!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
@@ -55,6 +56,7 @@ mod carry;
 mod commit;
 mod credits;
 mod front;
+mod group;
 mod handle;
 mod header;
 mod reserve;
@@ -70,6 +72,7 @@ mod tests;
 pub use crate::format::Position;
 pub use credits::{CreditClass, Credits};
 pub use front::{JournalFront, conformance};
+pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
 pub use ring::MAX_POSITION;
@@ -167,11 +170,13 @@ impl Journal {
     /// Begins a journal on its media with an empty ring: writes the header durably. Everything that the ring
     /// held before is void from here on, so recovery comes first.
     pub fn start(media: Media, options: Options) -> Result<Journal> {
+        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
         let (front, stream, pad) = match media {
             Media::Mapped(front) => (front, None, 1),
-            Media::Ssd { staging, device, start } => (staging, Some(Stream::new(device, start)), BLOCK_SLOTS),
+            Media::Ssd { staging, device, start: block } => {
+                (staging, Some(Stream::new(device, block, start)), BLOCK_SLOTS)
+            }
         };
-        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
         if slots < MIN_SLOTS.max(4 * pad)
             || slots % BLOCK_SLOTS != 0
             || start % BLOCK_SLOTS != 0
@@ -283,6 +288,9 @@ impl Journal {
         self.failed.store(true, Ordering::Release);
         self.seals.wake_all();
         self.commits.wake_all();
+        if let Some(stream) = &self.stream {
+            stream.group.wake_all();
+        }
         self.pool.wake();
     }
 

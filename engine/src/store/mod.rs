@@ -27,7 +27,7 @@ pub(crate) use load::verify;
 use crate::checkpoint::{Rounds, Signal};
 use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
-use crate::journal::{Journal, Wanted};
+use crate::journal::{Done, Journal, Wanted};
 use crate::pmem::Horizon;
 use crate::sync::{Arc, OnceLock};
 use crate::{Error, Result};
@@ -139,6 +139,20 @@ impl Store {
         self.log.commit_upto(upto, wanted)?;
         self.tell_durable();
         Ok(())
+    }
+
+    /// As [`Store::commit_upto`], but does not wait for another's commit: `done` is called with the outcome, see
+    /// [`Journal::commit_then`].
+    pub fn commit_then(self: &Arc<Self>, upto: Position, wanted: Wanted, done: Done) {
+        let Some(journal) = self.journal() else { return done(self.commit_upto(upto, wanted)) };
+        let store = Arc::clone(self);
+        let told = move |outcome: Result<()>| {
+            if outcome.is_ok() {
+                store.tell_durable();
+            }
+            done(outcome);
+        };
+        journal.commit_then(upto, wanted, Box::new(told));
     }
 
     /// Every record below is durable at the horizon.

@@ -36,7 +36,7 @@ impl Fs {
             if flags.writes() {
                 self.data.opened(&inode);
             }
-            inode.data().error_mark()
+            Arc::new(inode.data().error_mark())
         });
         FileHandle { inode, flags, mark }
     }

@@ -13,6 +13,7 @@ mod by_name;
 mod departing;
 mod files;
 mod home;
+mod later;
 mod meta;
 mod names;
 mod records;
@@ -54,7 +55,7 @@ pub struct Fs {
 pub struct FileHandle {
     inode: Arc<InodeObj>,
     flags: OpenFlags,
-    mark: Option<ErrorMark>,
+    mark: Option<Arc<ErrorMark>>,
 }
 
 impl FileHandle {
@@ -253,8 +254,8 @@ impl Fs {
     }
     /// Returns when all metadata changed before is durable.
     pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
-        self.meta.log_times(&handle.inode)?;
-        self.meta.store.commit_upto(self.meta.store.tail(), self.meta.wanted)
+        let upto = self.log_dir(handle)?;
+        self.meta.store.commit_upto(upto, self.meta.wanted)
     }
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
     /// that is waited for.

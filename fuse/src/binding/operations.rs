@@ -10,11 +10,11 @@ use super::Caching;
 use super::convert::{
     birth_of, engine_attributes, engine_open_flags, engine_write_flags, kernel_attr, statfs_out,
 };
-use super::handles::Handles;
+use super::handles::{Handle, Handles};
 use super::names::{LONG, Loan, Names};
 use crate::control::STATS;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
-use crate::session::{Features, RequestContext, groups};
+use crate::session::{DoneReply, Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
@@ -130,6 +130,11 @@ impl EngineOperations {
     fn list(&self, fh: u64, offset: u64, each: &mut dyn FnMut(&vfs::DirEntry<'_>) -> bool) -> Result<()> {
         Ok(self.fs.readdir(&*self.open.get(fh)?, offset, each)?)
     }
+}
+
+/// Has an outcome of the engine answered.
+fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs::Result<()>) + Send> {
+    Box::new(move |outcome| reply.done(outcome.map_err(Errno::from)))
 }
 
 impl Operations for EngineOperations {
@@ -296,6 +301,13 @@ impl Operations for EngineOperations {
         Ok(self.fs.fsync(&*self.open.get(fh)?, data_only)?)
     }
 
+    fn fsync_then(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool, reply: DoneReply) {
+        match self.open.get(fh) {
+            Ok(open) => self.fs.fsync_then(Handle(open), data_only, answers(reply)),
+            Err(e) => reply.done(Err(e)),
+        }
+    }
+
     fn opendir(&self, ctx: &RequestContext<'_>, nodeid: u64, _: i32) -> Result<Opened> {
         let handle = self.fs.opendir(&self.caller(ctx, 0), nodeid)?;
         Ok(Opened { fh: self.open.insert_directory(&self.fs, handle), flags: OpenFlags::empty() })
@@ -341,6 +353,13 @@ impl Operations for EngineOperations {
 
     fn fsyncdir(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool) -> Result<()> {
         Ok(self.fs.fsyncdir(&*self.open.get(fh)?, data_only)?)
+    }
+
+    fn fsyncdir_then(&self, _: &RequestContext<'_>, _: u64, fh: u64, _: bool, reply: DoneReply) {
+        match self.open.get(fh) {
+            Ok(open) => self.fs.fsyncdir_then(Handle(open), answers(reply)),
+            Err(e) => reply.done(Err(e)),
+        }
     }
 
     fn syncfs(&self, _: &RequestContext<'_>, _: u64) -> Result<()> {

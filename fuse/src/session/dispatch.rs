@@ -1,6 +1,6 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
-use super::{LockReply, RequestContext, Session};
+use super::{DoneReply, LockReply, RequestContext, Session};
 use crate::control::{SERVER_PID, SYNC};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
@@ -107,10 +107,12 @@ impl<O: Operations> Session<O> {
                 done(reply, Ok(()));
             }
             Op::Fsync(args) => {
-                done(reply, ops.fsync(ctx, node, args.fh, args.fsync_flags & FSYNC_FDATASYNC != 0));
+                let reply = DoneReply { handle: reply.defer() };
+                ops.fsync_then(ctx, node, args.fh, args.fsync_flags & FSYNC_FDATASYNC != 0, reply);
             }
             Op::Fsyncdir(args) => {
-                done(reply, ops.fsyncdir(ctx, node, args.fh, args.fsync_flags & FSYNC_FDATASYNC != 0));
+                let reply = DoneReply { handle: reply.defer() };
+                ops.fsyncdir_then(ctx, node, args.fh, args.fsync_flags & FSYNC_FDATASYNC != 0, reply);
             }
             Op::Syncfs => done(reply, ops.syncfs(ctx, node)),
             Op::Readdir(args) => self.names(ctx, reply, node, &args, false),

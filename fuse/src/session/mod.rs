@@ -17,7 +17,7 @@ pub use init::{Config, Features, Negotiated, negotiate};
 
 use crate::operations::Operations;
 use crate::transport::ReplyHandle;
-use crate::types::Errno;
+use crate::types::{Errno, Result};
 use crate::wire::extension::{Extensions, SecurityContext};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -106,6 +106,23 @@ impl RequestContext<'_> {
     /// Security attributes that the new inode is to have from its birth.
     pub fn security(&self) -> impl Iterator<Item = SecurityContext<'_>> {
         self.extensions.security()
+    }
+}
+
+/// The answer to a request whose end another thread may see; it can be sent from any thread.
+#[derive(Debug)]
+pub struct DoneReply {
+    handle: ReplyHandle,
+}
+
+impl DoneReply {
+    /// Answers.
+    pub fn done(self, result: Result<()>) {
+        match result {
+            // A caller that is gone needs no answer.
+            Ok(()) => drop(self.handle.bytes(&[])),
+            Err(errno) => self.handle.error(errno.0),
+        }
     }
 }
 

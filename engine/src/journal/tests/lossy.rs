@@ -13,8 +13,8 @@ const SECTOR: usize = 512;
 struct State {
     durable: Vec<u8>,
     current: Vec<u8>,
-    /// Offsets and sectors since the last flush, in order.
-    unflushed: Vec<(usize, [u8; SECTOR])>,
+    /// Offsets and sectors since the last flush, in order, with their tickets.
+    unflushed: Vec<(usize, [u8; SECTOR], u64)>,
     /// Blocks written, to see whether one was written twice without a flush between.
     twice: bool,
     completed: u64,
@@ -38,7 +38,7 @@ impl LossyDevice {
         let mut random = StdRng::seed_from_u64(seed);
         let state = self.0.lock().expect("test");
         let mut bytes = state.durable.clone();
-        for (offset, sector) in &state.unflushed {
+        for (offset, sector, _) in &state.unflushed {
             if random.random() {
                 bytes[*offset..offset + SECTOR].copy_from_slice(sector);
             }
@@ -78,6 +78,8 @@ impl BlockDevice for LossyDevice {
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let mut state = self.0.lock().expect("test");
         let mut done = Vec::new();
+        state.tickets += 1;
+        let ticket = state.tickets;
         for mut request in batch {
             let offset = request.block as usize * BLOCK_SIZE;
             let range = offset..offset + request.buf.len();
@@ -91,8 +93,8 @@ impl BlockDevice for LossyDevice {
                     state.current[range].copy_from_slice(&request.buf);
                     for (n, sector) in request.buf.chunks_exact(SECTOR).enumerate() {
                         let at = offset + n * SECTOR;
-                        state.twice |= state.unflushed.iter().any(|(o, _)| *o == at);
-                        state.unflushed.push((at, sector.try_into().expect("a sector")));
+                        state.twice |= state.unflushed.iter().any(|(o, ..)| *o == at);
+                        state.unflushed.push((at, sector.try_into().expect("a sector"), ticket));
                     }
                     state.completed += 1;
                 }
@@ -100,8 +102,6 @@ impl BlockDevice for LossyDevice {
             }
             done.push(Completion { buf: request.buf, result });
         }
-        state.tickets += 1;
-        let ticket = state.tickets;
         state.done.push((ticket, done));
         Ticket(ticket)
     }
@@ -121,8 +121,10 @@ impl BlockDevice for LossyDevice {
         if state.ignore_flushes {
             return Ok(());
         }
-        let State { durable, unflushed, .. } = &mut *state;
-        for (offset, sector) in unflushed.drain(..) {
+        let State { durable, unflushed, done, .. } = &mut *state;
+        // A write that nobody has waited for is under way: the flush does not cover it.
+        let is_over = |ticket: u64| done.iter().all(|(other, _)| *other != ticket);
+        for (offset, sector, _) in unflushed.extract_if(.., |(.., ticket)| is_over(*ticket)) {
             durable[offset..offset + SECTOR].copy_from_slice(&sector);
         }
         state.flushed = state.completed;

@@ -137,6 +137,93 @@ fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal
     other.join().expect("no panic");
 }
 
+/// One thread asks to be called, the other waits: the call is made once, when its records are committed.
+fn calls_are_made((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let told = Arc::new(AtomicU64::new(0));
+    let other = {
+        let (journal, told) = (journal.clone(), told.clone());
+        thread::spawn(move || {
+            let end = log(&journal, b"a");
+            let seen = journal.clone();
+            let done = move |outcome: Result<()>| {
+                outcome.expect("committed");
+                assert!(seen.committed(Horizon::Power) >= end);
+                told.fetch_add(1, Ordering::SeqCst);
+            };
+            journal.commit_then(end, Wanted::Power, Box::new(done));
+        })
+    };
+    let end = log(&journal, b"b");
+    journal.commit_upto(end, Wanted::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(Horizon::Power));
+    other.join().expect("no panic");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+}
+
+/// Some wait and some ask to be called: nobody is left behind.
+#[cfg(shuttle)]
+fn nobody_is_left_behind(journal: Arc<Journal>) {
+    let told = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..4)
+        .map(|t| {
+            let (journal, told) = (journal.clone(), told.clone());
+            thread::spawn(move || {
+                for n in 0..3 {
+                    let end = log(&journal, b"a");
+                    if (t + n) % 2 == 0 {
+                        journal.commit_upto(end, Wanted::Power).expect("committed");
+                        told.fetch_add(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    let told = told.clone();
+                    let done = move |outcome: Result<()>| {
+                        outcome.expect("committed");
+                        told.fetch_add(1, Ordering::SeqCst);
+                    };
+                    journal.commit_then(end, Wanted::Power, Box::new(done));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert_eq!(told.load(Ordering::SeqCst), 12, "all have been told when all leaders have left");
+}
+
+/// A failure reaches those who wait and those who are to be called, whenever it comes.
+#[cfg(shuttle)]
+fn a_failure_is_told_to_all((_, journal): (Arc<TestMemory>, Arc<Journal>)) {
+    let told = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..3)
+        .map(|t| {
+            let (journal, told) = (journal.clone(), told.clone());
+            thread::spawn(move || {
+                let credits = journal.credits(1, CreditClass::Ordinary);
+                let Ok(end) = credits.and_then(|credits| journal.log(credits, b"a", |_, _| ())) else {
+                    told.fetch_add(1, Ordering::SeqCst);
+                    return;
+                };
+                if t == 0 {
+                    // Either way.
+                    let _ = journal.commit_upto(end, Wanted::Power);
+                    told.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    let done = move |_| {
+                        told.fetch_add(1, Ordering::SeqCst);
+                    };
+                    journal.commit_then(end, Wanted::Power, Box::new(done));
+                }
+            })
+        })
+        .collect();
+    journal.fail("a test".into());
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    assert_eq!(told.load(Ordering::SeqCst), 3);
+}
+
 /// Slots are used again while the other thread's credits are older than the move of the head.
 fn slots_are_reused_in_order((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
     let other = {
@@ -261,6 +348,11 @@ mod loom_models {
     }
 
     #[test]
+    fn loom_calls() {
+        check(2, || calls_are_made(ssd_model()));
+    }
+
+    #[test]
     fn loom_mapped_reuse() {
         check(2, || slots_are_reused_in_order(mapped_model()));
     }
@@ -355,6 +447,19 @@ mod shuttle_models {
     fn shuttle_commits() {
         shuttle::check_random(|| commits_cover_what_is_sealed(mapped_model()), RUNS);
         shuttle::check_random(|| commits_cover_what_is_sealed(ssd_model()), RUNS);
+    }
+
+    #[test]
+    fn shuttle_calls() {
+        shuttle::check_random(|| calls_are_made(ssd_model()), RUNS);
+        shuttle::check_random(|| a_failure_is_told_to_all(ssd_model()), RUNS);
+        let behind = || {
+            let staging = Arc::new(TestMemory::new(8 * SLOTS));
+            let device = Arc::new(ModelDevice::new(8 * SLOTS));
+            let media = Media::Ssd { staging, device, start: 0 };
+            nobody_is_left_behind(Arc::new(Journal::start(media, options(8 * SLOTS, 0)).expect("starts")));
+        };
+        shuttle::check_random(behind, RUNS);
     }
 
     #[test]

@@ -72,6 +72,43 @@ fn a_ring_goes_round_with_commits_padded_to_blocks() {
 }
 
 #[test]
+fn of_two_commits_under_way_the_second_counts_with_the_first_alone() {
+    for seed in 0..60 {
+        let ssd = ssd(options(256, 0));
+        let stream = ssd.journal.stream.as_ref().expect("an SSD ring");
+        let begin = |n| {
+            log(&ssd.journal, &payload(2, n));
+            assert!(ssd.journal.claim());
+            stream.begin(&ssd.journal, |end| stream.group.begins(end, None)).expect("no faults")
+        };
+        let (first, second) = (begin(1), begin(2));
+        let found = |least: usize| {
+            let found: Vec<_> = records(&ssd.scan(seed)).iter().map(|(_, bytes)| parse(bytes)).collect();
+            assert!(found.len() >= least && [(2, 1), (2, 2)].starts_with(&found), "seed {seed}: {found:?}");
+        };
+        found(0);
+        stream.finish(second).expect("no faults");
+        found(0);
+        stream.finish(first).expect("no faults");
+        found(2);
+    }
+}
+
+#[test]
+fn a_device_error_is_told_to_everybody_who_waits() {
+    let ssd = ssd(options(64, 0));
+    let end = log(&ssd.journal, b"x");
+    ssd.device.fail_writes();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for _ in 0..2 {
+        let told = told.clone();
+        let done = move |outcome: Result<()>| told.lock().expect("test").push(outcome.map_err(|e| e.errno()));
+        ssd.journal.commit_then(end, Wanted::Power, Box::new(done));
+    }
+    assert_eq!(*told.lock().expect("test"), [Err(libc::EROFS), Err(libc::EROFS)]);
+}
+
+#[test]
 fn a_device_error_fails_the_journal() {
     let ssd = ssd(options(64, 0));
     let end = log(&ssd.journal, b"x");
@@ -116,13 +153,22 @@ fn what_was_committed_survives_a_loss_of_power() {
             s.spawn(move || {
                 for n in 0..RECORDS {
                     let end = log(&ssd.journal, &payload(t, n));
-                    if n % 2 == 0 {
-                        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+                    let survives = || {
                         let scan = ssd.scan(n);
                         assert!(scan.end >= end, "committed {end}, found {}", scan.end);
                         for (_, bytes) in records(&scan) {
                             parse(&bytes);
                         }
+                    };
+                    if n % 4 == 0 {
+                        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+                        survives();
+                    } else if n % 4 == 2 {
+                        let (told, tells) = std::sync::mpsc::channel();
+                        let done = move |outcome| told.send(outcome).expect("it is waited for");
+                        ssd.journal.commit_then(end, Wanted::Power, Box::new(done));
+                        tells.recv().expect("called").expect("committed");
+                        survives();
                     }
                 }
                 running.fetch_sub(1, Ordering::SeqCst);
