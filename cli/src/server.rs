@@ -27,6 +27,9 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
     if let Some(why) = mounted.store().failed().filter(|_| !options.read_only) {
         warnings.push(format!("{}: mounted read-only: {why}", args.image.display()));
     }
+    if let Some(absence) = mounted.new_journal() {
+        warnings.push(format!("{}: {absence}; the image is clean and gets a new one", args.image.display()));
+    }
     let read_only = options.read_only || mounted.store().failed().is_some();
     let running = Running::start(mounted.store(), &assemble_options(options, read_only))
         .map_err(|e| refused(&args.image, &e))?;

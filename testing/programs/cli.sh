@@ -169,6 +169,12 @@ same "the media after a read-only mount" "$before" "$(cat pmem.img "$ring" | sha
 attach emulated
 same "a synced file" synced "$(cat emulated/file)"
 detach emulated
+# A clean image gets a new one, and the user is told.
+rm "$ring"
+attach emulated 2>"$WORK/err"
+grep -q "the journal is missing.*gets a new one" "$WORK/err" || fail "a new journal is not told of: $(cat "$WORK/err")"
+same "a synced file" synced "$(cat emulated/file)"
+detach emulated
 check pmem
 
 # Too small a /dev/shm, in a mount name space of its own.

@@ -92,6 +92,7 @@ pub struct Mounted {
     superblock: Superblock,
     recovery: Outcome,
     staging_file: Option<PathBuf>,
+    new_journal: Option<Absence>,
 }
 
 /// Mounts the file system on some media.
@@ -104,6 +105,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     let mut sb = superblock::read(device.as_ref())?;
     let unclean = sb.state.get() == STATE_MOUNTED;
     let read_only = options.read_only || sb.state.get() == STATE_DAMAGED;
+    let mut new_journal = None;
     let header = match ring.find(&sb, &device)? {
         Ring::Ours(header) => Some(header),
         Ring::None(absence) if unclean && !options.discard_journal => {
@@ -115,6 +117,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         Ring::None(absence) => {
             if sb.epoch.get() > 0 && !read_only {
                 tracing::warn!("{absence}; a new one is made");
+                new_journal = Some(absence);
             }
             None
         }
@@ -150,6 +153,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         superblock: sb,
         recovery: outcome,
         staging_file: staging_file.clone(),
+        new_journal,
     };
     if read_only || damage.is_some() {
         if let Some(what) = &damage {
@@ -254,6 +258,11 @@ impl Mounted {
     /// The metadata, to build files and directories on.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Why the image has got a new journal, if it had one before.
+    pub fn new_journal(&self) -> Option<&Absence> {
+        self.new_journal.as_ref()
     }
 
     /// What recovery did.

@@ -25,7 +25,7 @@ mod types;
 
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use space::ImageSpace;
