@@ -13,7 +13,8 @@ use std::path::PathBuf;
         narufs mkfs disk.img --size 8G      make a file system in a file\n  \
         narufs mount disk.img /mnt/naru     mount it\n  \
         narufs stats /mnt/naru              see what it does\n  \
-        narufs umount /mnt/naru             unmount it and wait until everything is down\n\n\
+        narufs umount /mnt/naru             unmount it and wait until everything is down\n  \
+        narufs bench varmail --target DIR   measure a file system, this or another\n\n\
         `narufs COMMAND --help` explains a command, its options and its exit status."
 )]
 pub struct Cli {
@@ -39,6 +40,8 @@ pub enum Command {
     Info(Info),
     /// Show the counters of a live mount
     Stats(Stats),
+    /// Measure any file system with the workloads of the literature
+    Bench(Bench),
 }
 
 /// Arguments of `narufs mkfs`.
@@ -170,4 +173,91 @@ pub struct Stats {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `narufs bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    narufs bench --list                                          what there is, and what one operation is\n  \
+    narufs bench varmail --target /mnt/naru --threads 1,2,16\n  \
+    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine in this process, no mount\n  \
+    narufs bench tokubench --paper --target /mnt/ext4            3,000,000 files\n  \
+    narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru\n\n\
+    Files are made in a new directory below the target, and removed. After the time everything is synced, a\n\
+    library is let go as a kill would leave it and mounted anew, and what was written is compared. Device\n\
+    I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
+    A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or\n\
+    a smaller journal before comparing.\n\n\
+    Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted.")]
+pub struct Bench {
+    /// What to run: names, or data, metadata, macro, fxmark, all
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// A directory of any file system, or lib:IMAGE for a narufs image opened in this process
+    #[arg(long, required_unless_present = "list")]
+    pub target: Option<String>,
+    /// List the workloads, and say of each what one operation is
+    #[arg(long)]
+    pub list: bool,
+    /// Numbers of threads, one after the other
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1")]
+    pub threads: Vec<usize>,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// How often each is run
+    #[arg(long, value_name = "TIMES", default_value_t = 3)]
+    pub repeat: u32,
+    /// Write the records as a JSON list; - is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Options of lib:IMAGE as of `narufs mount` (durability=, memory=, metadata_memory=, commit=, noatime, ...)
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Everything random and every byte written follows from it
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Files to work on [default: see --list]
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Size of the file to work on [default: see --list]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// Random pages of a large file (--size), where DWO*, DWSL and DRB* use one fixed page
+    #[arg(long)]
+    pub spread: bool,
+    /// The papers' sizes: 100,000 files for varmail, 3,000,000 for tokubench
+    #[arg(long)]
+    pub paper: bool,
+    /// iozone: the memory limit that the file's size is a multiple of
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub memory: Size,
+    /// iozone: that multiple
+    #[arg(long, default_value_t = 0.25)]
+    pub ratio: f64,
+    /// iozone: bytes of a record
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub record: Size,
+    /// Each thread ends after so many operations, whatever the time
+    #[arg(long, value_name = "N")]
+    pub ops: Option<u64>,
+    /// Do not compare what was written afterwards
+    #[arg(long)]
+    pub no_check: bool,
+    /// Count reads and writes of this block device, not of the one below the target (for swap, say)
+    #[arg(long, value_name = "DEVICE")]
+    pub count_device: Option<PathBuf>,
+    /// lib:IMAGE with an emulated journal: nanoseconds that each fence takes longer
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub nvm_delay: u64,
+    /// lib:IMAGE with an emulated journal: bytes per second that write-backs may reach
+    #[arg(long, value_name = "SIZE")]
+    pub nvm_bandwidth: Option<Size>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("say a number above 0, a day at the most".into()),
+    }
 }

@@ -17,6 +17,10 @@ pub enum Status {
     CheckFailed,
     /// fsck(8): problems were mended.
     Mended,
+    /// Wrong usage.
+    Usage,
+    /// The user interrupted it.
+    Interrupted,
 }
 
 impl Status {
@@ -24,9 +28,11 @@ impl Status {
     pub fn code(self) -> u8 {
         match self {
             Status::Failed | Status::MountUsage | Status::Mended => 1,
+            Status::Usage => 2,
             Status::ProblemsLeft => 4,
             Status::CheckFailed => 8,
             Status::MountFailed => 32,
+            Status::Interrupted => 130,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The narufs command, also under the names that mount(8), mkfs(8) and fsck(8) look for.
 
 mod args;
+mod bench;
 mod failure;
 mod fsck;
 mod info;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Command::Fsck(args) => ("fsck", fsck::run(args)),
         Command::Info(args) => ("info", info::run(args)),
         Command::Stats(args) => ("stats", stats::run(args)),
+        Command::Bench(args) => ("bench", bench::run(args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -58,13 +58,19 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
     finish(&args.image, running, mounted)
 }
 
-fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
+/// The engine's options for the image.
+pub(crate) fn image_options(options: &MountOptions) -> mount::MountOptions {
     let mut wanted = mount::MountOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
         ..mount::MountOptions::default()
     };
     wanted.store = StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
+    wanted
+}
+
+fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
+    let wanted = image_options(options);
     let media =
         mount::open(image, None, EmulationCosts::default(), &wanted).map_err(|e| refused(image, &e))?;
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
@@ -75,7 +81,8 @@ fn pages_share(options: &MountOptions) -> u64 {
     options.metadata_memory / 8 * 5
 }
 
-fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
+/// The engine's options for the files.
+pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
     let atime = match options.atime {
         AtimePolicy::Relative => vfs::AtimePolicy::Relative,
         AtimePolicy::Never => vfs::AtimePolicy::Never,

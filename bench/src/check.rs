@@ -1,0 +1,31 @@
+//! After the time: everything is synced, the target is brought back from its media, and what is there is compared
+//! with what the threads did.
+//!
+//! A library is let go without an unmount, as a kill leaves it, and mounted anew; a directory is as good as what
+//! brings it back: without help it is only synced. What this leaves to others: what must be there (`workload`).
+
+use crate::Result;
+use crate::record::Check;
+use crate::target::Target;
+use crate::workload::Workload;
+use std::time::Instant;
+
+/// Brings the target back and compares. No session is alive.
+pub fn check<T: Target, W: Workload<T::Session>>(
+    target: &mut T,
+    workload: &W,
+    workers: &[W::Worker],
+) -> Result<Check> {
+    let begin = Instant::now();
+    target.sync_all()?;
+    let reopened = target.reopen()?;
+    let back = Instant::now();
+    let seen = workload.check(workers, &mut target.session()?)?;
+    Ok(Check {
+        reopened,
+        reopen_s: (back - begin).as_secs_f64(),
+        compare_s: back.elapsed().as_secs_f64(),
+        files: seen.files,
+        bytes: seen.bytes,
+    })
+}

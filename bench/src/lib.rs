@@ -1,0 +1,29 @@
+//! The benchmark: the workloads of the papers that narufs joins, on any file system, from one load generator.
+//!
+//! A [`workload`] is written once over [`target::Session`], the calls that one thread makes. [`target`] has two
+//! of them: a directory through the kernel, and the engine in this process. [`load`] runs the threads and takes
+//! the time, [`meter`] reads what the media, the processors and the journal did meanwhile, [`check`] brings the
+//! target back from its media and compares, [`record`] is what comes out. [`run`] ties them together.
+//!
+//! What one operation of each workload is, and why a row counts: docs/BENCH.md.
+#![deny(unsafe_code)]
+
+pub mod check;
+pub mod content;
+pub mod error;
+pub mod load;
+pub mod meter;
+pub mod params;
+pub mod pin;
+pub mod progress;
+pub mod record;
+pub mod run;
+pub mod stats;
+pub mod stop;
+pub mod target;
+pub mod workload;
+
+pub use error::{Error, Result};
+pub use params::Params;
+pub use record::Record;
+pub use run::{Plan, run};

@@ -1,0 +1,328 @@
+//! The engine in this process: no mount, no system call on the way to it.
+//!
+//! Sessions walk from name to name as an ordinary user, so that permissions are checked on every component, and
+//! copy from and to the caller's buffers: what a program that uses the library pays for.
+
+use super::{Description, How, Kind, Reopened, Session, Space, Survives, Target};
+use crate::meter::Counters;
+use crate::{Error, Result};
+use narufs::format::{Nid, ROOT_NID};
+use narufs::pmem::Horizon;
+use narufs::vfs::{self, Context, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, WriteFlags};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The user that sessions act as: not uid 0, for whom nothing is checked.
+const USER: u32 = 1000;
+
+/// How an image is mounted as a library.
+pub type LibraryOptions = narufs::MountOptions;
+
+/// An image, mounted in this process.
+pub struct Library {
+    image: PathBuf,
+    name: String,
+    options: LibraryOptions,
+    fs: Option<narufs::Fs>,
+    work: Option<(String, Nid)>,
+}
+
+fn context() -> Context {
+    Context::with_groups(USER, USER, Vec::new())
+}
+
+fn failed(op: &'static str, path: &str) -> impl FnOnce(narufs::Error) -> Error {
+    move |e| Error::io(op, path, std::io::Error::from(e))
+}
+
+impl Library {
+    /// Mounts an image; `name` is what records call it.
+    ///
+    /// # Errors
+    /// In words, if it cannot be mounted or not be written to.
+    pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
+        let fs = mount(image, &options)?;
+        Ok(Library { image: image.to_owned(), name: name.to_owned(), options, fs: Some(fs), work: None })
+    }
+
+    /// Unmounts: everything is written home.
+    pub fn unmount(mut self) -> Result<()> {
+        let Some(fs) = self.fs.take() else { return Ok(()) };
+        fs.unmount().map_err(|e| Error::Refused(format!("{}: unmount: {e}", self.image.display())))
+    }
+
+    fn inodes(&self) -> Result<&Arc<vfs::Fs>> {
+        match &self.fs {
+            Some(fs) => Ok(fs.inodes()),
+            None => Err(Error::Refused(format!("{}: not mounted any more", self.image.display()))),
+        }
+    }
+
+    fn look_up_work(&self, name: &str) -> Result<Nid> {
+        let found = self.inodes()?.lookup(&Context::root(), ROOT_NID, name.as_bytes());
+        found.map(|entry| entry.nid).map_err(failed("lookup", name))
+    }
+}
+
+fn mount(image: &Path, options: &LibraryOptions) -> Result<narufs::Fs> {
+    let shown = image.display();
+    let fs = narufs::Fs::mount(image, options).map_err(|e| Error::Refused(format!("{shown}: {e}")))?;
+    match fs.damage() {
+        Some(why) => Err(Error::Refused(format!("{shown}: it cannot be written to: {why}"))),
+        None => Ok(fs),
+    }
+}
+
+impl Target for Library {
+    type Session = LibrarySession;
+
+    fn describe(&self) -> Description {
+        let survives = match self.fs.as_ref().map(|fs| fs.inodes().meta().horizon()) {
+            Some(Horizon::Power) => Survives::Power,
+            _ => Survives::Process,
+        };
+        Description { name: self.name.clone(), filesystem: "narufs".into(), survives, system_calls: false }
+    }
+
+    fn enter(&mut self, name: &str) -> Result<()> {
+        let (fs, root) = (self.inodes()?, Context::root());
+        let refused = |e: narufs::Error| Error::Refused(format!("{}: cannot write here: {e}", self.image.display()));
+        let entry = fs.mkdir(&root, ROOT_NID, name.as_bytes(), 0o755).map_err(refused)?;
+        let owner = SetAttr { uid: Some(USER), gid: Some(USER), ..SetAttr::default() };
+        fs.setattr(&root, entry.nid, None, &owner).map_err(refused)?;
+        self.work = Some((name.to_owned(), entry.nid));
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let Some((name, nid)) = self.work.take() else { return Ok(()) };
+        let fs = Arc::clone(self.inodes()?);
+        let mut session = LibrarySession { fs: Arc::clone(&fs), caller: context(), work: nid };
+        session.remove_below("")?;
+        fs.forget(nid, 1);
+        fs.rmdir(&Context::root(), ROOT_NID, name.as_bytes()).map_err(failed("rmdir", &name))
+    }
+
+    fn session(&self) -> Result<LibrarySession> {
+        match &self.work {
+            Some((_, nid)) => {
+                Ok(LibrarySession { fs: Arc::clone(self.inodes()?), caller: context(), work: *nid })
+            }
+            None => Err(Error::Refused(format!("{}: no run is at work here", self.name))),
+        }
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.inodes()?.syncfs().map_err(failed("sync", ""))
+    }
+
+    fn space(&self) -> Result<Space> {
+        let room = self.inodes()?.statfs().map_err(failed("statfs", ""))?;
+        let bytes = room.blocks_available * u64::from(room.block_size);
+        Ok(Space { bytes, files: Some(room.files_free) })
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        let stats = self.inodes()?.stats().map_err(failed("stats", ""))?;
+        let stats = serde_json::to_value(stats).map_err(|e| Error::Refused(format!("stats: {e}")))?;
+        Ok(Counters::of_narufs(&stats))
+    }
+
+    fn reopen(&mut self) -> Result<Reopened> {
+        self.sync_all()?;
+        // Let go without an unmount, it is left as the end of its process leaves it.
+        drop(self.fs.take());
+        self.fs = Some(mount(&self.image, &self.options)?);
+        if let Some((name, _)) = self.work.take() {
+            let nid = self.look_up_work(&name)?;
+            self.work = Some((name, nid));
+        }
+        Ok(Reopened::Killed)
+    }
+}
+
+/// One thread's calls on the engine.
+pub struct LibrarySession {
+    fs: Arc<vfs::Fs>,
+    caller: Context,
+    work: Nid,
+}
+
+/// An open file with the lookup count of its inode.
+pub struct LibraryFile {
+    nid: Nid,
+    handle: FileHandle,
+}
+
+fn flags(how: How) -> OpenFlags {
+    match how {
+        How::Read => OpenFlags::empty(),
+        How::Write => OpenFlags::READ_WRITE,
+        How::Append => OpenFlags::READ_WRITE | OpenFlags::APPEND,
+    }
+}
+
+impl LibrarySession {
+    /// Where a path leads, with a lookup count unless it is the work directory itself.
+    fn walk(&self, path: &str) -> narufs::Result<Nid> {
+        let mut at = self.work;
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            let next = self.fs.lookup(&self.caller, at, part.as_bytes());
+            self.let_go(at);
+            at = next?.nid;
+        }
+        Ok(at)
+    }
+
+    /// Gives the lookup count of [`LibrarySession::walk`] back.
+    fn let_go(&self, nid: Nid) {
+        if nid != self.work {
+            self.fs.forget(nid, 1);
+        }
+    }
+
+    /// Calls with the directory of a path, and the name in it.
+    fn in_parent<T>(
+        &self,
+        path: &str,
+        call: impl FnOnce(Nid, &[u8]) -> narufs::Result<T>,
+    ) -> narufs::Result<T> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let dir = self.walk(above)?;
+        let result = call(dir, name.as_bytes());
+        self.let_go(dir);
+        result
+    }
+
+    fn open_at(&self, path: &str, flags: OpenFlags) -> narufs::Result<LibraryFile> {
+        let nid = self.walk(path)?;
+        match self.fs.open(&self.caller, nid, flags) {
+            Ok(handle) => Ok(LibraryFile { nid, handle }),
+            Err(e) => {
+                self.let_go(nid);
+                Err(e)
+            }
+        }
+    }
+
+    fn write(&self, op: &'static str, file: &LibraryFile, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.fs.write(&self.caller, &file.handle, offset, bytes, WriteFlags::empty()) {
+            Ok(len) if len == bytes.len() => Ok(()),
+            Ok(_) => Err(Error::io(op, "", std::io::Error::from_raw_os_error(libc::ENOSPC))),
+            Err(e) => Err(failed(op, "")(e)),
+        }
+    }
+
+    fn remove_below(&mut self, path: &str) -> Result<()> {
+        let mut entries = Vec::new();
+        self.list(path, &mut |name, kind| entries.push((name.to_owned(), kind)))?;
+        for (name, kind) in entries {
+            let below = if path.is_empty() { name } else { format!("{path}/{name}") };
+            match kind {
+                Kind::File => self.unlink(&below)?,
+                Kind::Directory => {
+                    self.remove_below(&below)?;
+                    self.in_parent(&below, |dir, name| self.fs.rmdir(&self.caller, dir, name))
+                        .map_err(failed("rmdir", &below))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session for LibrarySession {
+    type File = LibraryFile;
+
+    fn mkdir(&mut self, path: &str) -> Result<bool> {
+        match self.in_parent(path, |dir, name| self.fs.mkdir(&self.caller, dir, name, 0o755)) {
+            Ok(entry) => {
+                self.fs.forget(entry.nid, 1);
+                Ok(true)
+            }
+            Err(narufs::Error::Errno(libc::EEXIST)) => Ok(false),
+            Err(e) => Err(failed("mkdir", path)(e)),
+        }
+    }
+
+    fn create(&mut self, path: &str, how: How) -> Result<LibraryFile> {
+        let flags = flags(how) | OpenFlags::EXCLUSIVE;
+        let made = self.in_parent(path, |dir, name| self.fs.create(&self.caller, dir, name, 0o644, flags));
+        made.map(|(entry, handle, _)| LibraryFile { nid: entry.nid, handle }).map_err(failed("create", path))
+    }
+
+    fn open(&mut self, path: &str, how: How) -> Result<LibraryFile> {
+        self.open_at(path, flags(how)).map_err(failed("open", path))
+    }
+
+    fn close(&mut self, file: LibraryFile) -> Result<()> {
+        self.fs.release(file.handle, None);
+        self.let_go(file.nid);
+        Ok(())
+    }
+
+    fn unlink(&mut self, path: &str) -> Result<()> {
+        self.in_parent(path, |dir, name| self.fs.unlink(&self.caller, dir, name)).map_err(failed("unlink", path))
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let renamed = self.in_parent(from, |old, name| {
+            self.in_parent(to, |new, to| {
+                self.fs.rename(&self.caller, old, name, new, to, RenameFlags::empty())
+            })
+        });
+        renamed.map_err(failed("rename", from))
+    }
+
+    fn read_at(&mut self, file: &LibraryFile, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.fs.read(&file.handle, offset, into).map_err(failed("read", ""))
+    }
+
+    fn write_at(&mut self, file: &LibraryFile, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write("write", file, offset, bytes)
+    }
+
+    fn append(&mut self, file: &LibraryFile, bytes: &[u8]) -> Result<()> {
+        self.write("append", file, 0, bytes)
+    }
+
+    fn truncate(&mut self, file: &LibraryFile, size: u64) -> Result<()> {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let done = self.fs.setattr(&self.caller, file.nid, Some(&file.handle), &set);
+        done.map(drop).map_err(failed("truncate", ""))
+    }
+
+    fn fsync(&mut self, file: &LibraryFile) -> Result<()> {
+        self.fs.fsync(&file.handle, false).map_err(failed("fsync", ""))
+    }
+
+    fn fdatasync(&mut self, file: &LibraryFile) -> Result<()> {
+        self.fs.fsync(&file.handle, true).map_err(failed("fdatasync", ""))
+    }
+
+    fn size(&mut self, path: &str) -> Result<u64> {
+        let nid = self.walk(path).map_err(failed("stat", path))?;
+        let attr = self.fs.getattr(nid);
+        self.let_go(nid);
+        attr.map(|attr| attr.size).map_err(failed("stat", path))
+    }
+
+    fn list(&mut self, path: &str, each: &mut dyn FnMut(&str, Kind)) -> Result<u64> {
+        let at = || failed("list", path);
+        let nid = self.walk(path).map_err(at())?;
+        let opened = self.fs.opendir(&self.caller, nid);
+        self.let_go(nid);
+        let handle = opened.map_err(at())?;
+        let mut count = 0;
+        let read = self.fs.readdir(&handle, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                let kind = if entry.file_type == FileType::Directory { Kind::Directory } else { Kind::File };
+                each(&String::from_utf8_lossy(entry.name), kind);
+                count += 1;
+            }
+            true
+        });
+        self.fs.releasedir(handle);
+        read.map(|()| count).map_err(at())
+    }
+}

@@ -1,0 +1,193 @@
+//! Where a directory lies: its file system, the device behind it, what it survives, and the counters of both.
+
+use super::Survives;
+use crate::meter::{Counters, DeviceIo};
+use crate::{Error, Result};
+use narufs_fuse::control;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Place {
+    filesystem: String,
+    /// The process that serves a mount of narufs.
+    server: Option<i32>,
+    /// `/sys/dev/block/...` of the device that is counted.
+    device: Option<PathBuf>,
+    counted: Option<PathBuf>,
+    survives: Survives,
+}
+
+/// A line of mountinfo, as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    filesystem: String,
+    source: String,
+}
+
+/// Undoes the octal escapes of mountinfo.
+fn unescaped(field: &str) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), field.as_bytes());
+    while let [first, after @ ..] = rest {
+        let code = (*first == b'\\').then(|| after.get(..3)).flatten();
+        match code.and_then(|c| u8::from_str_radix(std::str::from_utf8(c).ok()?, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
+}
+
+fn parse(line: &str) -> Option<Mount> {
+    let (own, other) = line.split_once(" - ")?;
+    let mut other = other.split(' ');
+    Some(Mount {
+        point: unescaped(own.split(' ').nth(4)?),
+        filesystem: other.next()?.to_owned(),
+        source: unescaped(other.next()?).display().to_string(),
+    })
+}
+
+/// The mount that a path lies on: the last one listed of those with the longest mount point.
+fn mount_of(table: &str, path: &Path) -> Option<Mount> {
+    let above = table.lines().filter_map(parse).filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
+/// The directory in sysfs of a block device.
+fn in_sysfs(device: &Path) -> Option<PathBuf> {
+    let found = std::fs::metadata(device).ok().filter(|m| m.file_type().is_block_device())?;
+    Some(sysfs_of(found.rdev()))
+}
+
+fn sysfs_of(device: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// Whether a device is memory, itself or through the file of a loop device.
+fn is_memory(sysfs: &Path) -> bool {
+    let real = std::fs::canonicalize(sysfs).unwrap_or_default();
+    let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if name.starts_with("ram") || name.starts_with("zram") {
+        return true;
+    }
+    let Ok(file) = std::fs::read_to_string(sysfs.join("loop/backing_file")) else { return false };
+    rustix::fs::statfs(file.trim_end()).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
+}
+
+impl Place {
+    /// The place of a directory. `counted` is a device to count instead of its own.
+    pub fn of(dir: &Path, counted: Option<&Path>) -> Result<Place> {
+        let said = |e: std::io::Error| Error::Refused(format!("{}: {e}", dir.display()));
+        let real = std::fs::canonicalize(dir).map_err(said)?;
+        let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(said)?;
+        let mount = mount_of(&table, &real)
+            .ok_or_else(|| Error::Refused(format!("{}: it lies on no mount", dir.display())))?;
+        let server = control::ServerProcess::of(&real).ok().map(|server| server.pid.as_raw_nonzero().get());
+        let own = in_sysfs(Path::new(&mount.source)).or_else(|| {
+            let sysfs = sysfs_of(std::fs::metadata(&real).ok()?.dev());
+            sysfs.exists().then_some(sysfs)
+        });
+        let survives = match (mount.filesystem.as_str(), &own) {
+            _ if server.is_some() => narufs_survives(&real),
+            ("tmpfs" | "ramfs", _) => Survives::Nothing,
+            (_, Some(device)) if !is_memory(device) => Survives::Power,
+            // Memory of the kernel, or a server about which nothing is known.
+            _ => Survives::Process,
+        };
+        let device = match counted {
+            Some(path) => Some(in_sysfs(path).ok_or_else(|| {
+                Error::Refused(format!("{}: not a block device, so it cannot be counted", path.display()))
+            })?),
+            None => own,
+        };
+        let filesystem = if server.is_some() { "narufs".into() } else { mount.filesystem };
+        Ok(Place { filesystem, server, device, counted: counted.map(Path::to_owned), survives })
+    }
+
+    pub fn filesystem(&self) -> &str {
+        &self.filesystem
+    }
+
+    pub fn survives(&self) -> Survives {
+        self.survives
+    }
+
+    /// The device that is counted instead of the own one.
+    pub fn counted(&self) -> Option<&Path> {
+        self.counted.as_deref()
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self, dir: &Path) -> Result<()> {
+        let at = |e: std::io::Error| Error::io("sync", &dir.display().to_string(), e);
+        if self.server.is_some() {
+            return control::sync(dir).map_err(at);
+        }
+        let fd = std::fs::File::open(dir).map_err(at)?;
+        rustix::fs::syncfs(fd).map_err(|e| at(e.into()))
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self, dir: &Path) -> Result<Counters> {
+        let at = |e: std::io::Error| Error::io("counters", &dir.display().to_string(), e);
+        let mut counters = Counters::default();
+        if let Some(pid) = self.server {
+            let stats = control::stats(dir).map_err(at)?;
+            let stats = serde_json::from_str(&stats).map_err(|e| at(e.into()))?;
+            counters = Counters::of_narufs(&stats);
+            counters.server_cpu_s = crate::meter::cpu_of(pid).map_err(at)?;
+        }
+        if (self.server.is_none() || self.counted.is_some())
+            && let Some(sysfs) = &self.device
+        {
+            counters.device = DeviceIo::read(sysfs).map_err(at)?;
+        }
+        Ok(counters)
+    }
+}
+
+fn narufs_survives(dir: &Path) -> Survives {
+    let stats = control::stats(dir).ok().and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok());
+    match stats.as_ref().and_then(|s| s["durability"].as_str()) {
+        Some("power") => Survives::Power,
+        _ => Survives::Process,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_counts_and_the_last_of_equal_ones() {
+        let table = "\
+            1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            2 1 0:5 / /mnt rw - tmpfs none rw\n\
+            3 1 7:0 / /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop0 rw\n\
+            4 1 7:1 / /mnt/a\\040b rw - btrfs /dev/loop1 rw\n";
+        let of = |path: &str| mount_of(table, Path::new(path)).expect("mounted").filesystem;
+        assert_eq!(of("/home"), "ext4");
+        assert_eq!(of("/mnt/x"), "tmpfs");
+        assert_eq!(of("/mnt/a b/c"), "btrfs");
+        assert_eq!(of("/mnt/a bc"), "tmpfs");
+    }
+
+    #[test]
+    fn memory_survives_nothing() {
+        let place = Place::of(Path::new("/dev/shm"), None).expect("every machine has it");
+        assert_eq!((place.filesystem(), place.survives()), ("tmpfs", Survives::Nothing));
+        assert_eq!(place.counters(Path::new("/dev/shm")).expect("readable").device, DeviceIo::default());
+        assert!(Place::of(Path::new("/dev/shm"), Some(Path::new("/dev/null"))).is_err());
+    }
+}

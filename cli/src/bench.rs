@@ -1,0 +1,212 @@
+//! `narufs bench`: measures a target, prints a table, writes records.
+
+use crate::args::Bench;
+use crate::failure::{Failure, Status};
+use crate::options::MountOptions;
+use crate::output::say;
+use crate::server;
+use crate::size::Size;
+use narufs::pmem::EmulationCosts;
+use narufs_bench::progress::Progress;
+use narufs_bench::stop::Stop;
+use narufs_bench::target::{Directory, Library, LibraryOptions};
+use narufs_bench::workload::{self, Spec};
+use narufs_bench::{Error, Params, Plan, Record, stats};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Measures.
+pub fn run(args: &Bench) -> Result<(), Failure> {
+    if args.list {
+        workload::ALL.iter().for_each(describe);
+        return Ok(());
+    }
+    let plan = plan(args).map_err(failure)?;
+    if let Some(wrong) = plan.wrong() {
+        return Err(Failure::new(Status::Usage, wrong));
+    }
+    let target = args.target.as_deref().unwrap_or_default();
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    // Found out before the time, not after it.
+    let mut json = match &args.json {
+        Some(path) if !to_stdout => Some((std::fs::File::create(path).map_err(|e| cannot_write(path, e))?, path)),
+        _ => None,
+    };
+    let stop = Stop::on_signals().map_err(failure)?;
+    let progress = Progress::new();
+    let mut records = Vec::new();
+    if !to_stdout {
+        say!("{}", heading());
+    }
+    let mut each = |record: Record| {
+        if !to_stdout {
+            progress.result(&row(&record));
+        }
+        records.push(record);
+    };
+    let done = match target.strip_prefix("lib:") {
+        Some(image) => run_library(Path::new(image), target, args, &plan, &stop, &progress, &mut each),
+        None => Directory::new(Path::new(target), args.count_device.as_deref())
+            .and_then(|mut dir| narufs_bench::run(&mut dir, &plan, &stop, &progress, &mut each)),
+    };
+    // What was measured before a failure or an interruption counts.
+    let list = serde_json::to_string_pretty(&records).map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
+    if to_stdout {
+        say!("{list}");
+    } else if plan.repeat > 1 {
+        summary(&records).iter().for_each(|line| say!("{line}"));
+    }
+    if let Some((file, path)) = &mut json {
+        file.write_all(list.as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(|e| cannot_write(path, e))?;
+    }
+    done.map_err(failure)
+}
+
+fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
+    Failure::new(Status::Failed, format!("{}: {e}", path.display()))
+}
+
+fn failure(e: Error) -> Failure {
+    let status = match &e {
+        Error::Usage(_) => Status::Usage,
+        Error::Interrupted => Status::Interrupted,
+        _ => Status::Failed,
+    };
+    Failure::new(status, e.to_string())
+}
+
+fn plan(args: &Bench) -> Result<Plan, Error> {
+    let mut workloads: Vec<&'static Spec> = Vec::new();
+    for word in &args.workloads {
+        for spec in workload::named(word)? {
+            if !workloads.iter().any(|known| known.name == spec.name) {
+                workloads.push(spec);
+            }
+        }
+    }
+    let params = Params {
+        seed: args.seed,
+        files: args.files,
+        size: args.size.map(|s| s.0),
+        spread: args.spread,
+        paper: args.paper,
+        memory: args.memory.0,
+        ratio: args.ratio,
+        record: args.record.0,
+        ops: args.ops,
+    };
+    Ok(Plan {
+        workloads,
+        threads: args.threads.clone(),
+        time: Duration::from_secs_f64(args.seconds),
+        repeat: args.repeat,
+        params,
+        check: !args.no_check,
+    })
+}
+
+fn run_library(
+    image: &Path,
+    name: &str,
+    args: &Bench,
+    plan: &Plan,
+    stop: &Stop,
+    progress: &Progress,
+    each: &mut impl FnMut(Record),
+) -> Result<(), Error> {
+    if args.count_device.is_some() {
+        return Err(Error::Usage("--count-device: a library's device I/O is counted by the engine".into()));
+    }
+    let options = MountOptions::parse(&args.options).map_err(Error::Usage)?;
+    if options.read_only {
+        return Err(Error::Usage("-o ro: workloads write".into()));
+    }
+    let library = LibraryOptions {
+        journal: None,
+        costs: EmulationCosts {
+            persist_delay_ns: args.nvm_delay,
+            bytes_per_second: args.nvm_bandwidth.map_or(0, |s| s.0),
+        },
+        image: server::image_options(&options),
+        files: server::assemble_options(&options, false),
+    };
+    let mut library = Library::mount(image, name, library)?;
+    let done = narufs_bench::run(&mut library, plan, stop, progress, each);
+    let unmounted = library.unmount();
+    done.and(unmounted)
+}
+
+fn describe(spec: &Spec) {
+    let pinned = if spec.pinned { "pinned threads" } else { "threads as the scheduler likes" };
+    say!("{:<10} {}: {}", spec.name, spec.family.name(), spec.summary);
+    say!("{:<10} one operation: {}", "", spec.operation);
+    say!("{:<10} sizes: {}; {pinned}", "", spec.sizes);
+}
+
+/// Bytes in a few letters.
+fn bytes(n: u64) -> String {
+    if n == 0 { "0".into() } else { Size(n).to_string() }
+}
+
+fn heading() -> String {
+    format!(
+        "{:<20} {:>4} {:>4} {:>12} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>10}  {}",
+        "workload", "thr", "run", "ops/s", "MB/s", "p50 us", "p99 us", "p99.9 us", "cpu us/op", "dev read",
+        "dev write", "laps, check"
+    )
+}
+
+fn row(r: &Record) -> String {
+    let laps = match r.laps {
+        Some(laps) if r.unlapped => format!("{laps:.2} (unlapped)"),
+        Some(laps) => format!("{laps:.1}"),
+        None => "-".into(),
+    };
+    let check = match &r.check {
+        Some(c) => format!(", {} files right, {:.1} s", c.files, c.reopen_s + c.compare_s),
+        None => String::new(),
+    };
+    format!(
+        "{:<20} {:>4} {:>4} {:>12.0} {:>9.1} {:>10.1} {:>10.1} {:>10.1} {:>9.2} {:>10} {:>10}  {laps}{check}",
+        r.title(),
+        r.threads,
+        r.repeat,
+        r.ops_per_s,
+        r.mb_per_s,
+        r.p50_us,
+        r.p99_us,
+        r.p999_us,
+        r.cpu_us_per_op,
+        bytes(r.device_read_bytes),
+        bytes(r.device_write_bytes)
+    )
+}
+
+/// Median and spread of what was repeated.
+fn summary(records: &[Record]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    for record in records {
+        let key = (record.title(), record.threads);
+        if seen.contains(&key) {
+            continue;
+        }
+        let same: Vec<f64> = records
+            .iter()
+            .filter(|r| r.title() == key.0 && r.threads == key.1)
+            .map(|r| r.ops_per_s)
+            .collect();
+        if let (Some(median), Some(spread)) = (stats::median(&same), stats::spread(&same)) {
+            lines.push(format!(
+                "{:<20} {:>4}      {median:>12.0} ops/s, median of {}, spread {:.0} %",
+                key.0,
+                key.1,
+                same.len(),
+                spread * 100.0
+            ));
+        }
+        seen.push(key);
+    }
+    lines
+}
