@@ -169,7 +169,8 @@ mod tests {
             let before = page.clone();
             content.stamp(5, next, &mut page);
             assert_eq!(content.read_stamp(5, 12, &page).expect("as stamped"), next);
-            let said = |file, number, page: &[u8]| content.read_stamp(file, number, page).unwrap_err().to_string();
+            let said =
+                |file, number, page: &[u8]| content.read_stamp(file, number, page).unwrap_err().to_string();
             assert!(said(5, 13, &page).contains("something else"));
             assert!(said(6, 12, &page).contains("something else"));
             let mut torn = page.clone();

@@ -49,10 +49,12 @@ impl Error {
     /// The same with the workload's name in front, where the error is not one of the user's making.
     pub fn in_workload(self, name: &str) -> Error {
         match self {
-            Error::Io { op, path, source } if source.raw_os_error() == Some(libc::ENOSPC) => Error::Refused(format!(
-                "{name}: {}: no space left; give the target more room, or the workload less to do (--files, --size)",
-                Error::Io { op, path, source }.first_words()
-            )),
+            Error::Io { op, path, source } if source.raw_os_error() == Some(libc::ENOSPC) => {
+                Error::Refused(format!(
+                    "{name}: {}: no space left; give the target more room, or the workload less to do (--files, --size)",
+                    Error::Io { op, path, source }.first_words()
+                ))
+            }
             Error::Io { .. } => Error::Refused(format!("{name}: {self}")),
             Error::Wrong(what) => Error::Wrong(format!("{name}: {what}")),
             other => other,

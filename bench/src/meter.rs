@@ -90,6 +90,18 @@ pub struct Counters {
     pub own_cpu_s: f64,
 }
 
+/// A name in the one spelling of records: `double-write`, however the engine spells it.
+fn kebab(name: &str) -> String {
+    let mut out = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !out.is_empty() {
+            out.push('-');
+        }
+        out.push(if letter == '_' { '-' } else { letter.to_ascii_lowercase() });
+    }
+    out
+}
+
 fn number(value: &Value, field: &str) -> u64 {
     value.get(field).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -98,7 +110,7 @@ impl Counters {
     /// The counters of narufs, as its engine or its mount tells them.
     pub fn of_narufs(stats: &Value) -> Counters {
         let row = |row: &Value| CauseIo {
-            cause: row["cause"].as_str().unwrap_or("unknown").to_owned(),
+            cause: kebab(row["cause"].as_str().unwrap_or("unknown")),
             io: DeviceIo {
                 reads: number(row, "reads"),
                 read_bytes: number(row, "read_bytes"),
@@ -162,7 +174,7 @@ impl Counters {
 
     /// Bytes of metadata that went home; of narufs alone.
     pub fn checkpoint_bytes(&self) -> Option<u64> {
-        let of_checkpoints = |row: &&CauseIo| matches!(row.cause.as_str(), "checkpoint" | "double_write");
+        let of_checkpoints = |row: &&CauseIo| matches!(row.cause.as_str(), "checkpoint" | "double-write");
         self.ring.map(|_| self.causes.iter().filter(of_checkpoints).map(|row| row.io.write_bytes).sum())
     }
 }
@@ -216,7 +228,7 @@ mod tests {
             Counters::of_narufs(&json!({
                 "device": [
                     {"cause": "journal", "reads": 0, "read_bytes": 0, "writes": written / 4096, "write_bytes": written},
-                    {"cause": "checkpoint", "reads": 1, "read_bytes": 4096, "writes": 2, "write_bytes": 2 * written},
+                    {"cause": "DoubleWrite", "reads": 1, "read_bytes": 4096, "writes": 2, "write_bytes": 2 * written},
                     {"cause": "eviction", "reads": 0, "read_bytes": 0, "writes": 0, "write_bytes": 0},
                 ],
                 "flushes": 3,
@@ -225,7 +237,10 @@ mod tests {
         };
         let delta = stats(12288, 256).since(&stats(4096, 64));
         assert_eq!(delta.device.write_bytes, 3 * 8192);
-        assert_eq!(delta.causes.iter().map(|row| row.cause.as_str()).collect::<Vec<_>>(), ["journal", "checkpoint"]);
+        assert_eq!(
+            delta.causes.iter().map(|row| row.cause.as_str()).collect::<Vec<_>>(),
+            ["journal", "double-write"]
+        );
         assert_eq!(delta.laps(), Some(3.0));
         assert_eq!(delta.checkpoint_bytes(), Some(16384));
         assert_eq!(delta.flushes, Some(0));

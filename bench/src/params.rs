@@ -117,7 +117,9 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         assert_eq!(Params::default().wrong(), None);
         assert!(Params { files: Some(0), ..Params::default() }.wrong().expect("none").contains("--files"));
-        assert!(Params { ratio: f64::NAN, ..Params::default() }.wrong().expect("no number").contains("--ratio"));
+        assert!(
+            Params { ratio: f64::NAN, ..Params::default() }.wrong().expect("no number").contains("--ratio")
+        );
         assert!(Params { record: 1, ..Params::default() }.wrong().expect("too small").contains("--record"));
     }
 }

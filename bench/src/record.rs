@@ -36,7 +36,8 @@ pub struct Record {
     pub target: String,
     /// Its type of file system.
     pub filesystem: String,
-    /// "no system calls" where the engine was called in this process.
+    /// What a reader must know: "no system calls" where the engine was called in this process, delays that were
+    /// added.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,
     /// Threads.
@@ -133,7 +134,7 @@ impl Record {
             phase: row.phase.map(str::to_owned),
             target: target.name.clone(),
             filesystem: target.filesystem.clone(),
-            note: (!target.system_calls).then(|| "no system calls".to_owned()),
+            note: target.note.clone(),
             threads: row.threads,
             pinned: row.pinned,
             repeat: row.repeat,
@@ -193,7 +194,7 @@ mod tests {
             name: "lib:x".into(),
             filesystem: "narufs".into(),
             survives: Survives::Process,
-            system_calls: false,
+            note: Some("no system calls".into()),
         };
         Record::new(row, &target, &measured(), Duration::from_millis(500), delta)
     }
@@ -227,8 +228,22 @@ mod tests {
     fn json_has_the_promised_fields() {
         let json = serde_json::to_value(record(&Counters::default())).expect("it is JSON");
         for field in [
-            "workload", "target", "threads", "repeat", "ops", "seconds", "ops_per_s", "mb_per_s", "p50_us",
-            "p99_us", "p999_us", "cpu_s", "device_read_bytes", "device_write_bytes", "survives", "laps",
+            "workload",
+            "target",
+            "threads",
+            "repeat",
+            "ops",
+            "seconds",
+            "ops_per_s",
+            "mb_per_s",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "cpu_s",
+            "device_read_bytes",
+            "device_write_bytes",
+            "survives",
+            "laps",
         ] {
             assert!(json.get(field).is_some(), "{field} is missing");
         }

@@ -155,17 +155,15 @@ fn check_room<T: Target>(target: &T, needs: Needs) -> Result<()> {
     }
 }
 
-fn phases<T: Target, W: Workload<T::Session>>(
-    target: &mut T,
-    workload: &W,
-    at: &At,
-) -> Result<Vec<Record>> {
+fn phases<T: Target, W: Workload<T::Session>>(target: &mut T, workload: &W, at: &At) -> Result<Vec<Record>> {
     check_room(target, workload.needs())?;
     at.progress.doing(&at.title(), "preparing");
     workload.prepare(&mut target.session()?)?;
     let mut members = Vec::with_capacity(at.threads);
     let made = make_members(target, workload, at, &mut members);
-    let records = made.and_then(|()| at.spec.phases.iter().enumerate().map(|p| phase(target, &mut members, p, at)).collect());
+    let records = made.and_then(|()| {
+        at.spec.phases.iter().enumerate().map(|p| phase(target, &mut members, p, at)).collect()
+    });
     // Also after a failure: what is open would be in the way of everything that follows.
     let ended = load::each(&mut members, |_, m: &mut Member<_, _>| m.worker.end(&mut m.session));
     let mut records: Vec<Record> = records?;

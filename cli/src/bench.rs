@@ -30,17 +30,19 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     // Found out before the time, not after it.
     let mut json = match &args.json {
-        Some(path) if !to_stdout => Some((std::fs::File::create(path).map_err(|e| cannot_write(path, e))?, path)),
+        Some(path) if !to_stdout => {
+            Some((std::fs::File::create(path).map_err(|e| cannot_write(path, e))?, path))
+        }
         _ => None,
     };
     let stop = Stop::on_signals().map_err(failure)?;
     let progress = Progress::new();
     let mut records = Vec::new();
-    if !to_stdout {
-        say!("{}", heading());
-    }
     let mut each = |record: Record| {
         if !to_stdout {
+            if records.is_empty() {
+                progress.result(&heading());
+            }
             progress.result(&row(&record));
         }
         records.push(record);
@@ -51,14 +53,17 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
             .and_then(|mut dir| narufs_bench::run(&mut dir, &plan, &stop, &progress, &mut each)),
     };
     // What was measured before a failure or an interruption counts.
-    let list = serde_json::to_string_pretty(&records).map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
+    let list =
+        serde_json::to_string_pretty(&records).map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
     if to_stdout {
         say!("{list}");
     } else if plan.repeat > 1 {
         summary(&records).iter().for_each(|line| say!("{line}"));
     }
     if let Some((file, path)) = &mut json {
-        file.write_all(list.as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(|e| cannot_write(path, e))?;
+        file.write_all(list.as_bytes())
+            .and_then(|()| file.write_all(b"\n"))
+            .map_err(|e| cannot_write(path, e))?;
     }
     done.map_err(failure)
 }
@@ -152,8 +157,18 @@ fn bytes(n: u64) -> String {
 fn heading() -> String {
     format!(
         "{:<20} {:>4} {:>4} {:>12} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>10}  {}",
-        "workload", "thr", "run", "ops/s", "MB/s", "p50 us", "p99 us", "p99.9 us", "cpu us/op", "dev read",
-        "dev write", "laps, check"
+        "workload",
+        "thr",
+        "run",
+        "ops/s",
+        "MB/s",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "cpu us/op",
+        "dev read",
+        "dev write",
+        "laps, check"
     )
 }
 

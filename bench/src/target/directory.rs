@@ -38,7 +38,9 @@ impl Directory {
             Ok(m) if m.is_dir() => {}
             Ok(_) => return Err(Error::Refused(format!("{shown}: not a directory"))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::Refused(format!("{shown}: no such directory: make it first (mkdir {shown})")));
+                return Err(Error::Refused(format!(
+                    "{shown}: no such directory: make it first (mkdir {shown})"
+                )));
             }
             Err(e) => return Err(Error::Refused(format!("{shown}: {e}"))),
         }
@@ -79,7 +81,7 @@ impl Target for Directory {
             name: self.name.clone(),
             filesystem: self.place.filesystem().to_owned(),
             survives: self.survives.unwrap_or_else(|| self.place.survives()),
-            system_calls: true,
+            note: None,
         }
     }
 
@@ -147,7 +149,11 @@ fn flags(how: How) -> OFlags {
 }
 
 /// Calls until every byte is written; a signal may end a call before.
-fn all(op: &'static str, bytes: &[u8], mut call: impl FnMut(usize, &[u8]) -> rustix::io::Result<usize>) -> Result<()> {
+fn all(
+    op: &'static str,
+    bytes: &[u8],
+    mut call: impl FnMut(usize, &[u8]) -> rustix::io::Result<usize>,
+) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match call(done, &bytes[done..]) {
@@ -173,7 +179,8 @@ impl Session for DirectorySession {
 
     fn create(&mut self, path: &str, how: How) -> Result<OwnedFd> {
         let flags = flags(how) | OFlags::CREATE | OFlags::EXCL;
-        sys::openat(&self.dir, path, flags, Mode::from_raw_mode(0o644)).map_err(|e| Error::io("create", path, e))
+        sys::openat(&self.dir, path, flags, Mode::from_raw_mode(0o644))
+            .map_err(|e| Error::io("create", path, e))
     }
 
     fn open(&mut self, path: &str, how: How) -> Result<OwnedFd> {
@@ -240,7 +247,8 @@ impl Session for DirectorySession {
             let entry = entry.map_err(at)?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                let kind = if entry.file_type() == FileType::Directory { Kind::Directory } else { Kind::File };
+                let kind =
+                    if entry.file_type() == FileType::Directory { Kind::Directory } else { Kind::File };
                 each(&String::from_utf8_lossy(name), kind);
                 count += 1;
             }

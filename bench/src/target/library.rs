@@ -24,6 +24,7 @@ pub struct Library {
     name: String,
     options: LibraryOptions,
     fs: Option<narufs::Fs>,
+    survives: Survives,
     work: Option<(String, Nid)>,
 }
 
@@ -42,7 +43,12 @@ impl Library {
     /// In words, if it cannot be mounted or not be written to.
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
-        Ok(Library { image: image.to_owned(), name: name.to_owned(), options, fs: Some(fs), work: None })
+        let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
+            Horizon::Power => Survives::Power,
+            Horizon::Process => Survives::Process,
+        };
+        let (image, name) = (image.to_owned(), name.to_owned());
+        Ok(Library { image, name, options, fs: Some(fs), survives, work: None })
     }
 
     /// Unmounts: everything is written home.
@@ -77,16 +83,26 @@ impl Target for Library {
     type Session = LibrarySession;
 
     fn describe(&self) -> Description {
-        let survives = match self.fs.as_ref().map(|fs| fs.inodes().meta().horizon()) {
-            Some(Horizon::Power) => Survives::Power,
-            _ => Survives::Process,
-        };
-        Description { name: self.name.clone(), filesystem: "narufs".into(), survives, system_calls: false }
+        let costs = &self.options.costs;
+        let mut note = "no system calls".to_owned();
+        if costs.persist_delay_ns > 0 {
+            note += &format!(", fences {} ns longer", costs.persist_delay_ns);
+        }
+        if costs.bytes_per_second > 0 {
+            note += &format!(", write-backs at {} MB/s", costs.bytes_per_second / 1_000_000);
+        }
+        Description {
+            name: self.name.clone(),
+            filesystem: "narufs".into(),
+            survives: self.survives,
+            note: Some(note),
+        }
     }
 
     fn enter(&mut self, name: &str) -> Result<()> {
         let (fs, root) = (self.inodes()?, Context::root());
-        let refused = |e: narufs::Error| Error::Refused(format!("{}: cannot write here: {e}", self.image.display()));
+        let refused =
+            |e: narufs::Error| Error::Refused(format!("{}: cannot write here: {e}", self.image.display()));
         let entry = fs.mkdir(&root, ROOT_NID, name.as_bytes(), 0o755).map_err(refused)?;
         let owner = SetAttr { uid: Some(USER), gid: Some(USER), ..SetAttr::default() };
         fs.setattr(&root, entry.nid, None, &owner).map_err(refused)?;
@@ -262,7 +278,8 @@ impl Session for LibrarySession {
     }
 
     fn unlink(&mut self, path: &str) -> Result<()> {
-        self.in_parent(path, |dir, name| self.fs.unlink(&self.caller, dir, name)).map_err(failed("unlink", path))
+        self.in_parent(path, |dir, name| self.fs.unlink(&self.caller, dir, name))
+            .map_err(failed("unlink", path))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {

@@ -35,8 +35,8 @@ pub struct Description {
     pub filesystem: String,
     /// See [`Survives`].
     pub survives: Survives,
-    /// Whether each call is a system call.
-    pub system_calls: bool,
+    /// What a reader of its rows must know.
+    pub note: Option<String>,
 }
 
 /// Room on a target.

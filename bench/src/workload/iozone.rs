@@ -68,13 +68,21 @@ impl<S: Session> Workload<S> for Iozone {
             // An end before all records were written leaves a shorter file.
             let written = worker.versions.iter().take_while(|version| **version > 0).count() as u64;
             let number = thread as u64;
-            pages::read_units(session, &path(thread), &self.env.content, number, self.record, 0..written, |s| {
-                let version = worker.versions[s.page as usize];
-                if s.version == version && s.writer as usize == thread {
-                    return Ok(());
-                }
-                Err(Error::Wrong(format!("record {} is write {}, not {version}", s.page, s.version)))
-            })?;
+            pages::read_units(
+                session,
+                &path(thread),
+                &self.env.content,
+                number,
+                self.record,
+                0..written,
+                |s| {
+                    let version = worker.versions[s.page as usize];
+                    if s.version == version && s.writer as usize == thread {
+                        return Ok(());
+                    }
+                    Err(Error::Wrong(format!("record {} is write {}, not {version}", s.page, s.version)))
+                },
+            )?;
             seen.files += 1;
             seen.bytes += written * self.record as u64;
         }

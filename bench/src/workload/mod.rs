@@ -125,7 +125,13 @@ fn fill<S: Session>(session: &mut S, file: &S::File, env: &Env, number: u64, byt
 }
 
 /// Reads `bytes` of a file and compares them with its content.
-fn compare<S: Session>(session: &mut S, path: &str, content: &Content, number: u64, bytes: u64) -> Result<()> {
+fn compare<S: Session>(
+    session: &mut S,
+    path: &str,
+    content: &Content,
+    number: u64,
+    bytes: u64,
+) -> Result<()> {
     let file = session.open(path, How::Read)?;
     let mut part = vec![0; (bytes as usize).clamp(1, crate::content::LONGEST)];
     let mut at = 0;
@@ -148,7 +154,11 @@ fn compare<S: Session>(session: &mut S, path: &str, content: &Content, number: u
 }
 
 /// Checks that a directory has exactly the files that `wanted` gives.
-fn compare_names<S: Session>(session: &mut S, dir: &str, wanted: impl Iterator<Item = String>) -> Result<u64> {
+fn compare_names<S: Session>(
+    session: &mut S,
+    dir: &str,
+    wanted: impl Iterator<Item = String>,
+) -> Result<u64> {
     let mut wanted: std::collections::HashSet<String> = wanted.collect();
     let (mut seen, mut strange) = (0, None);
     session.list(dir, &mut |name, _| {

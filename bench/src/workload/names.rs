@@ -74,11 +74,7 @@ pub(super) fn make_files<S: Session>(
 }
 
 /// Compares directories with the names that each thread has left in them.
-fn check_names<S: Session>(
-    session: &mut S,
-    place: Where,
-    left: &[std::ops::Range<u64>],
-) -> Result<Seen> {
+fn check_names<S: Session>(session: &mut S, place: Where, left: &[std::ops::Range<u64>]) -> Result<Seen> {
     let of = |thread: usize| {
         let mut names = Names::new(place, thread);
         left[thread].clone().map(move |number| names.name(number))
@@ -249,7 +245,8 @@ impl<S: Session> Workload<S> for Rename {
     }
 
     fn check(&self, workers: &[RenameWorker], session: &mut S) -> Result<Seen> {
-        let range = |w: &RenameWorker| if w.moves { w.from.next..w.from.count } else { w.from.next..w.from.next + 1 };
+        let range =
+            |w: &RenameWorker| if w.moves { w.from.next..w.from.count } else { w.from.next..w.from.next + 1 };
         let mut seen = check_names(session, Where::Private, &workers.iter().map(range).collect::<Vec<_>>())?;
         if self.to == Where::Shared {
             let moved: Vec<_> = workers.iter().map(|w| 0..w.from.next).collect();

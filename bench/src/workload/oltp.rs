@@ -66,7 +66,8 @@ impl Oltp {
                 let (len, number) = claimed.filter(|c| c.0 <= got).ok_or_else(|| wrong("no whole record"))?;
                 let stamp = self.env.content.read_stamp(LOG.1, number, &record[..len]);
                 let stamp = stamp.map_err(|e| wrong(&e.to_string()))?;
-                let expected = next.get_mut(stamp.writer as usize).ok_or_else(|| wrong("an unknown thread's"))?;
+                let expected =
+                    next.get_mut(stamp.writer as usize).ok_or_else(|| wrong("an unknown thread's"))?;
                 if *expected != number {
                     return Err(wrong(&format!("transaction {number} of a thread where {expected} is due")));
                 }

@@ -98,33 +98,165 @@ use pages::Access::{Read, Sync, Write};
 use pages::Sharing::{Own, Regions, Same};
 
 const PAGE_OWN: &str = "a file a thread, page 0; --spread: random pages, all files together --size (256M)";
-const PAGE_REGION: &str =
-    "one file, 8 MiB a thread, the first page of it; --spread: random pages of the thread's part of --size (256M)";
+const PAGE_REGION: &str = "one file, 8 MiB a thread, the first page of it; --spread: random pages of the thread's part of --size (256M)";
 const PAGE_SAME: &str = "one file, page 0; --spread: random pages of --size (256M)";
 const FILES: &str = "--files (100000) in all; ends early when they are done";
 const LISTED: &str = "--files (1000) in each directory";
 
 /// All workloads.
 pub const ALL: &[Spec] = &[
-    fxmark("DWOL", Data, Kind::Pages(Write, Own), "overwrites a page of a private file", "pwrite of 4 KiB", PAGE_OWN),
-    fxmark("DWOM", Data, Kind::Pages(Write, Regions), "overwrites a page of its own region of a shared file", "pwrite of 4 KiB", PAGE_REGION),
-    fxmark("DWAL", Data, Kind::Append, "appends to a private file, and empties it when it is full", "append of 4 KiB, with the truncation where it is due", "full at --size (1G) divided by the threads"),
-    fxmark("DWTL", Data, Kind::Truncate, "cuts a private file page by page", "ftruncate to 4 KiB less", "--size (1G) divided by the threads; ends early when they are empty"),
-    fxmark("DWSL", Data, Kind::Pages(Sync, Own), "overwrites a page of a private file and syncs it", "pwrite of 4 KiB and fsync", PAGE_OWN),
-    fxmark("DRBL", Data, Kind::Pages(Read, Own), "reads a page of a private file", "pread of 4 KiB", PAGE_OWN),
-    fxmark("DRBM", Data, Kind::Pages(Read, Regions), "reads a page of its own region of a shared file", "pread of 4 KiB", PAGE_REGION),
-    fxmark("DRBH", Data, Kind::Pages(Read, Same), "reads the same page of a shared file as all others", "pread of 4 KiB", PAGE_SAME),
-    fxmark("MWCL", Metadata, Kind::Create(Private), "creates empty files in a private directory", "open with O_CREAT and O_EXCL, close", FILES),
-    fxmark("MWCM", Metadata, Kind::Create(Shared), "creates empty files in a shared directory", "open with O_CREAT and O_EXCL, close", FILES),
-    fxmark("MWUL", Metadata, Kind::Unlink(Private), "unlinks empty files of a private directory", "unlink", FILES),
-    fxmark("MWUM", Metadata, Kind::Unlink(Shared), "unlinks its own empty files in a shared directory", "unlink", FILES),
-    fxmark("MWRL", Metadata, Kind::Rename(Private), "renames one file in a private directory, again and again", "rename to a name that is free", "a file a thread"),
-    fxmark("MWRM", Metadata, Kind::Rename(Shared), "moves files from a private directory into a shared one", "rename to a name that is free", FILES),
-    fxmark("MRPL", Metadata, Kind::OpenPath(lookups::Target::Own), "opens a private file five names deep", "open of a five-name path, close", "a file a thread"),
-    fxmark("MRPM", Metadata, Kind::OpenPath(lookups::Target::Any), "opens random files of a shared tree, five names deep", "open of a five-name path, close", "a tree of eight entries in each directory: 32768 files; --files for a smaller one"),
-    fxmark("MRPH", Metadata, Kind::OpenPath(lookups::Target::Same), "opens the same file as all others, five names deep", "open of a five-name path, close", "one file"),
-    fxmark("MRDL", Metadata, Kind::Enumerate(Private), "lists a private directory", "opendir, every entry read, closedir", LISTED),
-    fxmark("MRDM", Metadata, Kind::Enumerate(Shared), "lists the same directory as all others", "opendir, every entry read, closedir", LISTED),
+    fxmark(
+        "DWOL",
+        Data,
+        Kind::Pages(Write, Own),
+        "overwrites a page of a private file",
+        "pwrite of 4 KiB",
+        PAGE_OWN,
+    ),
+    fxmark(
+        "DWOM",
+        Data,
+        Kind::Pages(Write, Regions),
+        "overwrites a page of its own region of a shared file",
+        "pwrite of 4 KiB",
+        PAGE_REGION,
+    ),
+    fxmark(
+        "DWAL",
+        Data,
+        Kind::Append,
+        "appends to a private file, and empties it when it is full",
+        "append of 4 KiB, with the truncation where it is due",
+        "full at --size (1G) divided by the threads",
+    ),
+    fxmark(
+        "DWTL",
+        Data,
+        Kind::Truncate,
+        "cuts a private file page by page",
+        "ftruncate to 4 KiB less",
+        "--size (1G) divided by the threads; ends early when they are empty",
+    ),
+    fxmark(
+        "DWSL",
+        Data,
+        Kind::Pages(Sync, Own),
+        "overwrites a page of a private file and syncs it",
+        "pwrite of 4 KiB and fsync",
+        PAGE_OWN,
+    ),
+    fxmark(
+        "DRBL",
+        Data,
+        Kind::Pages(Read, Own),
+        "reads a page of a private file",
+        "pread of 4 KiB",
+        PAGE_OWN,
+    ),
+    fxmark(
+        "DRBM",
+        Data,
+        Kind::Pages(Read, Regions),
+        "reads a page of its own region of a shared file",
+        "pread of 4 KiB",
+        PAGE_REGION,
+    ),
+    fxmark(
+        "DRBH",
+        Data,
+        Kind::Pages(Read, Same),
+        "reads the same page of a shared file as all others",
+        "pread of 4 KiB",
+        PAGE_SAME,
+    ),
+    fxmark(
+        "MWCL",
+        Metadata,
+        Kind::Create(Private),
+        "creates empty files in a private directory",
+        "open with O_CREAT and O_EXCL, close",
+        FILES,
+    ),
+    fxmark(
+        "MWCM",
+        Metadata,
+        Kind::Create(Shared),
+        "creates empty files in a shared directory",
+        "open with O_CREAT and O_EXCL, close",
+        FILES,
+    ),
+    fxmark(
+        "MWUL",
+        Metadata,
+        Kind::Unlink(Private),
+        "unlinks empty files of a private directory",
+        "unlink",
+        FILES,
+    ),
+    fxmark(
+        "MWUM",
+        Metadata,
+        Kind::Unlink(Shared),
+        "unlinks its own empty files in a shared directory",
+        "unlink",
+        FILES,
+    ),
+    fxmark(
+        "MWRL",
+        Metadata,
+        Kind::Rename(Private),
+        "renames one file in a private directory, again and again",
+        "rename to a name that is free",
+        "a file a thread",
+    ),
+    fxmark(
+        "MWRM",
+        Metadata,
+        Kind::Rename(Shared),
+        "moves files from a private directory into a shared one",
+        "rename to a name that is free",
+        FILES,
+    ),
+    fxmark(
+        "MRPL",
+        Metadata,
+        Kind::OpenPath(lookups::Target::Own),
+        "opens a private file five names deep",
+        "open of a five-name path, close",
+        "a file a thread",
+    ),
+    fxmark(
+        "MRPM",
+        Metadata,
+        Kind::OpenPath(lookups::Target::Any),
+        "opens random files of a shared tree, five names deep",
+        "open of a five-name path, close",
+        "a tree of eight entries in each directory: 32768 files; --files for a smaller one",
+    ),
+    fxmark(
+        "MRPH",
+        Metadata,
+        Kind::OpenPath(lookups::Target::Same),
+        "opens the same file as all others, five names deep",
+        "open of a five-name path, close",
+        "one file",
+    ),
+    fxmark(
+        "MRDL",
+        Metadata,
+        Kind::Enumerate(Private),
+        "lists a private directory",
+        "opendir, every entry read, closedir",
+        LISTED,
+    ),
+    fxmark(
+        "MRDM",
+        Metadata,
+        Kind::Enumerate(Shared),
+        "lists the same directory as all others",
+        "opendir, every entry read, closedir",
+        LISTED,
+    ),
     Spec {
         name: "varmail",
         family: Macro,
@@ -247,9 +379,13 @@ mod tests {
 
     #[test]
     fn an_unknown_workload_is_answered_with_the_nearest() {
-        for (word, nearest) in
-            [("varmial", "varmail"), ("DWOMM", "DWOM"), ("tokobench", "tokubench"), ("MRPX", "MRP"), ("fxmarks", "fxmark")]
-        {
+        for (word, nearest) in [
+            ("varmial", "varmail"),
+            ("DWOMM", "DWOM"),
+            ("tokobench", "tokubench"),
+            ("MRPX", "MRP"),
+            ("fxmarks", "fxmark"),
+        ] {
             let said = named(word).expect_err("unknown").to_string();
             assert!(said.contains(&format!("nearest is {nearest}")), "{said}");
         }

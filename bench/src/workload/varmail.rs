@@ -29,9 +29,7 @@ const DIR: &str = "mail";
 /// Calls of one loop.
 const CALLS: [Call; 13] = {
     use Call::*;
-    [
-        Delete, Create, Append, Fsync, Close, Open, Read, Append, Fsync, Close, Open, Read, Close,
-    ]
+    [Delete, Create, Append, Fsync, Close, Open, Read, Append, Fsync, Close, Open, Read, Close]
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +125,8 @@ impl<S: Session> Workload<S> for Varmail {
 
     fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        let there = |w: &VarmailWorker<S::File>| -> Vec<u64> { w.present.iter().map(|i| w.first + i).collect() };
+        let there =
+            |w: &VarmailWorker<S::File>| -> Vec<u64> { w.present.iter().map(|i| w.first + i).collect() };
         let names = workers.iter().flat_map(there).map(|number| format!("{number:08}"));
         compare_names(session, DIR, names)?;
         for worker in workers {
