@@ -192,7 +192,12 @@ fn the_check_finds_what_was_lost() {
         let mut target = Recording::new(directory(&at));
         target.lie = Some(lie);
         // DWTL shows its last call alone: with this number it is one that is not carried out.
-        let params = Params { ops: Some(37), spread, ..small() };
+        let ops = match name {
+            "DWTL" => 37,
+            "varmail" => 260,
+            _ => 38,
+        };
+        let params = Params { ops: Some(ops), spread, ..small() };
         let found = run(&mut target, &plan(name, 1, params)).expect_err(name);
         assert!(matches!(found, Error::Wrong(_) | Error::Refused(_)), "{name}: {found}");
         assert!(is_empty(&at), "{name} leaves something");

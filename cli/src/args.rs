@@ -42,6 +42,8 @@ pub enum Command {
     Stats(Stats),
     /// Measure any file system with the workloads of the literature
     Bench(Bench),
+    /// Compare file systems on the same device, and write a report (root)
+    Compare(Compare),
 }
 
 /// Arguments of `narufs mkfs`.
@@ -253,6 +255,54 @@ pub struct Bench {
     /// lib:IMAGE with an emulated journal: bytes per second that write-backs may reach
     #[arg(long, value_name = "SIZE")]
     pub nvm_bandwidth: Option<Size>,
+}
+
+/// Arguments of `narufs compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    narufs compare --quick --report out            some minutes; out/report.html, out/results.json\n  \
+    narufs compare --report out --rounds 5         everything, hours\n  \
+    narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail\n  \
+    narufs compare --device /dev/nvme1n1           on a real device; everything on it is lost\n\n\
+    All contenders lie on the same device: a loop device with direct I/O over a file that was written\n\
+    beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew\n\
+    for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever\n\
+    happens. What cannot run here is listed with the reason.\n\n\
+    Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted.")]
+pub struct Compare {
+    /// A choice of workloads at small sizes
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory for report.html and results.json; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "narufs-report")]
+    pub report: PathBuf,
+    /// Use this block device instead of a loop device: everything on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<PathBuf>,
+    /// How often each contender runs each workload [default: 3; with --quick 2]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Only these contenders, by name
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub contenders: Vec<String>,
+    /// Only these workloads, by name
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub workloads: Vec<String>,
+    /// Numbers of threads, in place of the suite's
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Seconds of each run, in place of the suite's
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Files to work on, in place of the suite's
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Size of the device [default: 4G]
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    pub size: Size,
+    /// Directory on a disk, for the file behind the loop device
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub work: PathBuf,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -68,11 +68,13 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     done.map_err(failure)
 }
 
-fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
+/// A file that cannot be written.
+pub(crate) fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
     Failure::new(Status::Failed, format!("{}: {e}", path.display()))
 }
 
-fn failure(e: Error) -> Failure {
+/// A failure with its status.
+pub(crate) fn failure(e: Error) -> Failure {
     let status = match &e {
         Error::Usage(_) => Status::Usage,
         Error::Interrupted => Status::Interrupted,

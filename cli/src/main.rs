@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod compare;
 mod failure;
 mod fsck;
 mod info;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         Command::Info(args) => ("info", info::run(args)),
         Command::Stats(args) => ("stats", stats::run(args)),
         Command::Bench(args) => ("bench", bench::run(args)),
+        Command::Compare(args) => ("compare", compare::run(args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ mod directory;
 mod library;
 mod place;
 
-pub use directory::Directory;
+pub use directory::{Directory, Remount};
 pub use library::{Library, LibraryOptions};
 
 use crate::Result;

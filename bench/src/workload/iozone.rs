@@ -32,7 +32,10 @@ fn path(thread: usize) -> String {
 impl Iozone {
     pub(super) fn new(env: Env) -> Iozone {
         let record = env.params.record;
-        Iozone { records: env.params.iozone_share(env.threads) / record, record: record as usize, env }
+        // No pass goes further than the operations allow; the others need what it has written.
+        let most = env.params.ops.unwrap_or(u64::MAX);
+        let records = (env.params.iozone_share(env.threads) / record).min(most);
+        Iozone { records, record: record as usize, env }
     }
 }
 
@@ -65,9 +68,7 @@ impl<S: Session> Workload<S> for Iozone {
     fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
         for (thread, worker) in workers.iter().enumerate() {
-            // An end before all records were written leaves a shorter file.
-            let written = worker.versions.iter().take_while(|version| **version > 0).count() as u64;
-            let number = thread as u64;
+            let (written, number) = (self.records, thread as u64);
             pages::read_units(
                 session,
                 &path(thread),

@@ -1,0 +1,321 @@
+//! How each contender is made, mounted, brought back for the check, and unmounted.
+
+use super::call;
+use super::media::Media;
+use crate::target::{Directory, Library, LibraryOptions, Reopened, Survives};
+use crate::{Error, Result};
+use narufs::vfs::AssembleOptions;
+use narufs_fuse::control::ServerProcess;
+use rustix::process::{Signal, kill_process};
+use std::path::{Path, PathBuf};
+
+/// A file system in one configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contender {
+    /// Its name in records.
+    pub name: &'static str,
+    /// What it is, in words.
+    pub what: &'static str,
+    /// What a synced file lives through.
+    pub survives: Survives,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Kernel(Kernel),
+    Tmpfs,
+    /// A mount of narufs: whether its journal is in emulated NVM, and its options.
+    Mount(bool, &'static str),
+    /// The engine in this process, likewise.
+    Library(bool, bool),
+}
+
+/// A file system of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kernel {
+    filesystem: &'static str,
+    make: &'static [&'static str],
+    mount: &'static str,
+    /// What it does with the devices in RAM.
+    ram: Ram,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ram {
+    Unused,
+    Ext4Journal,
+    XfsLog,
+    Everything,
+}
+
+const EXT4: &[&str] = &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+
+const fn kernel(
+    name: &'static str,
+    what: &'static str,
+    survives: Survives,
+    filesystem: &'static str,
+    make: &'static [&'static str],
+    ram: Ram,
+) -> Contender {
+    Contender {
+        name,
+        what,
+        survives,
+        kind: Kind::Kernel(Kernel { filesystem, make, mount: "defaults", ram }),
+    }
+}
+
+use Survives::{Nothing, Power, Process};
+
+/// All contenders, in the order of a round.
+pub const ALL: &[Contender] = &[
+    kernel("ext4", "ext4, journal on the device, data=ordered", Power, "ext4", EXT4, Ram::Unused),
+    kernel(
+        "ext4-fast-commit",
+        "ext4 with fast commits",
+        Power,
+        "ext4",
+        &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-O", "fast_commit"],
+        Ram::Unused,
+    ),
+    kernel("ext4-journal-ram", "ext4, journal on a device in RAM", Process, "ext4", EXT4, Ram::Ext4Journal),
+    kernel("ext4-ram", "ext4 wholly on a device in RAM", Process, "ext4", EXT4, Ram::Everything),
+    kernel(
+        "ext4-no-journal",
+        "ext4 without a journal",
+        Power,
+        "ext4",
+        &["-q", "-F", "-E", "lazy_itable_init=0", "-O", "^has_journal"],
+        Ram::Unused,
+    ),
+    kernel("xfs", "xfs, log on the device", Power, "xfs", &["-q", "-f"], Ram::Unused),
+    kernel("xfs-log-ram", "xfs, log on a device in RAM", Process, "xfs", &["-q", "-f"], Ram::XfsLog),
+    kernel("btrfs", "btrfs", Power, "btrfs", &["-q", "-f"], Ram::Unused),
+    kernel("f2fs", "f2fs", Power, "f2fs", &["-q", "-f"], Ram::Unused),
+    Contender { name: "tmpfs", what: "tmpfs", survives: Nothing, kind: Kind::Tmpfs },
+    Contender {
+        name: "narufs-nvm",
+        what: "narufs mounted, journal in emulated NVM",
+        survives: Process,
+        kind: Kind::Mount(true, "rw"),
+    },
+    Contender {
+        name: "narufs-ssd",
+        what: "narufs mounted, journal on the device, durability=power",
+        survives: Power,
+        kind: Kind::Mount(false, "durability=power"),
+    },
+    Contender {
+        name: "narufs-ssd-process",
+        what: "narufs mounted, journal on the device, durability=process",
+        survives: Process,
+        kind: Kind::Mount(false, "durability=process"),
+    },
+    Contender {
+        name: "narufs-lib-nvm",
+        what: "narufs as a library, journal in emulated NVM: no system calls",
+        survives: Process,
+        kind: Kind::Library(true, true),
+    },
+    Contender {
+        name: "narufs-lib-ssd",
+        what: "narufs as a library, journal on the device, durability=power: no system calls",
+        survives: Power,
+        kind: Kind::Library(false, true),
+    },
+];
+
+/// A target that is ready, and how to end it.
+pub enum Ready {
+    /// A mounted directory.
+    Directory(Directory, Mounted),
+    /// A library.
+    Library(Library),
+}
+
+/// Unmounts when dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    at: PathBuf,
+    narufs: Option<PathBuf>,
+}
+
+impl Mounted {
+    /// Unmounts.
+    pub fn unmount(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let at = std::mem::take(&mut self.at);
+        if at.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let shown = at.display().to_string();
+        match &self.narufs {
+            Some(narufs) => call(&narufs.display().to_string(), &["umount", &shown]).map(drop),
+            None => call("umount", &[&shown]).map(drop),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(e) = self.end() {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+/// Whether the kernel has a file system, or has a module for it.
+fn kernel_has(filesystem: &str) -> bool {
+    let known = || std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let has = |table: String| table.lines().any(|line| line.split_whitespace().last() == Some(filesystem));
+    // Without modprobe there are no modules to load either.
+    has(known()) || (call("modprobe", &[filesystem]).is_ok() && has(known()))
+}
+
+impl Contender {
+    /// A contender by name.
+    pub fn find(name: &str) -> Option<&'static Contender> {
+        ALL.iter().find(|contender| contender.name == name)
+    }
+
+    /// Why it cannot run here, if so.
+    pub fn missing(&self) -> Option<String> {
+        let Kind::Kernel(kernel) = self.kind else { return None };
+        if !kernel_has(kernel.filesystem) {
+            return Some(format!("this kernel has no {}", kernel.filesystem));
+        }
+        let make = format!("mkfs.{}", kernel.filesystem);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|dir| dir.join(&make).is_file());
+        (!found).then(|| format!("{make} is not installed"))
+    }
+
+    /// Makes the file system anew and mounts it.
+    pub fn start(&self, media: &Media, narufs: &Path) -> Result<Ready> {
+        let at = media.mount_point();
+        match self.kind {
+            Kind::Tmpfs => {
+                mount(&["-t", "tmpfs", "-o", "size=80%", "tmpfs"], at)?;
+                Ok(self.directory(at, None, Box::new(|| Ok(Reopened::Synced)))?)
+            }
+            Kind::Kernel(kernel) => {
+                let arguments = kernel.format(media)?;
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                mount(&arguments, at)?;
+                let (again, point) =
+                    (arguments.iter().map(ToString::to_string).collect::<Vec<_>>(), at.to_owned());
+                let remount = move || {
+                    call("umount", &[&point.display().to_string()])?;
+                    mount(&again.iter().map(String::as_str).collect::<Vec<_>>(), &point)?;
+                    Ok(Reopened::Remounted)
+                };
+                self.directory(at, None, Box::new(remount))
+            }
+            Kind::Mount(nvm, options) => {
+                format_narufs(media, narufs, nvm)?;
+                let (program, image) = (narufs.display().to_string(), media.device().display().to_string());
+                let point = at.to_owned();
+                let start = move || {
+                    call(&program, &["mount", &image, &point.display().to_string(), "-o", options]).map(drop)
+                };
+                start()?;
+                let point = at.to_owned();
+                let kill = move || {
+                    let failed = |e: std::io::Error| Error::io("kill", &point.display().to_string(), e);
+                    let server = ServerProcess::of(&point).map_err(failed)?;
+                    kill_process(server.pid, Signal::KILL).map_err(|e| failed(e.into()))?;
+                    server.wait().map_err(failed)?;
+                    start()?;
+                    Ok(Reopened::Killed)
+                };
+                self.directory(at, Some(narufs.to_owned()), Box::new(kill))
+            }
+            Kind::Library(nvm, power) => {
+                format_narufs(media, narufs, nvm)?;
+                use narufs::journal::Wanted;
+                let wanted = if power { Wanted::Power } else { Wanted::Process };
+                let files = AssembleOptions { wanted, ..AssembleOptions::default() };
+                let options = LibraryOptions { files, ..LibraryOptions::default() };
+                Ok(Ready::Library(Library::mount(media.device(), self.name, options)?))
+            }
+        }
+    }
+
+    fn directory(
+        &self,
+        at: &Path,
+        narufs: Option<PathBuf>,
+        remount: crate::target::Remount,
+    ) -> Result<Ready> {
+        let mounted = Mounted { at: at.to_owned(), narufs };
+        let directory = Directory::new(at, None)?.called(self.name, self.survives).remounted_by(remount);
+        Ok(Ready::Directory(directory, mounted))
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> Result<()> {
+    let shown = at.display().to_string();
+    call("mount", &[arguments, &[&shown]].concat()).map(drop)
+}
+
+fn format_narufs(media: &Media, narufs: &Path, nvm: bool) -> Result<()> {
+    let (device, ring) = (media.device().display().to_string(), media.nvm());
+    if let Err(e) = std::fs::remove_file(&ring)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(Error::io("remove", &ring.display().to_string(), e));
+    }
+    let ring = ring.display().to_string();
+    let mut arguments = vec!["mkfs", &device, "--force", "--journal-size", "64M"];
+    if nvm {
+        arguments.extend(["--journal-emulated", &ring]);
+    }
+    call(&narufs.display().to_string(), &arguments).map(drop)
+}
+
+impl Kernel {
+    /// Makes it, and says with which arguments it is mounted.
+    fn format(&self, media: &Media) -> Result<Vec<String>> {
+        let device = if self.ram == Ram::Everything { media.ram() } else { media.device() };
+        let (device, journal) = (device.display().to_string(), media.journal().display().to_string());
+        let program = format!("mkfs.{}", self.filesystem);
+        let mut options = self.mount.to_owned();
+        let mut make: Vec<&str> = self.make.to_vec();
+        let ext4 = format!("device={journal}");
+        let xfs = format!("logdev={journal}");
+        match self.ram {
+            Ram::Ext4Journal => {
+                call("mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "journal_dev", &journal])?;
+                make.extend(["-b", "4096", "-J", &ext4]);
+            }
+            Ram::XfsLog => {
+                make.extend(["-l", &xfs]);
+                options = xfs.clone();
+            }
+            Ram::Unused | Ram::Everything => {}
+        }
+        make.push(&device);
+        call(&program, &make)?;
+        Ok(["-t", self.filesystem, "-o", &options, &device].map(str::to_owned).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for contender in ALL {
+            assert_eq!(Contender::find(contender.name), Some(contender));
+            assert!(!contender.what.is_empty());
+        }
+        assert_eq!(Contender::find("zfs"), None);
+        assert!(kernel_has("tmpfs") && !kernel_has("no-such-filesystem"));
+    }
+}

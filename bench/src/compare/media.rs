@@ -1,0 +1,153 @@
+//! What contenders lie on: one device for all, one device in RAM, and a mount point; undone when dropped.
+
+use super::call;
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// A loop device.
+#[derive(Debug)]
+struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    fn new(file: &Path, direct: bool) -> Result<Loop> {
+        let shown = file.display().to_string();
+        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let device = call("losetup", &["--find", "--show", direct, &shown])?;
+        Ok(Loop { device: device.into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Err(e) = call("losetup", &["--detach", &self.device.display().to_string()]) {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+/// A directory that goes with everything in it.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(below: &Path) -> Result<Scratch> {
+        let path = below.join(format!("narufs-compare.{}", std::process::id()));
+        std::fs::create_dir(&path)
+            .map_err(|e| Error::Refused(format!("{}: cannot write here: {e}", below.display())))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!("{}: {e}", self.0.display());
+        }
+    }
+}
+
+/// See the module. Devices go before the directories with their files.
+#[derive(Debug)]
+pub struct Media {
+    disk: Option<Loop>,
+    ram: Loop,
+    journal: Loop,
+    device: PathBuf,
+    mount: PathBuf,
+    memory: Scratch,
+    _work: Scratch,
+}
+
+/// Bytes of the device in RAM for journals and logs.
+const JOURNAL: u64 = 256 << 20;
+
+/// A file whose every block is there, so that nobody pays for its first writing.
+fn written(path: &Path, bytes: u64, stop: &crate::stop::Stop) -> Result<()> {
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        Some(libc::ENOSPC) => {
+            Error::Refused(format!("{}: too little space for {} MiB", path.display(), bytes >> 20))
+        }
+        _ => Error::io("write", &path.display().to_string(), e),
+    };
+    let mut file = File::create(path).map_err(failed)?;
+    let piece = vec![0; 4 << 20];
+    for _ in 0..bytes.div_ceil(piece.len() as u64) {
+        stop.check()?;
+        file.write_all(&piece).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)
+}
+
+impl Media {
+    /// Makes them: the main device of `bytes` is a file in `work` behind a loop device with direct I/O, or
+    /// `device`.
+    ///
+    /// # Errors
+    /// In words, if there is no right or no room for them.
+    pub fn new(work: &Path, device: Option<&Path>, bytes: u64, stop: &crate::stop::Stop) -> Result<Media> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::Refused("loop devices and mounts need root: run it with sudo".into()));
+        }
+        let (scratch, memory) = (Scratch::new(work)?, Scratch::new(Path::new("/dev/shm"))?);
+        let disk = match device {
+            Some(path) => {
+                let kind = std::fs::metadata(path).map(|m| m.file_type().is_block_device());
+                if !kind.unwrap_or(false) {
+                    return Err(Error::Refused(format!("{}: not a block device", path.display())));
+                }
+                None
+            }
+            None => {
+                let file = scratch.0.join("disk");
+                written(&file, bytes, stop)?;
+                Some(Loop::new(&file, true)?)
+            }
+        };
+        let in_memory = |name: &str, bytes: u64| {
+            let file = memory.0.join(name);
+            written(&file, bytes, stop)?;
+            Loop::new(&file, false)
+        };
+        let (ram, journal) = (in_memory("ram", bytes)?, in_memory("journal", JOURNAL)?);
+        let mount = scratch.0.join("mount");
+        std::fs::create_dir(&mount).map_err(|e| Error::io("mkdir", &mount.display().to_string(), e))?;
+        let main = device.map(Path::to_owned).or_else(|| disk.as_ref().map(|d| d.device.clone()));
+        let device = main.unwrap_or_default();
+        Ok(Media { disk, ram, journal, device, mount, memory, _work: scratch })
+    }
+
+    /// The device that all share.
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Whether it is a loop device.
+    pub fn is_loop(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// A device of the same size in RAM.
+    pub fn ram(&self) -> &Path {
+        &self.ram.device
+    }
+
+    /// A small device in RAM, for journals and logs.
+    pub fn journal(&self) -> &Path {
+        &self.journal.device
+    }
+
+    /// A file in shared memory that stands for NVM; it is not made yet.
+    pub fn nvm(&self) -> PathBuf {
+        self.memory.0.join("nvm")
+    }
+
+    /// Where to mount.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount
+    }
+}

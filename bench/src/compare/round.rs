@@ -1,0 +1,145 @@
+//! The rounds: each load on each contender, one contender after the other, and that again.
+
+use super::contender::{ALL, Contender, Ready};
+use super::media::Media;
+use super::{Absent, Load, Options, Results};
+use crate::progress::Progress;
+use crate::stop::Stop;
+use crate::workload;
+use crate::{Error, Plan, Record, Result};
+
+/// Compares.
+///
+/// # Errors
+/// If the media cannot be made, a name is unknown, or the user interrupts. That a contender fails is no error: it
+/// is told with the results.
+pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Results> {
+    let (present, absent) = choose(&options.contenders)?;
+    progress.doing("media", "writing the devices");
+    let media = Media::new(&options.work, options.device.as_deref(), options.size, stop)?;
+    let mut results = Results {
+        machine: machine(options, &media),
+        command: options.command.clone(),
+        rounds: options.rounds,
+        contenders: present.iter().map(|c| (c.name.to_owned(), c.what.to_owned())).collect(),
+        records: Vec::new(),
+        absent,
+    };
+    for round in 1..=options.rounds {
+        for load in &options.loads {
+            for contender in &present {
+                stop.check()?;
+                match one(contender, load, options, &media, stop, progress, round, &mut results.records) {
+                    Ok(()) => {}
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(e) => {
+                        progress.line(&format!("round {round}: {}: {e}", contender.name));
+                        results.absent.push(Absent {
+                            contender: contender.name.to_owned(),
+                            workload: Some(load.workload.to_owned()),
+                            reason: e.to_string(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    progress.clear();
+    Ok(results)
+}
+
+/// Who runs, and who cannot.
+fn choose(names: &[String]) -> Result<(Vec<&'static Contender>, Vec<Absent>)> {
+    let mut wanted = Vec::new();
+    for name in names {
+        wanted.push(Contender::find(name).ok_or_else(|| {
+            let known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
+            Error::Usage(format!("{name}: no such contender; there are {}", known.join(", ")))
+        })?);
+    }
+    if wanted.is_empty() {
+        wanted = ALL.iter().collect();
+    }
+    let mut absent = Vec::new();
+    wanted.retain(|contender| match contender.missing() {
+        None => true,
+        Some(reason) => {
+            absent.push(Absent { contender: contender.name.to_owned(), workload: None, reason });
+            false
+        }
+    });
+    Ok((wanted, absent))
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call, whose parts have no life of their own")]
+fn one(
+    contender: &Contender,
+    load: &Load,
+    options: &Options,
+    media: &Media,
+    stop: &Stop,
+    progress: &Progress,
+    round: u32,
+    records: &mut Vec<Record>,
+) -> Result<()> {
+    let spec = workload::find(load.workload)
+        .ok_or_else(|| Error::Usage(format!("{}: no such workload", load.workload)))?;
+    let plan = Plan {
+        workloads: vec![spec],
+        threads: load.threads.clone(),
+        time: load.time,
+        repeat: 1,
+        params: load.params.clone(),
+        check: true,
+    };
+    let mut each = |mut record: Record| {
+        record.repeat = round;
+        let threads = record.threads;
+        let (title, ops, p99) = (record.title(), record.ops_per_s, record.p99_us);
+        progress.line(&format!(
+            "round {round}/{}: {title} x{threads}: {}: {ops:.0} ops/s, p99 {p99:.1} us",
+            options.rounds, contender.name
+        ));
+        records.push(record);
+    };
+    progress.doing(contender.name, "making the file system");
+    match contender.start(media, &options.narufs)? {
+        Ready::Directory(mut directory, mounted) => {
+            let done = crate::run(&mut directory, &plan, stop, progress, &mut each);
+            drop(directory);
+            let ended = mounted.unmount();
+            done.and(ended)
+        }
+        Ready::Library(mut library) => {
+            let done = crate::run(&mut library, &plan, stop, progress, &mut each);
+            let ended = library.unmount();
+            done.and(ended)
+        }
+    }
+}
+
+/// What a reader must know of the machine.
+fn machine(options: &Options, media: &Media) -> Vec<(String, String)> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |table: &str, name: &str| {
+        let line = table.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(':'));
+        line.map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let device = match media.is_loop() {
+        true => format!(
+            "a loop device with direct I/O over a file of {} MiB, written beforehand",
+            options.size >> 20
+        ),
+        false => media.device().display().to_string(),
+    };
+    let rows = [
+        ("processor", format!("{}, {cores} cores", field(&read("/proc/cpuinfo"), "model name"))),
+        ("memory", field(&read("/proc/meminfo"), "MemTotal")),
+        ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
+        ("device of all", device),
+        ("devices in RAM", format!("loop devices over shared memory, {} MiB", options.size >> 20)),
+        ("narufs", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

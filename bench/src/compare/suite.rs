@@ -1,0 +1,60 @@
+//! What is run in a comparison.
+
+use crate::params::Params;
+use std::time::Duration;
+
+/// One workload with its sizes.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The workload.
+    pub workload: &'static str,
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// Length of its timed part.
+    pub time: Duration,
+    /// Sizes.
+    pub params: Params,
+}
+
+fn load(workload: &'static str, threads: &[usize], seconds: f64, params: Params) -> Load {
+    Load { workload, threads: threads.to_vec(), time: Duration::from_secs_f64(seconds), params }
+}
+
+/// Some minutes: what tells file systems apart most.
+pub fn quick() -> Vec<Load> {
+    let few = Params { files: Some(20_000), ..Params::default() };
+    let threads = [1, 2, 16];
+    let mut loads: Vec<Load> =
+        ["DWOM", "DWSL", "DRBM"].map(|name| load(name, &threads, 1.0, Params::default())).into();
+    loads.extend(["MWCL", "MWCM", "MWUM"].map(|name| load(name, &threads, 1.0, few.clone())));
+    loads.push(load("varmail", &threads, 1.0, Params::default()));
+    loads.push(load("tokubench", &threads, 1.0, few));
+    loads.push(load("iozone", &[1], 1.0, Params::default()));
+    loads
+}
+
+/// Everything, at the sizes of docs/BENCH.md.
+pub fn full() -> Vec<Load> {
+    let threads = [1, 2, 4, 16];
+    crate::workload::ALL
+        .iter()
+        .map(|spec| match spec.name {
+            "iozone" => load(spec.name, &[1], 3.0, Params { ratio: 1.0, ..Params::default() }),
+            name => load(name, &threads, 3.0, Params::default()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_name_workloads_that_exist() {
+        for load in quick().iter().chain(&full()) {
+            assert!(crate::workload::find(load.workload).is_some(), "{}", load.workload);
+            assert!(!load.threads.is_empty() && load.params.wrong().is_none());
+        }
+        assert_eq!(full().len(), crate::workload::ALL.len());
+    }
+}
