@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full fuzz bench install uninstall lint deps test-deps clean
+.PHONY: help run stop build test test-full crash-full fuzz bench bench-full install uninstall lint deps test-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -38,8 +38,11 @@ FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-bench: deps build ## the small benchmark behind the figures in docs/SPEED.md (root)
-	scripts/bench.sh
+bench: deps build ## compare file systems on one device, some minutes; target/report (root)
+	$(NARUFS) compare --quick --work target --report target/report
+
+bench-full: deps build ## the same with every workload and contender, hours
+	$(NARUFS) compare --work target --report target/report
 
 lint:
 	$(CARGO) fmt --all --check

@@ -4,7 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 N=$PWD/target/release/narufs
-MEASURE=$PWD/target/release/narufs-measure
 DEMO=$PWD/target/demo
 MNT=$PWD/mnt
 IMAGE=$DEMO/disk.narufs
@@ -77,10 +76,13 @@ echo "== latency of pwrite 4 KiB + fsync"
 mkdir -p "$DEMO/host" "$DEMO/nvm"
 "$N" mkfs "$DEMO/nvm.narufs" --size 512M --journal-emulated "$RING" --journal-size 64M --force >/dev/null
 "$N" mount "$DEMO/nvm.narufs" "$DEMO/nvm"
-host=$("$MEASURE" fsync "$DEMO/host" 1 3)
-ssd=$("$MEASURE" fsync "$MNT" 1 3)
-nvm=$("$MEASURE" fsync "$DEMO/nvm" 1 3)
-field() { sed -E "s/.*$2=([0-9.]+).*/\1/" <<<"$1"; }
+latency() { # DIR: p50 and p99 in us
+    "$N" bench DWSL --spread --size 4M --repeat 1 --seconds 3 --target "$1" --json - |
+        python3 -c 'import json, sys; r = json.load(sys.stdin)[0]; print("%.1f %.1f" % (r["p50_us"], r["p99_us"]))'
+}
+host=$(latency "$DEMO/host")
+ssd=$(latency "$MNT")
+nvm=$(latency "$DEMO/nvm")
 secs() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f s", b - a }'; }
 
 cat <<REPORT
@@ -95,9 +97,9 @@ narufs ------------------------------------------------------------------
 
   pwrite 4 KiB + fsync              p50         p99
 $(printf '  %-28s %7s us  %8s us\n' \
-    "host ($(stat -f -c %T "$DEMO"))" "$(field "$host" p50_us)" "$(field "$host" p99_us)" \
-    "narufs, SSD ring" "$(field "$ssd" p50_us)" "$(field "$ssd" p99_us)" \
-    "narufs, emulated NVM *" "$(field "$nvm" p50_us)" "$(field "$nvm" p99_us)")
+    "host ($(stat -f -c %T "$DEMO"))" ${host} \
+    "narufs, SSD ring" ${ssd} \
+    "narufs, emulated NVM *" ${nvm})
   * survives the end of the process, not of the machine
 
 The mount stays at ./mnt: use it as any directory.

@@ -31,7 +31,7 @@ model() { # loom|shuttle
 
 step unit cargo test --locked --lib --bins
 step doc cargo test --locked --doc
-step integration cargo test --locked -p narufs-fuse -p narufs-cli --tests
+step integration cargo test --locked -p narufs-fuse -p narufs-cli -p narufs-bench --tests
 step build cargo build --locked --release
 step proof cargo test --locked --release -p narufs-testing --features planted-bugs -- --nocapture
 step loom model loom

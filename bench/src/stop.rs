@@ -2,24 +2,37 @@
 
 use crate::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Signals closer together are one request.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Whether the user wants the run to end. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that SIGINT, SIGTERM and SIGHUP set. A second signal ends the process at once.
+    /// A flag that SIGINT, SIGTERM and SIGHUP set. A later signal ends the process at once, without cleaning up.
     pub fn on_signals() -> Result<Stop> {
         let stop = Stop::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first signal finds the flag unset and only sets it.
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop.0))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop.0)))
-                .map_err(|e| Error::io("catch signals", "", e))?;
-        }
-        Ok(stop)
+        let failed = |e| Error::io("catch signals", "", e);
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+        let flag = stop.clone();
+        let thread = std::thread::Builder::new().name("signals".into());
+        let spawned = thread.spawn(move || {
+            let mut first = None;
+            for signal in signals.forever() {
+                flag.set();
+                // timeout(1) and terminals may send the same request to process and group: that is one request.
+                if first.get_or_insert_with(Instant::now).elapsed() > AGAIN {
+                    std::process::exit(128 + signal);
+                }
+            }
+        });
+        spawned.map(|_| stop).map_err(failed)
     }
 
     /// Ends the run.

@@ -154,3 +154,75 @@ fn help_teaches() {
         assert!(list.contains(word), "{word} is not listed");
     }
 }
+
+#[test]
+fn comparisons_refuse_what_they_do_not_know() {
+    for (word, arguments) in [
+        ("no such contender", vec!["compare", "--quick", "--contenders", "zfs"]),
+        ("nearest is DWOL", vec!["compare", "--quick", "--workloads", "DWOLL"]),
+        ("--rounds 0", vec!["compare", "--quick", "--rounds", "0"]),
+        ("--threads 0", vec!["compare", "--quick", "--threads", "0"]),
+    ] {
+        let at = memory();
+        let out = narufs(&arguments).current_dir(at.path()).output().expect("it starts");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word) && said.lines().count() == 1, "{arguments:?}: {said}");
+        assert!(!at.path().join("narufs-report/report.html").exists());
+    }
+    // A device is not touched before its name was typed.
+    let at = memory();
+    let out = narufs(&["compare", "--quick", "--device", "/dev/null"]).current_dir(at.path());
+    let out = out.stdin(Stdio::null()).output().expect("it starts");
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("not confirmed"));
+}
+
+#[test]
+fn a_comparison_writes_its_report_and_leaves_nothing() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
+    let (work, report) = (at.path().join("work"), at.path().join("report"));
+    std::fs::create_dir(&work).expect("room");
+    let arguments =
+        ["compare", "--quick", "--rounds", "2", "--size", "128M", "--files", "40", "--seconds", "0.05"];
+    let choice =
+        ["--workloads", "DWOL,MWCL", "--threads", "1,2", "--contenders", "tmpfs,narufs-nvm,narufs-lib-nvm"];
+    let places = ["--work", text(&work), "--report", text(&report)];
+    let child = narufs(&[&arguments[..], &choice, &places].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let pid = child.id();
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    let json = std::fs::read(report.join("results.json")).expect("written");
+    let results: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    let records = results["records"].as_array().expect("a list");
+    assert_eq!(
+        (records.len(), results["absent"].as_array().map(Vec::len)),
+        (2 * 3 * 2 * 2, Some(0)),
+        "{said}"
+    );
+    // In turn: each contender once before any runs the same again.
+    let order: Vec<_> = records.iter().filter(|r| r["workload"] == "DWOL" && r["threads"] == 1).collect();
+    let turns: Vec<_> = order.iter().map(|r| r["target"].as_str().unwrap_or_default()).collect();
+    let once = ["tmpfs", "narufs-nvm", "narufs-lib-nvm"];
+    assert_eq!(turns, [once, once].concat());
+    for record in records.iter().filter(|r| r["filesystem"] == "narufs") {
+        // With the last phase of each run; each number of threads is a run.
+        assert_eq!(record["check"]["reopened"], "killed");
+        assert_eq!(record["survives"], "process");
+    }
+    let page = std::fs::read_to_string(report.join("report.html")).expect("written");
+    assert!(page.contains("narufs-lib-nvm") && page.contains("</html>"));
+    assert!(is_empty(&work), "files are left");
+    assert!(!Path::new(&format!("/dev/shm/narufs-compare.{pid}")).exists());
+    let loops = Command::new("losetup").arg("--all").output().expect("it is there").stdout;
+    assert!(!String::from_utf8_lossy(&loops).contains(text(&work)), "a loop device is left");
+}

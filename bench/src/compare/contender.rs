@@ -263,6 +263,11 @@ fn mount(arguments: &[&str], at: &Path) -> Result<()> {
     call("mount", &[arguments, &[&shown]].concat()).map(drop)
 }
 
+/// Bytes of narufs's journal: small enough to be lapped within seconds.
+fn journal_size(device: u64) -> u64 {
+    (device / 8).min(64 << 20)
+}
+
 fn format_narufs(media: &Media, narufs: &Path, nvm: bool) -> Result<()> {
     let (device, ring) = (media.device().display().to_string(), media.nvm());
     if let Err(e) = std::fs::remove_file(&ring)
@@ -271,7 +276,8 @@ fn format_narufs(media: &Media, narufs: &Path, nvm: bool) -> Result<()> {
         return Err(Error::io("remove", &ring.display().to_string(), e));
     }
     let ring = ring.display().to_string();
-    let mut arguments = vec!["mkfs", &device, "--force", "--journal-size", "64M"];
+    let size = journal_size(media.bytes()).to_string();
+    let mut arguments = vec!["mkfs", &device, "--force", "--journal-size", &size];
     if nvm {
         arguments.extend(["--journal-emulated", &ring]);
     }

@@ -59,6 +59,7 @@ pub struct Media {
     journal: Loop,
     device: PathBuf,
     mount: PathBuf,
+    bytes: u64,
     memory: Scratch,
     _work: Scratch,
 }
@@ -118,7 +119,7 @@ impl Media {
         std::fs::create_dir(&mount).map_err(|e| Error::io("mkdir", &mount.display().to_string(), e))?;
         let main = device.map(Path::to_owned).or_else(|| disk.as_ref().map(|d| d.device.clone()));
         let device = main.unwrap_or_default();
-        Ok(Media { disk, ram, journal, device, mount, memory, _work: scratch })
+        Ok(Media { disk, ram, journal, device, mount, bytes, memory, _work: scratch })
     }
 
     /// The device that all share.
@@ -129,6 +130,11 @@ impl Media {
     /// Whether it is a loop device.
     pub fn is_loop(&self) -> bool {
         self.disk.is_some()
+    }
+
+    /// Bytes of the devices that were made.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// A device of the same size in RAM.

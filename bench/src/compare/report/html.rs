@@ -213,3 +213,84 @@ fn about(results: &Results) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Absent;
+    use crate::load::{Measured, histogram};
+    use crate::meter::Counters;
+    use crate::record::{Record, Row};
+    use crate::target::{Description, Survives};
+    use std::time::Duration;
+
+    fn record(workload: &str, phase: Option<&str>, target: &str, threads: usize, ops: u64) -> Record {
+        let row = Row { workload, phase, threads, pinned: true, repeat: 1, seed: 1 };
+        let description = Description {
+            name: target.into(),
+            filesystem: "x".into(),
+            survives: Survives::Power,
+            note: None,
+        };
+        let time = Duration::from_secs(1);
+        let measured = Measured { time, ops, bytes: 0, latency: histogram(), done: false };
+        Record::new(row, &description, &measured, Duration::ZERO, &Counters::default())
+    }
+
+    fn results() -> Results {
+        let mut records = Vec::new();
+        for target in ["ext4", "narufs-ssd"] {
+            for threads in [1, 16] {
+                records.push(record("DWOM", None, target, threads, 1000 * threads as u64));
+                records.push(record("varmail", None, target, threads, 50));
+            }
+            records.push(record("iozone", Some("rewrite"), target, 1, 10));
+        }
+        let absent =
+            Absent { contender: "f2fs".into(), workload: None, reason: "this kernel has no <f2fs>".into() };
+        Results {
+            machine: vec![("kernel".into(), "6.x".into())],
+            command: "narufs compare --quick".into(),
+            rounds: 1,
+            contenders: ["ext4", "narufs-ssd"].map(|n| (n.to_owned(), "what it is".to_owned())).into(),
+            records,
+            absent: vec![absent],
+        }
+    }
+
+    #[test]
+    fn the_page_stands_on_its_own() {
+        let page = page(&results());
+        for foreign in ["http:", "https:", "src=", "href=", "<script", "@import", "url("] {
+            assert!(!page.contains(foreign), "the page has {foreign}");
+        }
+        for part in [
+            "prefers-color-scheme: dark",
+            "width=device-width",
+            "<svg",
+            "Who wins where",
+            "are even",
+            "narufs compare --quick",
+            "iozone rewrite, written",
+            "this kernel has no &lt;f2fs&gt;",
+            "16 threads",
+        ] {
+            assert!(page.contains(part), "the page lacks {part}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf"), "a figure is none");
+    }
+
+    #[test]
+    fn an_empty_comparison_is_a_page_too() {
+        let page = page(&Results { records: Vec::new(), ..results() });
+        assert!(page.contains("Nothing of the same promise"));
+    }
+
+    #[test]
+    fn the_table_for_terminals_has_every_cell_and_what_did_not_run() {
+        let lines = crate::compare::report::table(&results());
+        assert_eq!(lines.len(), 1 + 10 + 1);
+        assert!(lines[1].starts_with("DWOM") && lines[1].contains("1.00"), "{}", lines[1]);
+        assert!(lines[11].contains("f2fs, everything: this kernel has no"));
+    }
+}
