@@ -172,8 +172,11 @@ fn comparisons_refuse_what_they_do_not_know() {
     }
     // A device is not touched before its name was typed.
     let at = memory();
-    let out = narufs(&["compare", "--quick", "--device", "/dev/null"]).current_dir(at.path());
-    let out = out.stdin(Stdio::null()).output().expect("it starts");
+    let out = narufs(&["compare", "--quick", "--device", "/dev/null"])
+        .current_dir(at.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
     assert_eq!(out.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&out.stderr).contains("not confirmed"));
 }
