@@ -84,7 +84,10 @@ pub fn each<S: Send, W: Send>(
         let f = &f;
         let begun = members.iter_mut().enumerate().map(|(index, m)| scope.spawn(move || f(index, m)));
         let begun: Vec<_> = begun.collect();
-        begun.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect()
+        // Every one is joined, whatever the others say.
+        let ended: Vec<Result<()>> =
+            begun.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect();
+        ended.into_iter().collect()
     })
 }
 

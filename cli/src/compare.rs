@@ -34,7 +34,7 @@ pub fn run(args: &Compare) -> Result<(), Failure> {
     say!("");
     report::sentences(&report::cells(&results)).iter().for_each(|s| say!("{}", s.words));
     say!("report: {}", page.display());
-    Ok(())
+    stop.check().map_err(failure)
 }
 
 fn options(args: &Compare) -> Result<Options, Error> {

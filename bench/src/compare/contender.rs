@@ -130,9 +130,9 @@ pub const ALL: &[Contender] = &[
 /// A target that is ready, and how to end it.
 pub enum Ready {
     /// A mounted directory.
-    Directory(Directory, Mounted),
+    Directory(Box<Directory>, Mounted),
     /// A library.
-    Library(Library),
+    Library(Box<Library>),
 }
 
 /// Unmounts when dropped.
@@ -241,7 +241,7 @@ impl Contender {
                 let wanted = if power { Wanted::Power } else { Wanted::Process };
                 let files = AssembleOptions { wanted, ..AssembleOptions::default() };
                 let options = LibraryOptions { files, ..LibraryOptions::default() };
-                Ok(Ready::Library(Library::mount(media.device(), self.name, options)?))
+                Ok(Ready::Library(Box::new(Library::mount(media.device(), self.name, options)?)))
             }
         }
     }
@@ -254,7 +254,7 @@ impl Contender {
     ) -> Result<Ready> {
         let mounted = Mounted { at: at.to_owned(), narufs };
         let directory = Directory::new(at, None)?.called(self.name, self.survives).remounted_by(remount);
-        Ok(Ready::Directory(directory, mounted))
+        Ok(Ready::Directory(Box::new(directory), mounted))
     }
 }
 

@@ -11,8 +11,8 @@ use crate::{Error, Plan, Record, Result};
 /// Compares.
 ///
 /// # Errors
-/// If the media cannot be made, a name is unknown, or the user interrupts. That a contender fails is no error: it
-/// is told with the results.
+/// If the media cannot be made or a name is unknown. That a contender fails, or that the user ends it before its
+/// time, is no error: it is told with the results.
 pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Results> {
     let (present, absent) = choose(&options.contenders)?;
     progress.doing("media", "writing the devices");
@@ -25,27 +25,41 @@ pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Re
         records: Vec::new(),
         absent,
     };
+    let interrupted = rounds(&present, options, &media, stop, progress, &mut results);
+    if let Err(e) = interrupted {
+        // What was measured before counts.
+        results.absent.push(Absent { contender: "all".into(), workload: None, reason: e.to_string() });
+    }
+    progress.clear();
+    Ok(results)
+}
+
+fn rounds(
+    present: &[&'static Contender],
+    options: &Options,
+    media: &Media,
+    stop: &Stop,
+    progress: &Progress,
+    results: &mut Results,
+) -> Result<()> {
     for round in 1..=options.rounds {
         for load in &options.loads {
-            for contender in &present {
+            for contender in present {
                 stop.check()?;
-                match one(contender, load, options, &media, stop, progress, round, &mut results.records) {
-                    Ok(()) => {}
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(e) => {
-                        progress.line(&format!("round {round}: {}: {e}", contender.name));
-                        results.absent.push(Absent {
-                            contender: contender.name.to_owned(),
-                            workload: Some(load.workload.to_owned()),
-                            reason: e.to_string(),
-                        });
-                    }
+                let done = one(contender, load, options, media, stop, progress, round, &mut results.records);
+                stop.check()?;
+                if let Err(e) = done {
+                    progress.line(&format!("round {round}: {}: {e}", contender.name));
+                    results.absent.push(Absent {
+                        contender: contender.name.to_owned(),
+                        workload: Some(load.workload.to_owned()),
+                        reason: e.to_string(),
+                    });
                 }
             }
         }
     }
-    progress.clear();
-    Ok(results)
+    Ok(())
 }
 
 /// Who runs, and who cannot.
@@ -105,13 +119,13 @@ fn one(
     progress.doing(contender.name, "making the file system");
     match contender.start(media, &options.narufs)? {
         Ready::Directory(mut directory, mounted) => {
-            let done = crate::run(&mut directory, &plan, stop, progress, &mut each);
+            let done = crate::run(&mut *directory, &plan, stop, progress, &mut each);
             drop(directory);
             let ended = mounted.unmount();
             done.and(ended)
         }
         Ready::Library(mut library) => {
-            let done = crate::run(&mut library, &plan, stop, progress, &mut each);
+            let done = crate::run(&mut *library, &plan, stop, progress, &mut each);
             let ended = library.unmount();
             done.and(ended)
         }

@@ -130,7 +130,7 @@ impl TokubenchWorker {
         self.tree.dir(leaf, &mut self.path);
         for level in (0..self.tree.levels).rev() {
             // A directory of this level is new to the thread with the first leaf below it.
-            if met && leaf % FAN_OUT.pow(level) != 0 {
+            if met && !leaf.is_multiple_of(FAN_OUT.pow(level)) {
                 continue;
             }
             let end = ROOT.len() + 4 * (self.tree.levels - level) as usize;
@@ -145,7 +145,7 @@ impl<S: Session> Worker<S> for TokubenchWorker {
         if self.next == self.end {
             return Ok(Step::End);
         }
-        if self.next % FAN_OUT == 0 {
+        if self.next.is_multiple_of(FAN_OUT) {
             self.make_dirs(session)?;
         }
         self.tree.path(self.next, &mut self.path);
