@@ -84,8 +84,8 @@ pub const ALL: &[Contender] = &[
     kernel("ext4-ram", "ext4 wholly on a device in RAM", Process, "ext4", EXT4, Ram::Everything),
     kernel(
         "ext4-no-journal",
-        "ext4 without a journal",
-        Power,
+        "ext4 without a journal: a loss of power may damage it",
+        Process,
         "ext4",
         &["-q", "-F", "-E", "lazy_itable_init=0", "-O", "^has_journal"],
         Ram::Unused,
