@@ -23,6 +23,7 @@
 
 #![deny(unsafe_code)]
 
+mod absorb;
 mod allocate;
 mod data;
 mod home;

@@ -1,10 +1,9 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
-use super::path::{DataPath, PAGE, PAGES_END, page_after};
+use super::path::{DataPath, PAGE, PAGES_END};
 use super::write::{At, Written};
 use super::write_back::{Order, Take, covered_size, key_of};
-use super::{Blocks, Change, DataInode, ErrorMark, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
-use crate::cache::{Found, FrameState};
+use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
 use crate::planted::{self, Bug};
@@ -19,12 +18,6 @@ pub enum SyncKind {
     /// Data, and of the attributes those needed to read it.
     Data,
 }
-
-/// The grain at which unsynced writes may survive a crash.
-const SECTOR: usize = 512;
-
-/// Pages that one fsync absorbs at most; each costs a record's overhead.
-const ABSORB_PAGES: usize = 64;
 
 /// An fsync whose part in memory and in the journal's front is done.
 #[derive(Debug)]
@@ -50,14 +43,6 @@ struct WrittenHome {
     before: bool,
     /// The device's count that a flush must reach.
     last: u64,
-}
-
-/// A page on its way into the journal.
-struct Taken<'p> {
-    page: u64,
-    found: Found<'p>,
-    new: Option<Blocks>,
-    unwritten: bool,
 }
 
 impl<H: Home> DataPath<H> {
@@ -213,177 +198,6 @@ impl<H: Home> DataPath<H> {
             self.list(inode);
         }
         if lost { result.and(Err(Error::Errno(libc::EIO))) } else { result }
-    }
-
-    /// Logs the dirty bytes of a file if they are few and there is a journal. None: write them home.
-    fn absorb(&self, inode: &Arc<H::Inode>) -> Result<Option<Position>> {
-        let data = inode.data();
-        // How many pages there are, if they are so few.
-        let few = |most: usize| {
-            let state = data.state.lock();
-            let count = state.dirty.len();
-            (!state.doomed && count > 0 && count <= most).then_some(count)
-        };
-        if self.options.absorb_limit == 0 || !self.home.absorbs() {
-            return Ok(None);
-        }
-        let Some(count) = few(ABSORB_PAGES) else { return Ok(None) };
-        let for_pages = |pages: usize| {
-            let runs = pages.min(MAX_RUNS);
-            (
-                pages,
-                Need {
-                    runs,
-                    dropped: 0,
-                    data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
-                },
-            )
-        };
-        // Others may make more of them dirty before the mutex is taken.
-        let wants = [for_pages((count + 3).min(ABSORB_PAGES)), for_pages(count)];
-        let fits = |(_, need): &(usize, Need)| self.home.fitting(inode, *need) == need.runs;
-        let Some((most, need)) = wants.into_iter().find(fits) else { return Ok(None) };
-        let credits = self.home.credits(inode, need)?;
-        let _guard = data.write_back.lock();
-        if few(most).is_none() {
-            return Ok(None);
-        }
-        let size = data.size();
-        let pages: Vec<u64> = {
-            let mut state = data.state.lock();
-            // Pages beyond the size stay: their writer has not set it yet.
-            let beyond = state.dirty.split_off(&page_after(size));
-            std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
-        };
-        // Before the record is logged: a checkpoint that lets the head pass it must find the file, and wait.
-        data.state.lock().absorbing = true;
-        self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
-        let mut taken = Vec::new();
-        let mut change = Change::default();
-        let outcome = self.take_in(inode, &pages, (size, need.runs), &mut taken, &mut change);
-        let fits = matches!(outcome, Ok(true));
-        let logged = if fits {
-            let stale = !change.supersede.is_empty();
-            // Every dirty page below the size is in this record, that of the recorded end among them.
-            change.size = (size != data.logged_size()).then_some(size);
-            let flushed = if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
-            flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
-        } else {
-            outcome.map(|_| None)
-        };
-        let Ok(Some(end)) = logged else {
-            let mut state = data.state.lock();
-            state.absorbing = false;
-            state.dirty.extend(&pages);
-            drop(state);
-            for page in taken {
-                let latched = page.found.latch();
-                page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
-                drop(latched);
-                if let Some(blocks) = page.new {
-                    self.home.release(blocks);
-                }
-            }
-            return logged;
-        };
-        data.set_logged_size(size);
-        self.counters.absorbed.add(taken.len() as u64);
-        self.counters.syncs_absorbed.add(1);
-        let mut unwanted = 0;
-        let mut state = data.state.lock();
-        state.absorbing = false;
-        for page in taken {
-            if page.new.is_some() {
-                state.reserved = state.reserved.saturating_sub(1);
-            } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
-                state.reserved = state.reserved.saturating_sub(1);
-                unwanted += 1;
-            }
-            page.found.set(FrameState::MAPPED);
-            page.found.clear(FrameState::RESERVED);
-            state.absorbed(page.page, end);
-            state.stale.remove(&page.page);
-            if page.found.flags().contains(FrameState::SYNCED) {
-                state.synced.insert(page.page);
-            }
-        }
-        drop(state);
-        if unwanted > 0 {
-            self.home.unreserve(unwanted);
-        }
-        self.list(inode);
-        Ok(Some(end))
-    }
-
-    /// Copies dirty bytes into a record and gives new pages their blocks; false if they are too many.
-    fn take_in<'p>(
-        &'p self,
-        inode: &Arc<H::Inode>,
-        pages: &[u64],
-        (size, most_runs): (u64, usize),
-        taken: &mut Vec<Taken<'p>>,
-        change: &mut Change,
-    ) -> Result<bool> {
-        let data = inode.data();
-        let mut sum = 0;
-        let mut goal = None;
-        for &page in pages {
-            let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) else {
-                continue;
-            };
-            if !found.flags().contains(FrameState::DIRTY) {
-                continue;
-            }
-            let stale = data.state.lock().stale.contains(&page);
-            let mut new = None;
-            let mut unwritten = false;
-            if !found.flags().contains(FrameState::MAPPED) {
-                match self.map(inode, page)? {
-                    Mapping::Hole { .. } => {
-                        let blocks = self.home.allocate(1, goal)?;
-                        goal = Some(blocks.start + 1);
-                        new = Some(blocks);
-                    }
-                    Mapping::Mapped { unwritten: u, .. } => unwritten = u,
-                }
-            }
-            let whole = new.is_some() || unwritten || stale;
-            let mut bytes = vec![0; BLOCK_SIZE];
-            let latched = found.latch();
-            let dirty = latched.dirty_bytes();
-            let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
-            // Whole sectors: redo may meet a home copy that is newer, and must not mix the two within one.
-            let sectors =
-                dirty.start.min(valid) / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
-            let range = if whole { 0..BLOCK_SIZE } else { sectors };
-            bytes.truncate(range.len());
-            latched.copy(range.start, &mut bytes);
-            found.set(FrameState::SYNCED);
-            drop(latched);
-            sum += bytes.len();
-            if let Some(blocks) = new {
-                change.insert.push(Insert { page, blocks, unwritten: false });
-            }
-            if unwritten {
-                match change.mark_written.last_mut() {
-                    Some(last) if last.end == page => last.end += 1,
-                    _ => change.mark_written.push(page..page + 1),
-                }
-            }
-            if stale {
-                change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
-            }
-            if !range.is_empty() {
-                let key = key_of(inode.as_ref(), page * PAGE + range.start as u64, range.len() as u64);
-                change.data.push((key, bytes));
-            }
-            taken.push(Taken { page, found, new, unwritten });
-            let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
-            if sum > self.options.absorb_limit || runs > most_runs {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Writes what live records hold home; the caller has the write-back mutex.

@@ -1,0 +1,79 @@
+//! Turns by hand: who leads, whom a commit gathers, what is published.
+
+use super::*;
+
+fn turns() -> Turns {
+    let group = Group::new(0);
+    group.turns.into_inner()
+}
+
+fn call(turns: &mut Turns, upto: Position) -> bool {
+    let leads = turns.take_lead(upto);
+    turns.wait(upto, Who::Call(Box::new(|_| ())));
+    leads
+}
+
+#[test]
+fn two_callers_have_a_commit_each() {
+    let mut turns = turns();
+    assert!(call(&mut turns, 1));
+    assert!(!call(&mut turns, 2), "the commit that is about to begin covers it");
+    assert_eq!(turns.begin(16, None), 0);
+    assert_eq!((turns.served, turns.ungathered), (2, 0));
+    assert!(!turns.take_lead(2), "it is under way");
+    assert_eq!(turns.down(16), Some(16));
+    assert_eq!(turns.covered(16).len(), 2);
+    assert!(turns.leave(None).is_some());
+    assert!(call(&mut turns, 17));
+    turns.begin(32, None);
+    assert!(call(&mut turns, 33), "as many as the other commit serves");
+    turns.begin(48, None);
+    assert!(!call(&mut turns, 49), "no more than two");
+    assert_eq!(turns.leaders, 2);
+}
+
+#[test]
+fn many_callers_fall_into_two_groups() {
+    let mut turns = turns();
+    assert!(call(&mut turns, 1));
+    for upto in 2..=8 {
+        assert!(!call(&mut turns, upto));
+    }
+    turns.begin(16, None);
+    let due: Vec<bool> = (17..=21).map(|upto| call(&mut turns, upto)).collect();
+    assert_eq!(due, [false, false, false, true, false], "half of eight, and then it is about to begin");
+    turns.begin(32, None);
+    assert_eq!(turns.served, 5);
+    assert!(!call(&mut turns, 33));
+    turns.down(16);
+    assert_eq!(turns.covered(16).len(), 8);
+    assert!(turns.leave(None).is_some(), "one who waits can wait for the other");
+    turns.down(32);
+    assert!(turns.leave(None).is_none(), "nobody else would serve the one who waits");
+}
+
+#[test]
+fn a_commit_is_published_with_all_before_it() {
+    let mut turns = turns();
+    for end in [16, 32, 48] {
+        turns.begin(end, None);
+    }
+    assert_eq!(turns.down(32), None);
+    assert_eq!(turns.down(16), Some(32));
+    assert_eq!(turns.down(48), Some(48));
+}
+
+#[test]
+fn a_thread_that_has_its_commit_leaves_when_another_can_go_on() {
+    let mut turns = turns();
+    assert!(turns.take_lead(1));
+    turns.begin(16, Some(1));
+    assert_eq!(turns.served, 1);
+    turns.wait(17, Who::Call(Box::new(|_| ())));
+    turns.down(16);
+    assert!(turns.leave(Some(1)).is_none(), "only it can serve the call");
+    let seat = Arc::new(Seat { called: AtomicBool::new(false), queue: WaitQueue::new() });
+    turns.wait(18, Who::Thread(seat));
+    let successor = turns.leave(Some(1)).flatten().expect("a thread to go on");
+    assert_eq!((successor.upto, turns.leaders, turns.ungathered), (18, 0, 1));
+}
