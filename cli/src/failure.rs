@@ -1,6 +1,7 @@
 //! What a command that did not succeed says, and its exit status.
 
 use std::fmt;
+use std::path::Path;
 
 /// Exit statuses by convention of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,12 @@ impl Failure {
     /// A failure with its line.
     pub fn new(status: Status, message: impl Into<String>) -> Failure {
         Failure { status, message: message.into() }
+    }
+
+    /// A failure about a path, which the line begins with.
+    pub fn about(status: Status, path: &Path, why: impl fmt::Display) -> Failure {
+        let (path, why) = (path.display().to_string(), why.to_string());
+        Failure { status, message: if why.starts_with(&path) { why } else { format!("{path}: {why}") } }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::output::say;
 use crate::size::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 use narufs::device::BLOCK_SIZE;
-use narufs::fsck::{self, Options, Outcome, Report};
+use narufs::fsck::{self, IssueKind, Options, Outcome, Report};
 use narufs::mount;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use std::sync::Arc;
 /// Checks; the failure's status is that of fsck(8).
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
-    let failed =
-        |e: narufs::Error| Failure::new(Status::CheckFailed, format!("{}: {e}", args.image.display()));
+    let failed = |e: narufs::Error| Failure::about(Status::CheckFailed, &args.image, e);
     let media = mount::open_for_check(&args.image, repair).map_err(failed)?;
     let bar = progress_bar(args.json);
     let shown = bar.clone();
@@ -65,18 +64,31 @@ fn print(args: &Fsck, report: &Report) {
         say!("... and {} more of these kinds", report.more);
     }
     let counts = &report.counts;
-    say!(
-        "{image}: {} files, {} directories, {} of {} in use",
-        counts.inodes.saturating_sub(counts.directories),
-        counts.directories,
-        Size(counts.used * BLOCK_SIZE as u64),
-        Size(counts.blocks * BLOCK_SIZE as u64)
-    );
+    if counts.blocks > 0 {
+        say!(
+            "{image}: {}, {}, {} of {} in use",
+            count(counts.inodes.saturating_sub(counts.directories), "file", "files"),
+            count(counts.directories, "directory", "directories"),
+            Size(counts.used * BLOCK_SIZE as u64),
+            Size(counts.blocks * BLOCK_SIZE as u64)
+        );
+    }
     let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + report.more;
     match (report.status(), left) {
         (0, _) => say!("{image}: clean"),
-        (1, _) => say!("{image}: {} problems mended", report.issues.len()),
-        (_, left) if args.repair || args.automatic => say!("{image}: {left} problems are left"),
-        (_, left) => say!("{image}: {left} problems; mend them with: narufs fsck {image} --repair"),
+        (1, _) => say!("{image}: {} mended", problems(report.issues.len() as u64)),
+        (_, left) if args.repair || args.automatic => say!("{image}: {} left", problems(left)),
+        (_, left) if report.issues.iter().any(|i| i.kind == IssueKind::RingMissing) => {
+            say!("{image}: {}; nothing else was checked", problems(left));
+        }
+        (_, left) => say!("{image}: {}; to mend: narufs fsck {image} --repair", problems(left)),
     }
+}
+
+fn problems(count_of: u64) -> String {
+    count(count_of, "problem", "problems")
+}
+
+fn count(of: u64, one: &str, many: &str) -> String {
+    format!("{of} {}", if of == 1 { one } else { many })
 }

@@ -35,8 +35,7 @@ struct Shown {
 
 /// Prints it.
 pub fn run(args: &Info) -> Result<(), Failure> {
-    let sb = read(&args.image)
-        .map_err(|e| Failure::new(Status::Failed, format!("{}: {e}", args.image.display())))?;
+    let sb = read(&args.image).map_err(|e| Failure::about(Status::Failed, &args.image, e))?;
     let shown = Shown::of(&sb);
     if args.json {
         let json = serde_json::to_string_pretty(&shown);

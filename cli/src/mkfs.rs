@@ -23,9 +23,7 @@ const PROBED: u64 = 128 << 10;
 
 /// Makes the file system, and says what was made.
 pub fn run(args: &Mkfs) -> Result<(), Failure> {
-    make(args)
-        .map(|sb| report(args, &sb))
-        .map_err(|why| Failure::new(Status::Failed, format!("{}: {why}", args.image.display())))
+    make(args).map(|sb| report(args, &sb)).map_err(|why| Failure::about(Status::Failed, &args.image, why))
 }
 
 fn make(args: &Mkfs) -> Result<Superblock, String> {

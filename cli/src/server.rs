@@ -135,7 +135,7 @@ fn failed(path: &Path, e: std::io::Error) -> Failure {
 }
 
 fn refused(image: &Path, e: &Error) -> Failure {
-    Failure::new(Status::MountFailed, format!("{}: {e}", image.display()))
+    Failure::about(Status::MountFailed, image, e)
 }
 
 fn mount_failed(dir: &Path, e: std::io::Error) -> Failure {

@@ -22,7 +22,10 @@ const KNOWN_RO_COMPAT: u64 = 0;
 /// [`Error::Refused`], saying what the device holds instead and what to do.
 pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     if device.blocks() <= SUPERBLOCK_BLOCKS[1] {
-        return refused(format!("the image has {} blocks: too short for a file system", device.blocks()));
+        return refused(format!(
+            "not a narufs image: {} blocks of 4 KiB are too few for one",
+            device.blocks()
+        ));
     }
     let requests = SUPERBLOCK_BLOCKS
         .iter()
