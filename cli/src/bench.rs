@@ -70,7 +70,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
 
 /// A file that cannot be written.
 pub(crate) fn cannot_write(path: &Path, e: std::io::Error) -> Failure {
-    Failure::new(Status::Failed, format!("{}: {e}", path.display()))
+    Failure::about(Status::Failed, path, e)
 }
 
 /// A failure with its status.

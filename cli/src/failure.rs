@@ -1,6 +1,7 @@
 //! What a command that did not succeed says, and its exit status.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 /// Exit statuses by convention of the command.
@@ -57,6 +58,19 @@ impl Failure {
     pub fn about(status: Status, path: &Path, why: impl fmt::Display) -> Failure {
         let (path, why) = (path.display().to_string(), why.to_string());
         Failure { status, message: if why.starts_with(&path) { why } else { format!("{path}: {why}") } }
+    }
+
+    /// There is no mount of narufs at `dir`.
+    pub fn not_ours(dir: &Path) -> Failure {
+        Failure::about(Status::Failed, dir, "no narufs is mounted here")
+    }
+
+    /// A control call to the mount at `dir` failed.
+    pub fn of_call(dir: &Path, e: &io::Error) -> Failure {
+        match e.raw_os_error() {
+            Some(libc::ENOTTY) => Failure::not_ours(dir),
+            _ => Failure::about(Status::Failed, dir, e),
+        }
     }
 }
 

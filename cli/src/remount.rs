@@ -55,5 +55,5 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
 }
 
 fn failed(dir: &Path, why: &str) -> Failure {
-    Failure::new(Status::MountFailed, format!("{}: {why}", dir.display()))
+    Failure::about(Status::MountFailed, dir, why)
 }

@@ -131,7 +131,7 @@ fn finish(image: &Path, running: Running, mounted: Mounted) -> Result<(), Failur
 }
 
 fn failed(path: &Path, e: std::io::Error) -> Failure {
-    Failure::new(Status::MountFailed, format!("{}: {e}", path.display()))
+    Failure::about(Status::MountFailed, path, e)
 }
 
 fn refused(image: &Path, e: &Error) -> Failure {
@@ -149,5 +149,5 @@ fn mount_failed(dir: &Path, e: std::io::Error) -> Failure {
         }
         _ => e.to_string(),
     };
-    Failure::new(Status::MountFailed, format!("{}: {why}", dir.display()))
+    Failure::about(Status::MountFailed, dir, why)
 }

@@ -8,16 +8,10 @@ use serde_json::Value;
 
 /// Prints them.
 pub fn run(args: &Stats) -> Result<(), Failure> {
-    let dir = args.dir.display();
-    let json = narufs_fuse::control::stats(&args.dir).map_err(|e| {
-        let why = match e.raw_os_error() {
-            Some(libc::ENOTTY) => "no narufs is mounted here".to_owned(),
-            _ => e.to_string(),
-        };
-        Failure::new(Status::Failed, format!("{dir}: {why}"))
-    })?;
+    let dir = &args.dir;
+    let json = narufs_fuse::control::stats(dir).map_err(|e| Failure::of_call(dir, &e))?;
     let stats: Value = serde_json::from_str(&json).map_err(|e| {
-        Failure::new(Status::Failed, format!("{dir}: its server answers in words unknown here: {e}"))
+        Failure::about(Status::Failed, dir, format_args!("its server answers in words unknown here: {e}"))
     })?;
     if args.json {
         say!("{stats:#}");

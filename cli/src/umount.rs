@@ -14,7 +14,7 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         return mount::unmount(&point, IfBusy::Detach).map_err(|e| busy_or(&args.dir, e));
     }
     let server = ServerProcess::of(&point).map_err(|e| {
-        Failure::new(Status::Failed, format!("{}: its server does not answer: {e}", args.dir.display()))
+        Failure::about(Status::Failed, &args.dir, format_args!("its server does not answer: {e}"))
     })?;
     let how = if args.lazy { IfBusy::Detach } else { IfBusy::Refuse };
     mount::unmount(&point, how).map_err(|e| busy_or(&args.dir, e))?;
@@ -28,23 +28,21 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
 
 /// The mount point, if a narufs is mounted there.
 pub fn point_of(dir: &Path) -> Result<std::path::PathBuf, Failure> {
-    let not_ours = || Failure::new(Status::Failed, format!("{}: no narufs is mounted here", dir.display()));
-    let point =
-        mount::place(dir).map_err(|e| Failure::new(Status::Failed, format!("{}: {e}", dir.display())))?;
+    let point = mount::place(dir).map_err(|e| Failure::about(Status::Failed, dir, e))?;
     match mountinfo::find(&point) {
         Ok(Some(entry)) if entry.is_ours() => Ok(point),
-        Ok(_) => Err(not_ours()),
+        Ok(_) => Err(Failure::not_ours(dir)),
         Err(e) => Err(Failure::new(Status::Failed, format!("/proc/self/mountinfo: {e}"))),
     }
 }
 
 fn busy_or(dir: &Path, e: std::io::Error) -> Failure {
-    let dir = dir.display();
     if e.raw_os_error() == Some(libc::EBUSY) {
+        let dir = dir.display();
         return Failure::new(
             Status::Failed,
             format!("{dir} is in use: close what is open there (fuser -vm {dir} shows it), or use --lazy"),
         );
     }
-    Failure::new(Status::Failed, format!("{dir}: {e}"))
+    Failure::about(Status::Failed, dir, e)
 }

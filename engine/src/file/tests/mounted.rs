@@ -49,6 +49,12 @@ impl Image {
         Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
     }
 
+    /// A check finds nothing; `when` says where the test is.
+    pub(super) fn assert_whole(&self, when: &str) {
+        let report = fsck::check(&self.media(), &fsck::Options::default()).expect("memory does not fail");
+        assert!(report.issues.is_empty(), "{when}{:?}", report.issues);
+    }
+
     pub(super) fn mount(&self) -> Live {
         self.mount_with(&MountOptions::default())
     }
@@ -200,6 +206,5 @@ fn a_file_of_many_extents_is_replaced_as_a_whole_and_leaks_nothing() {
     let live = image.mount();
     assert!(free - live.free() < 12, "{} blocks are lost", free - live.free());
     live.unmount();
-    let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-    assert!(report.issues.is_empty(), "{:?}", report.issues);
+    image.assert_whole("");
 }

@@ -2,7 +2,6 @@
 
 use super::mounted::{Image, Live, PAGE, content, cut, put};
 use crate::format::ROOT_NID;
-use crate::fsck;
 use crate::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, RenameFlags};
 use crate::{Error, Result};
 use rand::rngs::StdRng;
@@ -44,8 +43,7 @@ fn a_tiny_ring_and_few_frames_stop_nobody() {
         }
     });
     live.unmount();
-    let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-    assert!(report.issues.is_empty(), "{:?}", report.issues);
+    image.assert_whole("");
 }
 
 /// The same on three files that all threads share, with moves of extents, and names that come and go and replace
@@ -71,8 +69,7 @@ fn threads_that_meet_in_every_file_stop_nobody_on_a_tiny_ring() {
         }
     });
     live.unmount();
-    let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-    assert!(report.issues.is_empty(), "{:?}", report.issues);
+    image.assert_whole("");
 }
 
 fn meet(live: &Live, rng: &mut StdRng) -> Result<()> {
@@ -141,8 +138,7 @@ fn what_a_full_image_has_accepted_can_be_synced() {
             live.fs().release(file, None);
         }
         live.unmount();
-        let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-        assert!(report.issues.is_empty(), "{slots} slots, seed {seed}: {:?}", report.issues);
+        image.assert_whole(&format!("{slots} slots, seed {seed}: "));
     }
 }
 
@@ -189,7 +185,6 @@ fn a_file_of_too_many_extents_is_emptied_before_it_is_rewritten() {
         assert!(seen.is_empty() || rewrites && seen == [2; 3 * PAGE], "{} bytes", seen.len());
         live.fs().release(file, None);
         live.unmount();
-        let report = fsck::check(&image.media(), &fsck::Options::default()).expect("memory does not fail");
-        assert!(report.issues.is_empty(), "{:?}", report.issues);
+        image.assert_whole("");
     }
 }
