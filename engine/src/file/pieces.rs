@@ -56,10 +56,11 @@ impl<H: Home> DataPath<H> {
                 Ok(mapping) => mapping,
                 Err(e) => return Err((e, pieces, picked[i..].to_vec())),
             };
-            let (place, block, len) = match mapping {
+            let (place, block, frames, len) = match mapping {
                 Mapping::Mapped { block, len, unwritten } => {
                     let place = if unwritten { Place::Unwritten } else { Place::Home };
-                    (place, block, len.min(run))
+                    let len = len.min(run);
+                    (place, block, self.found(data, page, len), len)
                 }
                 Mapping::Hole { .. } if runs >= most_runs => return Ok((pieces, picked[i..].to_vec())),
                 Mapping::Hole { len } => {
@@ -69,19 +70,18 @@ impl<H: Home> DataPath<H> {
                             _ => None,
                         };
                     }
-                    let want = len.min(run).min(1 << 20) as u32;
-                    let frames = self.found(data, page, u64::from(want));
-                    if frames.len() < want as usize {
-                        // A page left the cache by truncation: none of the run after it needs a block now.
-                        if frames.is_empty() {
-                            i += 1;
-                            continue;
-                        }
+                    let mut frames = self.found(data, page, len.min(run).min(1 << 20));
+                    if frames.is_empty() {
+                        // The page left the cache by truncation: it needs no block now.
+                        i += 1;
+                        continue;
                     }
-                    match self.home.allocate(frames.len() as u32, goal) {
-                        Ok(blocks) => (Place::New, blocks.start, u64::from(blocks.len)),
+                    let blocks = match self.home.allocate(frames.len() as u32, goal) {
+                        Ok(blocks) => blocks,
                         Err(e) => return Err((e, pieces, picked[i..].to_vec())),
-                    }
+                    };
+                    frames.truncate(blocks.len as usize);
+                    (Place::New, blocks.start, frames, u64::from(blocks.len))
                 }
             };
             if place != Place::Home {
@@ -91,7 +91,6 @@ impl<H: Home> DataPath<H> {
                 runs += 1;
                 goal = Some(block + len);
             }
-            let frames = self.found(data, page, len);
             let mut at = page;
             let mut frames = frames.into_iter().peekable();
             while frames.peek().is_some() {

@@ -76,8 +76,8 @@ impl Departing {
 
     /// Somebody still holds an inode that was unlinked or closed just now: if it has no names, that may end soon.
     pub fn held(&self, inode: &InodeObj) {
-        let open = inode.holds.opens() > 0;
         if inode.nlink() == 0 {
+            let open = inode.holds.opens() > 0;
             // If it is gone by now, whoever frees it is here already, or has been.
             self.insert(inode.nid(), open, || inode.holds.is_gone());
         }
