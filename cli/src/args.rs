@@ -44,6 +44,9 @@ pub enum Command {
     Bench(Bench),
     /// Compare file systems on the same device, and write a report (root)
     Compare(Compare),
+    /// Take part in a comparison beyond a memory limit: what `compare` starts
+    #[command(hide = true)]
+    SpillWorker,
 }
 
 /// Arguments of `narufs mkfs`.
@@ -263,11 +266,13 @@ pub struct Bench {
     narufs compare --quick --report out            some minutes; out/report.html, out/results.json\n  \
     narufs compare --report out --rounds 5         everything, hours\n  \
     narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail\n  \
+    narufs compare --workloads spill               more data than memory: iozone under a memory limit\n  \
     narufs compare --device /dev/nvme1n1           on a real device; everything on it is lost\n\n\
     All contenders lie on the same device: a loop device with direct I/O over a file that was written\n\
     beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew\n\
     for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever\n\
-    happens. What cannot run here is listed with the reason.\n\n\
+    happens. For data beyond memory, generator, server and caches share the memory limit of a control group,\n\
+    and tmpfs swaps to the device of all. What cannot run here is listed with the reason.\n\n\
     Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted.")]
 pub struct Compare {
     /// A choice of workloads at small sizes
@@ -285,7 +290,7 @@ pub struct Compare {
     /// Only these contenders, by name
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Only these workloads, by name
+    /// Only these workloads, by name; "spill" are data beyond a memory limit
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Numbers of threads, in place of the suite's
@@ -297,6 +302,12 @@ pub struct Compare {
     /// Files to work on, in place of the suite's
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
+    /// The memory limit for data that go beyond it [default: 512M; with --quick 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub spill_memory: Option<Size>,
+    /// Sizes of their file, as multiples of that limit [default: 0.25,1.25,2.5; with --quick 1.25]
+    #[arg(long, value_name = "X,X", value_delimiter = ',')]
+    pub spill_ratio: Vec<f64>,
     /// Size of the device [default: 4G]
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub size: Size,

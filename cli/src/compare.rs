@@ -4,13 +4,22 @@ use crate::args::Compare;
 use crate::bench::{cannot_write, failure};
 use crate::failure::{Failure, Status};
 use crate::output::say;
-use narufs_bench::compare::{Load, Options, compare, full, quick, report};
+use narufs_bench::compare::spill::{self, Spilling};
+use narufs_bench::compare::{Load, Options, compare, full, quick, report, spilling};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::{Error, workload};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
+
+/// The word that stands for data beyond a memory limit among the names of workloads.
+const SPILL: &str = "spill";
+
+/// The process within a memory limit, on behalf of a comparison.
+pub fn work() -> Result<(), Failure> {
+    spill::serve(std::io::stdin(), std::io::stdout()).map_err(failure)
+}
 
 /// Compares.
 pub fn run(args: &Compare) -> Result<(), Failure> {
@@ -41,7 +50,7 @@ fn options(args: &Compare) -> Result<Options, Error> {
     let mut loads = if args.quick { quick() } else { full() };
     if !args.workloads.is_empty() {
         let mut chosen: Vec<Load> = Vec::new();
-        for word in &args.workloads {
+        for word in args.workloads.iter().filter(|word| *word != SPILL) {
             for spec in workload::named(word)? {
                 // The suite's own sizes where it has the workload.
                 let known = loads.iter().chain(&full()).find(|load| load.workload == spec.name).cloned();
@@ -72,6 +81,7 @@ fn options(args: &Compare) -> Result<Options, Error> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Options {
         loads,
+        spilling: beyond_memory(args)?,
         rounds,
         contenders: args.contenders.clone(),
         size: args.size.0,
@@ -80,6 +90,24 @@ fn options(args: &Compare) -> Result<Options, Error> {
         narufs,
         command: format!("narufs {words}"),
     })
+}
+
+/// Data beyond a memory limit, where they are asked for.
+fn beyond_memory(args: &Compare) -> Result<Option<Spilling>, Error> {
+    let mut spilling = spilling(args.quick);
+    if let Some(memory) = args.spill_memory {
+        spilling.memory = memory.0;
+    }
+    if !args.spill_ratio.is_empty() {
+        spilling.ratios.clone_from(&args.spill_ratio);
+    }
+    match spilling.wrong() {
+        Some(wrong) => Err(Error::Usage(wrong)),
+        None if args.workloads.is_empty() || args.workloads.iter().any(|word| word == SPILL) => {
+            Ok(Some(spilling))
+        }
+        None => Ok(None),
+    }
 }
 
 /// Asks for the device's name once more: nothing on it survives.

@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => ("stats", stats::run(args)),
         Command::Bench(args) => ("bench", bench::run(args)),
         Command::Compare(args) => ("compare", compare::run(args)),
+        Command::SpillWorker => ("spill-worker", compare::work()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

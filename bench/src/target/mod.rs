@@ -10,6 +10,7 @@ mod place;
 
 pub use directory::{Directory, Remount};
 pub use library::{Library, LibraryOptions};
+pub use place::is_mount_point;
 
 use crate::Result;
 use crate::meter::Counters;

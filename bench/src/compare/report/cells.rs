@@ -44,16 +44,21 @@ pub struct Cell {
 impl Cell {
     /// The class in one word.
     pub fn survives(&self) -> &'static str {
-        match self.class {
-            Survives::Nothing => "nothing",
-            Survives::Process => "process",
-            Survives::Power => "power",
-        }
+        word(self.class)
     }
 
     /// Whether it is narufs.
     pub fn is_ours(&self) -> bool {
         self.contender.starts_with("narufs")
+    }
+}
+
+/// A class in one word.
+pub(super) fn word(class: Survives) -> &'static str {
+    match class {
+        Survives::Nothing => "nothing",
+        Survives::Process => "process",
+        Survives::Power => "power",
     }
 }
 

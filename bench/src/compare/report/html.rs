@@ -1,7 +1,7 @@
 //! The page: one file, nothing from elsewhere, readable light and dark, wide and narrow.
 
 use super::cells::{Cell, baseline, cells};
-use super::{Results, chart, summary};
+use super::{Results, chart, spill, summary};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = "
@@ -54,6 +54,7 @@ pub fn page(results: &Results) -> String {
                 (curves(&cells, results))
                 (bars(&cells, results))
                 (phases(&cells, results))
+                (spill::section(results.spilled.as_ref()))
                 (tables(&cells))
                 (about(results))
             }
@@ -254,6 +255,7 @@ mod tests {
             rounds: 1,
             contenders: ["ext4", "narufs-ssd"].map(|n| (n.to_owned(), "what it is".to_owned())).into(),
             records,
+            spilled: None,
             absent: vec![absent],
         }
     }

@@ -3,6 +3,7 @@
 mod cells;
 mod chart;
 mod html;
+mod spill;
 mod summary;
 
 pub use cells::{Cell, cells};
@@ -33,6 +34,7 @@ pub fn table(results: &Results) -> Vec<String> {
             of
         ));
     }
+    lines.extend(spill::table(results.spilled.as_ref()));
     for absent in &results.absent {
         let what = absent.workload.as_deref().unwrap_or("everything");
         lines.push(format!("not run: {}, {what}: {}", absent.contender, absent.reason));
