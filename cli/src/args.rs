@@ -47,6 +47,9 @@ pub enum Command {
     /// Take part in a comparison beyond a memory limit: what `compare` starts
     #[command(hide = true)]
     SpillWorker,
+    /// What `bench` starts to run an engine in a process of its own
+    #[command(hide = true)]
+    BenchChild,
 }
 
 /// Arguments of `narufs mkfs`.
@@ -185,12 +188,12 @@ pub struct Stats {
 #[command(after_help = "Examples:\n  \
     narufs bench --list                                          what there is, and what one operation is\n  \
     narufs bench varmail --target /mnt/naru --threads 1,2,16\n  \
-    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine in this process, no mount\n  \
+    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine without a mount\n  \
     narufs bench tokubench --paper --target /mnt/ext4            3,000,000 files\n  \
     narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru\n\n\
-    Files are made in a new directory below the target, and removed. After the time everything is synced, a\n\
-    library is let go as a kill would leave it and mounted anew, and what was written is compared. Device\n\
-    I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
+    Files are made in a new directory below the target, and removed. An image is mounted in a process of its\n\
+    own. After the time everything is synced, that process is killed and the image is mounted anew, and what\n\
+    was written is compared; what a directory holds is compared as it is. Device I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
     A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or\n\
     a smaller journal before comparing.\n\n\
     Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted.")]
@@ -198,7 +201,7 @@ pub struct Bench {
     /// What to run: names, or data, metadata, macro, fxmark, all
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// A directory of any file system, or lib:IMAGE for a narufs image opened in this process
+    /// A directory of any file system, or lib:IMAGE for a narufs image without a mount
     #[arg(long, required_unless_present = "list")]
     pub target: Option<String>,
     /// List the workloads, and say of each what one operation is

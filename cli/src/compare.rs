@@ -1,7 +1,7 @@
 //! `narufs compare`: file systems on the same device, and a report of who wins where.
 
 use crate::args::Compare;
-use crate::bench::{cannot_write, failure};
+use crate::bench::{cannot_write, failure, this_program};
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use narufs_bench::compare::spill::{self, Spilling};
@@ -77,7 +77,7 @@ fn options(args: &Compare) -> Result<Options, Error> {
     if rounds == 0 {
         return Err(Error::Usage("--rounds 0: say 1 or more".into()));
     }
-    let narufs = std::env::current_exe().map_err(|e| Error::io("find this program", "", e))?;
+    let narufs = this_program()?;
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Options {
         loads,

@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => ("bench", bench::run(args)),
         Command::Compare(args) => ("compare", compare::run(args)),
         Command::SpillWorker => ("spill-worker", compare::work()),
+        Command::BenchChild => ("bench", bench::child()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

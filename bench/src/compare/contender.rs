@@ -2,13 +2,11 @@
 
 use super::call;
 use super::media::Places;
+use crate::killed::{self, Engine};
 use crate::progress::Progress;
 use crate::stop::Stop;
-use crate::target::{Directory, Library, LibraryOptions, Reopened, Survives};
+use crate::target::{Directory, Reopened, Survives};
 use crate::{Error, Plan, Record, Result};
-use narufs::file::DataOptions;
-use narufs::store::StoreOptions;
-use narufs::vfs::AssembleOptions;
 use narufs_fuse::control::ServerProcess;
 use rustix::process::{Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -34,8 +32,8 @@ enum Kind {
     TmpfsSwap,
     /// A mount of narufs: whether its journal is in emulated NVM, and its options.
     Mount(bool, &'static str),
-    /// The engine in this process, likewise.
-    Library(bool, bool),
+    /// The engine without a mount, likewise.
+    Library(bool, &'static str),
 }
 
 /// A file system of the kernel.
@@ -124,13 +122,13 @@ pub const ALL: &[Contender] = &[
         name: "narufs-lib-nvm",
         what: "narufs as a library, journal in emulated NVM: no system calls",
         survives: Process,
-        kind: Kind::Library(true, true),
+        kind: Kind::Library(true, "rw"),
     },
     Contender {
         name: "narufs-lib-ssd",
         what: "narufs as a library, journal on the device, durability=power: no system calls",
         survives: Power,
-        kind: Kind::Library(false, true),
+        kind: Kind::Library(false, "durability=power"),
     },
 ];
 
@@ -160,8 +158,8 @@ pub struct Budget {
 pub enum Ready {
     /// A mounted directory.
     Directory(Box<Directory>, Mounted),
-    /// A library.
-    Library(Box<Library>),
+    /// An image for the engine without a mount.
+    Library(Engine),
 }
 
 impl Ready {
@@ -177,11 +175,7 @@ impl Ready {
                 let ended = mounted.unmount();
                 done.and(ended)
             }
-            Ready::Library(mut library) => {
-                let done = crate::run(&mut *library, plan, stop, progress, each);
-                let ended = library.unmount();
-                done.and(ended)
-            }
+            Ready::Library(engine) => killed::run(&engine, plan, stop, progress, each),
         }
     }
 }
@@ -279,10 +273,7 @@ impl Contender {
                 format_narufs(places, narufs, nvm, budget)?;
                 let (program, image) = (narufs.display().to_string(), places.device.display().to_string());
                 let point = at.to_owned();
-                let options = match budget {
-                    Some(b) => format!("{options},memory={},metadata_memory={}", b.pages, b.metadata),
-                    None => options.to_owned(),
-                };
+                let options = within(options, budget);
                 let start = move || {
                     call(&program, &["mount", &image, &point.display().to_string(), "-o", &options]).map(drop)
                 };
@@ -298,21 +289,16 @@ impl Contender {
                 };
                 self.directory(at, Some(narufs.to_owned()), counted, Box::new(kill))
             }
-            Kind::Library(nvm, power) => {
+            Kind::Library(nvm, options) => {
                 format_narufs(places, narufs, nvm, budget)?;
-                use narufs::journal::Wanted;
-                let wanted = if power { Wanted::Power } else { Wanted::Process };
-                let mut options = LibraryOptions::default();
-                options.files.wanted = wanted;
-                if let Some(budget) = budget {
-                    // As `narufs mount` shares it.
-                    let pages = budget.metadata / 8 * 5;
-                    options.files.data = DataOptions::with_memory(budget.pages);
-                    options.files.inodes = AssembleOptions::inodes_within(budget.metadata - pages);
-                    options.image.store =
-                        StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2));
-                }
-                Ok(Ready::Library(Box::new(Library::mount(&places.device, self.name, options)?)))
+                let mount = killed::Mount {
+                    image: places.device.clone(),
+                    name: self.name.to_owned(),
+                    options: vec![within(options, budget)],
+                    nvm_delay: 0,
+                    nvm_bandwidth: 0,
+                };
+                Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
         }
     }
@@ -327,6 +313,14 @@ impl Contender {
         let mounted = Mounted { at: at.to_owned(), narufs };
         let directory = Directory::new(at, counted)?.called(self.name, self.survives).remounted_by(remount);
         Ok(Ready::Directory(Box::new(directory), mounted))
+    }
+}
+
+/// Mount options of narufs, with its memory where that has a limit.
+fn within(options: &str, budget: Option<Budget>) -> String {
+    match budget {
+        Some(b) => format!("{options},memory={},metadata_memory={}", b.pages, b.metadata),
+        None => options.to_owned(),
     }
 }
 

@@ -18,7 +18,7 @@ const USER: u32 = 1000;
 /// How an image is mounted as a library.
 pub type LibraryOptions = narufs::MountOptions;
 
-/// An image, mounted in this process.
+/// An image, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {
     image: PathBuf,
     name: String,
@@ -64,9 +64,12 @@ impl Library {
         }
     }
 
-    fn look_up_work(&self, name: &str) -> Result<Nid> {
+    /// Takes up the work directory that another process has made.
+    pub fn enter_again(&mut self, name: &str) -> Result<()> {
         let found = self.inodes()?.lookup(&Context::root(), ROOT_NID, name.as_bytes());
-        found.map(|entry| entry.nid).map_err(failed("lookup", name))
+        let entry = found.map_err(failed("lookup", name))?;
+        self.work = Some((name.to_owned(), entry.nid));
+        Ok(())
     }
 }
 
@@ -145,15 +148,8 @@ impl Target for Library {
     }
 
     fn reopen(&mut self) -> Result<Reopened> {
-        self.sync_all()?;
-        // Let go without an unmount, it is left as the end of its process leaves it.
-        drop(self.fs.take());
-        self.fs = Some(mount(&self.image, &self.options)?);
-        if let Some((name, _)) = self.work.take() {
-            let nid = self.look_up_work(&name)?;
-            self.work = Some((name, nid));
-        }
-        Ok(Reopened::Killed)
+        // What brings back what is there is a kill of this process: see `killed`.
+        self.sync_all().map(|()| Reopened::Synced)
     }
 }
 
