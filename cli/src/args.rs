@@ -281,6 +281,13 @@ pub struct Compare {
     /// A choice of workloads at small sizes
     #[arg(long)]
     pub quick: bool,
+    /// Measure nothing: write the report from the results.json of an earlier comparison (no root)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "device", "rounds", "contenders",
+        "workloads", "threads", "seconds", "files", "spill_memory", "spill_ratio", "size", "work"])]
+    pub from: Option<PathBuf>,
+    /// Write results.json in few bytes: figures with four digits, without causes and checks
+    #[arg(long)]
+    pub compact: bool,
     /// Directory for report.html and results.json; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "narufs-report")]
     pub report: PathBuf,

@@ -5,7 +5,7 @@ use crate::bench::{cannot_write, failure, this_program};
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use narufs_bench::compare::spill::{self, Spilling};
-use narufs_bench::compare::{Load, Options, compare, full, quick, report, spilling};
+use narufs_bench::compare::{Load, Options, Results, compare, full, quick, report, spilling};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::{Error, workload};
@@ -21,29 +21,55 @@ pub fn work() -> Result<(), Failure> {
     spill::serve(std::io::stdin(), std::io::stdout()).map_err(failure)
 }
 
-/// Compares.
+/// Compares, or shows what was compared before.
 pub fn run(args: &Compare) -> Result<(), Failure> {
+    if let Some(from) = &args.from {
+        let results = read(from)?;
+        make_directory(args)?;
+        return write(&results, args);
+    }
     let options = options(args).map_err(failure)?;
     if let Some(device) = &args.device {
         confirm(device)?;
     }
     // Found out before the time, not after it.
-    std::fs::create_dir_all(&args.report).map_err(|e| cannot_write(&args.report, e))?;
+    make_directory(args)?;
     let stop = Stop::on_signals().map_err(failure)?;
     let progress = Progress::new();
     let results = compare(&options, &stop, &progress);
     progress.clear();
-    let results = results.map_err(failure)?;
-    let (json, page) = (args.report.join("results.json"), args.report.join("report.html"));
-    let list =
-        serde_json::to_string_pretty(&results).map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
-    std::fs::write(&json, list + "\n").map_err(|e| cannot_write(&json, e))?;
-    std::fs::write(&page, report::page(&results)).map_err(|e| cannot_write(&page, e))?;
-    report::table(&results).iter().for_each(|line| say!("{line}"));
-    say!("");
-    report::sentences(&report::cells(&results)).iter().for_each(|s| say!("{}", s.words));
-    say!("report: {}", page.display());
+    write(&results.map_err(failure)?, args)?;
     stop.check().map_err(failure)
+}
+
+fn make_directory(args: &Compare) -> Result<(), Failure> {
+    std::fs::create_dir_all(&args.report).map_err(|e| cannot_write(&args.report, e))
+}
+
+/// Results of an earlier comparison.
+fn read(from: &Path) -> Result<Results, Failure> {
+    let text = std::fs::read(from).map_err(|e| Failure::about(Status::Failed, from, e))?;
+    serde_json::from_slice(&text)
+        .map_err(|e| Failure::about(Status::Failed, from, format!("not the results of a comparison: {e}")))
+}
+
+/// Writes and says what came out.
+fn write(results: &Results, args: &Compare) -> Result<(), Failure> {
+    let (json, page) = (args.report.join("results.json"), args.report.join("report.html"));
+    let list = match args.compact {
+        true => report::compact(results),
+        false => serde_json::to_vec_pretty(results),
+    };
+    let list = list.map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
+    std::fs::write(&json, list).map_err(|e| cannot_write(&json, e))?;
+    std::fs::write(&page, report::page(results)).map_err(|e| cannot_write(&page, e))?;
+    // A pipe gets all columns: what reads it is not short of room.
+    let width = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
+    report::table(results, width).iter().for_each(|line| say!("{line}"));
+    say!("");
+    report::summary(results, width).iter().for_each(|line| say!("{line}"));
+    say!("report: {}", page.display());
+    Ok(())
 }
 
 fn options(args: &Compare) -> Result<Options, Error> {

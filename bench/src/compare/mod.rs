@@ -65,6 +65,7 @@ pub struct Results {
     /// The contenders that ran: name, and what it is.
     pub contenders: Vec<(String, String)>,
     /// Every record; `repeat` is the round, `target` the contender.
+    #[serde(deserialize_with = "report::rows")]
     pub records: Vec<Record>,
     /// Beyond a memory limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -1,58 +1,44 @@
 //! Data beyond a memory limit: bytes of the device and operations, phase by phase.
 
-use super::chart;
+use super::cells::{Cell, cell};
+use super::scale::short;
+use crate::Record;
 use crate::compare::spill::{Row, Spilled};
-use crate::stats::median;
 use maud::{Markup, html};
 
 /// Medians over the rounds of one phase of one contender with one size.
-struct Bar<'a> {
+struct Bar {
     ratio: f64,
-    phase: &'a str,
-    contender: &'a str,
-    survives: &'static str,
-    ops: f64,
-    read: f64,
-    written: f64,
+    cell: Cell,
     peak: Option<u64>,
 }
 
 /// All of them: sizes, then phases, then contenders, each in the order of the run.
-fn bars(spilled: &Spilled) -> Vec<Bar<'_>> {
-    let same = |a: &Row, b: &Row| {
-        a.ratio == b.ratio && a.record.phase == b.record.phase && a.record.target == b.record.target
-    };
+fn bars(spilled: &Spilled) -> Vec<Bar> {
+    let place = |name: &str| spilled.contenders.iter().position(|(known, _)| known == name);
     let mut bars = Vec::new();
-    for (at, row) in spilled.rows.iter().enumerate() {
-        if spilled.rows[..at].iter().any(|before| same(before, row)) {
-            continue;
+    for ratio in each(&spilled.rows, |row| row.ratio) {
+        let of_size: Vec<&Row> = spilled.rows.iter().filter(|row| row.ratio == ratio).collect();
+        for phase in each(&of_size, |row| row.record.title()) {
+            let mut targets = each(&of_size, |row| row.record.target.as_str());
+            targets.sort_by_key(|name| place(name));
+            for target in targets {
+                let is_same = |row: &&&Row| row.record.title() == phase && row.record.target == target;
+                let same: Vec<&Row> = of_size.iter().filter(is_same).copied().collect();
+                let records: Vec<&Record> = same.iter().map(|row| &row.record).collect();
+                let peak = same.iter().filter_map(|row| row.memory_peak).max();
+                bars.extend(cell(&records).map(|cell| Bar { ratio, cell, peak }));
+            }
         }
-        let all: Vec<&Row> = spilled.rows.iter().filter(|other| same(other, row)).collect();
-        let mid = |of: fn(&Row) -> f64| median(&all.iter().map(|r| of(r)).collect::<Vec<_>>()).unwrap_or(0.0);
-        bars.push(Bar {
-            ratio: row.ratio,
-            phase: row.record.phase.as_deref().unwrap_or_default(),
-            contender: &row.record.target,
-            survives: super::cells::word(row.record.survives),
-            ops: mid(|r| r.record.ops_per_s),
-            read: mid(|r| r.record.device_read_bytes as f64),
-            written: mid(|r| r.record.device_write_bytes as f64),
-            peak: all.iter().filter_map(|r| r.memory_peak).max(),
-        });
     }
-    let phases = each(&bars, |bar| bar.phase);
-    let rank = |bar: &Bar| {
-        let place = spilled.contenders.iter().position(|(name, _)| name == bar.contender);
-        (phases.iter().position(|phase| *phase == bar.phase), place)
-    };
-    bars.sort_by(|a, b| a.ratio.total_cmp(&b.ratio).then_with(|| rank(a).cmp(&rank(b))));
+    bars.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     bars
 }
 
 /// The different values of a field, in their order.
-fn each<'a, T: PartialEq>(bars: &[Bar<'a>], of: impl Fn(&Bar<'a>) -> T) -> Vec<T> {
+fn each<'a, R, T: PartialEq>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
     let mut found = Vec::new();
-    for value in bars.iter().map(of) {
+    for value in rows.iter().map(of) {
         if !found.contains(&value) {
             found.push(value);
         }
@@ -68,46 +54,57 @@ fn megabytes(bytes: f64) -> String {
 pub(super) fn section(spilled: Option<&Spilled>) -> Markup {
     let Some(spilled) = spilled.filter(|spilled| !spilled.rows.is_empty()) else { return html! {} };
     let bars = bars(spilled);
-    let colour = |name: &str| chart::colour(name, &spilled.contenders);
-    let rows = |ratio: f64, phase: &str, of: fn(&Bar) -> f64| -> Vec<(String, f64)> {
-        let here = bars.iter().filter(|bar| bar.ratio == ratio && bar.phase == phase);
-        here.map(|bar| (bar.contender.to_owned(), of(bar))).collect()
-    };
     html! {
         h2 { "More data than memory" }
         p.soft {
             "iozone with one file under a memory limit of " (spilled.memory >> 20) " MiB that the generator, the "
             "server, caches and tmpfs share; tmpfs swaps to the device of all. Bytes are what was read from and "
-            "written to the device in each phase."
+            "written to the device in each phase: full bars and first figures written, pale bars and second figures "
+            "read, on one scale for all phases of a size. Those compared differ in what they promise."
         }
         @for ratio in each(&bars, |bar| bar.ratio) {
-            h3 { "A file of " (ratio) " times the limit (" (megabytes(spilled.memory as f64 * ratio)) " MB)" }
-            div.charts {
-                @for phase in each(&bars, |bar| bar.phase) {
-                    figure { h3 { (phase) ", operations per second" } (chart::bars(&rows(ratio, phase, |b| b.ops), "", colour)) }
-                    figure { h3 { (phase) ", bytes read" } (chart::bars(&rows(ratio, phase, |b| b.read), "B", colour)) }
-                    figure { h3 { (phase) ", bytes written" } (chart::bars(&rows(ratio, phase, |b| b.written), "B", colour)) }
-                }
-            }
+            (size(ratio, spilled, bars.iter().filter(|bar| bar.ratio == ratio).map(|bar| &bar.cell).collect()))
         }
+        details { summary { "Figures beyond memory" } (figures(&bars)) }
+        div.scroll { table { tbody {
+            @for (name, what) in &spilled.contenders { tr { td.word { (name) } td.word.long { (what) } } }
+            @for (name, value) in &spilled.machine { tr { td.word { (name) } td.word.long { (value) } } }
+        } } }
+    }
+}
+
+fn size(ratio: f64, spilled: &Spilled, cells: Vec<&Cell>) -> Markup {
+    let most = cells.iter().map(|c| c.read.max(c.written)).fold(0.0, f64::max);
+    html! {
+        h3 { "A file of " (ratio) " times the limit (" (megabytes(spilled.memory as f64 * ratio)) " MB)" }
+        div.charts { @for here in cells.chunk_by(|a, b| a.title == b.title) {
+            figure {
+                h3 { (here.first().map_or("", |c| c.title.as_str())) }
+                p.panel { "operations per second" }
+                (super::bars::rates(here, false))
+                p.panel { "bytes written / read" }
+                (super::bars::bytes(here, most, false))
+            }
+        } }
+    }
+}
+
+fn figures(bars: &[Bar]) -> Markup {
+    html! {
         div.scroll { table {
             thead { tr {
                 th { "file" } th.word { "phase" } th.word { "file system" } th.word { "survives" } th { "ops/s" }
                 th { "MB read" } th { "MB written" } th { "most memory, MiB" }
             } }
-            tbody { @for bar in &bars {
-                tr.ours[bar.contender.starts_with("narufs")] {
-                    td { (bar.ratio) "x" } td.word { (bar.phase) } td.word { (bar.contender) }
-                    td.word { (bar.survives) } td { (chart::short(bar.ops)) }
-                    td { (megabytes(bar.read)) } td { (megabytes(bar.written)) }
-                    td { @match bar.peak { Some(peak) => (peak >> 20), None => "" } }
+            tbody { @for Bar { ratio, cell, peak } in bars {
+                tr.ours[cell.is_ours()] {
+                    td { (ratio) "x" } td.word { (cell.title) } td.word { (cell.contender) }
+                    td.word { (cell.survives()) } td { (short(cell.ops)) }
+                    td { (megabytes(cell.read)) } td { (megabytes(cell.written)) }
+                    td { @if let Some(peak) = peak { (peak >> 20) } }
                 }
             } }
         } }
-        div.scroll { table { tbody {
-            @for (name, what) in &spilled.contenders { tr { td { (name) } td.word { (what) } } }
-            @for (name, value) in &spilled.machine { tr { td { (name) } td.word { (value) } } }
-        } } }
     }
 }
 
@@ -118,20 +115,20 @@ pub(super) fn table(spilled: Option<&Spilled>) -> Vec<String> {
         String::new(),
         format!("more data than memory: a limit of {} MiB", spilled.memory >> 20),
         format!(
-            "{:>5} {:<14} {:<20} {:>12} {:>9} {:>11} {:>10}",
-            "file", "phase", "file system", "ops/s", "MB read", "MB written", "survives"
+            "{:>5} {:<19} {:<17} {:>9} {:>7} {:>7} {:>8}",
+            "file", "phase", "file system", "ops/s", "MB read", "written", "survives"
         ),
     ];
-    lines.extend(bars(spilled).iter().map(|bar| {
+    lines.extend(bars(spilled).iter().map(|Bar { ratio, cell, .. }| {
         format!(
-            "{:>4}x {:<14} {:<20} {:>12.0} {:>9} {:>11} {:>10}",
-            bar.ratio,
-            bar.phase,
-            bar.contender,
-            bar.ops,
-            megabytes(bar.read),
-            megabytes(bar.written),
-            bar.survives
+            "{:>4}x {:<19} {:<17} {:>9.0} {:>7} {:>7} {:>8}",
+            ratio,
+            cell.title,
+            cell.contender,
+            cell.ops,
+            megabytes(cell.read),
+            megabytes(cell.written),
+            cell.survives()
         )
     }));
     lines
@@ -186,17 +183,21 @@ mod tests {
     fn medians_are_shown_size_by_size_and_phase_by_phase() {
         let lines = table(Some(&spilled()));
         assert_eq!(lines.len(), 3 + 2 * 2 * 2, "{lines:#?}");
-        assert!(lines[3].starts_with("0.25x write") && lines[3].contains("tmpfs-swap"), "{}", lines[3]);
+        assert!(
+            lines[3].starts_with("0.25x iozone write") && lines[3].contains("tmpfs-swap"),
+            "{}",
+            lines[3]
+        );
         let words: Vec<&str> = lines[4].split_whitespace().collect();
-        assert_eq!(words[..5], ["0.25x", "write", "narufs-ssd", "10", "2"]);
-        assert!(lines[10].starts_with("1.25x read"), "{}", lines[10]);
+        assert_eq!(words[..6], ["0.25x", "iozone", "write", "narufs-ssd", "10", "2"]);
+        assert!(lines[10].starts_with("1.25x iozone read"), "{}", lines[10]);
         assert!(table(None).is_empty());
     }
 
     #[test]
     fn the_section_shows_bytes_and_operations() {
         let page = section(Some(&spilled())).into_string();
-        for part in ["1.25 times the limit (84 MB)", "write, bytes read", "&lt;what&gt;", "<svg"] {
+        for part in ["1.25 times the limit (84 MB)", "iozone write", "&lt;what&gt;", "<svg"] {
             assert!(page.contains(part), "the section lacks {part}");
         }
         assert!(!page.contains("NaN"));

@@ -60,6 +60,7 @@ pub struct Spilled {
     /// The contenders that ran: name, and what it is.
     pub contenders: Vec<(String, String)>,
     /// Every phase.
+    #[serde(deserialize_with = "super::report::rows")]
     pub rows: Vec<Row>,
 }
 
