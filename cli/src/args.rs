@@ -2,7 +2,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A crash-consistent, multi-core-scalable file system in user space.
 #[derive(Debug, Parser)]
@@ -14,6 +14,8 @@ use std::path::PathBuf;
         narufs mount disk.img /mnt/naru     mount it\n  \
         narufs stats /mnt/naru              see what it does\n  \
         narufs umount /mnt/naru             unmount it and wait until everything is down\n  \
+        narufs mount --scratch --memory 4G --spill /var/tmp /mnt/fast\n  \
+                                            files in memory that overflow to disk; kept until the unmount\n  \
         narufs bench varmail --target DIR   measure a file system, this or another\n\n\
         `narufs COMMAND --help` explains a command, its options and its exit status."
 )]
@@ -28,7 +30,7 @@ pub struct Cli {
 pub enum Command {
     /// Make a file system in a file or on a block device
     Mkfs(Mkfs),
-    /// Mount an image at a directory
+    /// Mount an image, or scratch space, at a directory
     Mount(Mount),
     /// Unmount, and wait until everything is on the device
     Umount(Umount),
@@ -92,13 +94,28 @@ pub struct Mkfs {
 #[derive(Debug, Args)]
 #[command(after_help = crate::options::OPTIONS_HELP)]
 pub struct Mount {
-    /// Image file or block device
-    pub image: PathBuf,
-    /// Directory to mount at
-    pub dir: PathBuf,
+    /// Image file or block device (none with --scratch), and the directory to mount at
+    #[arg(value_names = ["IMAGE", "DIR"], num_args = 1..=2, required = true)]
+    pub places: Vec<PathBuf>,
     /// Options, separated by commas; may be given more than once
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// A file system in memory without an image: nothing is left of it after the unmount
+    #[arg(long)]
+    pub scratch: bool,
+    /// As -o memory=SIZE; with --scratch, for files and metadata together
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Where --scratch puts what memory has no room for: a block device, a file, or a directory for a nameless
+    /// file; what it holds is lost
+    #[arg(long, value_name = "PATH")]
+    pub spill: Option<PathBuf>,
+    /// Bytes of it to use [default: all of it; of a new file eight times the memory, as far as there is room]
+    #[arg(long, value_name = "SIZE")]
+    pub spill_size: Option<Size>,
+    /// Spill to PATH even if it holds data
+    #[arg(long, short = 'F')]
+    pub force: bool,
     /// Stay in the foreground; SIGINT or SIGTERM unmounts
     #[arg(long, short = 'f')]
     pub foreground: bool,
@@ -324,6 +341,27 @@ pub struct Compare {
     /// Directory on a disk, for the file behind the loop device
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub work: PathBuf,
+}
+
+impl Mount {
+    /// Directory to mount at.
+    pub fn dir(&self) -> &Path {
+        self.places.last().map_or(Path::new("."), PathBuf::as_path)
+    }
+
+    /// Image file or block device.
+    ///
+    /// # Errors
+    /// What is missing, or too much.
+    pub fn image(&self, scratch: bool) -> Result<Option<&Path>, String> {
+        match self.places.as_slice() {
+            [_] if scratch => Ok(None),
+            [none, _] if scratch && none == Path::new("none") => Ok(None),
+            [image, _] if scratch => Err(format!("{}: scratch space has no image", image.display())),
+            [image, _] => Ok(Some(image)),
+            _ => Err("say IMAGE and DIR, or --scratch and DIR".into()),
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

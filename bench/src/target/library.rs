@@ -44,8 +44,9 @@ impl Library {
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
         let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
-            Horizon::Power => Survives::Power,
-            Horizon::Process => Survives::Process,
+            Some(Horizon::Power) => Survives::Power,
+            Some(Horizon::Process) => Survives::Process,
+            None => Survives::Nothing,
         };
         let (image, name) = (image.to_owned(), name.to_owned());
         Ok(Library { image, name, options, fs: Some(fs), survives, work: None })

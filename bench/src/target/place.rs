@@ -167,7 +167,9 @@ impl Place {
 
 fn narufs_survives(dir: &Path) -> Survives {
     let stats = control::stats(dir).ok().and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok());
-    match stats.as_ref().and_then(|s| s["durability"].as_str()) {
+    let Some(stats) = stats else { return Survives::Process };
+    match stats["durability"].as_str() {
+        _ if stats["scratch"] == true => Survives::Nothing,
         Some("power") => Survives::Power,
         _ => Survives::Process,
     }
