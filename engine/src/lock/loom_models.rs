@@ -130,7 +130,7 @@ fn two_overlapping_writers_exclude_each_other() {
     });
 }
 
-/// A lock whose word is open already: the waiters of one shard.
+/// A lock whose word is open already: the waiters of one slot.
 #[test]
 fn a_waiter_in_the_table_is_granted_and_sees_what_was_written() {
     bounded(3, || {
@@ -173,7 +173,7 @@ fn a_reader_and_two_writers_agree() {
     });
 }
 
-/// Ranges over both shards, in the table: nobody waits in a circle.
+/// Ranges over both slots, in the table: nobody waits in a circle.
 #[test]
 fn wide_ranges_do_not_deadlock() {
     bounded(3, || {
@@ -209,6 +209,78 @@ fn tries_exclude_too() {
         let theirs = other.join().expect("a model's threads do not panic");
         assert_eq!(shared.1.load(Ordering::Relaxed), 1 + theirs);
     });
+}
+
+/// A slot whose word holds a page's range, is listed by whoever meets it there, and goes back to the word.
+#[test]
+fn the_word_of_a_slot_hands_over_to_its_list_and_back() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let threads = [0..4096, 4095..8192].map(|range| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _range = shared.0.write(range);
+                bump(&shared.1);
+            })
+        });
+        {
+            let _range = shared.0.write(0..4096);
+            bump(&shared.1);
+        }
+        joined(threads);
+        let _range = shared.0.try_write(0..4096).expect("everything was given back");
+        assert_eq!(shared.1.load(Ordering::Relaxed), 3);
+    });
+}
+
+/// A reader and a writer of a slot whose word either may have, and a writer beside them.
+#[test]
+fn readers_and_writers_of_a_slot_agree() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let threads = [0..4096, 4096..8192].map(|range| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let written = range.start == 0;
+                let _range = shared.0.write(range);
+                if written {
+                    bump(&shared.1);
+                    bump(&shared.1);
+                }
+            })
+        });
+        {
+            let _range = shared.0.read(0..4096);
+            assert_eq!(shared.1.load(Ordering::Relaxed) % 2, 0, "no writer is halfway");
+        }
+        joined(threads);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Who sees something of what a writer wrote, and no writer any more, sees all of it; by the word of the file, of
+/// the slot, and by the list.
+#[test]
+fn no_writer_in_sight_means_that_all_is_written() {
+    for (open, listed) in [(false, false), (true, false), (true, true)] {
+        bounded(3, move || {
+            let lock = if open { opened() } else { RangeLock::for_file(1) };
+            let shared = Arc::new((lock, AtomicU64::new(0), AtomicU64::new(0)));
+            let theirs = shared.clone();
+            let other = thread::spawn(move || {
+                let _range = theirs.0.write(if listed { 0..4095 } else { 0..4096 });
+                // Release: as the latch of a page.
+                theirs.1.store(1, Ordering::Release);
+                theirs.2.store(1, Ordering::Relaxed);
+            });
+            // Acquire: as the look at a page.
+            let first = shared.1.load(Ordering::Acquire);
+            if !shared.0.is_written(0..4096) && first == 1 {
+                assert_eq!(shared.2.load(Ordering::Relaxed), 1, "half of what was written");
+            }
+            joined([other]);
+        });
+    }
 }
 
 /// A range lock whose word was opened by a conflict that is over.

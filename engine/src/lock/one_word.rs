@@ -98,6 +98,17 @@ impl OneWord {
         }
     }
 
+    /// Whether a writer has the word, unless it is open and nobody has it: then the table knows. Readers that
+    /// have it still keep writers out of the table.
+    #[inline]
+    pub(super) fn is_written(&self) -> Option<bool> {
+        // Acquire: pairs with the Release of `leave`, and of the setting of OPEN for the table.
+        match self.word.load(Ordering::Acquire) {
+            OPEN => None,
+            word => Some(word & WRITER != 0),
+        }
+    }
+
     /// Whether the word was opened.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn is_open(&self) -> bool {

@@ -1,60 +1,52 @@
-//! The range lock of one file: one word while nobody meets, then sharded lists of held ranges.
+//! The range lock of one file: one word while nobody meets, then a table of slots that hold ranges.
 //!
-//! What this leaves to others: which range an operation needs, and the order among files ([`Rank`]).
+//! What this leaves to others: which range an operation needs, the order among files ([`Rank`]), and what one
+//! slot holds ([`super::slot`]).
 //!
 //! # Protocol
 //! 1. A file's lock starts as one word ([`OneWord`]): whoever enters holds the whole file, whatever range it
 //!    asked for. That costs one compare-and-swap to acquire, one subtraction to release, and no memory.
-//! 2. The first conflict makes the table of shards and opens the word; from then on ranges are exact. There is
+//! 2. The first conflict makes the table of slots and opens the word; from then on ranges are exact. There is
 //!    no way back: a file that two threads met at once is likely to be met at again.
-//! 3. The file is cut into segments of 16 KiB, which a hash spreads over the shards. A request visits the
-//!    shards of its segments in ascending order, and all of them when it has too many segments to count.
-//! 4. A shard is a short list, in order of arrival, under a mutex that is held for the length of a scan. A
-//!    request puts an entry with its exact range at the end, and counts the entries *ahead* of it that
-//!    overlap and exclude it. At zero the entry is granted; otherwise the request sleeps until it is. Only
-//!    then does it visit its next shard.
-//! 5. A release takes the entry out of each shard and counts down every entry behind it that it excluded; who
-//!    comes to zero is granted and woken. Equal granted entries are interchangeable, so an entry needs no name.
+//! 3. The file is cut into segments of 16 KiB, which a hash spreads over the slots. A request visits the
+//!    slots of its segments in ascending order, and all of them when it has too many segments to count. In
+//!    each it waits until its exact range is granted; only then does it visit the next.
 //!
-//! Who may touch what: entries belong to the shard's mutex. A waiter owns nothing but its flag, which the
-//! thread that grants it sets once.
+//! *Exclusion*: two requests that overlap share a segment, so a slot, where the second met the first.
 //!
-//! *Exclusion*: two requests that overlap share a segment, so a shard, where the second counted the first.
+//! *No deadlock*: a request waits for one ahead of it in the same slot, which holds its range, or waits for
+//! one further ahead in that slot, or waits in a higher slot. Along such a chain the slot never goes down
+//! and within a slot the place goes strictly forward, so it ends at a holder.
 //!
-//! *No deadlock*: a request waits for one ahead of it in the same shard, which holds its range, or waits for
-//! one further ahead in that shard, or waits in a higher shard. Along such a chain the shard never goes down
-//! and within a shard the place goes strictly forward, so it ends at a holder.
-//!
-//! *No starvation*: nobody overtakes an entry that overlaps and excludes it, so once in a shard a request
+//! *No starvation*: nobody overtakes a request in a slot that overlaps and excludes it, so once there it
 //! waits for finitely many others. Readers behind a waiting writer wait too.
 //!
-//! *Scaling*: in the table, requests to different segments touch different cache lines (the word is only
-//! read). A list shared by the whole file, lock-free or not, has every request walk over lines that others
-//! write; that is why the list is cut into shards rather than made lock-free.
+//! *Scaling*: in the table, a request to one segment writes one cache line, that of its slot, twice; requests to
+//! different slots share no line that is written. A list or tree shared by the whole file, lock-free or not, has
+//! every request walk over lines that others write. docs/LOCKS.md has the figures of the alternatives.
+//!
+//! *Reading without holding*: [`FileLock::is_written`] writes nothing at all. While the word is closed it looks
+//! at the word, then at the slots of the range, one after the other. What a reader makes of it is the
+//! business of [`crate::file`].
 
 use std::ops::Range;
 
 use super::one_word::{OneWord, Way};
+use super::slot::Slot;
+use super::span::{Span, members};
 use super::{Access, FileLock, Held, LockClass, Rank};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue, available_cores};
+use crate::sync::{CachePadded, OnceLock, available_cores};
 
-/// Bytes of a segment, as a power of two. Small, so that threads in neighbouring blocks of one file part
-/// soon; large enough that a request of usual size is in few segments.
-const SEGMENT_SHIFT: u32 = 14;
-
-/// Bounds of the number of shards; two for each core in between.
-const SHARDS: Range<usize> = if cfg!(any(loom, shuttle)) { 2..2 } else { 4..64 };
-
-/// Entries whose memory an idle shard keeps.
-const KEPT_ENTRIES: usize = 32;
+/// Bounds of the number of slots; eight for each core in between, so that threads in different segments seldom
+/// meet in one.
+const SLOTS: Range<usize> = if cfg!(any(loom, shuttle)) { 2..2 } else { 16..64 };
 
 /// The lock over the bytes of one file.
 #[derive(Debug)]
 pub struct RangeLock {
     nid: u64,
     word: OneWord,
-    shards: OnceLock<Box<[CachePadded<Shard>]>>,
+    slots: OnceLock<Box<[CachePadded<Slot>]>>,
 }
 
 /// A held range; released when dropped.
@@ -67,170 +59,48 @@ pub struct RangeGuard<'a> {
     _held: Held,
 }
 
-/// A range and how it is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
-    start: u64,
-    end: u64,
-    access: Access,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    entries: Mutex<Vec<Entry>>,
-}
-
-/// A request in a shard: granted when nothing is ahead of it.
-#[derive(Debug)]
-struct Entry {
-    span: Span,
-    ahead: usize,
-    waiter: Option<Arc<Waiter>>,
-}
-
-#[derive(Debug, Default)]
-struct Waiter {
-    granted: AtomicBool,
-    queue: WaitQueue,
-}
-
-impl Span {
-    fn new(range: Range<u64>, access: Access) -> Self {
-        // An empty range is taken as one byte; the last byte that can be locked is u64::MAX - 1.
-        let start = range.start.min(u64::MAX - 1);
-        Span { start, end: range.end.max(start + 1), access }
-    }
-
-    fn excludes(&self, other: &Span) -> bool {
-        let writes = self.access == Access::Write || other.access == Access::Write;
-        writes && self.start < other.end && other.start < self.end
-    }
-
-    /// The set of shards, of `count` (a power of two), that its segments fall into.
-    fn shards(&self, count: usize) -> u64 {
-        let all = u64::MAX >> (64 - count);
-        let (first, last) = (self.start >> SEGMENT_SHIFT, (self.end - 1) >> SEGMENT_SHIFT);
-        if last - first >= count as u64 {
-            return all;
-        }
-        (first..=last).fold(0, |set, segment| {
-            // Fibonacci hashing: neighbours go apart, and so do equal offsets in regions of round sizes.
-            let hash = segment.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-            set | 1 << (hash as usize & (count - 1))
-        })
-    }
-}
-
-/// The members of a set of shards, ascending.
-fn members(mut set: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let next = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(next)
-    })
-}
-
-impl Shard {
-    /// Waits until the span is granted here.
-    fn acquire(&self, span: Span) {
-        let waiter = {
-            let mut entries = self.entries.lock();
-            let ahead = entries.iter().filter(|e| e.span.excludes(&span)).count();
-            let waiter = (ahead > 0).then(Arc::<Waiter>::default);
-            entries.push(Entry { span, ahead, waiter: waiter.clone() });
-            waiter
-        };
-        if let Some(waiter) = waiter {
-            // Acquire: pairs with the Release in `release`, for what the holders before have written.
-            LockClass::Range.wait(|| waiter.queue.wait_until(|| waiter.granted.load(Ordering::Acquire)));
-        }
-    }
-
-    /// Takes the span unless something excludes it.
-    fn try_acquire(&self, span: Span) -> bool {
-        let mut entries = self.entries.lock();
-        let free = !entries.iter().any(|e| e.span.excludes(&span));
-        if free {
-            entries.push(Entry { span, ahead: 0, waiter: None });
-        }
-        free
-    }
-
-    /// Gives a granted span back and grants who waited for it alone.
-    fn release(&self, span: Span) {
-        let mut granted = Vec::new();
-        {
-            let mut entries = self.entries.lock();
-            let at = entries
-                .iter()
-                .position(|e| e.ahead == 0 && e.span == span)
-                .expect("a guard has a granted entry in each of its shards");
-            entries.remove(at);
-            if entries.is_empty() && entries.capacity() > KEPT_ENTRIES {
-                *entries = Vec::new();
-            }
-            for entry in entries.iter_mut().skip(at) {
-                if entry.span.excludes(&span) {
-                    entry.ahead -= 1;
-                    if entry.ahead == 0 {
-                        granted.extend(entry.waiter.take());
-                    }
-                }
-            }
-        }
-        for waiter in granted {
-            // Release: pairs with the Acquire in `acquire`.
-            waiter.granted.store(true, Ordering::Release);
-            waiter.queue.wake_all();
-        }
-    }
-}
-
 impl RangeLock {
-    fn make_shards(&self) {
-        self.shards.get_or_init(|| {
-            let count = (2 * available_cores()).next_power_of_two().clamp(SHARDS.start, SHARDS.end);
+    fn make_slots(&self) {
+        self.slots.get_or_init(|| {
+            let count = (8 * available_cores()).next_power_of_two().clamp(SLOTS.start, SLOTS.end);
             (0..count).map(|_| CachePadded::default()).collect()
         });
     }
 
-    fn shards(&self) -> &[CachePadded<Shard>] {
-        self.shards.get().expect("the table is made before the word is opened")
+    #[inline]
+    fn slots(&self) -> &[CachePadded<Slot>] {
+        self.slots.get().expect("the table is made before the word is opened")
     }
 
     #[inline]
     fn acquire(&self, range: Range<u64>, access: Access) -> RangeGuard<'_> {
         let held = Rank::new(LockClass::Range, self.nid).waiting();
         let span = Span::new(range, access);
-        let way = match self.word.try_enter(access, || self.make_shards()) {
+        let way = match self.word.try_enter(access, || self.make_slots()) {
             Some(Way::Word) => Way::Word,
             entered => {
                 if entered.is_none() {
                     LockClass::Range.wait(|| self.word.wait_until_left());
                 }
-                self.acquire_in_table(span);
+                let (slots, packed) = (self.slots(), span.pack());
+                for slot in members(span.slots(slots.len())) {
+                    slots[slot].acquire(span, packed);
+                }
                 Way::Table
             }
         };
         RangeGuard { lock: self, span, way, _held: held }
     }
 
-    fn acquire_in_table(&self, span: Span) {
-        let shards = self.shards();
-        for shard in members(span.shards(shards.len())) {
-            shards[shard].acquire(span);
-        }
-    }
-
     fn try_acquire(&self, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
         let span = Span::new(range, access);
-        let way = self.word.try_enter(access, || self.make_shards())?;
+        let way = self.word.try_enter(access, || self.make_slots())?;
         if way == Way::Table {
-            let shards = self.shards();
-            let set = span.shards(shards.len());
-            for shard in members(set) {
-                if !shards[shard].try_acquire(span) {
-                    members(set).take_while(|s| *s < shard).for_each(|s| shards[s].release(span));
+            let (slots, packed) = (self.slots(), span.pack());
+            let set = span.slots(slots.len());
+            for slot in members(set) {
+                if !slots[slot].try_acquire(span, packed) {
+                    members(set).take_while(|s| *s < slot).for_each(|s| slots[s].release(span, packed));
                     return None;
                 }
             }
@@ -244,11 +114,11 @@ impl Drop for RangeGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         match self.way {
-            Way::Word => self.lock.word.leave(self.span.access),
+            Way::Word => self.lock.word.leave(self.span.access()),
             Way::Table => {
-                let shards = self.lock.shards();
-                for shard in members(self.span.shards(shards.len())) {
-                    shards[shard].release(self.span);
+                let (slots, packed) = (self.lock.slots(), self.span.pack());
+                for slot in members(self.span.slots(slots.len())) {
+                    slots[slot].release(self.span, packed);
                 }
             }
         }
@@ -259,7 +129,12 @@ impl FileLock for RangeLock {
     type Guard<'a> = RangeGuard<'a>;
 
     fn for_file(nid: u64) -> Self {
-        RangeLock { nid, word: OneWord::default(), shards: OnceLock::new() }
+        let lock = RangeLock { nid, word: OneWord::default(), slots: OnceLock::new() };
+        if cfg!(loom) {
+            // To loom, which does not know of the order that `OnceLock` makes, it must be there before.
+            lock.make_slots();
+        }
+        lock
     }
 
     #[inline]
@@ -278,6 +153,17 @@ impl FileLock for RangeLock {
 
     fn try_write(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
         self.try_acquire(range, Access::Write)
+    }
+
+    #[inline]
+    fn is_written(&self, range: Range<u64>) -> bool {
+        match self.word.is_written() {
+            Some(written) => written,
+            None => {
+                let (slots, span) = (self.slots(), Span::new(range, Access::Read));
+                members(span.slots(slots.len())).any(|slot| slots[slot].is_written(&span))
+            }
+        }
     }
 }
 
@@ -317,10 +203,10 @@ mod tests {
         let reader = lock.read(0..10);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| drop(lock.write(5..20)));
-            let first = members(Span::new(5..20, Access::Write).shards(lock.shards().len()))
+            let first = members(Span::new(5..20, Access::Write).slots(lock.slots().len()))
                 .next()
-                .expect("every span has a shard");
-            while lock.shards()[first].entries.lock().len() < 2 {
+                .expect("every span has a slot");
+            while lock.slots()[first].listed() < 2 {
                 std::thread::yield_now();
             }
             assert!(lock.try_read(0..10).is_none(), "it would overtake the writer");
@@ -328,21 +214,63 @@ mod tests {
             drop(reader);
             writer.join().expect("the writer came through");
         });
-        assert!(lock.shards().iter().all(|shard| shard.entries.lock().is_empty()));
+        assert!(listed(&lock) == 0);
     }
 
+    /// Ranges of whole pages go by the word of a slot, others by its list; both say what is written.
     #[test]
-    fn spans_that_overlap_share_a_shard() {
-        for count in [2, 4, 64] {
-            let all = Span::new(0..u64::MAX, Access::Read).shards(count);
-            assert_eq!(all.count_ones() as usize, count);
-            for start in (0..1 << 20).step_by(5000) {
-                let long = Span::new(start..start + 300_000, Access::Read).shards(count);
-                let short = Span::new(start + 200_000..start + 200_001, Access::Read).shards(count);
-                assert_eq!(short.count_ones(), 1);
-                assert_eq!(long & short, short);
-                assert_eq!(all & long, long);
-            }
+    fn who_looks_sees_writers_and_not_readers() {
+        let lock = RangeLock::for_file(1);
+        let (page, other) = (0..4096, 4096..8192);
+        {
+            let _held = lock.write(page.clone());
+            assert!(lock.is_written(other.clone()), "the word is the whole file's");
         }
+        assert!(!lock.is_written(page.clone()));
+        open(&lock);
+        for range in [page.clone(), 1..4096, 0..u64::MAX] {
+            let _held = lock.write(range);
+            assert!(lock.is_written(page.clone()));
+        }
+        let first = lock.write(page.clone());
+        assert!(!lock.is_written(other.clone()), "the word of the slot is exact");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let second = lock.write(other.clone());
+                assert!(lock.is_written(page.clone()) && lock.is_written(other.clone()));
+                drop(second);
+            });
+        });
+        assert!(lock.is_written(page.clone()), "listed by another, it is held still");
+        drop(first);
+        let _readers = (lock.read(page.clone()), lock.try_read(1..2).expect("readers share"));
+        assert!(!lock.is_written(page) && !lock.is_written(0..u64::MAX));
+    }
+
+    /// What was listed goes back to the word when nobody is left.
+    #[test]
+    fn an_empty_list_is_left_again() {
+        let lock = RangeLock::for_file(1);
+        open(&lock);
+        for _ in 0..2 {
+            let one = lock.read(0..4096);
+            assert_eq!(listed(&lock), 0);
+            let two = lock.try_read(0..4096).expect("readers share");
+            assert_eq!(listed(&lock), 2);
+            drop((one, two));
+            assert_eq!(listed(&lock), 0);
+        }
+        assert!(lock.try_write(0..u64::MAX).is_some());
+    }
+
+    fn open(lock: &RangeLock) {
+        let held = lock.write(0..1);
+        assert!(lock.try_write(0..1).is_none());
+        drop(held);
+        assert!(lock.word.is_open());
+    }
+
+    fn listed(lock: &RangeLock) -> usize {
+        lock.slots().iter().map(|slot| slot.listed()).sum()
     }
 }
