@@ -1,34 +1,44 @@
 //! A frame's state word and what else is known of it.
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 bitflags::bitflags! {
-    /// The flags of a frame; the low bits of the same word count pins.
+    /// The flags of a frame. The bits below them in the same word count pins, those above are its version.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct FrameState: u64 {
         /// The bytes may be written, or copied for write-back, by the holder alone.
-        const LATCH = 1 << 32;
+        const LATCH = 1 << 20;
         /// The bytes are newer than the home copy.
-        const DIRTY = 1 << 33;
+        const DIRTY = 1 << 21;
         /// A write of these bytes is in flight, or the record that makes it reachable is not yet logged.
-        const WRITEBACK = 1 << 34;
+        const WRITEBACK = 1 << 22;
         /// Dirty, but a committed record of the journal holds what is new.
-        const SYNCED = 1 << 35;
+        const SYNCED = 1 << 23;
         /// Used since the clock's hand came by.
-        const REFERENCED = 1 << 36;
+        const REFERENCED = 1 << 24;
         /// Belongs to one thread and cannot be pinned.
-        const BUSY = 1 << 37;
+        const BUSY = 1 << 25;
         /// The file has a written block for this page.
-        const MAPPED = 1 << 38;
+        const MAPPED = 1 << 26;
         /// Dirty, without a block: one reserved block is this page's.
-        const RESERVED = 1 << 39;
+        const RESERVED = 1 << 27;
     }
 }
 
-const PINS: u64 = (1 << 32) - 1;
+/// More than there can be threads.
+const PINS: u64 = (1 << 20) - 1;
+/// One change of the bytes, or of the page that they are of. Four thousand million of them pass by before a
+/// version comes again; who looks at bytes without a pin has long looked away.
+const VERSION: u64 = 1 << 32;
 
-/// A frame: type-stable, so any thread may look at any frame at any time.
+/// The version of a frame when it was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen(u64);
+
+/// A frame: type-stable, so any thread may look at any frame at any time. It has a cache line to itself: its
+/// neighbours are often other files' and other cores'.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Frame {
     state: AtomicU64,
     /// The index slot that names the frame; changed only by the holder of `BUSY`.
@@ -48,7 +58,7 @@ impl Frame {
 
     pub(super) fn flags(&self) -> FrameState {
         // Acquire: pairs with the Release of whoever set a flag, so that what the flag says is seen.
-        FrameState::from_bits_truncate(self.state.load(Ordering::Acquire) & !PINS)
+        FrameState::from_bits_truncate(self.state.load(Ordering::Acquire))
     }
 
     /// Adds a pin unless the frame is busy.
@@ -77,7 +87,9 @@ impl Frame {
 
     /// Makes a busy frame findable, with one pin.
     pub(super) fn publish(&self, flags: FrameState) {
-        let state = (flags | FrameState::REFERENCED).bits() + 1;
+        // Relaxed: this thread holds the frame, and nobody else changes its word.
+        let version = self.state.load(Ordering::Relaxed) / VERSION * VERSION;
+        let state = version + (flags | FrameState::REFERENCED).bits() + 1;
         // Release: pairs with the Acquire in `pin`, for the bytes and the slot address. A store is enough:
         // nobody else changes the word of a busy frame.
         self.state.store(state, Ordering::Release);
@@ -91,25 +103,76 @@ impl Frame {
         if seen & (PINS | without.bits()) != 0 {
             return None;
         }
+        let busy = (seen / VERSION).wrapping_add(1).wrapping_mul(VERSION) | FrameState::BUSY.bits();
         // Acquire: pairs with the Release of `unpin` and `unlatch`: their accesses are over. Relaxed on
         // failure: the caller looks again or elsewhere.
-        self.state
-            .compare_exchange(seen, FrameState::BUSY.bits(), Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(FrameState::from_bits_truncate)
+        let claimed = self.state.compare_exchange(seen, busy, Ordering::Acquire, Ordering::Relaxed);
+        let flags = claimed.ok().map(FrameState::from_bits_truncate);
+        // Release: pairs with the Acquire fence of `is_as_seen`: who reads what is written from here on sees
+        // that the frame is busy.
+        fence(Ordering::Release);
+        flags
     }
 
-    /// Takes the latch if it is free.
+    /// Takes the latch if it is free and the frame is not busy, without a pin: while it is latched it cannot be
+    /// claimed. Its page is known only after another look at the slot.
+    #[inline]
+    pub(super) fn try_latch_unpinned(&self) -> bool {
+        let not = FrameState::LATCH | FrameState::BUSY;
+        // Relaxed: the exchange decides.
+        let seen = self.state.load(Ordering::Relaxed);
+        let latched = seen | (FrameState::LATCH | FrameState::REFERENCED).bits();
+        // Acquire: as in `try_latch` and `pin`. Relaxed on failure: the caller looks again.
+        let got = seen & not.bits() == 0
+            && self.state.compare_exchange(seen, latched, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // Release: as in `try_latch`.
+        fence(Ordering::Release);
+        got
+    }
+
+    /// Takes the latch if it is free. The caller has a pin.
     #[inline]
     pub(super) fn try_latch(&self) -> bool {
         // Acquire: pairs with the Release of `unlatch`, for bytes and dirty range.
-        self.state.fetch_or(FrameState::LATCH.bits(), Ordering::Acquire) & FrameState::LATCH.bits() == 0
+        let got = self.state.fetch_or(FrameState::LATCH.bits(), Ordering::Acquire);
+        // Release: pairs with the Acquire fence of `is_as_seen`: who reads what is written under the latch sees
+        // that it is held, or that the version has changed.
+        fence(Ordering::Release);
+        got & FrameState::LATCH.bits() == 0
     }
 
+    /// Gives the latch back, with the next version.
     #[inline]
     pub(super) fn unlatch(&self) {
-        // Release: pairs with the Acquire of `try_latch`.
-        self.state.fetch_and(!FrameState::LATCH.bits(), Ordering::Release);
+        // Release: pairs with the Acquire of `try_latch`, `see` and `flags`.
+        self.state.fetch_add(VERSION - FrameState::LATCH.bits(), Ordering::Release);
+    }
+
+    /// Looks at a frame that is to be read without a pin. None: its bytes are being changed.
+    #[inline]
+    pub(super) fn see(&self) -> Option<Seen> {
+        // Acquire: pairs with the Release of `publish` and `unlatch`, for the bytes and for what the writer's
+        // range says.
+        let state = self.state.load(Ordering::Acquire);
+        if state & (FrameState::LATCH | FrameState::BUSY).bits() != 0 {
+            return None;
+        }
+        if state & FrameState::REFERENCED.bits() == 0 {
+            // Relaxed: a hint for the clock. Once for each of its rounds, so that readers write nothing else.
+            self.state.fetch_or(FrameState::REFERENCED.bits(), Ordering::Relaxed);
+        }
+        Some(Seen(state / VERSION))
+    }
+
+    /// Whether the bytes read since the frame was seen are those of one version.
+    #[inline]
+    pub(super) fn is_as_seen(&self, seen: Seen) -> bool {
+        // Acquire: pairs with the Release fences of `claim` and `try_latch`: bytes that a later holder wrote show
+        // the holder.
+        fence(Ordering::Acquire);
+        // Relaxed: the fence orders it.
+        let state = self.state.load(Ordering::Relaxed);
+        state & (FrameState::LATCH | FrameState::BUSY).bits() == 0 && state / VERSION == seen.0
     }
 
     pub(super) fn set(&self, flags: FrameState) {

@@ -1,6 +1,7 @@
 //! The guards through which the bytes of a frame are reached.
 
-use super::frame::{Frame, FrameState};
+use super::copy::copy;
+use super::frame::{Frame, FrameState, Seen};
 use super::pool::{FramePool, pause};
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +12,13 @@ use std::ops::Range;
 pub struct Found<'p> {
     pub(super) pool: &'p FramePool,
     pub(super) number: u32,
+}
+
+/// A page that was looked at without a pin.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance {
+    pub(super) number: u32,
+    pub(super) seen: Seen,
 }
 
 /// The latch of a found frame.
@@ -84,13 +92,7 @@ impl Found<'_> {
         assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
         // SAFETY: within the frame, as just checked; `into` is another object; rule 6 keeps writers away.
         // Guarded by cache::tests.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.pool.memory.frame(self.number).add(offset),
-                into.as_mut_ptr(),
-                into.len(),
-            );
-        }
+        unsafe { copy(self.pool.memory.frame(self.number).add(offset), into.as_mut_ptr(), into.len()) }
     }
 
     /// Waits for the latch, for the length of a copy at most.
@@ -101,7 +103,7 @@ impl Found<'_> {
         while !frame.try_latch() {
             pause(&mut round);
         }
-        Latched { frame, bytes: self.pool.memory.frame(self.number) }
+        Latched::new(frame, self.pool.memory.frame(self.number))
     }
 
     /// Sets `DIRTY` for these bytes and takes `SYNCED` away; true if the page was clean or synced, so that it
@@ -168,21 +170,37 @@ impl Drop for Found<'_> {
     }
 }
 
-impl Latched<'_> {
+impl<'f> Latched<'f> {
+    /// The latch that was just taken of a frame with these bytes.
+    pub(super) fn new(frame: &'f Frame, bytes: *mut u8) -> Latched<'f> {
+        Latched { frame, bytes }
+    }
+
     /// Copies bytes in. The caller has the page's range exclusively.
     #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= BLOCK_SIZE, "a write within the page");
         // SAFETY: within the frame, as just checked; `from` is another object; rule 6: the latch keeps
         // write-back's copy away, the range everybody else. Guarded by cache::tests.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes.add(offset), from.len()) }
+        unsafe { copy(from.as_ptr(), self.bytes.add(offset), from.len()) }
+    }
+
+    /// The flags at this moment.
+    #[inline]
+    pub fn flags(&self) -> FrameState {
+        self.frame.flags()
+    }
+
+    /// Adds to the dirty bytes of a page that is dirty, and not synced, already.
+    #[inline]
+    pub fn stays_dirty(&self, range: Range<usize>) {
+        let old = self.frame.dirty_bytes();
+        self.frame.set_dirty_bytes(old.start.min(range.start)..old.end.max(range.end));
     }
 
     /// Zeroes bytes, as `write`.
     pub fn zero(&mut self, range: Range<usize>) {
-        assert!(range.start <= range.end && range.end <= BLOCK_SIZE, "zeros within the page");
-        // SAFETY: as in `write`.
-        unsafe { std::ptr::write_bytes(self.bytes.add(range.start), 0, range.len()) }
+        self.write(range.start, &[0; BLOCK_SIZE][range]);
     }
 
     /// Copies bytes out, of whole sectors that no writer is in the middle of.

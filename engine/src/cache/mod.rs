@@ -4,7 +4,7 @@
 //! business of [`crate::file`], whose range lock keeps readers and writers of one page apart.
 //!
 //! # Protocol
-//! Fields: a frame's *state word* (pins, latch, flags), its *slot address* (the place in a file's index that
+//! Fields: a frame's *state word* (pins, latch, flags, version), its *slot address* (the place in a file's index that
 //! names it) and its bytes; an index *slot* holds 0 or a frame's number plus one.
 //!
 //! 1. A frame whose state has `BUSY` belongs to one thread, which alone touches its bytes and its slot
@@ -22,18 +22,28 @@
 //! 6. Bytes of a published frame are written under its latch by a thread that has a pin and the page's range
 //!    exclusively. Readers hold a pin and share the range; write-back, which holds no range, copies under the
 //!    latch. The latch is never held across a sleep.
+//!    A latch taken without a pin holds the frame as a pin does: it cannot be claimed.
 //! 7. An index lives until its slots are all 0 ([`FramePool::remove`] of each); a holder of `BUSY` that took
 //!    the frame from a slot touches the slot before it is 0, never after. So slot addresses never dangle.
+//! 8. *Glance*: to read without a pin, and so without a write to anything shared, load the slot, then the state;
+//!    latched or `BUSY` is a refusal; load the slot again: it must name the frame still. Copy the bytes. Then
+//!    look at the state again: if the version is the same, with neither latch nor `BUSY`, the bytes are those of
+//!    the page at the moment of the first look. The version changes when the latch is given back and when a
+//!    frame is taken out of an index; a fence (Release) follows the taking of either, and one (Acquire) precedes
+//!    the last look, so whoever has read a byte that was written later sees the latch, `BUSY` or the version.
 
+mod copy;
 mod frame;
 mod guards;
 mod index;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod memory;
 mod pool;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use frame::FrameState;
-pub use guards::{Found, Fresh, Latched};
+pub use guards::{Found, Fresh, Glance, Latched};
 pub use index::PageIndex;
 pub use pool::{CacheStats, FramePool, Removed};

@@ -1,9 +1,11 @@
 //! The pool: free lists, the clock, and how a frame is found.
 
+use super::copy::copy;
 use super::frame::{Frame, FrameState};
-use super::guards::{Found, Fresh};
+use super::guards::{Found, Fresh, Glance, Latched};
 use super::memory::FrameMemory;
 use crate::Result;
+use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{CachePadded, LaneCounter, Mutex, available_cores, hint, thread};
 
@@ -186,6 +188,51 @@ impl FramePool {
             }
             pause(&mut round);
         }
+    }
+
+    /// Looks at the page that a slot names, to read it without a pin (rule 8). None: it is not there, or is
+    /// being changed.
+    #[inline]
+    pub fn glance(&self, slot: &AtomicU32) -> Option<Glance> {
+        // Acquire: pairs as in `find`.
+        let named = slot.load(Ordering::Acquire);
+        let number = named.checked_sub(1)?;
+        let seen = self.frames[number as usize].see()?;
+        // Acquire: not to be moved before `see`, whose Acquire keeps it behind. A frame that the slot names after
+        // it was seen was the slot's when seen, or its version changes before the bytes do.
+        (slot.load(Ordering::Acquire) == named).then_some(Glance { number, seen })
+    }
+
+    /// Copies bytes of a page that was looked at. They count only if [`FramePool::is_as_seen`] says so.
+    #[inline]
+    pub fn copy_unpinned(&self, glance: Glance, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
+        // SAFETY: within the frame, as just checked; `into` is another object. Who writes meanwhile does so
+        // through `copy`, or has taken the frame out of its slot; either way the version tells, and the bytes are
+        // not used. Guarded by cache::tests.
+        unsafe { copy(self.memory.frame(glance.number).add(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Whether the page, and its bytes, have stayed what they were when looked at.
+    #[inline]
+    pub fn is_as_seen(&self, glance: Glance) -> bool {
+        self.frames[glance.number as usize].is_as_seen(glance.seen)
+    }
+
+    /// Latches the page that a slot names if it is there and nobody else has the latch. The caller has the
+    /// page's range exclusively.
+    #[inline]
+    pub fn latch(&self, slot: &AtomicU32) -> Option<Latched<'_>> {
+        // Acquire: pairs as in `find`.
+        let named = slot.load(Ordering::Acquire);
+        let number = named.checked_sub(1)?;
+        let frame = &self.frames[number as usize];
+        if !frame.try_latch_unpinned() {
+            return None;
+        }
+        let latched = Latched::new(frame, self.memory.frame(number));
+        // Acquire: as in `find`. While the latch is held the frame cannot leave.
+        (slot.load(Ordering::Acquire) == named).then_some(latched)
     }
 
     /// Takes the page out of the cache without writing it. Waits for pins to go: the caller has the page's

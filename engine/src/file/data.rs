@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
-/// The volatile side of a regular file's content.
+/// The volatile side of a regular file's content. No two files share a cache line: the lock of each is written
+/// all the time.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct FileData {
     pub(super) range: RangeLock,
     pub(super) index: PageIndex,
@@ -65,12 +67,10 @@ pub(super) struct FileState {
     pub rewritings: u64,
     /// When the last of them was.
     pub emptied_at: Option<Instant>,
-    /// Where the next write-back for want of frames begins.
-    pub pressed_upto: u64,
     /// Who has the file open for writing.
     pub writers: u32,
-    /// Its number on the list of files to write, changed with that list locked.
-    pub listed: Option<u64>,
+    /// Whether the write-back list names the file.
+    pub listed: bool,
 }
 
 /// The data records of a page that the ring holds.
@@ -182,7 +182,7 @@ impl FileData {
             && state.synced.is_empty()
             && state.live.is_empty()
             && !state.doomed
-            && state.listed.is_none()
+            && !state.listed
             && self.check_usable().is_ok()
             && self.size() == self.logged_size()
     }

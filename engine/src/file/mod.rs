@@ -4,8 +4,9 @@
 //! attributes (`vfs`), frames (`crate::cache`).
 //!
 //! # Invariants
-//! 1. A page is read and written under its range (in whole pages); what the cache holds is what a read gives,
-//!    and bytes of a cached page beyond the file's size are zero.
+//! 1. A page is read and written under its range (in whole pages), or read at a glance ([`glance`]), which fails
+//!    if anybody has the range for writing; what the cache holds is what a read gives, and bytes of a cached
+//!    page beyond the file's size are zero.
 //! 2. *Ordered*: a record that makes blocks reachable, clears *unwritten* or grows the logged size is logged
 //!    only after a flush that covers the data. Until then the mapping is volatile.
 //! 3. At most one write of a page is in flight, and none while its blocks are freed: writes, and the removal of
@@ -17,9 +18,6 @@
 //! 6. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
 //!    or the page is in `stale` and no fsync that needs the newer content returns before a supersede.
 //!
-//! In the scratch profile 2, 4 and 6 fall away: nothing is flushed, absorbed or deferred, and pages go home only for
-//! want of frames. What finds no block then stays in memory, dirty.
-//!
 //! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range.
@@ -29,6 +27,7 @@
 mod absorb;
 mod allocate;
 mod data;
+mod glance;
 mod home;
 mod live;
 mod path;

@@ -54,6 +54,12 @@ impl<H: Home> DataPath<H> {
         let pages = page_of(offset)..page_after(end);
         // Relaxed, here and below: the guess of a stream needs no order.
         let sequential = data.stream.expected.load(Ordering::Relaxed) == pages.start;
+        if self.read_at_a_glance(data, offset, buf) {
+            if sequential {
+                data.stream.expected.store(page_of(end), Ordering::Relaxed);
+            }
+            return Ok(buf.len());
+        }
         let absent = data.index.get(pages.start).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0);
         let mut ahead = 0;
         let mut guard = None;

@@ -139,21 +139,16 @@ impl<H: Home> DataPath<H> {
         if within.end > BLOCK_SIZE || (size < offset && page_of(size) != page) {
             return false;
         }
-        let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) else {
+        let Some(mut latched) = data.index.get(page).and_then(|slot| self.pool.latch(slot)) else {
             return false;
         };
-        // A clean page joins the dirty ones by the long way, which lists the file.
-        if !found.flags().contains(FrameState::DIRTY) {
-            return false;
-        }
-        let mut latched = found.latch();
-        // Write-back may have taken the page between the look and the latch, or absorption.
-        let flags = found.flags();
+        // A clean page joins the dirty ones by the long way, which lists the file; so does one that was absorbed.
+        let flags = latched.flags();
         if !flags.contains(FrameState::DIRTY) || flags.contains(FrameState::SYNCED) {
             return false;
         }
         latched.write(within.start, bytes);
-        found.mark_dirty(&latched, within);
+        latched.stays_dirty(within);
         true
     }
 
