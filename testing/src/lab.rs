@@ -129,11 +129,7 @@ impl Lab {
             background: false,
             lanes: 1,
             commit_interval: Duration::MAX,
-            store: StoreOptions {
-                budget: 16 << 20,
-                dirty_limit: self.dirty * 4096,
-                ..StoreOptions::default()
-            },
+            store: StoreOptions { budget: 16 << 20, dirty_limit: self.dirty * 4096 },
             ..MountOptions::default()
         };
         let mounted = mount(self.media(sim), &options)?;

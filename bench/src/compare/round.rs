@@ -1,8 +1,7 @@
 //! The rounds: each load on each contender, one contender after the other, and that again.
 
-use super::contender::{ALL, Contender, SPILLING};
+use super::contender::{ALL, Contender, Ready};
 use super::media::Media;
-use super::spill::spill;
 use super::{Absent, Load, Options, Results};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -15,11 +14,7 @@ use crate::{Error, Plan, Record, Result};
 /// If the media cannot be made or a name is unknown. That a contender fails, or that the user ends it before its
 /// time, is no error: it is told with the results.
 pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Results> {
-    let (mut present, mut absent) = choose(&options.contenders)?;
-    if options.loads.is_empty() {
-        // What would run nothing is neither there nor missing.
-        (present, absent) = Default::default();
-    }
+    let (present, absent) = choose(&options.contenders)?;
     progress.doing("media", "writing the devices");
     let media = Media::new(&options.work, options.device.as_deref(), options.size, stop)?;
     let mut results = Results {
@@ -28,14 +23,9 @@ pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Re
         rounds: options.rounds,
         contenders: present.iter().map(|c| (c.name.to_owned(), c.what.to_owned())).collect(),
         records: Vec::new(),
-        spilled: None,
         absent,
     };
-    let mut interrupted = rounds(&present, options, &media, stop, progress, &mut results);
-    if let (Some(spilling), Ok(())) = (&options.spilling, &interrupted) {
-        (results.spilled, interrupted) =
-            spill(spilling, options, &media, stop, progress, &mut results.absent);
-    }
+    let interrupted = rounds(&present, options, &media, stop, progress, &mut results);
     if let Err(e) = interrupted {
         // What was measured before counts.
         results.absent.push(Absent { contender: "all".into(), workload: None, reason: e.to_string() });
@@ -76,14 +66,12 @@ fn rounds(
 fn choose(names: &[String]) -> Result<(Vec<&'static Contender>, Vec<Absent>)> {
     let mut wanted = Vec::new();
     for name in names {
-        if Contender::find(name).is_none() {
-            let mut known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
-            known.extend(SPILLING.iter().filter(|name| !ALL.iter().any(|c| c.name == **name)));
-            return Err(Error::Usage(format!("{name}: no such contender; there are {}", known.join(", "))));
-        }
-        wanted.extend(ALL.iter().find(|contender| contender.name == name));
+        wanted.push(Contender::find(name).ok_or_else(|| {
+            let known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
+            Error::Usage(format!("{name}: no such contender; there are {}", known.join(", ")))
+        })?);
     }
-    if names.is_empty() {
+    if wanted.is_empty() {
         wanted = ALL.iter().collect();
     }
     let mut absent = Vec::new();
@@ -129,7 +117,19 @@ fn one(
         records.push(record);
     };
     progress.doing(contender.name, "making the file system");
-    contender.start(media.places(), &options.narufs, None)?.run(&plan, stop, progress, &mut each)
+    match contender.start(media, &options.narufs)? {
+        Ready::Directory(mut directory, mounted) => {
+            let done = crate::run(&mut *directory, &plan, stop, progress, &mut each);
+            drop(directory);
+            let ended = mounted.unmount();
+            done.and(ended)
+        }
+        Ready::Library(mut library) => {
+            let done = crate::run(&mut *library, &plan, stop, progress, &mut each);
+            let ended = library.unmount();
+            done.and(ended)
+        }
+    }
 }
 
 /// What a reader must know of the machine.
@@ -145,7 +145,7 @@ fn machine(options: &Options, media: &Media) -> Vec<(String, String)> {
             "a loop device with direct I/O over a file of {} MiB, written beforehand",
             options.size >> 20
         ),
-        false => media.places().device.display().to_string(),
+        false => media.device().display().to_string(),
     };
     let rows = [
         ("processor", format!("{}, {cores} cores", field(&read("/proc/cpuinfo"), "model name"))),

@@ -18,7 +18,7 @@ const USER: u32 = 1000;
 /// How an image is mounted as a library.
 pub type LibraryOptions = narufs::MountOptions;
 
-/// An image, mounted in this process. Dropped, it is left as the end of the process leaves it.
+/// An image, mounted in this process.
 pub struct Library {
     image: PathBuf,
     name: String,
@@ -44,9 +44,8 @@ impl Library {
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
         let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
-            Some(Horizon::Power) => Survives::Power,
-            Some(Horizon::Process) => Survives::Process,
-            None => Survives::Nothing,
+            Horizon::Power => Survives::Power,
+            Horizon::Process => Survives::Process,
         };
         let (image, name) = (image.to_owned(), name.to_owned());
         Ok(Library { image, name, options, fs: Some(fs), survives, work: None })
@@ -65,12 +64,9 @@ impl Library {
         }
     }
 
-    /// Takes up the work directory that another process has made.
-    pub fn enter_again(&mut self, name: &str) -> Result<()> {
+    fn look_up_work(&self, name: &str) -> Result<Nid> {
         let found = self.inodes()?.lookup(&Context::root(), ROOT_NID, name.as_bytes());
-        let entry = found.map_err(failed("lookup", name))?;
-        self.work = Some((name.to_owned(), entry.nid));
-        Ok(())
+        found.map(|entry| entry.nid).map_err(failed("lookup", name))
     }
 }
 
@@ -149,8 +145,15 @@ impl Target for Library {
     }
 
     fn reopen(&mut self) -> Result<Reopened> {
-        // What brings back what is there is a kill of this process: see `killed`.
-        self.sync_all().map(|()| Reopened::Synced)
+        self.sync_all()?;
+        // Let go without an unmount, it is left as the end of its process leaves it.
+        drop(self.fs.take());
+        self.fs = Some(mount(&self.image, &self.options)?);
+        if let Some((name, _)) = self.work.take() {
+            let nid = self.look_up_work(&name)?;
+            self.work = Some((name, nid));
+        }
+        Ok(Reopened::Killed)
     }
 }
 

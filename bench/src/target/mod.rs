@@ -9,8 +9,7 @@ mod library;
 mod place;
 
 pub use directory::{Directory, Remount};
-pub use library::{Library, LibraryOptions, LibrarySession};
-pub use place::is_mount_point;
+pub use library::{Library, LibraryOptions};
 
 use crate::Result;
 use crate::meter::Counters;

@@ -19,7 +19,6 @@ mod overlay;
 mod plain;
 mod slab;
 mod spill;
-mod unordered;
 mod uring;
 
 pub use buffer::IoBuf;
@@ -31,7 +30,6 @@ pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
 pub(crate) use overlay::Overlay;
 pub use plain::PlainDevice;
-pub(crate) use unordered::Unordered;
 pub use uring::UringDevice;
 
 /// Bytes in a block.

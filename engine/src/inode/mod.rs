@@ -13,6 +13,6 @@ mod object;
 mod table;
 
 pub use holds::Holds;
-pub use kind::{FileType, Time, now};
+pub use kind::{FileType, Time, now, tick};
 pub use object::{Draft, InodeObj, Place, fresh_image, image_bytes, place_of, verify};
 pub use table::{Forgotten, InodeTable};

@@ -1,5 +1,6 @@
 //! An inode in memory.
 
+use super::kind::is_of_this_tick;
 use super::{FileType, Holds, Time, now};
 use crate::error::{Error, Result};
 use crate::file::{DataInode, FileData};
@@ -52,10 +53,14 @@ pub struct InodeObj {
     ctime: AtomicI64,
     /// Times differ from the image.
     lazy_times: AtomicBool,
+    /// Somebody has seen the times since the content last changed them: the next change must show.
+    times_seen: AtomicBool,
     /// Used since the table's hand passed.
     pub(super) referenced: AtomicBool,
     /// Number of names as the image has it, for those who do not lock.
     nlink: AtomicU32,
+    /// Type and permissions likewise.
+    mode: AtomicU32,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
@@ -88,8 +93,10 @@ impl InodeObj {
             mtime: AtomicI64::new(image.mtime.get()),
             ctime: AtomicI64::new(image.ctime.get()),
             lazy_times: AtomicBool::new(false),
+            times_seen: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
+            mode: AtomicU32::new(u32::from(image.mode.get())),
             unlinkable: AtomicBool::new(false),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
@@ -154,6 +161,19 @@ impl InodeObj {
         // Relaxed: a lone number; who must know it exactly holds the lock.
         self.nlink.load(Ordering::Relaxed)
     }
+    /// Type and permissions.
+    pub fn mode(&self) -> u32 {
+        // Relaxed: a lone number; who must know it exactly holds the lock.
+        self.mode.load(Ordering::Relaxed)
+    }
+    /// The times, for somebody who will compare them with later ones.
+    pub fn show_times(&self) -> [Time; 3] {
+        // Relaxed, both: a change that comes after the caller was told comes after this store.
+        if !self.times_seen.load(Ordering::Relaxed) {
+            self.times_seen.store(true, Ordering::Relaxed);
+        }
+        self.times()
+    }
     /// Last access, change of content, change of the inode.
     pub fn times(&self) -> [Time; 3] {
         // Relaxed: each is a lone number.
@@ -161,17 +181,30 @@ impl InodeObj {
     }
 
     /// The content was changed: mtime and ctime become the present, to be logged later.
+    ///
+    /// Changes of one tick of the clock share a time unless somebody looks in between: threads that write to one
+    /// file would otherwise pass this cache line from core to core with each write.
     pub fn touch_content(&self) {
+        // Relaxed, all of these: lone values; the flag's Release publishes the times.
+        let shows = is_of_this_tick(self.mtime.load(Ordering::Relaxed))
+            && is_of_this_tick(self.ctime.load(Ordering::Relaxed));
+        if shows && !self.times_seen.load(Ordering::Relaxed) {
+            return;
+        }
+        self.times_seen.store(false, Ordering::Relaxed);
         let now = now();
-        // Relaxed: the flag's Release publishes them.
         self.mtime.store(now, Ordering::Relaxed);
         self.ctime.store(now, Ordering::Relaxed);
         self.mark_lazy();
     }
-    /// The content was read: atime becomes `at`, to be logged later.
-    pub fn touch_access(&self, at: Time) {
-        // Relaxed: the flag's Release publishes it.
-        self.atime.store(at, Ordering::Relaxed);
+    /// The content was read: atime becomes the present, to be logged later.
+    pub fn touch_access(&self) {
+        // Relaxed: as in `touch_content`. That the times were seen stays noted for the next change of content.
+        let seen = self.times_seen.load(Ordering::Relaxed);
+        if !seen && is_of_this_tick(self.atime.load(Ordering::Relaxed)) {
+            return;
+        }
+        self.atime.store(now(), Ordering::Relaxed);
         self.mark_lazy();
     }
     /// Times that are already staged by themselves become visible.
@@ -218,6 +251,7 @@ impl InodeObj {
         // Relaxed: lone numbers.
         self.size.store(image.size.get(), Ordering::Relaxed);
         self.nlink.store(image.nlink.get(), Ordering::Relaxed);
+        self.mode.store(u32::from(image.mode.get()), Ordering::Relaxed);
     }
 }
 

@@ -54,7 +54,7 @@ impl Fs {
     }
 
     pub(super) fn attr_of(&self, inode: &InodeObj, image: &Inode) -> Attr {
-        let [atime, mtime, ctime] = inode.times();
+        let [atime, mtime, ctime] = inode.show_times();
         Attr {
             nid: inode.nid(),
             generation: inode.generation(),
@@ -219,7 +219,7 @@ impl Fs {
 
     /// Drops setuid and setgid where an unprivileged write must.
     pub(super) fn kill_suid(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        if stripped(u32::from(inode.lock.read().mode.get())) == 0 {
+        if stripped(inode.mode()) == 0 {
             return Ok(());
         }
         self.change(inode, ATTR_SLOTS, |_, image, draft| {

@@ -5,7 +5,7 @@ use super::*;
 use crate::acl;
 use crate::file::{At, DataInode, SyncKind};
 use crate::format::{InodeFlags, XATTR_SYMLINK};
-use crate::inode::InodeObj;
+use crate::inode::{InodeObj, tick};
 use crate::lock::{Access, StripeSet};
 use crate::planted::{self, Bug};
 use crate::xattr;
@@ -170,15 +170,14 @@ impl Fs {
         if self.meta.options.read_only || handle.flags.contains(OpenFlags::NO_ATIME) {
             return;
         }
-        let at = now();
         let [atime, mtime, ctime] = handle.inode.times();
         let moves = match self.meta.options.atime {
             AtimePolicy::Never => false,
             AtimePolicy::Strict => true,
-            AtimePolicy::Relative => atime <= mtime || atime <= ctime || at.saturating_sub(atime) >= DAY,
+            AtimePolicy::Relative => atime <= mtime || atime <= ctime || tick().saturating_sub(atime) >= DAY,
         };
         if moves {
-            handle.inode.touch_access(at);
+            handle.inode.touch_access();
         }
     }
 
