@@ -191,6 +191,10 @@ pub trait Home: Send + Sync + 'static {
     /// Returns once everything below `upto` is committed at the horizon that the mount asks for.
     fn commit_upto(&self, upto: Position) -> Result<()>;
 
+    /// Returns once every operation that has returned, of those below `upto`, is durable at that horizon: what
+    /// fsync waits for, and no more.
+    fn settle_upto(&self, upto: Position) -> Result<()>;
+
     /// Records below this are no longer needed by recovery.
     fn head(&self) -> Position;
 

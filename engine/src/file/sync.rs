@@ -52,7 +52,7 @@ impl<H: Home> DataPath<H> {
     pub fn fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
         let begun = self.begin_fsync(inode, kind);
         let committed = match &begun {
-            Ok(begun) => self.home.commit_upto(begun.upto()),
+            Ok(begun) => self.home.settle_upto(begun.upto()),
             Err(_) => Ok(()),
         };
         self.end_fsync(inode, begun, committed, mark)

@@ -28,6 +28,32 @@ impl Journal {
         }
     }
 
+    /// Returns once every operation that has returned, of those below `upto`, is durable as `wanted`: what an
+    /// fsync waits for. Where records are durable when they are sealed (step 11 of the protocol), that is now: a
+    /// commit is made only if nothing is in its way, so that no caller waits for a thread that the scheduler has
+    /// set aside in the midst of its record.
+    pub fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+        match (&self.stream, wanted) {
+            (Some(_), Wanted::Power) => return self.commit_upto(upto, wanted),
+            (Some(_), Wanted::Process) => {}
+            (None, _) => {
+                let upto = upto.min(self.tail());
+                // Relaxed: a hint; whoever stored it publishes a commit beyond it.
+                let is_covered = self.reserved_commit.load(Ordering::Relaxed) >= upto;
+                let is_free = || {
+                    let tail = self.tail();
+                    self.sequence.walk(self.durable(), tail) >= tail || planted::is(Bug::CommitBeforeSeal)
+                };
+                if !is_covered && is_free() && self.claim() {
+                    self.write_commit()?;
+                } else {
+                    self.counters.coalesced.add(1);
+                }
+            }
+        }
+        self.check()
+    }
+
     /// Steps 3 and 8 of the protocol.
     fn commit_in_order(&self, upto: Position) -> Result<()> {
         let mut own = false;

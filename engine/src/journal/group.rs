@@ -249,12 +249,12 @@ impl Journal {
         Ok(())
     }
 
-    /// As [`commit_upto`](Journal::commit_upto), but does not wait for another's commit: `done` is called, here or
+    /// As [`settle_upto`](Journal::settle_upto), but does not wait for another's commit: `done` is called, here or
     /// by another thread, once everything below `upto` is durable as `wanted`, or the journal has failed. If
     /// nobody commits, this thread does, for as long as it takes.
     pub fn commit_then(&self, upto: Position, wanted: Wanted, done: Done) {
         let Some(stream) = self.stream.as_ref().filter(|_| wanted == Wanted::Power) else {
-            return done(self.commit_upto(upto, wanted));
+            return done(self.settle_upto(upto, wanted));
         };
         let upto = upto.min(self.tail());
         let leads = {

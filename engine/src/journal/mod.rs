@@ -42,7 +42,11 @@
 //! 10. *Head.* Only [`Journal::advance_head`] moves it, under a mutex: never beyond `committed`, durably, and
 //!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
 //!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
-//! 11. *Failed.* Once failed, nothing is granted, reserved or committed; all who wait leave with an error.
+//! 11. *Settled.* A record in the front is found by recovery once it is persisted, whatever is below it, and
+//!     nothing returns before its seal. So on a mapped ring, and on an SSD ring at the process horizon, an fsync
+//!     waits for no other thread ([`Journal::settle_upto`]). Commits follow where they can and every few
+//!     seconds: they let the head move, and tell a damaged record from one that was never finished.
+//! 12. *Failed.* Once failed, nothing is granted, reserved or committed; all who wait leave with an error.
 //!
 //! Sleeping is allowed for credits and in commits, never between reservation and seal.
 //!

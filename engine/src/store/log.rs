@@ -110,6 +110,15 @@ impl Log {
         }
     }
 
+    /// Makes what has returned below `upto` durable; may sleep.
+    pub(super) fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+        match self.journal() {
+            Some(journal) => journal.settle_upto(upto, wanted),
+            // Nothing was ever logged, or nothing is to last.
+            None => Ok(()),
+        }
+    }
+
     /// Everything below is durable at the horizon.
     pub(super) fn committed(&self, horizon: Horizon) -> Position {
         match self.journal() {

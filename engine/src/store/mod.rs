@@ -141,10 +141,18 @@ impl Store {
         Ok(())
     }
 
-    /// As [`Store::commit_upto`], but does not wait for another's commit: `done` is called with the outcome, see
+    /// Returns once every operation that has returned, of those below `upto`, is durable as wanted; may sleep. See
+    /// [`Journal::settle_upto`].
+    pub fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+        self.log.settle_upto(upto, wanted)?;
+        self.tell_durable();
+        Ok(())
+    }
+
+    /// As [`Store::settle_upto`], but does not wait for another's commit: `done` is called with the outcome, see
     /// [`Journal::commit_then`].
     pub fn commit_then(self: &Arc<Self>, upto: Position, wanted: Wanted, done: Done) {
-        let Some(journal) = self.journal() else { return done(self.commit_upto(upto, wanted)) };
+        let Some(journal) = self.journal() else { return done(self.settle_upto(upto, wanted)) };
         let store = Arc::clone(self);
         let told = move |outcome: Result<()>| {
             if outcome.is_ok() {

@@ -362,6 +362,10 @@ impl Home for Meta {
         self.store.commit_upto(upto, self.wanted)
     }
 
+    fn settle_upto(&self, upto: Position) -> Result<()> {
+        self.store.settle_upto(upto, self.wanted)
+    }
+
     fn head(&self) -> Position {
         self.store.journal().map_or_else(|| self.store.tail(), |journal| journal.head())
     }

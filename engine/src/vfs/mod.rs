@@ -106,7 +106,7 @@ impl Fs {
 
     /// Waits for the record of an operation where the mount is synchronous.
     fn finish(&self, end: Position) -> Result<()> {
-        if self.meta.options.sync { self.meta.store.commit_upto(end, self.meta.wanted) } else { Ok(()) }
+        if self.meta.options.sync { self.meta.store.settle_upto(end, self.meta.wanted) } else { Ok(()) }
     }
 
     /// Runs an operation, once more with what can be freed if space ran out.
@@ -255,7 +255,7 @@ impl Fs {
     /// Returns when all metadata changed before is durable.
     pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
         let upto = self.log_dir(handle)?;
-        self.meta.store.commit_upto(upto, self.meta.wanted)
+        self.meta.store.settle_upto(upto, self.meta.wanted)
     }
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
     /// that is waited for.

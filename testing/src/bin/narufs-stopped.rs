@@ -56,7 +56,9 @@ fn main() {
             apply(write("/b/after", Durable::Fsync));
             say("synced");
         });
-        asleep.recv().expect("an fsync sleeps");
-        say("stopped");
+        // The fsync that does not sleep ends, and with it its end of the channel.
+        if asleep.recv().is_ok() {
+            say("stopped");
+        }
     });
 }

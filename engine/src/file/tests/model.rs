@@ -449,6 +449,9 @@ impl Home for ModelHome {
     fn tail(&self) -> Position {
         self.tail.load(SeqCst)
     }
+    fn settle_upto(&self, upto: Position) -> Result<()> {
+        self.commit_upto(upto)
+    }
     fn commit_upto(&self, upto: Position) -> Result<()> {
         self.committed.fetch_max(upto, SeqCst);
         let committed = self.committed.load(SeqCst);

@@ -137,6 +137,27 @@ fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal
     other.join().expect("no panic");
 }
 
+/// Whoever settles finds its own records in the memory, wherever the others stand, and commits neither overlap nor
+/// pass what is not sealed.
+fn what_is_settled_is_there((memory, journal): (Arc<TestMemory>, Arc<Journal>), wanted: Wanted) {
+    let settle = move |memory: &TestMemory, journal: &Journal, payload: &[u8]| {
+        let end = log(journal, payload);
+        journal.settle_upto(end, wanted).expect("settled");
+        let mut slot = [0; SLOT_SIZE];
+        memory.read(journal.offset(end - 1), &mut slot);
+        assert!(journal.ring.verify(end - 1, &slot).is_some(), "the record at {} is not there", end - 1);
+        verify(memory, journal, journal.committed(Horizon::Power));
+    };
+    let other = {
+        let (memory, journal) = (memory.clone(), journal.clone());
+        thread::spawn(move || settle(&memory, &journal, b"a"))
+    };
+    settle(&memory, &journal, b"b");
+    other.join().expect("no panic");
+    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(Horizon::Power));
+}
+
 /// One thread asks to be called, the other waits: the call is made once, when its records are committed.
 fn calls_are_made((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
     let told = Arc::new(AtomicU64::new(0));
@@ -348,6 +369,12 @@ mod loom_models {
     }
 
     #[test]
+    fn loom_settled() {
+        check(2, || what_is_settled_is_there(mapped_model(), Wanted::Power));
+        check(2, || what_is_settled_is_there(ssd_model(), Wanted::Process));
+    }
+
+    #[test]
     fn loom_calls() {
         check(2, || calls_are_made(ssd_model()));
     }
@@ -447,6 +474,12 @@ mod shuttle_models {
     fn shuttle_commits() {
         shuttle::check_random(|| commits_cover_what_is_sealed(mapped_model()), RUNS);
         shuttle::check_random(|| commits_cover_what_is_sealed(ssd_model()), RUNS);
+    }
+
+    #[test]
+    fn shuttle_settled() {
+        shuttle::check_random(|| what_is_settled_is_there(mapped_model(), Wanted::Power), RUNS);
+        shuttle::check_random(|| what_is_settled_is_there(ssd_model(), Wanted::Process), RUNS);
     }
 
     #[test]
