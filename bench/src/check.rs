@@ -1,8 +1,8 @@
 //! After the time: everything is synced, the target is brought back from its media, and what is there is compared
 //! with what the threads did.
 //!
-//! A library is let go without an unmount, as a kill leaves it, and mounted anew; a directory is as good as what
-//! brings it back: without help it is only synced. What this leaves to others: what must be there (`workload`).
+//! A directory is as good as what brings it back: without help it is only synced. What this leaves to others: what
+//! must be there (`workload`), and the library, whose process is killed (`killed`).
 
 use crate::Result;
 use crate::record::Check;
@@ -14,13 +14,13 @@ use std::time::Instant;
 pub fn check<T: Target, W: Workload<T::Session>>(
     target: &mut T,
     workload: &W,
-    workers: &[W::Worker],
+    left: &[W::Left],
 ) -> Result<Check> {
     let begin = Instant::now();
     target.sync_all()?;
     let reopened = target.reopen()?;
     let back = Instant::now();
-    let seen = workload.check(workers, &mut target.session()?)?;
+    let seen = workload.check(left, &mut target.session()?)?;
     Ok(Check {
         reopened,
         reopen_s: (back - begin).as_secs_f64(),

@@ -3,7 +3,7 @@
 //! A [`workload`] is written once over [`target::Session`], the calls that one thread makes. [`target`] has two
 //! of them: a directory through the kernel, and the engine in this process. [`load`] runs the threads and takes
 //! the time, [`meter`] reads what the media, the processors and the journal did meanwhile, [`check`] brings the
-//! target back from its media and compares, [`record`] is what comes out. [`run`] ties them together; [`compare`] does so for
+//! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is what comes out. [`run`] ties them together; [`compare`] does so for
 //! one file system after the other.
 //!
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
@@ -13,6 +13,7 @@ pub mod check;
 pub mod compare;
 pub mod content;
 pub mod error;
+pub mod killed;
 pub mod load;
 pub mod meter;
 pub mod params;

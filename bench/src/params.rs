@@ -1,10 +1,12 @@
 //! What the user may change about the workloads, and what follows from it for each.
 
+use serde::{Deserialize, Serialize};
+
 /// Mebibyte.
 const MIB: u64 = 1 << 20;
 
 /// How large the work is. What is `None` is the workload's own default.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// Everything random and every byte follows from it.
     pub seed: u64,

@@ -4,10 +4,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+/// What a bar would show.
+#[derive(Debug, Clone, Copy)]
+pub enum Shown<'a> {
+    /// See [`Progress::doing`].
+    Doing(&'a str, &'a str),
+    /// See [`Progress::running`].
+    Running(Duration, Option<Duration>),
+}
+
 /// Where progress is shown: standard error.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
+    /// Who is told instead: another process that has the terminal.
+    told: Option<fn(Shown)>,
     quiet: bool,
 }
 
@@ -20,16 +31,29 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Progress { bar, quiet: false }
+        Progress { bar, told: None, quiet: false }
     }
 
     /// Nothing is shown.
     pub fn none() -> Progress {
-        Progress { bar: None, quiet: true }
+        Progress { bar: None, told: None, quiet: true }
+    }
+
+    /// Nothing is shown here; `tell` gets what a bar would show.
+    pub fn told(tell: fn(Shown)) -> Progress {
+        Progress { bar: None, told: Some(tell), quiet: true }
+    }
+
+    /// Whether there is a bar.
+    pub fn is_watched(&self) -> bool {
+        self.bar.is_some()
     }
 
     /// What is being done, before or after the time.
     pub fn doing(&self, title: &str, what: &str) {
+        if let Some(tell) = self.told {
+            tell(Shown::Doing(title, what));
+        }
         if let Some(bar) = &self.bar {
             bar.set_prefix(title.to_owned());
             bar.set_position(0);
@@ -39,6 +63,9 @@ impl Progress {
 
     /// How far the time has gone. Without a limit there is only the time that has passed.
     pub fn running(&self, passed: Duration, limit: Option<Duration>) {
+        if let Some(tell) = self.told {
+            tell(Shown::Running(passed, limit));
+        }
         if let Some(bar) = &self.bar {
             bar.set_length(limit.map_or(1, |l| l.as_millis() as u64));
             bar.set_position(limit.map_or(0, |l| passed.min(l).as_millis() as u64));

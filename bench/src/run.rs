@@ -51,13 +51,13 @@ impl Plan {
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy)]
-struct At<'a> {
-    spec: &'static Spec,
-    threads: usize,
-    repeat: u32,
-    plan: &'a Plan,
-    stop: &'a Stop,
-    progress: &'a Progress,
+pub(crate) struct At<'a> {
+    pub spec: &'static Spec,
+    pub threads: usize,
+    pub repeat: u32,
+    pub plan: &'a Plan,
+    pub stop: &'a Stop,
+    pub progress: &'a Progress,
 }
 
 /// Runs the plan. Every record is given to `each` as soon as it is there.
@@ -69,6 +69,17 @@ pub fn run<T: Target>(
     plan: &Plan,
     stop: &Stop,
     progress: &Progress,
+    each: impl FnMut(Record),
+) -> Result<()> {
+    in_turn(plan, stop, progress, |at| once(target, at), each)
+}
+
+/// Calls `once` for each workload, number of threads and repetition, in this order.
+pub(crate) fn in_turn(
+    plan: &Plan,
+    stop: &Stop,
+    progress: &Progress,
+    mut once: impl FnMut(&At) -> Result<Vec<Record>>,
     mut each: impl FnMut(Record),
 ) -> Result<()> {
     if let Some(wrong) = plan.wrong() {
@@ -79,7 +90,7 @@ pub fn run<T: Target>(
             for repeat in 1..=plan.repeat {
                 stop.check()?;
                 let at = At { spec, threads, repeat, plan, stop, progress };
-                let records = once(target, &at).map_err(|e| e.in_workload(spec.name));
+                let records = once(&at).map_err(|e| e.in_workload(spec.name));
                 records.inspect_err(|_| progress.clear())?.into_iter().for_each(&mut each);
             }
         }
@@ -89,40 +100,53 @@ pub fn run<T: Target>(
 }
 
 /// A name that no other run uses.
-fn work_name() -> String {
+pub(crate) fn work_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: numbers that differ are all that is asked for.
     format!("narufs-bench.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn once<T: Target>(target: &mut T, at: &At) -> Result<Vec<Record>> {
+    struct Visit<'a, T>(&'a mut T, &'a At<'a>);
+    impl<T: Target> workload::Visitor<T::Session> for Visit<'_, T> {
+        type Output = Result<Vec<Record>>;
+        fn visit<W: Workload<T::Session>>(self, workload: W) -> Self::Output {
+            let Visit(target, at) = self;
+            let (mut records, left) = timed(target, &workload, at)?;
+            if at.plan.check {
+                at.doing("checking");
+                let checked = check::check(target, &workload, &left)?;
+                if let Some(last) = records.last_mut() {
+                    last.check = Some(checked);
+                }
+            }
+            Ok(records)
+        }
+    }
     target.enter(&work_name())?;
-    let records = with_workload(target, at);
-    at.progress.doing(&at.title(), "cleaning up");
+    let records = at.spec.with(at.env(), Visit(target, at));
+    at.doing("cleaning up");
     let left = target.leave();
     let records = records?;
     left.map(|()| records)
 }
 
-/// The workload by name, with its type.
-fn with_workload<T: Target>(target: &mut T, at: &At) -> Result<Vec<Record>> {
-    let env = Env {
-        threads: at.threads,
-        params: at.plan.params.clone(),
-        content: Content::new(at.plan.params.seed),
-        stop: at.stop.clone(),
-    };
-    struct Visit<'a, T>(&'a mut T, &'a At<'a>);
-    impl<T: Target> workload::Visitor<T::Session> for Visit<'_, T> {
-        type Output = Result<Vec<Record>>;
-        fn visit<W: Workload<T::Session>>(self, workload: W) -> Self::Output {
-            phases(self.0, &workload, self.1)
+impl At<'_> {
+    /// What the workload is told.
+    pub fn env(&self) -> Env {
+        Env {
+            threads: self.threads,
+            params: self.plan.params.clone(),
+            content: Content::new(self.plan.params.seed),
+            stop: self.stop.clone(),
         }
     }
-    at.spec.with(env, Visit(target, at))
-}
 
-impl At<'_> {
+    /// Shows what is being done.
+    pub fn doing(&self, what: &str) {
+        self.progress.doing(&self.title(), what);
+    }
+
     fn title(&self) -> String {
         let times = match self.plan.repeat {
             1 => String::new(),
@@ -155,9 +179,15 @@ fn check_room<T: Target>(target: &T, needs: Needs) -> Result<()> {
     }
 }
 
-fn phases<T: Target, W: Workload<T::Session>>(target: &mut T, workload: &W, at: &At) -> Result<Vec<Record>> {
+/// Prepares, and runs the phases. Gives their records, and what each thread has left to be compared; no session
+/// is alive then.
+pub(crate) fn timed<T: Target, W: Workload<T::Session>>(
+    target: &T,
+    workload: &W,
+    at: &At,
+) -> Result<(Vec<Record>, Vec<W::Left>)> {
     check_room(target, workload.needs())?;
-    at.progress.doing(&at.title(), "preparing");
+    at.doing("preparing");
     workload.prepare(&mut target.session()?)?;
     let mut members = Vec::with_capacity(at.threads);
     let made = make_members(target, workload, at, &mut members);
@@ -166,17 +196,9 @@ fn phases<T: Target, W: Workload<T::Session>>(target: &mut T, workload: &W, at: 
     });
     // Also after a failure: what is open would be in the way of everything that follows.
     let ended = load::each(&mut members, |_, m: &mut Member<_, _>| m.worker.end(&mut m.session));
-    let mut records: Vec<Record> = records?;
+    let records: Vec<Record> = records?;
     ended?;
-    let workers: Vec<W::Worker> = members.into_iter().map(|member| member.worker).collect();
-    if at.plan.check {
-        at.progress.doing(&at.title(), "checking");
-        let checked = check::check(target, workload, &workers)?;
-        if let Some(last) = records.last_mut() {
-            last.check = Some(checked);
-        }
-    }
-    Ok(records)
+    Ok((records, members.into_iter().map(|member| member.worker.left()).collect()))
 }
 
 /// The threads' own preparations, all at once.
@@ -212,7 +234,7 @@ fn phase<T: Target, W: Worker<T::Session>>(
     at: &At,
 ) -> Result<Record> {
     let (plan, spec) = (at.plan, at.spec);
-    at.progress.doing(&at.title(), phase.name.unwrap_or("preparing"));
+    at.doing(phase.name.unwrap_or("preparing"));
     load::each(members, |_, m: &mut Member<_, _>| m.worker.begin(number, &mut m.session))?;
     // What preparations have left in memory is not this phase's to write.
     target.sync_all()?;

@@ -2,7 +2,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A crash-consistent, multi-core-scalable file system in user space.
 #[derive(Debug, Parser)]
@@ -14,6 +14,8 @@ use std::path::PathBuf;
         narufs mount disk.img /mnt/naru     mount it\n  \
         narufs stats /mnt/naru              see what it does\n  \
         narufs umount /mnt/naru             unmount it and wait until everything is down\n  \
+        narufs mount --scratch --memory 4G --spill /var/tmp /mnt/fast\n  \
+                                            files in memory that overflow to disk; kept until the unmount\n  \
         narufs bench varmail --target DIR   measure a file system, this or another\n\n\
         `narufs COMMAND --help` explains a command, its options and its exit status."
 )]
@@ -28,7 +30,7 @@ pub struct Cli {
 pub enum Command {
     /// Make a file system in a file or on a block device
     Mkfs(Mkfs),
-    /// Mount an image at a directory
+    /// Mount an image, or scratch space, at a directory
     Mount(Mount),
     /// Unmount, and wait until everything is on the device
     Umount(Umount),
@@ -44,6 +46,12 @@ pub enum Command {
     Bench(Bench),
     /// Compare file systems on the same device, and write a report (root)
     Compare(Compare),
+    /// Take part in a comparison beyond a memory limit: what `compare` starts
+    #[command(hide = true)]
+    SpillWorker,
+    /// What `bench` starts to run an engine in a process of its own
+    #[command(hide = true)]
+    BenchChild,
 }
 
 /// Arguments of `narufs mkfs`.
@@ -86,13 +94,28 @@ pub struct Mkfs {
 #[derive(Debug, Args)]
 #[command(after_help = crate::options::OPTIONS_HELP)]
 pub struct Mount {
-    /// Image file or block device
-    pub image: PathBuf,
-    /// Directory to mount at
-    pub dir: PathBuf,
+    /// Image file or block device (none with --scratch), and the directory to mount at
+    #[arg(value_names = ["IMAGE", "DIR"], num_args = 1..=2, required = true)]
+    pub places: Vec<PathBuf>,
     /// Options, separated by commas; may be given more than once
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// A file system in memory without an image: nothing is left of it after the unmount
+    #[arg(long)]
+    pub scratch: bool,
+    /// As -o memory=SIZE; with --scratch, for files and metadata together
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Where --scratch puts what memory has no room for: a block device, a file, or a directory for a nameless
+    /// file; what it holds is lost
+    #[arg(long, value_name = "PATH")]
+    pub spill: Option<PathBuf>,
+    /// Bytes of it to use [default: all of it; of a new file eight times the memory, as far as there is room]
+    #[arg(long, value_name = "SIZE")]
+    pub spill_size: Option<Size>,
+    /// Spill to PATH even if it holds data
+    #[arg(long, short = 'F')]
+    pub force: bool,
     /// Stay in the foreground; SIGINT or SIGTERM unmounts
     #[arg(long, short = 'f')]
     pub foreground: bool,
@@ -182,12 +205,12 @@ pub struct Stats {
 #[command(after_help = "Examples:\n  \
     narufs bench --list                                          what there is, and what one operation is\n  \
     narufs bench varmail --target /mnt/naru --threads 1,2,16\n  \
-    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine in this process, no mount\n  \
+    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine without a mount\n  \
     narufs bench tokubench --paper --target /mnt/ext4            3,000,000 files\n  \
     narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru\n\n\
-    Files are made in a new directory below the target, and removed. After the time everything is synced, a\n\
-    library is let go as a kill would leave it and mounted anew, and what was written is compared. Device\n\
-    I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
+    Files are made in a new directory below the target, and removed. An image is mounted in a process of its\n\
+    own. After the time everything is synced, that process is killed and the image is mounted anew, and what\n\
+    was written is compared; what a directory holds is compared as it is. Device I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
     A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or\n\
     a smaller journal before comparing.\n\n\
     Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted.")]
@@ -195,7 +218,7 @@ pub struct Bench {
     /// What to run: names, or data, metadata, macro, fxmark, all
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// A directory of any file system, or lib:IMAGE for a narufs image opened in this process
+    /// A directory of any file system, or lib:IMAGE for a narufs image without a mount
     #[arg(long, required_unless_present = "list")]
     pub target: Option<String>,
     /// List the workloads, and say of each what one operation is
@@ -263,16 +286,25 @@ pub struct Bench {
     narufs compare --quick --report out            some minutes; out/report.html, out/results.json\n  \
     narufs compare --report out --rounds 5         everything, hours\n  \
     narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail\n  \
+    narufs compare --workloads spill               more data than memory: iozone under a memory limit\n  \
     narufs compare --device /dev/nvme1n1           on a real device; everything on it is lost\n\n\
     All contenders lie on the same device: a loop device with direct I/O over a file that was written\n\
     beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew\n\
     for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever\n\
-    happens. What cannot run here is listed with the reason.\n\n\
+    happens. For data beyond memory, generator, server and caches share the memory limit of a control group,\n\
+    and tmpfs swaps to the device of all. What cannot run here is listed with the reason.\n\n\
     Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted.")]
 pub struct Compare {
     /// A choice of workloads at small sizes
     #[arg(long)]
     pub quick: bool,
+    /// Measure nothing: write the report from the results.json of an earlier comparison (no root)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "device", "rounds", "contenders",
+        "workloads", "threads", "seconds", "files", "spill_memory", "spill_ratio", "size", "work"])]
+    pub from: Option<PathBuf>,
+    /// Write results.json in few bytes: figures with four digits, without causes and checks
+    #[arg(long)]
+    pub compact: bool,
     /// Directory for report.html and results.json; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "narufs-report")]
     pub report: PathBuf,
@@ -285,7 +317,7 @@ pub struct Compare {
     /// Only these contenders, by name
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub contenders: Vec<String>,
-    /// Only these workloads, by name
+    /// Only these workloads, by name; "spill" are data beyond a memory limit
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Numbers of threads, in place of the suite's
@@ -297,12 +329,39 @@ pub struct Compare {
     /// Files to work on, in place of the suite's
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
+    /// The memory limit for data that go beyond it [default: 512M; with --quick 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub spill_memory: Option<Size>,
+    /// Sizes of their file, as multiples of that limit [default: 0.25,1.25,2.5; with --quick 1.25]
+    #[arg(long, value_name = "X,X", value_delimiter = ',')]
+    pub spill_ratio: Vec<f64>,
     /// Size of the device [default: 4G]
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub size: Size,
     /// Directory on a disk, for the file behind the loop device
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub work: PathBuf,
+}
+
+impl Mount {
+    /// Directory to mount at.
+    pub fn dir(&self) -> &Path {
+        self.places.last().map_or(Path::new("."), PathBuf::as_path)
+    }
+
+    /// Image file or block device.
+    ///
+    /// # Errors
+    /// What is missing, or too much.
+    pub fn image(&self, scratch: bool) -> Result<Option<&Path>, String> {
+        match self.places.as_slice() {
+            [_] if scratch => Ok(None),
+            [none, _] if scratch && none == Path::new("none") => Ok(None),
+            [image, _] if scratch => Err(format!("{}: scratch space has no image", image.display())),
+            [image, _] => Ok(Some(image)),
+            _ => Err("say IMAGE and DIR, or --scratch and DIR".into()),
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -7,13 +7,14 @@ use crate::output::say;
 use crate::server;
 use crate::size::Size;
 use narufs::pmem::EmulationCosts;
+use narufs_bench::killed::{self, Engine, Mount};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
-use narufs_bench::target::{Directory, Library, LibraryOptions};
+use narufs_bench::target::{Directory, LibraryOptions};
 use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Error, Params, Plan, Record, stats};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Measures.
@@ -125,23 +126,40 @@ fn run_library(
     if args.count_device.is_some() {
         return Err(Error::Usage("--count-device: a library's device I/O is counted by the engine".into()));
     }
-    let options = MountOptions::parse(&args.options).map_err(Error::Usage)?;
+    let mount = Mount {
+        image: image.to_owned(),
+        name: name.to_owned(),
+        options: args.options.clone(),
+        nvm_delay: args.nvm_delay,
+        nvm_bandwidth: args.nvm_bandwidth.map_or(0, |s| s.0),
+    };
+    // What is wrong with them is said before a process is started.
+    library_options(&mount)?;
+    killed::run(&Engine { program: this_program()?, mount }, plan, stop, progress, each)
+}
+
+/// This program, which is started anew for engines in processes of their own.
+pub(crate) fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|e| Error::io("find this program", "", e))
+}
+
+/// Mounts an image in this process, which another has started: see [`killed`].
+pub fn child() -> Result<(), Failure> {
+    killed::serve(library_options).map_err(failure)
+}
+
+fn library_options(mount: &Mount) -> Result<LibraryOptions, Error> {
+    let options = MountOptions::parse(&mount.options).map_err(Error::Usage)?;
     if options.read_only {
         return Err(Error::Usage("-o ro: workloads write".into()));
     }
-    let library = LibraryOptions {
+    let costs = EmulationCosts { persist_delay_ns: mount.nvm_delay, bytes_per_second: mount.nvm_bandwidth };
+    Ok(LibraryOptions {
         journal: None,
-        costs: EmulationCosts {
-            persist_delay_ns: args.nvm_delay,
-            bytes_per_second: args.nvm_bandwidth.map_or(0, |s| s.0),
-        },
+        costs,
         image: server::image_options(&options),
         files: server::assemble_options(&options, false),
-    };
-    let mut library = Library::mount(image, name, library)?;
-    let done = narufs_bench::run(&mut library, plan, stop, progress, each);
-    let unmounted = library.unmount();
-    done.and(unmounted)
+    })
 }
 
 fn describe(spec: &Spec) {

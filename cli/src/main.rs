@@ -76,6 +76,8 @@ fn main() -> ExitCode {
         Command::Stats(args) => ("stats", stats::run(args)),
         Command::Bench(args) => ("bench", bench::run(args)),
         Command::Compare(args) => ("compare", compare::run(args)),
+        Command::SpillWorker => ("spill-worker", compare::work()),
+        Command::BenchChild => ("bench", bench::child()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

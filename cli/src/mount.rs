@@ -16,12 +16,12 @@ const READY: &str = "ready\n";
 
 /// Mounts; with `--foreground` returns after the unmount.
 pub fn run(args: &Mount) -> Result<(), Failure> {
-    let options = MountOptions::parse(&args.options).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }
-    if !args.dir.is_dir() && !narufs_fuse::mount::is_dead(&args.dir) {
-        let dir = args.dir.display();
+    if !args.dir().is_dir() && !narufs_fuse::mount::is_dead(args.dir()) {
+        let dir = args.dir().display();
         return Err(Failure::new(
             Status::MountFailed,
             format!("{dir}: not a directory: make it first (mkdir {dir})"),
@@ -36,13 +36,35 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     }
 }
 
+/// What was asked for by `-o` and by name.
+fn options(args: &Mount) -> Result<MountOptions, String> {
+    let mut options = MountOptions::parse(&args.options)?;
+    options.scratch |= args.scratch;
+    options.memory = args.memory.map(|size| size.0).or(options.memory);
+    options.spill = args.spill.clone().or(options.spill);
+    options.spill_size = args.spill_size.map(|size| size.0).or(options.spill_size);
+    options.force |= args.force;
+    options.check()?;
+    args.image(options.scratch)?;
+    Ok(options)
+}
+
 fn start_background(args: &Mount) -> Result<(), Failure> {
     let failed = |what: &str, e: std::io::Error| Failure::new(Status::MountFailed, format!("{what}: {e}"));
     let program = std::env::current_exe().map_err(|e| failed("this program's path", e))?;
     let mut command = Command::new(program);
-    command.arg0("narufs").arg("mount").arg("--announce").arg(&args.image).arg(&args.dir);
+    command.arg0("narufs").arg("mount").arg("--announce").args(&args.places);
     for list in &args.options {
         command.arg("-o").arg(list);
+    }
+    command.args(args.scratch.then_some("--scratch")).args(args.force.then_some("--force"));
+    for (name, size) in [("--memory", args.memory), ("--spill-size", args.spill_size)] {
+        if let Some(size) = size {
+            command.arg(name).arg(size.0.to_string());
+        }
+    }
+    if let Some(path) = &args.spill {
+        command.arg("--spill").arg(path);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().map_err(|e| failed("start the server", e))?;

@@ -1,6 +1,7 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
 use crate::size::Size;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What `narufs mount --help` says of options.
@@ -15,11 +16,22 @@ Options (-o a,b=c):
                             when reading updates access times (default relatime)
   memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
   metadata_memory=SIZE      metadata pages and inodes (default 256M)
+  scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
+                            does nothing. memory=SIZE is for files and metadata together
+  spill=PATH                where scratch puts what memory has no room for: a block device, a file, or a directory
+                            for a nameless file; what it holds is lost. Without it: no space (ENOSPC)
+  spill_size=SIZE           bytes of it to use (default: all; of a new file 8 times the memory if there is room)
+  force                     spill to PATH even if it holds data
   allow_other               other users may enter the mount (default for root)
   default_permissions       let the kernel check permissions: looks at names and attributes again cost nothing,
                             each change of a directory one request more
   remount                   change ro, rw and the flags below of what is mounted; the rest takes a new mount
   suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
+
+Examples:
+  narufs mount disk.img /mnt/naru
+  narufs mount --scratch --memory 4G --spill /dev/nvme0n1p4 /mnt/fast
+  mount -t narufs -o scratch,memory=4G,spill=/var/tmp none /mnt/fast
 
 Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.";
 
@@ -61,7 +73,15 @@ pub struct MountOptions {
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
-    pub metadata_memory: u64,
+    pub metadata_memory: Option<u64>,
+    /// Files in memory, without an image.
+    pub scratch: bool,
+    /// What scratch files spill to.
+    pub spill: Option<PathBuf>,
+    /// Bytes of it.
+    pub spill_size: Option<u64>,
+    /// Whatever it holds.
+    pub force: bool,
     /// Other users may enter.
     pub allow_other: Option<bool>,
     /// The kernel checks permissions too.
@@ -84,7 +104,11 @@ impl Default for MountOptions {
             atime: AtimePolicy::Relative,
             lazytime: false,
             memory: None,
-            metadata_memory: 256 << 20,
+            metadata_memory: None,
+            scratch: false,
+            spill: None,
+            spill_size: None,
+            force: false,
             allow_other: None,
             default_permissions: false,
             suid: false,
@@ -102,6 +126,25 @@ impl MountOptions {
             options.apply(item)?;
         }
         Ok(options)
+    }
+
+    /// Says what does not go together.
+    pub fn check(&self) -> Result<(), String> {
+        let alone = match () {
+            () if self.scratch && self.read_only => return Err("scratch space cannot be mounted ro".into()),
+            () if self.scratch => None,
+            () if self.spill.is_some() => Some("spill"),
+            () if self.spill_size.is_some() => Some("spill_size"),
+            () if self.force => Some("force"),
+            () => None,
+        };
+        match alone {
+            Some(name) => Err(format!("option {name} goes with scratch: say -o scratch, or --scratch")),
+            None if self.spill.is_none() && (self.force || self.spill_size.is_some()) => {
+                Err("spill_size and force go with spill: say where to spill to".into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn apply(&mut self, item: &str) -> Result<(), String> {
@@ -136,7 +179,11 @@ impl MountOptions {
             "lazytime" => self.lazytime = true,
             "nolazytime" => self.lazytime = false,
             "memory" => self.memory = Some(size(name, wanted()?)?),
-            "metadata_memory" => self.metadata_memory = size(name, wanted()?)?,
+            "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
+            "scratch" => self.scratch = true,
+            "spill" => self.spill = Some(wanted()?.into()),
+            "spill_size" => self.spill_size = Some(size(name, wanted()?)?),
+            "force" => self.force = true,
             "allow_other" => self.allow_other = Some(true),
             "default_permissions" => self.default_permissions = true,
             "suid" => self.suid = true,

@@ -26,8 +26,8 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 /// Remounts.
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let point =
-        umount::point_of(&args.dir).map_err(|failure| Failure::new(Status::MountFailed, failure.message))?;
-    let dir = args.dir.display();
+        umount::point_of(args.dir()).map_err(|failure| Failure::new(Status::MountFailed, failure.message))?;
+    let dir = args.dir().display();
     let mut options = MountOptions::new("");
     for item in items(args) {
         let name = item.split('=').next().unwrap_or(item);
@@ -37,19 +37,19 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
         }
     }
     if options.read_only {
-        control::sync(&point).map_err(|e| failed(&args.dir, &e.to_string()))?;
+        control::sync(&point).map_err(|e| failed(args.dir(), &e.to_string()))?;
     }
     let flags = options.flags();
     mount_remount(&point, flags, c"").map_err(|e| match e {
         Errno::BUSY => {
-            failed(&args.dir, "files are open for writing (fuser -vm shows them): close them first")
+            failed(args.dir(), "files are open for writing (fuser -vm shows them): close them first")
         }
-        e => failed(&args.dir, &e.to_string()),
+        e => failed(args.dir(), &e.to_string()),
     })?;
     // The kernel does not ask the server whether it can write; an attribute that is not there does.
     if !options.read_only && rustix::fs::removexattr(&point, NOT_THERE) == Err(Errno::ROFS) {
         let _ = mount_remount(&point, flags | MountFlags::RDONLY, c"");
-        return Err(failed(&args.dir, "its server has the image read-only: unmount it and mount it anew"));
+        return Err(failed(args.dir(), "its server has the image read-only: unmount it and mount it anew"));
     }
     Ok(())
 }

@@ -4,10 +4,12 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::options::{AtimePolicy, Durability, MountOptions};
 use narufs::Error;
+use narufs::device::BLOCK_SIZE;
 use narufs::file::DataOptions;
 use narufs::journal::Wanted;
 use narufs::mount::{self, Mounted};
 use narufs::pmem::EmulationCosts;
+use narufs::scratch::{self, ScratchOptions, SpillOptions};
 use narufs::store::StoreOptions;
 use narufs::vfs::{self, AssembleOptions, FsOptions, Running};
 use narufs_fuse::binding::{self, Caching};
@@ -15,30 +17,43 @@ use narufs_fuse::mount::process::{bound_heap, protect_from_reclaim};
 use narufs_fuse::mount::{Atime, IfBusy};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
 pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     protect_from_reclaim();
     bound_heap();
-    let image = std::path::absolute(&args.image).map_err(|e| failed(&args.image, e))?;
     let mut warnings = Vec::new();
-    let mounted = open(&image, options)?;
+    // What errors are about, and what the mount is known by.
+    let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    let spill = options.spill.as_deref().unwrap_or(Path::new("scratch"));
+    let about = given.unwrap_or(spill);
+    let (source, mounted, files) = match given {
+        Some(image) => {
+            let image = std::path::absolute(image).map_err(|e| failed(image, e))?;
+            let mounted = open(&image, options)?;
+            let read_only = options.read_only || mounted.store().failed().is_some();
+            (image, mounted, assemble_options(options, read_only))
+        }
+        None => {
+            let made = scratch::make(&scratch_options(options));
+            let (mounted, files) = made.map_err(|e| refused(about, &e))?;
+            (PathBuf::from("scratch"), mounted, files)
+        }
+    };
     if let Some(why) = mounted.store().failed().filter(|_| !options.read_only) {
-        warnings.push(format!("{}: mounted read-only: {why}", args.image.display()));
+        warnings.push(format!("{}: mounted read-only: {why}", about.display()));
     }
     if let Some(absence) = mounted.new_journal() {
-        warnings.push(format!("{}: {absence}; the image is clean and gets a new one", args.image.display()));
+        warnings.push(format!("{}: {absence}; the image is clean and gets a new one", about.display()));
     }
-    let read_only = options.read_only || mounted.store().failed().is_some();
-    let running = Running::start(mounted.store(), &assemble_options(options, read_only))
-        .map_err(|e| refused(&args.image, &e))?;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&args.image, e))?;
+    let running = Running::start(mounted.store(), &files).map_err(|e| refused(about, &e))?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(about, e))?;
 
-    let mut kernel = kernel_options(&image, options);
-    kernel.read_only = read_only;
-    let server = binding::serve(running.fs().clone(), &args.dir, &kernel, Caching::Exclusive)
-        .map_err(|e| mount_failed(&args.dir, e))?;
+    let mut kernel = kernel_options(&source, options);
+    kernel.read_only = files.fs.read_only;
+    let server = binding::serve(running.fs().clone(), args.dir(), &kernel, Caching::Exclusive)
+        .map_err(|e| mount_failed(args.dir(), e))?;
     ready(&warnings);
     let handle = signals.handle();
     std::thread::scope(|scope| {
@@ -55,7 +70,22 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
         handle.close();
     });
     drop(server);
-    finish(&args.image, running, mounted)
+    finish(about, running, mounted)
+}
+
+/// The engine's options for scratch space.
+fn scratch_options(options: &MountOptions) -> ScratchOptions {
+    let usual = || DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
+    ScratchOptions {
+        memory: options.memory.unwrap_or_else(usual),
+        metadata_memory: options.metadata_memory,
+        spill: options.spill.clone().map(|path| SpillOptions {
+            path,
+            size: options.spill_size,
+            force: options.force,
+        }),
+        files: assemble_options(options, false),
+    }
 }
 
 /// The engine's options for the image.
@@ -76,9 +106,13 @@ fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
 }
 
+fn metadata_memory(options: &MountOptions) -> u64 {
+    options.metadata_memory.unwrap_or(256 << 20)
+}
+
 /// Bytes of metadata pages: five eighths of the memory for metadata, the rest is for inodes.
 fn pages_share(options: &MountOptions) -> u64 {
-    options.metadata_memory / 8 * 5
+    metadata_memory(options) / 8 * 5
 }
 
 /// The engine's options for the files.
@@ -95,7 +129,7 @@ pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> Assem
             Durability::Power => Wanted::Power,
             Durability::Process => Wanted::Process,
         },
-        inodes: AssembleOptions::inodes_within(options.metadata_memory - pages_share(options)),
+        inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),
         ..AssembleOptions::default()
     }
 }
@@ -121,10 +155,15 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
 
 /// Everything goes down; what fails here leaves the image for recovery.
 fn finish(image: &Path, running: Running, mounted: Mounted) -> Result<(), Failure> {
+    let scratch = !mounted.store().profile().keeps();
     let stopped = running.stop();
     stopped.and_then(|()| mounted.unmount()).map_err(|e| {
-        let why =
-            format!("{}: not everything could be written: {e}; the next mount recovers it", image.display());
+        let what = match scratch {
+            true => "the spill space could not be emptied",
+            false => "not everything could be written",
+        };
+        let then = if scratch { "" } else { "; the next mount recovers it" };
+        let why = format!("{}: {what}: {e}{then}", image.display());
         tracing::error!("{why}");
         Failure::new(Status::Failed, why)
     })

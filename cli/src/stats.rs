@@ -46,15 +46,20 @@ fn table(stats: &Value) -> String {
         Size(n("/room/blocks_free") * block),
         Size(n("/room/blocks") * block)
     ));
+    if stats["scratch"] == true {
+        line("durability     none: scratch space, nothing is left of it after the unmount".into());
+    }
     let journal = match text(stats, "/journal_kind") {
         "emulated" => " (its journal is emulated: fsync survives the server's end, not the machine's)",
         _ => "",
     };
-    line(format!(
-        "durability     {}{journal}, {} not yet safe from a loss of power",
-        text(stats, "/durability"),
-        Size(n("/power_lag_bytes"))
-    ));
+    if stats["durability"].is_string() {
+        line(format!(
+            "durability     {}{journal}, {} not yet safe from a loss of power",
+            text(stats, "/durability"),
+            Size(n("/power_lag_bytes"))
+        ));
+    }
     if stats["journal"].is_object() {
         let slots = n("/journal/ring_slots").max(1);
         let used = n("/journal/tail").saturating_sub(n("/journal/head"));

@@ -182,6 +182,24 @@ fn comparisons_refuse_what_they_do_not_know() {
 }
 
 #[test]
+fn a_report_is_made_from_results_alone() {
+    let at = tempfile::tempdir().expect("room");
+    let (from, report) = (at.path().join("results.json"), at.path().join("report"));
+    let none = r#"{"machine":[],"command":"c","rounds":1,"contenders":[],"records":[],"absent":[]}"#;
+    for (content, code, word) in [(none, 0, "report: "), ("{}", 1, "not the results of a comparison")] {
+        std::fs::write(&from, content).expect("written");
+        let out =
+            narufs(&["compare", "--from", text(&from), "--report", text(&report)]).output().expect("it ends");
+        assert_eq!(out.status.code(), Some(code));
+        let said = [out.stdout, out.stderr].concat();
+        assert!(String::from_utf8_lossy(&said).contains(word), "{}", String::from_utf8_lossy(&said));
+    }
+    assert!(report.join("report.html").exists());
+    let out = narufs(&["compare", "--from", text(&from), "--quick"]).output().expect("it ends");
+    assert_eq!(out.status.code(), Some(2), "nothing is measured from a file");
+}
+
+#[test]
 fn a_comparison_writes_its_report_and_leaves_nothing() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
         eprintln!("skipped: loop devices need root");
@@ -224,6 +242,16 @@ fn a_comparison_writes_its_report_and_leaves_nothing() {
     }
     let page = std::fs::read_to_string(report.join("report.html")).expect("written");
     assert!(page.contains("narufs-lib-nvm") && page.contains("</html>"));
+    let again = at.path().join("again");
+    for form in [&["--compact"][..], &[]] {
+        // The second time from the short form.
+        let from = if form.is_empty() { &again } else { &report }.join("results.json");
+        let shown = ["compare", "--from", text(&from), "--report", text(&again)];
+        let out = narufs(&[&shown[..], form].concat()).output().expect("it ends");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let drawn = std::fs::read_to_string(again.join("report.html")).expect("written");
+        assert_eq!(drawn.matches("<figure>").count(), page.matches("<figure>").count());
+    }
     assert!(is_empty(&work), "files are left");
     assert!(!Path::new(&format!("/dev/shm/narufs-compare.{pid}")).exists());
     let loops = Command::new("losetup").arg("--all").output().expect("it is there").stdout;

@@ -31,6 +31,7 @@ pub mod path;
 pub mod planted;
 pub mod pmem;
 pub mod recovery;
+pub mod scratch;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod stats;
@@ -43,6 +44,7 @@ pub mod xattr;
 pub use error::{Error, Result};
 pub use mkfs::FormatOptions;
 pub use path::{Files, Fs, MountOptions, format};
+pub use scratch::{ScratchOptions, SpillOptions};
 
 #[doc = include_str!("../../README.md")]
 #[cfg(doctest)]

@@ -13,11 +13,13 @@ use crate::{Result, pmem::Horizon};
 pub struct Stats {
     /// Why nothing can be changed, if so.
     pub read_only: Option<String>,
+    /// Whether this is scratch space, which nothing outlives: it has no journal and no durability.
+    pub scratch: bool,
     /// Where the journal lies.
-    pub journal_kind: JournalKind,
+    pub journal_kind: Option<JournalKind>,
     /// What survives what when fsync has returned: an emulated journal survives the process alone, whatever
     /// was asked for.
-    pub durability: Horizon,
+    pub durability: Option<Horizon>,
     /// Bytes of records that a loss of power would take back now, or leave unrecoverable.
     pub power_lag_bytes: u64,
     /// The journal; none where the mount is read-only.
@@ -49,13 +51,15 @@ impl Fs {
         let (metadata_pages, metadata_dirty) = store.pages();
         let journal_kind =
             JournalKind::from_u32(store.superblock().journal_kind.get()).unwrap_or(JournalKind::Ssd);
+        let keeps = store.profile().keeps();
         let emulated = journal_kind == JournalKind::Emulated;
         let lag =
             journal.map_or(0, |j| j.tail.saturating_sub(if emulated { j.head } else { j.committed_power }));
         Ok(Stats {
             read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
-            journal_kind,
-            durability: if emulated { Horizon::Process } else { self.meta().horizon() },
+            scratch: !keeps,
+            journal_kind: keeps.then_some(journal_kind),
+            durability: keeps.then(|| if emulated { Horizon::Process } else { self.meta().horizon() }),
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,
             device: store.device().counters(),

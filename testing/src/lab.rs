@@ -129,7 +129,11 @@ impl Lab {
             background: false,
             lanes: 1,
             commit_interval: Duration::MAX,
-            store: StoreOptions { budget: 16 << 20, dirty_limit: self.dirty * 4096 },
+            store: StoreOptions {
+                budget: 16 << 20,
+                dirty_limit: self.dirty * 4096,
+                ..StoreOptions::default()
+            },
             ..MountOptions::default()
         };
         let mounted = mount(self.media(sim), &options)?;

@@ -37,7 +37,7 @@ pub struct Served<'p> {
 pub fn assemble(image: &Path, ring: Ring, memory: Memory) -> Result<(Mounted, Running), String> {
     let mut options = MountOptions::default();
     if let Some(bytes) = memory.metadata {
-        options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4 };
+        options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4, ..StoreOptions::default() };
     }
     let media = open(image, None, EmulationCosts::default(), &options);
     let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;

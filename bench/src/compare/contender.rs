@@ -1,12 +1,15 @@
 //! How each contender is made, mounted, brought back for the check, and unmounted.
 
 use super::call;
-use super::media::Media;
-use crate::target::{Directory, Library, LibraryOptions, Reopened, Survives};
-use crate::{Error, Result};
-use narufs::vfs::AssembleOptions;
+use super::media::Places;
+use crate::killed::{self, Engine};
+use crate::progress::Progress;
+use crate::stop::Stop;
+use crate::target::{Directory, Reopened, Survives};
+use crate::{Error, Plan, Record, Result};
 use narufs_fuse::control::ServerProcess;
 use rustix::process::{Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// A file system in one configuration.
@@ -25,10 +28,12 @@ pub struct Contender {
 enum Kind {
     Kernel(Kernel),
     Tmpfs,
+    /// tmpfs with swap on the device of all, which whoever limits its memory has turned on.
+    TmpfsSwap,
     /// A mount of narufs: whether its journal is in emulated NVM, and its options.
     Mount(bool, &'static str),
-    /// The engine in this process, likewise.
-    Library(bool, bool),
+    /// The engine without a mount, likewise.
+    Library(bool, &'static str),
 }
 
 /// A file system of the kernel.
@@ -117,22 +122,62 @@ pub const ALL: &[Contender] = &[
         name: "narufs-lib-nvm",
         what: "narufs as a library, journal in emulated NVM: no system calls",
         survives: Process,
-        kind: Kind::Library(true, true),
+        kind: Kind::Library(true, "rw"),
     },
     Contender {
         name: "narufs-lib-ssd",
         what: "narufs as a library, journal on the device, durability=power: no system calls",
         survives: Power,
-        kind: Kind::Library(false, true),
+        kind: Kind::Library(false, "durability=power"),
     },
 ];
+
+/// tmpfs that the kernel swaps out to the device of all; nothing without a memory limit.
+const TMPFS_SWAP: Contender = Contender {
+    name: "tmpfs-swap",
+    what: "tmpfs with swap on the device of all",
+    survives: Nothing,
+    kind: Kind::TmpfsSwap,
+};
+
+/// Those that are compared where memory is limited and data go beyond it, in the order of a round.
+pub const SPILLING: &[&str] = &["tmpfs-swap", "ext4-no-journal", "narufs-ssd", "narufs-lib-ssd"];
+
+/// Memory that narufs is told to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Bytes of its page cache.
+    pub pages: u64,
+    /// Bytes for metadata pages and inodes.
+    pub metadata: u64,
+    /// Bytes of its journal, which it keeps in memory too.
+    pub journal: u64,
+}
 
 /// A target that is ready, and how to end it.
 pub enum Ready {
     /// A mounted directory.
     Directory(Box<Directory>, Mounted),
-    /// A library.
-    Library(Box<Library>),
+    /// An image for the engine without a mount.
+    Library(Engine),
+}
+
+impl Ready {
+    /// Runs the plan on it, and ends it.
+    ///
+    /// # Errors
+    /// The first failure; it is ended then too.
+    pub fn run(self, plan: &Plan, stop: &Stop, progress: &Progress, each: impl FnMut(Record)) -> Result<()> {
+        match self {
+            Ready::Directory(mut directory, mounted) => {
+                let done = crate::run(&mut *directory, plan, stop, progress, each);
+                drop(directory);
+                let ended = mounted.unmount();
+                done.and(ended)
+            }
+            Ready::Library(engine) => killed::run(&engine, plan, stop, progress, each),
+        }
+    }
 }
 
 /// Unmounts when dropped.
@@ -180,7 +225,12 @@ fn kernel_has(filesystem: &str) -> bool {
 impl Contender {
     /// A contender by name.
     pub fn find(name: &str) -> Option<&'static Contender> {
-        ALL.iter().find(|contender| contender.name == name)
+        ALL.iter().chain([&TMPFS_SWAP]).find(|contender| contender.name == name)
+    }
+
+    /// Whether it is tmpfs with swap.
+    pub fn swaps(&self) -> bool {
+        self.kind == Kind::TmpfsSwap
     }
 
     /// Why it cannot run here, if so.
@@ -195,16 +245,19 @@ impl Contender {
         (!found).then(|| format!("{make} is not installed"))
     }
 
-    /// Makes the file system anew and mounts it.
-    pub fn start(&self, media: &Media, narufs: &Path) -> Result<Ready> {
-        let at = media.mount_point();
+    /// Makes the file system anew and mounts it. With a budget narufs uses no more than that, and the device of
+    /// all is what is counted of every directory.
+    pub fn start(&self, places: &Places, narufs: &Path, budget: Option<Budget>) -> Result<Ready> {
+        let at = places.mount.as_path();
+        let counted = budget.map(|_| places.device.as_path());
         match self.kind {
-            Kind::Tmpfs => {
-                mount(&["-t", "tmpfs", "-o", "size=80%", "tmpfs"], at)?;
-                Ok(self.directory(at, None, Box::new(|| Ok(Reopened::Synced)))?)
+            Kind::Tmpfs | Kind::TmpfsSwap => {
+                let size = if self.swaps() { places.bytes.to_string() } else { "80%".into() };
+                mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"], at)?;
+                Ok(self.directory(at, None, counted, Box::new(|| Ok(Reopened::Synced)))?)
             }
             Kind::Kernel(kernel) => {
-                let arguments = kernel.format(media)?;
+                let arguments = kernel.format(places)?;
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 mount(&arguments, at)?;
                 let (again, point) =
@@ -214,14 +267,15 @@ impl Contender {
                     mount(&again.iter().map(String::as_str).collect::<Vec<_>>(), &point)?;
                     Ok(Reopened::Remounted)
                 };
-                self.directory(at, None, Box::new(remount))
+                self.directory(at, None, counted, Box::new(remount))
             }
             Kind::Mount(nvm, options) => {
-                format_narufs(media, narufs, nvm)?;
-                let (program, image) = (narufs.display().to_string(), media.device().display().to_string());
+                format_narufs(places, narufs, nvm, budget)?;
+                let (program, image) = (narufs.display().to_string(), places.device.display().to_string());
                 let point = at.to_owned();
+                let options = within(options, budget);
                 let start = move || {
-                    call(&program, &["mount", &image, &point.display().to_string(), "-o", options]).map(drop)
+                    call(&program, &["mount", &image, &point.display().to_string(), "-o", &options]).map(drop)
                 };
                 start()?;
                 let point = at.to_owned();
@@ -233,15 +287,18 @@ impl Contender {
                     start()?;
                     Ok(Reopened::Killed)
                 };
-                self.directory(at, Some(narufs.to_owned()), Box::new(kill))
+                self.directory(at, Some(narufs.to_owned()), counted, Box::new(kill))
             }
-            Kind::Library(nvm, power) => {
-                format_narufs(media, narufs, nvm)?;
-                use narufs::journal::Wanted;
-                let wanted = if power { Wanted::Power } else { Wanted::Process };
-                let files = AssembleOptions { wanted, ..AssembleOptions::default() };
-                let options = LibraryOptions { files, ..LibraryOptions::default() };
-                Ok(Ready::Library(Box::new(Library::mount(media.device(), self.name, options)?)))
+            Kind::Library(nvm, options) => {
+                format_narufs(places, narufs, nvm, budget)?;
+                let mount = killed::Mount {
+                    image: places.device.clone(),
+                    name: self.name.to_owned(),
+                    options: vec![within(options, budget)],
+                    nvm_delay: 0,
+                    nvm_bandwidth: 0,
+                };
+                Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
         }
     }
@@ -250,11 +307,20 @@ impl Contender {
         &self,
         at: &Path,
         narufs: Option<PathBuf>,
+        counted: Option<&Path>,
         remount: crate::target::Remount,
     ) -> Result<Ready> {
         let mounted = Mounted { at: at.to_owned(), narufs };
-        let directory = Directory::new(at, None)?.called(self.name, self.survives).remounted_by(remount);
+        let directory = Directory::new(at, counted)?.called(self.name, self.survives).remounted_by(remount);
         Ok(Ready::Directory(Box::new(directory), mounted))
+    }
+}
+
+/// Mount options of narufs, with its memory where that has a limit.
+fn within(options: &str, budget: Option<Budget>) -> String {
+    match budget {
+        Some(b) => format!("{options},memory={},metadata_memory={}", b.pages, b.metadata),
+        None => options.to_owned(),
     }
 }
 
@@ -268,15 +334,15 @@ fn journal_size(device: u64) -> u64 {
     (device / 8).min(64 << 20)
 }
 
-fn format_narufs(media: &Media, narufs: &Path, nvm: bool) -> Result<()> {
-    let (device, ring) = (media.device().display().to_string(), media.nvm());
-    if let Err(e) = std::fs::remove_file(&ring)
+fn format_narufs(places: &Places, narufs: &Path, nvm: bool, budget: Option<Budget>) -> Result<()> {
+    let (device, ring) = (places.device.display().to_string(), &places.nvm);
+    if let Err(e) = std::fs::remove_file(ring)
         && e.kind() != std::io::ErrorKind::NotFound
     {
         return Err(Error::io("remove", &ring.display().to_string(), e));
     }
     let ring = ring.display().to_string();
-    let size = journal_size(media.bytes()).to_string();
+    let size = budget.map_or(journal_size(places.bytes), |budget| budget.journal).to_string();
     let mut arguments = vec!["mkfs", &device, "--force", "--journal-size", &size];
     if nvm {
         arguments.extend(["--journal-emulated", &ring]);
@@ -286,9 +352,9 @@ fn format_narufs(media: &Media, narufs: &Path, nvm: bool) -> Result<()> {
 
 impl Kernel {
     /// Makes it, and says with which arguments it is mounted.
-    fn format(&self, media: &Media) -> Result<Vec<String>> {
-        let device = if self.ram == Ram::Everything { media.ram() } else { media.device() };
-        let (device, journal) = (device.display().to_string(), media.journal().display().to_string());
+    fn format(&self, places: &Places) -> Result<Vec<String>> {
+        let device = if self.ram == Ram::Everything { &places.ram } else { &places.device };
+        let (device, journal) = (device.display().to_string(), places.journal.display().to_string());
         let program = format!("mkfs.{}", self.filesystem);
         let mut options = self.mount.to_owned();
         let mut make: Vec<&str> = self.make.to_vec();
@@ -320,6 +386,9 @@ mod tests {
         for contender in ALL {
             assert_eq!(Contender::find(contender.name), Some(contender));
             assert!(!contender.what.is_empty());
+        }
+        for name in SPILLING {
+            assert!(Contender::find(name).is_some_and(|contender| contender.name == *name));
         }
         assert_eq!(Contender::find("zfs"), None);
         assert!(kernel_has("tmpfs") && !kernel_has("no-such-filesystem"));

@@ -2,6 +2,7 @@
 
 use super::call;
 use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
@@ -51,17 +52,32 @@ impl Drop for Scratch {
     }
 }
 
+/// Where media are: what making and mounting a file system takes, in this process or in another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Places {
+    /// The device that all share.
+    pub device: PathBuf,
+    /// A device of the same size in RAM.
+    pub ram: PathBuf,
+    /// A small device in RAM, for journals and logs.
+    pub journal: PathBuf,
+    /// A file in shared memory that stands for NVM; it is not made yet.
+    pub nvm: PathBuf,
+    /// Where to mount.
+    pub mount: PathBuf,
+    /// Bytes of the devices that were made.
+    pub bytes: u64,
+}
+
 /// See the module. Devices go before the directories with their files.
 #[derive(Debug)]
 pub struct Media {
     disk: Option<Loop>,
-    ram: Loop,
-    journal: Loop,
-    device: PathBuf,
-    mount: PathBuf,
-    bytes: u64,
-    memory: Scratch,
+    _ram: Loop,
+    _journal: Loop,
+    _memory: Scratch,
     _work: Scratch,
+    places: Places,
 }
 
 /// Bytes of the device in RAM for journals and logs.
@@ -118,42 +134,24 @@ impl Media {
         let mount = scratch.0.join("mount");
         std::fs::create_dir(&mount).map_err(|e| Error::io("mkdir", &mount.display().to_string(), e))?;
         let main = device.map(Path::to_owned).or_else(|| disk.as_ref().map(|d| d.device.clone()));
-        let device = main.unwrap_or_default();
-        Ok(Media { disk, ram, journal, device, mount, bytes, memory, _work: scratch })
+        let places = Places {
+            device: main.unwrap_or_default(),
+            ram: ram.device.clone(),
+            journal: journal.device.clone(),
+            nvm: memory.0.join("nvm"),
+            mount,
+            bytes,
+        };
+        Ok(Media { disk, _ram: ram, _journal: journal, _memory: memory, _work: scratch, places })
     }
 
-    /// The device that all share.
-    pub fn device(&self) -> &Path {
-        &self.device
+    /// Where they are.
+    pub fn places(&self) -> &Places {
+        &self.places
     }
 
-    /// Whether it is a loop device.
+    /// Whether the device of all is a loop device.
     pub fn is_loop(&self) -> bool {
         self.disk.is_some()
-    }
-
-    /// Bytes of the devices that were made.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// A device of the same size in RAM.
-    pub fn ram(&self) -> &Path {
-        &self.ram.device
-    }
-
-    /// A small device in RAM, for journals and logs.
-    pub fn journal(&self) -> &Path {
-        &self.journal.device
-    }
-
-    /// A file in shared memory that stands for NVM; it is not made yet.
-    pub fn nvm(&self) -> PathBuf {
-        self.memory.0.join("nvm")
-    }
-
-    /// Where to mount.
-    pub fn mount_point(&self) -> &Path {
-        &self.mount
     }
 }

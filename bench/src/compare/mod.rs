@@ -1,16 +1,17 @@
 //! The comparison: every file system on the same media, from the same load generator, one after the other in turn.
 //!
 //! [`media`] are what they lie on, a [`contender`] is how one is made and mounted, `round` runs them interleaved,
-//! [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
+//! [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
 
 pub mod contender;
 pub mod media;
 pub mod report;
 mod round;
+pub mod spill;
 mod suite;
 
 pub use round::compare;
-pub use suite::{Load, full, quick};
+pub use suite::{Load, full, quick, spilling};
 
 use crate::{Error, Record, Result};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use std::process::{Command, Stdio};
 pub struct Options {
     /// What is run.
     pub loads: Vec<Load>,
+    /// What is run beyond a memory limit.
+    pub spilling: Option<spill::Spilling>,
     /// How often, in turn.
     pub rounds: u32,
     /// Names of contenders; all that can run here if empty.
@@ -62,7 +65,11 @@ pub struct Results {
     /// The contenders that ran: name, and what it is.
     pub contenders: Vec<(String, String)>,
     /// Every record; `repeat` is the round, `target` the contender.
+    #[serde(deserialize_with = "report::rows")]
     pub records: Vec<Record>,
+    /// Beyond a memory limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spilled: Option<spill::Spilled>,
     /// What did not run.
     pub absent: Vec<Absent>,
 }

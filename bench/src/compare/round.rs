@@ -1,7 +1,8 @@
 //! The rounds: each load on each contender, one contender after the other, and that again.
 
-use super::contender::{ALL, Contender, Ready};
+use super::contender::{ALL, Contender, SPILLING};
 use super::media::Media;
+use super::spill::spill;
 use super::{Absent, Load, Options, Results};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -14,7 +15,11 @@ use crate::{Error, Plan, Record, Result};
 /// If the media cannot be made or a name is unknown. That a contender fails, or that the user ends it before its
 /// time, is no error: it is told with the results.
 pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Results> {
-    let (present, absent) = choose(&options.contenders)?;
+    let (mut present, mut absent) = choose(&options.contenders)?;
+    if options.loads.is_empty() {
+        // What would run nothing is neither there nor missing.
+        (present, absent) = Default::default();
+    }
     progress.doing("media", "writing the devices");
     let media = Media::new(&options.work, options.device.as_deref(), options.size, stop)?;
     let mut results = Results {
@@ -23,9 +28,14 @@ pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Re
         rounds: options.rounds,
         contenders: present.iter().map(|c| (c.name.to_owned(), c.what.to_owned())).collect(),
         records: Vec::new(),
+        spilled: None,
         absent,
     };
-    let interrupted = rounds(&present, options, &media, stop, progress, &mut results);
+    let mut interrupted = rounds(&present, options, &media, stop, progress, &mut results);
+    if let (Some(spilling), Ok(())) = (&options.spilling, &interrupted) {
+        (results.spilled, interrupted) =
+            spill(spilling, options, &media, stop, progress, &mut results.absent);
+    }
     if let Err(e) = interrupted {
         // What was measured before counts.
         results.absent.push(Absent { contender: "all".into(), workload: None, reason: e.to_string() });
@@ -66,12 +76,14 @@ fn rounds(
 fn choose(names: &[String]) -> Result<(Vec<&'static Contender>, Vec<Absent>)> {
     let mut wanted = Vec::new();
     for name in names {
-        wanted.push(Contender::find(name).ok_or_else(|| {
-            let known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
-            Error::Usage(format!("{name}: no such contender; there are {}", known.join(", ")))
-        })?);
+        if Contender::find(name).is_none() {
+            let mut known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
+            known.extend(SPILLING.iter().filter(|name| !ALL.iter().any(|c| c.name == **name)));
+            return Err(Error::Usage(format!("{name}: no such contender; there are {}", known.join(", "))));
+        }
+        wanted.extend(ALL.iter().find(|contender| contender.name == name));
     }
-    if wanted.is_empty() {
+    if names.is_empty() {
         wanted = ALL.iter().collect();
     }
     let mut absent = Vec::new();
@@ -117,19 +129,7 @@ fn one(
         records.push(record);
     };
     progress.doing(contender.name, "making the file system");
-    match contender.start(media, &options.narufs)? {
-        Ready::Directory(mut directory, mounted) => {
-            let done = crate::run(&mut *directory, &plan, stop, progress, &mut each);
-            drop(directory);
-            let ended = mounted.unmount();
-            done.and(ended)
-        }
-        Ready::Library(mut library) => {
-            let done = crate::run(&mut *library, &plan, stop, progress, &mut each);
-            let ended = library.unmount();
-            done.and(ended)
-        }
-    }
+    contender.start(media.places(), &options.narufs, None)?.run(&plan, stop, progress, &mut each)
 }
 
 /// What a reader must know of the machine.
@@ -145,7 +145,7 @@ fn machine(options: &Options, media: &Media) -> Vec<(String, String)> {
             "a loop device with direct I/O over a file of {} MiB, written beforehand",
             options.size >> 20
         ),
-        false => media.device().display().to_string(),
+        false => media.places().device.display().to_string(),
     };
     let rows = [
         ("processor", format!("{}, {cores} cores", field(&read("/proc/cpuinfo"), "model name"))),

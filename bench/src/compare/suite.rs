@@ -1,5 +1,6 @@
 //! What is run in a comparison.
 
+use super::spill::Spilling;
 use crate::params::Params;
 use std::time::Duration;
 
@@ -45,6 +46,14 @@ pub fn full() -> Vec<Load> {
         .collect()
 }
 
+/// Data beyond a memory limit.
+pub fn spilling(quick: bool) -> Spilling {
+    match quick {
+        true => Spilling { memory: 256 << 20, ratios: vec![1.25] },
+        false => Spilling { memory: 512 << 20, ratios: vec![0.25, 1.25, 2.5] },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +64,7 @@ mod tests {
             assert!(crate::workload::find(load.workload).is_some(), "{}", load.workload);
             assert!(!load.threads.is_empty() && load.params.wrong().is_none());
         }
+        assert!([true, false].map(spilling).iter().all(|spilling| spilling.wrong().is_none()));
         assert_eq!(full().len(), crate::workload::ALL.len());
     }
 }

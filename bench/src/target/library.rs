@@ -18,7 +18,7 @@ const USER: u32 = 1000;
 /// How an image is mounted as a library.
 pub type LibraryOptions = narufs::MountOptions;
 
-/// An image, mounted in this process.
+/// An image, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {
     image: PathBuf,
     name: String,
@@ -44,8 +44,9 @@ impl Library {
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
         let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
-            Horizon::Power => Survives::Power,
-            Horizon::Process => Survives::Process,
+            Some(Horizon::Power) => Survives::Power,
+            Some(Horizon::Process) => Survives::Process,
+            None => Survives::Nothing,
         };
         let (image, name) = (image.to_owned(), name.to_owned());
         Ok(Library { image, name, options, fs: Some(fs), survives, work: None })
@@ -64,9 +65,12 @@ impl Library {
         }
     }
 
-    fn look_up_work(&self, name: &str) -> Result<Nid> {
+    /// Takes up the work directory that another process has made.
+    pub fn enter_again(&mut self, name: &str) -> Result<()> {
         let found = self.inodes()?.lookup(&Context::root(), ROOT_NID, name.as_bytes());
-        found.map(|entry| entry.nid).map_err(failed("lookup", name))
+        let entry = found.map_err(failed("lookup", name))?;
+        self.work = Some((name.to_owned(), entry.nid));
+        Ok(())
     }
 }
 
@@ -145,15 +149,8 @@ impl Target for Library {
     }
 
     fn reopen(&mut self) -> Result<Reopened> {
-        self.sync_all()?;
-        // Let go without an unmount, it is left as the end of its process leaves it.
-        drop(self.fs.take());
-        self.fs = Some(mount(&self.image, &self.options)?);
-        if let Some((name, _)) = self.work.take() {
-            let nid = self.look_up_work(&name)?;
-            self.work = Some((name, nid));
-        }
-        Ok(Reopened::Killed)
+        // What brings back what is there is a kill of this process: see `killed`.
+        self.sync_all().map(|()| Reopened::Synced)
     }
 }
 

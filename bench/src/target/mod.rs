@@ -9,7 +9,8 @@ mod library;
 mod place;
 
 pub use directory::{Directory, Remount};
-pub use library::{Library, LibraryOptions};
+pub use library::{Library, LibraryOptions, LibrarySession};
+pub use place::is_mount_point;
 
 use crate::Result;
 use crate::meter::Counters;

@@ -63,6 +63,14 @@ fn mount_of(table: &str, path: &Path) -> Option<Mount> {
     above.max_by_key(|mount| mount.point.components().count())
 }
 
+/// Whether something is mounted at a path. Nobody who serves it is asked: they may be dead.
+pub fn is_mount_point(path: &Path) -> bool {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+    let Ok(above) = std::fs::canonicalize(above) else { return false };
+    let (point, table) = (above.join(name), std::fs::read_to_string("/proc/self/mountinfo"));
+    table.unwrap_or_default().lines().filter_map(parse).any(|mount| mount.point == point)
+}
+
 /// The directory in sysfs of a block device.
 fn in_sysfs(device: &Path) -> Option<PathBuf> {
     let found = std::fs::metadata(device).ok().filter(|m| m.file_type().is_block_device())?;
@@ -159,7 +167,9 @@ impl Place {
 
 fn narufs_survives(dir: &Path) -> Survives {
     let stats = control::stats(dir).ok().and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok());
-    match stats.as_ref().and_then(|s| s["durability"].as_str()) {
+    let Some(stats) = stats else { return Survives::Process };
+    match stats["durability"].as_str() {
+        _ if stats["scratch"] == true => Survives::Nothing,
         Some("power") => Survives::Power,
         _ => Survives::Process,
     }
@@ -181,6 +191,14 @@ mod tests {
         assert_eq!(of("/mnt/x"), "tmpfs");
         assert_eq!(of("/mnt/a b/c"), "btrfs");
         assert_eq!(of("/mnt/a bc"), "tmpfs");
+    }
+
+    #[test]
+    fn mount_points_are_known_by_their_names() {
+        assert!(is_mount_point(Path::new("/dev/shm")) && is_mount_point(Path::new("/dev/../proc")));
+        assert!(
+            !is_mount_point(Path::new("/dev/shm/nothing")) && !is_mount_point(Path::new("/no/such/place"))
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Append {
 
 impl<S: Session> Workload<S> for Append {
     type Worker = AppendWorker<S::File>;
+    type Left = Grown;
 
     fn needs(&self) -> Needs {
         let threads = self.env.threads as u64;
@@ -43,12 +44,12 @@ impl<S: Session> Workload<S> for Append {
         Ok(AppendWorker { file, content, thread, number, rounds: 0, size: 0, full: self.full })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[Grown], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        for worker in workers {
-            compare(session, &path(worker.thread), &self.env.content, worker.number, worker.size)?;
+        for (thread, file) in left.iter().enumerate() {
+            compare(session, &path(thread), &self.env.content, file.number, file.size)?;
             seen.files += 1;
-            seen.bytes += worker.size;
+            seen.bytes += file.size;
         }
         Ok(seen)
     }
@@ -57,6 +58,13 @@ impl<S: Session> Workload<S> for Append {
 /// Content differs from one filling to the next, so that what was cut off is not taken for what came after it.
 fn number(thread: usize, rounds: u64) -> u64 {
     rounds << 16 | thread as u64
+}
+
+/// The file that a thread has left.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Grown {
+    number: u64,
+    size: u64,
 }
 
 /// One thread of it.
@@ -72,6 +80,8 @@ pub struct AppendWorker<F> {
 }
 
 impl<S: Session> Worker<S> for AppendWorker<S::File> {
+    type Left = Grown;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let file = self.file.as_ref().expect("open until the end");
         if self.size + PAGE as u64 > self.full {
@@ -87,6 +97,10 @@ impl<S: Session> Worker<S> for AppendWorker<S::File> {
 
     fn end(&mut self, session: &mut S) -> Result<()> {
         self.file.take().map_or(Ok(()), |file| session.close(file))
+    }
+
+    fn left(self) -> Grown {
+        Grown { number: self.number, size: self.size }
     }
 }
 
@@ -105,6 +119,8 @@ impl Truncate {
 
 impl<S: Session> Workload<S> for Truncate {
     type Worker = TruncateWorker<S::File>;
+    /// The size of the thread's file.
+    type Left = u64;
 
     fn needs(&self) -> Needs {
         let threads = self.env.threads as u64;
@@ -121,12 +137,12 @@ impl<S: Session> Workload<S> for Truncate {
         Ok(TruncateWorker { file: Some(file), size: self.full })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[u64], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        for (thread, worker) in workers.iter().enumerate() {
-            compare(session, &path(thread), &self.env.content, thread as u64, worker.size)?;
+        for (thread, &size) in left.iter().enumerate() {
+            compare(session, &path(thread), &self.env.content, thread as u64, size)?;
             seen.files += 1;
-            seen.bytes += worker.size;
+            seen.bytes += size;
         }
         Ok(seen)
     }
@@ -140,6 +156,8 @@ pub struct TruncateWorker<F> {
 }
 
 impl<S: Session> Worker<S> for TruncateWorker<S::File> {
+    type Left = u64;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         if self.size == 0 {
             return Ok(Step::End);
@@ -152,5 +170,9 @@ impl<S: Session> Worker<S> for TruncateWorker<S::File> {
 
     fn end(&mut self, session: &mut S) -> Result<()> {
         self.file.take().map_or(Ok(()), |file| session.close(file))
+    }
+
+    fn left(self) -> u64 {
+        self.size
     }
 }

@@ -41,6 +41,8 @@ impl Iozone {
 
 impl<S: Session> Workload<S> for Iozone {
     type Worker = IozoneWorker<S::File>;
+    /// How many times each record was written.
+    type Left = Vec<u32>;
 
     fn needs(&self) -> Needs {
         let threads = self.env.threads as u64;
@@ -65,9 +67,9 @@ impl<S: Session> Workload<S> for Iozone {
         })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[Vec<u32>], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        for (thread, worker) in workers.iter().enumerate() {
+        for (thread, versions) in left.iter().enumerate() {
             let (written, number) = (self.records, thread as u64);
             pages::read_units(
                 session,
@@ -77,7 +79,7 @@ impl<S: Session> Workload<S> for Iozone {
                 self.record,
                 0..written,
                 |s| {
-                    let version = worker.versions[s.page as usize];
+                    let version = versions.get(s.page as usize).copied().unwrap_or(0);
                     if s.version == version && s.writer as usize == thread {
                         return Ok(());
                     }
@@ -110,6 +112,8 @@ pub struct IozoneWorker<F> {
 const OPEN: &str = "open until the end";
 
 impl<S: Session> Worker<S> for IozoneWorker<S::File> {
+    type Left = Vec<u32>;
+
     fn begin(&mut self, phase: usize, _session: &mut S) -> Result<()> {
         self.pass = PASSES[phase];
         self.done = 0;
@@ -155,5 +159,9 @@ impl<S: Session> Worker<S> for IozoneWorker<S::File> {
 
     fn end(&mut self, session: &mut S) -> Result<()> {
         self.file.take().map_or(Ok(()), |file| session.close(file))
+    }
+
+    fn left(self) -> Vec<u32> {
+        self.versions
     }
 }

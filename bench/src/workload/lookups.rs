@@ -78,6 +78,7 @@ impl OpenPath {
 
 impl<S: Session> Workload<S> for OpenPath {
     type Worker = OpenWorker;
+    type Left = ();
 
     fn needs(&self) -> Needs {
         Needs { bytes: 0, files: self.files() * 2 + 16 }
@@ -108,10 +109,10 @@ impl<S: Session> Workload<S> for OpenPath {
         Ok(OpenWorker { path, branches: self.branches, choice, random })
     }
 
-    fn check(&self, workers: &[OpenWorker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[()], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
         let mut path = String::new();
-        let files = if self.target == Target::Own { workers.len() as u64 } else { self.files() };
+        let files = if self.target == Target::Own { left.len() as u64 } else { self.files() };
         for number in 0..files {
             match self.target {
                 Target::Own => path = own_path(number as usize),
@@ -136,6 +137,8 @@ pub struct OpenWorker {
 }
 
 impl<S: Session> Worker<S> for OpenWorker {
+    type Left = ();
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         if let Some(files) = self.choice {
             tree_path(self.random.random_range(0..files), self.branches, &mut self.path);
@@ -144,6 +147,8 @@ impl<S: Session> Worker<S> for OpenWorker {
         session.close(file)?;
         Ok(Step::Done(0))
     }
+
+    fn left(self) {}
 }
 
 /// MRDL, MRDM: a directory is listed.
@@ -170,6 +175,7 @@ impl Enumerate {
 
 impl<S: Session> Workload<S> for Enumerate {
     type Worker = EnumerateWorker;
+    type Left = ();
 
     fn needs(&self) -> Needs {
         Needs { bytes: 0, files: self.files * self.dirs() as u64 + 16 }
@@ -187,7 +193,7 @@ impl<S: Session> Workload<S> for Enumerate {
         Ok(EnumerateWorker { dir: self.dir(thread), files: self.files })
     }
 
-    fn check(&self, _workers: &[EnumerateWorker], session: &mut S) -> Result<Seen> {
+    fn check(&self, _left: &[()], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
         for thread in 0..self.dirs() {
             let mut names = Names::new(self.place, thread);
@@ -206,6 +212,8 @@ pub struct EnumerateWorker {
 }
 
 impl<S: Session> Worker<S> for EnumerateWorker {
+    type Left = ();
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let mut bytes = 0;
         let found = session.list(&self.dir, &mut |name, _| bytes += name.len())?;
@@ -215,6 +223,8 @@ impl<S: Session> Worker<S> for EnumerateWorker {
         std::hint::black_box(bytes);
         Ok(Step::Done(0))
     }
+
+    fn left(self) {}
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::params::Params;
 use crate::stop::Stop;
 use crate::target::{How, Session};
 use crate::{Error, Result};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// What a workload is told before it begins.
 #[derive(Debug, Clone)]
@@ -75,7 +76,9 @@ pub struct Needs {
 /// One of the workloads, with its sizes.
 pub trait Workload<S: Session>: Sync {
     /// What one thread does.
-    type Worker: Worker<S>;
+    type Worker: Worker<S, Left = Self::Left>;
+    /// What must be there of one thread, as data: the process that did the work may be gone when it is compared.
+    type Left: Serialize + DeserializeOwned;
 
     /// Room for it.
     fn needs(&self) -> Needs;
@@ -85,12 +88,15 @@ pub trait Workload<S: Session>: Sync {
     }
     /// Makes what is a thread's own.
     fn worker(&self, thread: usize, session: &mut S) -> Result<Self::Worker>;
-    /// Compares what is there with what the threads did.
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen>;
+    /// Compares what is there with what each thread has left.
+    fn check(&self, left: &[Self::Left], session: &mut S) -> Result<Seen>;
 }
 
 /// One thread of a workload.
 pub trait Worker<S: Session>: Send {
+    /// See [`Workload::Left`].
+    type Left;
+
     /// Before the time of a phase.
     fn begin(&mut self, _phase: usize, _session: &mut S) -> Result<()> {
         Ok(())
@@ -105,6 +111,8 @@ pub trait Worker<S: Session>: Send {
     fn end(&mut self, _session: &mut S) -> Result<()> {
         Ok(())
     }
+    /// What it has left to be compared.
+    fn left(self) -> Self::Left;
 }
 
 /// The directory of a thread.

@@ -113,7 +113,18 @@ pub struct Through {
     count: u64,
 }
 
+/// How far a thread came: names below `next` are behind it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Passed {
+    next: u64,
+    count: u64,
+}
+
 impl Through {
+    fn passed(&self) -> Passed {
+        Passed { next: self.next, count: self.count }
+    }
+
     fn new(place: Where, files: u64, threads: usize, thread: usize) -> Through {
         Through { names: Names::new(place, thread), next: 0, count: share(files, threads, thread).1 }
     }
@@ -121,6 +132,7 @@ impl Through {
 
 impl<S: Session> Workload<S> for Create {
     type Worker = CreateWorker;
+    type Left = Passed;
 
     fn needs(&self) -> Needs {
         Needs { bytes: 0, files: self.files + self.env.threads as u64 }
@@ -134,8 +146,8 @@ impl<S: Session> Workload<S> for Create {
         Ok(CreateWorker(Through::new(self.place, self.files, self.env.threads, thread)))
     }
 
-    fn check(&self, workers: &[CreateWorker], session: &mut S) -> Result<Seen> {
-        let left: Vec<_> = workers.iter().map(|w| 0..w.0.next).collect();
+    fn check(&self, left: &[Passed], session: &mut S) -> Result<Seen> {
+        let left: Vec<_> = left.iter().map(|t| 0..t.next).collect();
         check_names(session, self.place, &left)
     }
 }
@@ -145,6 +157,8 @@ impl<S: Session> Workload<S> for Create {
 pub struct CreateWorker(Through);
 
 impl<S: Session> Worker<S> for CreateWorker {
+    type Left = Passed;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         if self.0.next == self.0.count {
             return Ok(Step::End);
@@ -153,6 +167,10 @@ impl<S: Session> Worker<S> for CreateWorker {
         session.close(file)?;
         self.0.next += 1;
         Ok(Step::Done(0))
+    }
+
+    fn left(self) -> Passed {
+        self.0.passed()
     }
 }
 
@@ -172,6 +190,7 @@ impl Unlink {
 
 impl<S: Session> Workload<S> for Unlink {
     type Worker = UnlinkWorker;
+    type Left = Passed;
 
     fn needs(&self) -> Needs {
         Needs { bytes: 0, files: self.files + self.env.threads as u64 }
@@ -187,8 +206,8 @@ impl<S: Session> Workload<S> for Unlink {
         Ok(UnlinkWorker(own))
     }
 
-    fn check(&self, workers: &[UnlinkWorker], session: &mut S) -> Result<Seen> {
-        let left: Vec<_> = workers.iter().map(|w| w.0.next..w.0.count).collect();
+    fn check(&self, left: &[Passed], session: &mut S) -> Result<Seen> {
+        let left: Vec<_> = left.iter().map(|t| t.next..t.count).collect();
         check_names(session, self.place, &left)
     }
 }
@@ -198,6 +217,8 @@ impl<S: Session> Workload<S> for Unlink {
 pub struct UnlinkWorker(Through);
 
 impl<S: Session> Worker<S> for UnlinkWorker {
+    type Left = Passed;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         if self.0.next == self.0.count {
             return Ok(Step::End);
@@ -205,6 +226,10 @@ impl<S: Session> Worker<S> for UnlinkWorker {
         session.unlink(self.0.names.path(self.0.next))?;
         self.0.next += 1;
         Ok(Step::Done(0))
+    }
+
+    fn left(self) -> Passed {
+        self.0.passed()
     }
 }
 
@@ -228,6 +253,7 @@ impl Rename {
 
 impl<S: Session> Workload<S> for Rename {
     type Worker = RenameWorker;
+    type Left = Passed;
 
     fn needs(&self) -> Needs {
         Needs { bytes: 0, files: self.files + self.env.threads as u64 }
@@ -244,12 +270,12 @@ impl<S: Session> Workload<S> for Rename {
         Ok(RenameWorker { from, to: Names::new(self.to, thread), moves: self.to == Where::Shared })
     }
 
-    fn check(&self, workers: &[RenameWorker], session: &mut S) -> Result<Seen> {
-        let range =
-            |w: &RenameWorker| if w.moves { w.from.next..w.from.count } else { w.from.next..w.from.next + 1 };
-        let mut seen = check_names(session, Where::Private, &workers.iter().map(range).collect::<Vec<_>>())?;
-        if self.to == Where::Shared {
-            let moved: Vec<_> = workers.iter().map(|w| 0..w.from.next).collect();
+    fn check(&self, left: &[Passed], session: &mut S) -> Result<Seen> {
+        let moves = self.to == Where::Shared;
+        let range = |t: &Passed| if moves { t.next..t.count } else { t.next..t.next + 1 };
+        let mut seen = check_names(session, Where::Private, &left.iter().map(range).collect::<Vec<_>>())?;
+        if moves {
+            let moved: Vec<_> = left.iter().map(|t| 0..t.next).collect();
             seen.files += check_names(session, Where::Shared, &moved)?.files;
         }
         Ok(seen)
@@ -266,6 +292,8 @@ pub struct RenameWorker {
 }
 
 impl<S: Session> Worker<S> for RenameWorker {
+    type Left = Passed;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let number = self.from.next;
         if self.moves && number == self.from.count {
@@ -275,5 +303,9 @@ impl<S: Session> Worker<S> for RenameWorker {
         session.rename(self.from.names.path(number), self.to.path(new))?;
         self.from.next += 1;
         Ok(Step::Done(0))
+    }
+
+    fn left(self) -> Passed {
+        self.from.passed()
     }
 }

@@ -35,12 +35,12 @@ impl Oltp {
         Oltp { pages: env.params.size_or(TABLE_MIB, UNIT as u64) / UNIT as u64, env }
     }
 
-    fn check_table<S: Session>(&self, workers: &[OltpWorker<S::File>], session: &mut S) -> Result<()> {
+    fn check_table<S: Session>(&self, left: &[Done], session: &mut S) -> Result<()> {
         pages::read_units(session, TABLE.0, &self.env.content, TABLE.1, UNIT, 0..self.pages, |stamp| {
-            let last = |w: &OltpWorker<S::File>| w.last[stamp.page as usize];
+            let last = |t: &Done| t.last.get(stamp.page as usize).copied().unwrap_or(0);
             let right = match (stamp.writer as usize).checked_sub(1) {
-                None => workers.iter().all(|w| last(w) == 0),
-                Some(thread) => workers.get(thread).is_some_and(|w| last(w) == stamp.version),
+                None => left.iter().all(|t| last(t) == 0),
+                Some(thread) => left.get(thread).is_some_and(|t| last(t) == stamp.version),
             };
             if right {
                 return Ok(());
@@ -50,9 +50,9 @@ impl Oltp {
     }
 
     /// Reads the log from one end to the other; returns its records and bytes.
-    fn check_log<S: Session>(&self, workers: &[OltpWorker<S::File>], session: &mut S) -> Result<u64> {
+    fn check_log<S: Session>(&self, left: &[Done], session: &mut S) -> Result<u64> {
         let file = session.open(LOG.0, How::Read)?;
-        let mut next = vec![0; workers.len()];
+        let mut next = vec![0; left.len()];
         let mut record = vec![0; LOG_UNIT * LOG_MOST];
         let mut at = 0;
         let mut read = |session: &mut S| {
@@ -78,9 +78,9 @@ impl Oltp {
         let done = read(session);
         session.close(file)?;
         done?;
-        match workers.iter().zip(&next).position(|(w, found)| w.committed != *found) {
+        match left.iter().zip(&next).position(|(t, found)| t.committed != *found) {
             Some(t) => {
-                let (found, wanted) = (next[t], workers[t].committed);
+                let (found, wanted) = (next[t], left[t].committed);
                 Err(Error::Wrong(format!("log: {found} of the {wanted} transactions of thread {t}")))
             }
             None => Ok(at),
@@ -90,6 +90,7 @@ impl Oltp {
 
 impl<S: Session> Workload<S> for Oltp {
     type Worker = OltpWorker<S::File>;
+    type Left = Done;
 
     fn needs(&self) -> Needs {
         let most = (LOG_UNIT * LOG_MOST) as u64 * self.env.threads as u64;
@@ -127,11 +128,20 @@ impl<S: Session> Workload<S> for Oltp {
         })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
-        self.check_table(workers, session)?;
-        let log = self.check_log(workers, session)?;
+    fn check(&self, left: &[Done], session: &mut S) -> Result<Seen> {
+        self.check_table(left, session)?;
+        let log = self.check_log(left, session)?;
         Ok(Seen { files: 2, bytes: self.pages * UNIT as u64 + log })
     }
+}
+
+/// What a thread has done.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// Transactions.
+    committed: u64,
+    /// See [`OltpWorker`].
+    last: Vec<u32>,
 }
 
 /// One thread of it.
@@ -154,6 +164,8 @@ pub struct OltpWorker<F> {
 }
 
 impl<S: Session> Worker<S> for OltpWorker<S::File> {
+    type Left = Done;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let (table, log) = self.files.as_ref().expect("open until the end");
         for write in WRITES {
@@ -185,5 +197,9 @@ impl<S: Session> Worker<S> for OltpWorker<S::File> {
         let Some((table, log)) = self.files.take() else { return Ok(()) };
         let closed = session.close(table);
         session.close(log).and(closed)
+    }
+
+    fn left(self) -> Done {
+        Done { committed: self.committed, last: self.last }
     }
 }

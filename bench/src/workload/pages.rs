@@ -146,6 +146,8 @@ pub(super) fn read_units<S: Session>(
 
 impl<S: Session> Workload<S> for Pages {
     type Worker = PagesWorker<S::File>;
+    /// How many times each page was written; no page of those that only read.
+    type Left = Vec<u32>;
 
     fn needs(&self) -> Needs {
         let parts = self.parts() as u64;
@@ -190,13 +192,13 @@ impl<S: Session> Workload<S> for Pages {
         })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[Vec<u32>], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        for (thread, worker) in workers.iter().enumerate().take(self.parts()) {
+        for (thread, versions) in left.iter().enumerate().take(self.parts()) {
             let (path, number, first) = self.place(thread);
             let pages = first..first + self.part;
             read_units(session, &path, &self.env.content, number, PAGE, pages, |stamp| {
-                let version = worker.versions.get((stamp.page - first) as usize).copied().unwrap_or(0);
+                let version = versions.get((stamp.page - first) as usize).copied().unwrap_or(0);
                 let wanted = Stamp { page: stamp.page, writer: thread as u32, version };
                 if stamp == wanted {
                     return Ok(());
@@ -227,6 +229,8 @@ pub struct PagesWorker<F> {
 }
 
 impl<S: Session> Worker<S> for PagesWorker<S::File> {
+    type Left = Vec<u32>;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let file = self.file.as_ref().expect("open until the end");
         let index = if self.choice > 1 { self.random.random_range(0..self.choice) } else { 0 };
@@ -252,5 +256,9 @@ impl<S: Session> Worker<S> for PagesWorker<S::File> {
 
     fn end(&mut self, session: &mut S) -> Result<()> {
         self.file.take().map_or(Ok(()), |file| session.close(file))
+    }
+
+    fn left(self) -> Vec<u32> {
+        self.versions
     }
 }

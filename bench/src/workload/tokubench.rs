@@ -73,6 +73,8 @@ impl Tokubench {
 
 impl<S: Session> Workload<S> for Tokubench {
     type Worker = TokubenchWorker;
+    /// The files that it has made.
+    type Left = std::ops::Range<u64>;
 
     fn needs(&self) -> Needs {
         let dirs = self.tree.leaves + self.tree.leaves.div_ceil(FAN_OUT) + 2;
@@ -96,16 +98,14 @@ impl<S: Session> Workload<S> for Tokubench {
         })
     }
 
-    fn check(&self, workers: &[TokubenchWorker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[std::ops::Range<u64>], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
         let mut path = String::new();
-        for worker in workers {
-            for file in worker.first..worker.next {
-                self.tree.path(file, &mut path);
-                compare(session, &path, &self.env.content, file, SIZE as u64)?;
-                seen.files += 1;
-                seen.bytes += SIZE as u64;
-            }
+        for file in left.iter().cloned().flatten() {
+            self.tree.path(file, &mut path);
+            compare(session, &path, &self.env.content, file, SIZE as u64)?;
+            seen.files += 1;
+            seen.bytes += SIZE as u64;
         }
         Ok(seen)
     }
@@ -141,6 +141,8 @@ impl TokubenchWorker {
 }
 
 impl<S: Session> Worker<S> for TokubenchWorker {
+    type Left = std::ops::Range<u64>;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         if self.next == self.end {
             return Ok(Step::End);
@@ -155,6 +157,10 @@ impl<S: Session> Worker<S> for TokubenchWorker {
         written?;
         self.next += 1;
         Ok(Step::Done(SIZE as u64))
+    }
+
+    fn left(self) -> std::ops::Range<u64> {
+        self.first..self.next
     }
 }
 

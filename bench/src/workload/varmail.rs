@@ -50,8 +50,15 @@ pub struct Varmail {
     files: u64,
 }
 
+/// A file that must be there.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Kept {
+    number: u64,
+    mail: Mail,
+}
+
 /// What a file is.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Mail {
     /// Times that it was made; its content depends on it.
     made: u64,
@@ -85,6 +92,8 @@ impl Varmail {
 
 impl<S: Session> Workload<S> for Varmail {
     type Worker = VarmailWorker<S::File>;
+    /// The thread's files that are there.
+    type Left = Vec<Kept>;
 
     fn needs(&self) -> Needs {
         // Files are on average as long as one that was made and appended to once.
@@ -123,20 +132,14 @@ impl<S: Session> Workload<S> for Varmail {
         })
     }
 
-    fn check(&self, workers: &[Self::Worker], session: &mut S) -> Result<Seen> {
+    fn check(&self, left: &[Vec<Kept>], session: &mut S) -> Result<Seen> {
         let mut seen = Seen::default();
-        let there =
-            |w: &VarmailWorker<S::File>| -> Vec<u64> { w.present.iter().map(|i| w.first + i).collect() };
-        let names = workers.iter().flat_map(there).map(|number| format!("{number:08}"));
-        compare_names(session, DIR, names)?;
-        for worker in workers {
-            for &index in &worker.present {
-                let (number, mail) = (worker.first + index, worker.mails[index as usize]);
-                let content = content_number(number, mail.made);
-                compare(session, &path(number), &self.env.content, content, mail.size)?;
-                seen.files += 1;
-                seen.bytes += mail.size;
-            }
+        compare_names(session, DIR, left.iter().flatten().map(|kept| format!("{:08}", kept.number)))?;
+        for Kept { number, mail } in left.iter().flatten() {
+            let content = content_number(*number, mail.made);
+            compare(session, &path(*number), &self.env.content, content, mail.size)?;
+            seen.files += 1;
+            seen.bytes += mail.size;
         }
         Ok(seen)
     }
@@ -180,6 +183,8 @@ impl<F> VarmailWorker<F> {
 const OPEN: &str = "the loop opens before it uses";
 
 impl<S: Session> Worker<S> for VarmailWorker<S::File> {
+    type Left = Vec<Kept>;
+
     fn step(&mut self, session: &mut S) -> Result<Step> {
         let mut bytes = 0;
         match CALLS[self.next] {
@@ -231,6 +236,11 @@ impl<S: Session> Worker<S> for VarmailWorker<S::File> {
 
     fn end(&mut self, session: &mut S) -> Result<()> {
         self.file.take().map_or(Ok(()), |file| session.close(file))
+    }
+
+    fn left(self) -> Vec<Kept> {
+        let kept = |index: &u64| Kept { number: self.first + index, mail: self.mails[*index as usize] };
+        self.present.iter().map(kept).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! From the bitmaps of an image to an allocator.
 
+use super::beyond::Beyond;
 use super::bits::Bits;
 use super::budget::Budget;
 use super::group::Group;
@@ -7,7 +8,7 @@ use super::quarantine::Quarantine;
 use super::{Alloc, Shared};
 use crate::format::{BLOCKS_PER_GROUP, BlockKind};
 use crate::lane;
-use crate::store::Store;
+use crate::store::{Profile, Store};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
 use crate::{Error, Result};
@@ -45,12 +46,21 @@ impl Alloc {
             }
         }
         let free = groups.iter().map(|group| u64::from(group.free())).sum();
+        let kept_back = (blocks / 64).clamp(4, 4096);
+        let (beyond, promised) = match store.profile() {
+            Profile::Spilling { in_memory } => {
+                let for_metadata = kept_back.min(in_memory.div_ceil(8));
+                (Some(Beyond::new(free, for_metadata, in_memory)), free + in_memory)
+            }
+            Profile::Durable | Profile::InMemory => (None, free),
+        };
         let lanes = lane::count();
         let spread = |lane: usize| AtomicUsize::new(lane * groups.len() / lanes);
         Ok(Alloc {
             shared: Arc::new(Shared {
                 groups_start,
-                budget: Budget::new(free, (blocks / 64).clamp(4, 4096)),
+                budget: Budget::new(promised, kept_back),
+                beyond,
                 quarantine: Quarantine::new(),
                 current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
                 groups: groups.into(),

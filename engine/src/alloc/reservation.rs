@@ -137,6 +137,9 @@ impl VolatileExtent {
         if let Ok(index) = alloc.group_index(extent) {
             alloc.shared.groups[index].give(extent);
             reservation.put_back(extent.len, Class::Data);
+            if let Some(beyond) = &alloc.shared.beyond {
+                beyond.give(extent.len);
+            }
         }
     }
 

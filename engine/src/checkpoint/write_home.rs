@@ -26,6 +26,8 @@ const STRIDE: usize = 16;
 const TRIES: usize = 3;
 /// Blocks of one home write at the most.
 const RUN: usize = 64;
+/// Pages of a batch that goes to spill space.
+const SPILLED: usize = 512;
 
 /// Bytes of an entry in a header block.
 const ENTRY_SIZE: usize = size_of::<DoubleWriteEntry>();
@@ -57,7 +59,8 @@ impl Store {
         let mut pages = self.dirty.drain();
         pages.sort_unstable_by_key(|page| page.block());
         let area = Area::new(self, round);
-        let mut batches = pages.chunks(area.capacity()).enumerate();
+        let most = if self.profile().keeps() { area.capacity() } else { SPILLED };
+        let mut batches = pages.chunks(most).enumerate();
         let outcome = batches.try_for_each(|(sequence, batch)| self.write_batch(&area, sequence, batch));
         if planted::is(Bug::AreaReusedEarly) {
             self.device().flush()?;
@@ -83,11 +86,13 @@ impl Store {
 
     fn write_images(&self, area: &Area<'_>, sequence: u64, images: &[Image]) -> Result<()> {
         let Some(highest) = images.iter().map(|image| image.tag).max() else { return Ok(()) };
-        if !planted::is(Bug::HomeBeforeLog) {
-            self.commit_upto(highest, Wanted::Power)?;
-        }
         let entries: Vec<_> = images.iter().map(Image::entry).collect();
-        area.write(sequence, &entries)?;
+        if self.profile().keeps() {
+            if !planted::is(Bug::HomeBeforeLog) {
+                self.commit_upto(highest, Wanted::Power)?;
+            }
+            area.write(sequence, &entries)?;
+        }
         area.write_home(&entries)
     }
 

@@ -56,26 +56,49 @@ impl ImageFile {
                 )));
             }
         } else {
-            let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
-            let bytes = bytes.ok_or_else(|| image.refused(format_args!("cannot have {blocks} blocks")))?;
-            rustix::fs::ftruncate(&image.file, bytes).map_err(|e| device_error("set the image's size", e))?;
-            match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, bytes) {
-                Ok(()) => {}
-                // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    tracing::warn!(path = %path.display(), "this file system cannot reserve the image's space");
-                }
-                Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                    return Err(image.refused(format_args!(
-                        "needs {bytes} bytes of space: {e}; free some or ask for less"
-                    )));
-                }
-                Err(e) => return Err(device_error("reserve the image's space", e)),
-            }
+            image.reserve(blocks)?;
             image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e))?;
         }
         image.blocks = blocks;
         Ok(image)
+    }
+
+    /// Makes a file without a name in a directory, `blocks` long, its space reserved: it goes with its last
+    /// descriptor.
+    pub(crate) fn unnamed(directory: &Path, blocks: u64) -> Result<Self> {
+        let mut image = match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
+            Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
+                let path = directory.join(format!(".narufs-{}", uuid::Uuid::new_v4()));
+                let image = Self::open_with(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+                std::fs::remove_file(&path)
+                    .map_err(|e| io_error("remove the name of a temporary file", &e))?;
+                image
+            }
+            opened => opened?,
+        };
+        image.reserve(blocks)?;
+        image.blocks = blocks;
+        Ok(image)
+    }
+
+    /// Makes a regular file `blocks` long, and reserves its space.
+    fn reserve(&self, blocks: u64) -> Result<()> {
+        let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
+        let bytes = bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))?;
+        rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))?;
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                tracing::warn!(path = %self.path.display(), "this file system cannot reserve the image's space");
+                Ok(())
+            }
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                let why = format_args!("needs {bytes} bytes of space: {e}; free some or ask for less");
+                Err(self.refused(why))
+            }
+            Err(e) => Err(device_error("reserve the image's space", e)),
+        }
     }
 
     fn open_with(path: &Path, flags: OFlags) -> Result<Self> {

@@ -19,6 +19,7 @@ mod overlay;
 mod plain;
 mod slab;
 mod spill;
+mod unordered;
 mod uring;
 
 pub use buffer::IoBuf;
@@ -30,6 +31,7 @@ pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
 pub(crate) use overlay::Overlay;
 pub use plain::PlainDevice;
+pub(crate) use unordered::Unordered;
 pub use uring::UringDevice;
 
 /// Bytes in a block.

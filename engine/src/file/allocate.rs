@@ -51,6 +51,10 @@ impl<H: Home> DataPath<H> {
         if len == 0 {
             return Err(invalid());
         }
+        if !self.keeps() && matches!(mode, FallocateMode::Collapse | FallocateMode::Insert) {
+            // What moves must be home first; where everything may stay in memory it never is.
+            return Err(Error::Errno(libc::EOPNOTSUPP));
+        }
         self.settle(inode)?;
         match mode {
             FallocateMode::Allocate { keep_size } => {

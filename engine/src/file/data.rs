@@ -67,10 +67,12 @@ pub(super) struct FileState {
     pub rewritings: u64,
     /// When the last of them was.
     pub emptied_at: Option<Instant>,
+    /// Where the next write-back for want of frames begins.
+    pub pressed_upto: u64,
     /// Who has the file open for writing.
     pub writers: u32,
-    /// Whether the write-back list names the file.
-    pub listed: bool,
+    /// Its number on the list of files to write, changed with that list locked.
+    pub listed: Option<u64>,
 }
 
 /// The data records of a page that the ring holds.
@@ -182,7 +184,7 @@ impl FileData {
             && state.synced.is_empty()
             && state.live.is_empty()
             && !state.doomed
-            && !state.listed
+            && state.listed.is_none()
             && self.check_usable().is_ok()
             && self.size() == self.logged_size()
     }

@@ -9,6 +9,7 @@
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::format::{DataKey, Nid, Position};
+use crate::store::Profile;
 use std::ops::Range;
 
 use super::FileData;
@@ -144,6 +145,9 @@ pub trait Home: Send + Sync + 'static {
     /// Where the data lie.
     fn device(&self) -> &dyn BlockDevice;
 
+    /// What outlives the mount.
+    fn profile(&self) -> Profile;
+
     /// What lies at `page`. Takes the inode lock shared.
     fn map(&self, inode: &Self::Inode, page: u64) -> Result<Mapping>;
 
@@ -156,7 +160,7 @@ pub trait Home: Send + Sync + 'static {
 
     /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
     /// [`Home::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
-    /// may be waiting for.
+    /// may be waiting for. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
     fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks>;
 
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.

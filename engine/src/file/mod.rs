@@ -18,6 +18,9 @@
 //! 6. While the ring holds a live data record of a page, either the home copy equals it, or the page is dirty,
 //!    or the page is in `stale` and no fsync that needs the newer content returns before a supersede.
 //!
+//! In the scratch profile 2, 4 and 6 fall away: nothing is flushed, absorbed or deferred, and pages go home only for
+//! want of frames. What finds no block then stays in memory, dirty.
+//!
 //! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range.

@@ -1,16 +1,20 @@
 //! The data path of one mounted image: its frames, its list of files to write, its threads.
 
-use super::{DataInode, Home, Mapping};
+use super::write_back::BATCH_PAGES;
+use super::{DataInode, FileData, Home, Mapping};
 use crate::cache::{CacheStats, FramePool, Fresh};
 use crate::device::BLOCK_SIZE;
 use crate::format::{MAX_FILE_SIZE, Nid};
+use crate::store::Profile;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Condvar, LaneCounter, Mutex, thread};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
+const IDLE_TRIES: usize = 16;
 /// Page number after the last that a file can have.
 pub(super) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
 
@@ -90,11 +94,21 @@ struct Listed<I> {
 
 #[derive(Debug)]
 struct Work<I> {
-    files: VecDeque<Listed<I>>,
+    /// In the order of their listing, or of their last turn, by numbers that only grow.
+    files: BTreeMap<u64, Listed<I>>,
+    next: u64,
     /// Rewritten files, and which rewriting is to go home.
     urgent: Vec<(Arc<I>, u64)>,
     pressed: bool,
     stop: bool,
+}
+
+impl<I> Work<I> {
+    /// Puts a file at the end; its state names the number already.
+    fn append(&mut self, listed: Listed<I>) {
+        self.files.insert(self.next, listed);
+        self.next += 1;
+    }
 }
 
 /// Reads, writes and keeps the content of the regular files of one image.
@@ -122,7 +136,8 @@ impl<H: Home> DataPath<H> {
             options,
             counters: Counters::default(),
             work: Mutex::new(Work {
-                files: VecDeque::new(),
+                files: BTreeMap::new(),
+                next: 0,
                 urgent: Vec::new(),
                 pressed: false,
                 stop: false,
@@ -162,33 +177,39 @@ impl<H: Home> DataPath<H> {
 
     /// Puts a file on the list of those to write, once.
     pub(super) fn list(&self, inode: &Arc<H::Inode>) {
+        if inode.data().state.lock().listed.is_some() {
+            return;
+        }
+        let mut work = self.work.lock();
         let mut state = inode.data().state.lock();
-        if !std::mem::replace(&mut state.listed, true) {
+        if state.listed.is_none() {
+            state.listed = Some(work.next);
             drop(state);
-            let mut work = self.work.lock();
-            work.files.push_back(Listed { inode: Arc::clone(inode), since: Instant::now() });
+            work.append(Listed { inode: Arc::clone(inode), since: Instant::now() });
             if work.files.len() == 1 {
                 self.wake.notify_one();
             }
         }
     }
 
-    /// Takes a file off the list if nothing of it is left to write.
-    fn unlist_idle(work: &mut Work<H::Inode>) {
-        work.files.retain(|listed| {
-            let data = listed.inode.data();
-            // Pages in the hands of a write-back are in no set, and come back if it fails.
-            let Some(_nothing_in_flight) = data.write_back.try_lock() else { return true };
-            let mut state = data.state.lock();
-            let idle = state.dirty.is_empty()
-                && state.synced.is_empty()
-                && !state.doomed
-                && data.size() == data.logged_size();
-            if idle {
-                state.listed = false;
-            }
-            !idle
-        });
+    /// Notes that a file is on the list no more, if nothing of it is left to write.
+    fn leaves_list(inode: &H::Inode) -> bool {
+        // Pages in the hands of a write-back are in no set, and come back if it fails.
+        let nothing_in_flight = inode.data().write_back.try_lock();
+        nothing_in_flight.is_some() && Self::leaves_list_quiet(inode.data())
+    }
+
+    /// The same by a caller who has the write-back mutex.
+    fn leaves_list_quiet(data: &FileData) -> bool {
+        let mut state = data.state.lock();
+        let idle = state.dirty.is_empty()
+            && state.synced.is_empty()
+            && !state.doomed
+            && data.size() == data.logged_size();
+        if idle {
+            state.listed = None;
+        }
+        idle
     }
 
     /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
@@ -197,9 +218,35 @@ impl<H: Home> DataPath<H> {
         self.wake.notify_one();
     }
 
-    /// Keeps dirty pages below three quarters of the pool. Called with no lock held.
+    /// Whether anything is to be found after the mount.
+    pub(super) fn keeps(&self) -> bool {
+        self.home.profile().keeps()
+    }
+
+    /// Dirty pages above which writers help to write: three quarters of the pool. In the scratch profile all that
+    /// read misses and partial overwrites can spare, for there is nothing to be gained by writing earlier.
+    fn dirty_limit(&self) -> usize {
+        match self.home.profile() {
+            Profile::Durable => self.pool.len() * 3 / 4,
+            Profile::Spilling { .. } => self.pool.len() * 7 / 8,
+            Profile::InMemory => usize::MAX,
+        }
+    }
+
+    /// Dirty pages that the background leaves.
+    fn dirty_target(&self) -> usize {
+        match self.home.profile() {
+            Profile::Durable => self.pool.len() / 2,
+            Profile::Spilling { .. } | Profile::InMemory => {
+                let limit = self.dirty_limit();
+                limit - (limit / 8).min(2 * BATCH_PAGES)
+            }
+        }
+    }
+
+    /// Keeps dirty pages below their limit. Called with no lock held.
     pub(super) fn throttle(&self) -> Result<()> {
-        let limit = self.pool.len() * 3 / 4;
+        let limit = self.dirty_limit();
         if self.pool.dirty() > limit {
             self.work.lock().pressed = true;
             self.wake.notify_one();
@@ -219,8 +266,12 @@ impl<H: Home> DataPath<H> {
     }
 
     /// `count` frames, writing dirty pages home to get them. Called with no lock held.
+    ///
+    /// # Errors
+    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
     pub(super) fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
-        let mut failures = 0;
+        let (mut failures, mut idle) = (0, 0);
+        let mut written = self.counters.written.get();
         loop {
             if let Some(taken) = self.pool.take_many(count) {
                 return Ok(taken);
@@ -232,31 +283,63 @@ impl<H: Home> DataPath<H> {
                 Err(e) if failures > files => return Err(e),
                 Err(_) => failures += 1,
             }
+            let now = self.counters.written.get();
+            idle = if now == written { idle + 1 } else { 0 };
+            written = now;
+            if !self.keeps() && idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files {
+                return Err(Error::Errno(libc::ENOSPC));
+            }
         }
     }
 
     /// Writes a batch of the file that waits longest; false if there is none.
     fn relieve(&self) -> Result<bool> {
+        if self.home.profile() == Profile::InMemory {
+            return Ok(false);
+        }
         let inode = {
             let mut work = self.work.lock();
-            let Some(listed) = work.files.pop_front() else { return Ok(false) };
+            let Some((_, listed)) = work.files.pop_first() else { return Ok(false) };
             let inode = Arc::clone(&listed.inode);
-            work.files.push_back(listed);
+            inode.data().state.lock().listed = Some(work.next);
+            work.append(listed);
             inode
         };
         let result = self.write_pressed(&inode);
-        Self::unlist_idle(&mut self.work.lock());
+        self.unlist(&inode);
         result.map(|()| true)
+    }
+
+    /// Takes a file off the list, should it be idle.
+    fn unlist(&self, inode: &H::Inode) {
+        let mut work = self.work.lock();
+        let listed = inode.data().state.lock().listed;
+        if let Some(number) = listed
+            && Self::leaves_list(inode)
+        {
+            work.files.remove(&number);
+        }
+    }
+
+    /// The same by a caller who has the write-back mutex.
+    pub(super) fn unlist_quiet(&self, data: &FileData) {
+        let mut work = self.work.lock();
+        let listed = data.state.lock().listed;
+        if let Some(number) = listed
+            && Self::leaves_list_quiet(data)
+        {
+            work.files.remove(&number);
+        }
     }
 
     /// Every file with something to write, for a sync of all.
     pub(super) fn listed(&self) -> Vec<Arc<H::Inode>> {
-        self.work.lock().files.iter().map(|listed| Arc::clone(&listed.inode)).collect()
+        self.work.lock().files.values().map(|listed| Arc::clone(&listed.inode)).collect()
     }
 
     /// Takes idle files off the list.
     pub(super) fn tidy(&self) {
-        Self::unlist_idle(&mut self.work.lock());
+        self.work.lock().files.retain(|_, listed| !Self::leaves_list(&listed.inode));
     }
 
     /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
@@ -273,7 +356,7 @@ impl<H: Home> DataPath<H> {
                     let mut due = Vec::new();
                     let now = Instant::now();
                     let expire = self.options.expire;
-                    for listed in &mut work.files {
+                    for listed in work.files.values_mut().filter(|_| self.keeps()) {
                         if now.duration_since(listed.since) < expire {
                             continue;
                         }
@@ -291,11 +374,11 @@ impl<H: Home> DataPath<H> {
                     if !rewritten.is_empty() || !due.is_empty() || pressed {
                         break (rewritten, due, pressed);
                     }
-                    match work.files.iter().map(|listed| listed.since).min() {
-                        None => self.wake.wait(&mut work),
-                        Some(since) => {
+                    match work.files.values().map(|listed| listed.since).min() {
+                        Some(since) if self.keeps() => {
                             self.wake.wait_for(&mut work, (since + expire).duration_since(now));
                         }
+                        _ => self.wake.wait(&mut work),
                     }
                 }
             };
@@ -306,7 +389,7 @@ impl<H: Home> DataPath<H> {
             for inode in due {
                 let _ = self.write_home(&inode);
             }
-            let target = self.pool.len() / 2;
+            let target = self.dirty_target();
             while pressed && self.pool.dirty() > target {
                 if !matches!(self.relieve(), Ok(true)) {
                     break;

@@ -35,17 +35,27 @@ pub(super) struct Piece<'p> {
     pub result: Result<()>,
 }
 
+/// What became of picked pages.
+#[derive(Default)]
+pub(super) struct Arranged<'p> {
+    pub pieces: Vec<Piece<'p>>,
+    /// They do not fit one record, or come after an error.
+    pub left: Vec<u64>,
+    /// There is no block for them: they stay in memory, where room was promised to them.
+    pub stays: Vec<u64>,
+    pub error: Option<Error>,
+}
+
 impl<H: Home> DataPath<H> {
-    /// Turns picked pages into pieces with places. Gives back the pages that do not fit one record.
-    #[allow(clippy::type_complexity)]
+    /// Turns picked pages into pieces with places.
     pub(super) fn arrange<'p>(
         &'p self,
         inode: &Arc<H::Inode>,
         picked: &[u64],
         most_runs: usize,
-    ) -> Result<(Vec<Piece<'p>>, Vec<u64>), (Error, Vec<Piece<'p>>, Vec<u64>)> {
+    ) -> Arranged<'p> {
         let data = inode.data();
-        let mut pieces: Vec<Piece<'p>> = Vec::new();
+        let mut arranged = Arranged::default();
         let mut runs = 0;
         let mut goal = None;
         let mut i = 0;
@@ -54,7 +64,9 @@ impl<H: Home> DataPath<H> {
             let run = picked[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
             let mapping = match self.map(inode, page) {
                 Ok(mapping) => mapping,
-                Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+                Err(e) => {
+                    return Arranged { left: picked[i..].to_vec(), error: Some(e), ..arranged };
+                }
             };
             let (place, block, frames, len) = match mapping {
                 Mapping::Mapped { block, len, unwritten } => {
@@ -62,7 +74,9 @@ impl<H: Home> DataPath<H> {
                     let len = len.min(run);
                     (place, block, self.found(data, page, len), len)
                 }
-                Mapping::Hole { .. } if runs >= most_runs => return Ok((pieces, picked[i..].to_vec())),
+                Mapping::Hole { .. } if runs >= most_runs => {
+                    return Arranged { left: picked[i..].to_vec(), ..arranged };
+                }
                 Mapping::Hole { len } => {
                     if goal.is_none() && page > 0 {
                         goal = match self.map(inode, page - 1) {
@@ -78,7 +92,14 @@ impl<H: Home> DataPath<H> {
                     }
                     let blocks = match self.home.allocate(frames.len() as u32, goal) {
                         Ok(blocks) => blocks,
-                        Err(e) => return Err((e, pieces, picked[i..].to_vec())),
+                        Err(Error::Errno(libc::ENOSPC)) if !self.keeps() => {
+                            arranged.stays.extend(page..page + frames.len() as u64);
+                            i += frames.len();
+                            continue;
+                        }
+                        Err(e) => {
+                            return Arranged { left: picked[i..].to_vec(), error: Some(e), ..arranged };
+                        }
                     };
                     frames.truncate(blocks.len as usize);
                     (Place::New, blocks.start, frames, u64::from(blocks.len))
@@ -86,7 +107,7 @@ impl<H: Home> DataPath<H> {
             };
             if place != Place::Home {
                 if runs >= most_runs {
-                    return Ok((pieces, picked[i..].to_vec()));
+                    return Arranged { left: picked[i..].to_vec(), ..arranged };
                 }
                 runs += 1;
                 goal = Some(block + len);
@@ -96,7 +117,7 @@ impl<H: Home> DataPath<H> {
             while frames.peek().is_some() {
                 let part: Vec<_> = frames.by_ref().take(REQUEST_PAGES as usize).collect();
                 let count = part.len() as u64;
-                pieces.push(Piece {
+                arranged.pieces.push(Piece {
                     page: at,
                     block: block + (at - page),
                     place,
@@ -109,7 +130,7 @@ impl<H: Home> DataPath<H> {
             }
             i += (at - page).max(1) as usize;
         }
-        Ok((pieces, Vec::new()))
+        arranged
     }
 
     /// The frames of dirty pages from `page` on, up to the first that is not.

@@ -35,7 +35,7 @@ impl BegunSync {
 }
 
 /// What was written home, for a flush to cover.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WrittenHome {
     /// Pages, and the device's count of writes at the time.
     pages: Vec<(u64, u64)>,
@@ -62,6 +62,9 @@ impl<H: Home> DataPath<H> {
     /// commit, of everything below [`BegunSync::upto`], and [`DataPath::end_fsync`].
     pub fn begin_fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<BegunSync> {
         let data = inode.data();
+        if !self.keeps() {
+            return Ok(BegunSync { upto: 0, written: WrittenHome::default() });
+        }
         let entry = self.home.tail();
         self.settle_deferred()?;
         let size = data.size();
@@ -214,6 +217,9 @@ impl<H: Home> DataPath<H> {
     /// way.
     pub fn write_direct(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let written = self.write(inode, at, bytes)?;
+        if !self.keeps() {
+            return Ok(written);
+        }
         let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: false };
         let end = written.offset + written.len as u64;
         self.write_pages(inode, written.offset / PAGE..end.div_ceil(PAGE), order)?;
@@ -222,6 +228,9 @@ impl<H: Home> DataPath<H> {
 
     /// Writes everything home that is dirty, flushes and commits: syncfs and unmount.
     pub fn sync_all(&self) -> Result<()> {
+        if !self.keeps() {
+            return Ok(());
+        }
         let entry = self.home.tail();
         self.settle_deferred()?;
         let mut result = Ok(());

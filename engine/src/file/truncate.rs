@@ -26,7 +26,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         if size > data.size() {
             self.grow(inode, size)?;
-        } else if size == 0 && data.size() > 0 && !planted::is(Bug::EmptiedAtOnce) {
+        } else if size == 0 && data.size() > 0 && self.keeps() && !planted::is(Bug::EmptiedAtOnce) {
             self.empty(inode)?;
         } else {
             self.cut(inode, size)?;
@@ -192,7 +192,7 @@ impl<H: Home> DataPath<H> {
     /// comes before.
     pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
-        if planted::is(Bug::RenameNotSettled) {
+        if !self.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
@@ -252,6 +252,6 @@ impl<H: Home> DataPath<H> {
         }
         self.undefer(inode.nid());
         self.absorbed.lock().remove(&inode.nid());
-        self.tidy();
+        self.unlist_quiet(data);
     }
 }

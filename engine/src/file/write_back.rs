@@ -71,10 +71,14 @@ impl<H: Home> DataPath<H> {
         self.write_pages(inode, 0..PAGES_END, order)
     }
 
-    /// A batch of a file, because its frames are needed.
+    /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
+    /// left alone for as long as all others.
     pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
-        self.write_batch(inode, 0..PAGES_END, order, None).map(|_| ())
+        let from = inode.data().state.lock().pressed_upto;
+        let next = self.write_batch(inode, from..PAGES_END, order, None)?;
+        inode.data().state.lock().pressed_upto = next.unwrap_or(0);
+        Ok(())
     }
 
     /// One batch; gives the page from which to go on. With `rewriting` only if the file was emptied so many times.
@@ -134,13 +138,12 @@ impl<H: Home> DataPath<H> {
         let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
-        let (mut pieces, left) = match self.arrange(inode, &picked, most_runs) {
-            Ok(arranged) => arranged,
-            Err((e, pieces, left)) => {
-                result = Err(e);
-                (pieces, left)
-            }
-        };
+        let arranged = self.arrange(inode, &picked, most_runs);
+        let (mut pieces, left) = (arranged.pieces, arranged.left);
+        if let Some(e) = arranged.error {
+            result = Err(e);
+        }
+        data.state.lock().dirty.extend(arranged.stays);
         if let Some(&first) = left.first() {
             data.state.lock().dirty.extend(&left);
             if result.is_ok() {

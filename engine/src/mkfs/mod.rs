@@ -14,7 +14,7 @@ mod tests;
 pub(crate) use metadata::finish_image;
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
-use crate::format::{DOUBLE_WRITE_ENTRIES, JournalKind, SUPERBLOCK_BLOCKS, Superblock};
+use crate::format::{DOUBLE_WRITE_ENTRIES, JournalKind, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, Superblock};
 use crate::journal::least_slots;
 use crate::vfs::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 use crate::{Error, Result, superblock};
@@ -96,6 +96,26 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
 pub fn format_cramped(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Superblock> {
     make(device, options, least_slots(1, 0, options.journal == JournalKind::Ssd))
 }
+
+/// Lays out metadata that no mount is to find: there is neither journal nor superblock, and the first blocks,
+/// [`SPARED_BLOCKS`] of them, stay as they are.
+///
+/// # Errors
+/// [`Error::Refused`] if there are too few blocks.
+pub(crate) fn lay_out(device: &dyn BlockDevice) -> Result<Superblock> {
+    let options = FormatOptions {
+        journal: JournalKind::Emulated,
+        journal_slots: Some(SLOTS_PER_BLOCK),
+        double_write_blocks: Some(SPARED_BLOCKS - SUPERBLOCK_BLOCKS.len() as u64),
+        ..FormatOptions::default()
+    };
+    let sb = geometry(device.blocks(), &options, SLOTS_PER_BLOCK)?;
+    write_metadata(device, &sb, &options)?;
+    Ok(sb)
+}
+
+/// Blocks at the beginning that [`lay_out`] leaves alone.
+pub(crate) const SPARED_BLOCKS: u64 = 4;
 
 fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> Result<Superblock> {
     if !options.force

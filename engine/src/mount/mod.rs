@@ -37,6 +37,7 @@ use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, 
 use crate::journal::{self, Journal, Scan};
 use crate::planted::{self, Bug};
 use crate::recovery::{self, Onto, Outcome};
+use crate::scratch::SpillSpace;
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
@@ -93,6 +94,8 @@ pub struct Mounted {
     recovery: Outcome,
     staging_file: Option<PathBuf>,
     new_journal: Option<Absence>,
+    /// Of the scratch profile. After the store: what is emptied must not be written any more.
+    spill_space: Option<SpillSpace>,
 }
 
 /// Mounts the file system on some media.
@@ -154,6 +157,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         recovery: outcome,
         staging_file: staging_file.clone(),
         new_journal,
+        spill_space: None,
     };
     if read_only || damage.is_some() {
         if let Some(what) = &damage {
@@ -255,6 +259,34 @@ impl Fresh<'_> {
 }
 
 impl Mounted {
+    /// A store of the scratch profile. `recycling` is the interval of the background thread; without, operations
+    /// do its work.
+    pub(crate) fn of_scratch(
+        store: Arc<Store>,
+        superblock: Superblock,
+        recycling: Option<Duration>,
+    ) -> Result<Mounted> {
+        let mut background = None;
+        match recycling {
+            Some(interval) => background = Some(Background::start(Arc::clone(&store), interval)?),
+            None => store.rounds.set_inline(),
+        }
+        Ok(Mounted {
+            store,
+            background,
+            superblock,
+            recovery: Outcome::default(),
+            staging_file: None,
+            new_journal: None,
+            spill_space: None,
+        })
+    }
+
+    /// Empties the space when it goes.
+    pub(crate) fn with_spill_space(self, space: SpillSpace) -> Mounted {
+        Mounted { spill_space: Some(space), ..self }
+    }
+
     /// The metadata, to build files and directories on.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
@@ -270,12 +302,16 @@ impl Mounted {
         &self.recovery
     }
 
-    /// Writes everything home, empties the journal and marks the image clean. Nobody uses the store any more.
+    /// Writes everything home, empties the journal and marks the image clean; of the scratch profile, leaves
+    /// nothing. Nobody uses the store any more.
     ///
     /// # Errors
     /// If that was not possible; the image is then left as it is, for recovery.
     pub fn unmount(mut self) -> Result<()> {
         self.background = None;
+        if let Some(space) = self.spill_space.take() {
+            return space.close();
+        }
         let Some(journal) = self.store.journal() else { return Ok(()) };
         self.store.drain()?;
         self.superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));

@@ -8,6 +8,7 @@ use crate::mkfs::{self, FormatOptions};
 use crate::mount::{self, Mounted};
 use crate::pmem::EmulationCosts;
 use crate::recovery::Outcome;
+use crate::scratch::{self, ScratchOptions};
 use crate::sync::Arc;
 use crate::vfs::{self, AssembleOptions, Running};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,16 @@ impl Fs {
         let mounted = mount::mount(media, &options.image)?;
         let mut files = options.files.clone();
         files.fs.read_only |= options.image.read_only || mounted.store().failed().is_some();
+        let running = Running::start(mounted.store(), &files)?;
+        Ok(Fs { files: Files::new(Arc::clone(running.fs())), running, mounted })
+    }
+
+    /// Makes a file system in memory that overflows to spill space, and that nothing outlives.
+    ///
+    /// # Errors
+    /// As [`scratch::make`].
+    pub fn scratch(options: &ScratchOptions) -> Result<Fs> {
+        let (mounted, files) = scratch::make(options)?;
         let running = Running::start(mounted.store(), &files)?;
         Ok(Fs { files: Files::new(Arc::clone(running.fs())), running, mounted })
     }

@@ -206,10 +206,17 @@ impl<'s> Handle<'s> {
     /// Logs the operation, applies it to the pages, and seals it; the end (exclusive) of its record. It fails
     /// only if the journal has failed (or the handle asked for too few slots); then nothing has happened.
     pub fn commit(mut self) -> Result<Position> {
-        let mut payload = Vec::with_capacity(USUAL_RECORD);
-        self.for_each_delta(|delta| delta.encode(&mut payload));
         let store = self.store;
-        if payload.is_empty() {
+        let mut payload = Vec::new();
+        let mut changes_nothing = true;
+        if store.log.only_counts() {
+            self.for_each_delta(|_| changes_nothing = false);
+        } else {
+            payload.reserve_exact(USUAL_RECORD);
+            self.for_each_delta(|delta| delta.encode(&mut payload));
+            changes_nothing = payload.is_empty();
+        }
+        if changes_nothing {
             let end = store.log.tail();
             self.applied(end);
             return Ok(end);

@@ -57,6 +57,11 @@ impl Log {
         journal.get().ok_or_else(|| Error::ReadOnly("it was mounted without a journal".into()))
     }
 
+    /// Whether records are counted, and nothing else: nobody reads their payload.
+    pub(super) fn only_counts(&self) -> bool {
+        matches!(self, Log::Volatile(_))
+    }
+
     /// Takes credits for so many slots; may sleep.
     pub(super) fn allow(&self, max_slots: u32, class: CreditClass) -> Result<Allowance<'_>> {
         match self {
@@ -79,7 +84,7 @@ impl Log {
                 Self::attached(journal)?.log(credits, payload, apply)
             }
             (Log::Volatile(log), _) => {
-                let slots = payload.len().div_ceil(SLOT_PAYLOAD) as u64;
+                let slots = payload.len().div_ceil(SLOT_PAYLOAD).max(1) as u64;
                 // Relaxed: positions need only differ; the page latches order the changes.
                 let first = log.next.fetch_add(slots, Ordering::Relaxed);
                 apply(first, first + slots);

@@ -12,6 +12,7 @@ mod load;
 mod log;
 mod observers;
 mod page;
+mod profile;
 mod redo;
 mod table;
 
@@ -20,6 +21,7 @@ pub use handle::Handle;
 pub use log::Log;
 pub use observers::Observer;
 pub use page::{Page, PageRef};
+pub use profile::Profile;
 
 pub(crate) use delta::fill_bits;
 pub(crate) use load::verify;
@@ -43,19 +45,21 @@ pub struct StoreOptions {
     pub budget: usize,
     /// Bytes of dirty pages at which a checkpoint starts; at twice as many, operations wait.
     pub dirty_limit: usize,
+    /// What outlives the mount.
+    pub profile: Profile,
 }
 
 impl StoreOptions {
     /// Pages within about `bytes`, the dirty ones among them: their limit is such that operations wait in time.
     pub fn with_memory(bytes: usize) -> StoreOptions {
         let usual = StoreOptions::default();
-        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes * 2 / 5) }
+        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes * 2 / 5), ..usual }
     }
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        StoreOptions { budget: 256 << 20, dirty_limit: 64 << 20 }
+        StoreOptions { budget: 256 << 20, dirty_limit: 64 << 20, profile: Profile::Durable }
     }
 }
 
@@ -69,6 +73,7 @@ pub struct Store {
     pub(crate) dirty: DirtyPages,
     dirty_limit: usize,
     budget: usize,
+    profile: Profile,
     observers: Observers,
     pub(crate) rounds: Rounds,
     signal: Arc<Signal>,
@@ -89,6 +94,7 @@ impl Store {
             dirty: DirtyPages::default(),
             dirty_limit: (options.dirty_limit / BLOCK_SIZE).max(1),
             budget: options.budget,
+            profile: options.profile,
             observers: Observers::default(),
             rounds: Rounds::default(),
             signal: Arc::default(),
@@ -107,6 +113,11 @@ impl Store {
     /// The superblock as it was at the mount: identity and geometry.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// What outlives the mount.
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// The seed of the image's checksums.

@@ -104,7 +104,7 @@ impl Running {
     pub fn stop(self) -> Result<()> {
         self.end_threads();
         let store = Arc::clone(self.fs.meta.store());
-        if self.fs.options().read_only {
+        if self.fs.options().read_only || !store.profile().keeps() {
             store.release_observers();
             return Ok(());
         }

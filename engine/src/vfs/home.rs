@@ -9,7 +9,7 @@ use crate::file::{Blocks, Change, DataInode, Home, Logged, Mapping, Need};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
 use crate::planted::{self, Bug};
-use crate::store::Handle;
+use crate::store::{Handle, Profile};
 use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
@@ -225,6 +225,10 @@ impl Home for Meta {
 
     fn device(&self) -> &dyn BlockDevice {
         &**self.store.device()
+    }
+
+    fn profile(&self) -> Profile {
+        self.store.profile()
     }
 
     fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {

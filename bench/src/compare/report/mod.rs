@@ -1,41 +1,99 @@
 //! What came out, for a terminal and for a page that stands on its own.
+//!
+//! [`cells`] are the medians, [`verdicts`] who wins where; `terminal` and `page` show both. Everything shown has one
+//! order: the strongest promise first, and within a promise the best first.
 
+mod bars;
 mod cells;
-mod chart;
-mod html;
+mod compact;
+mod curves;
+mod look;
+mod page;
+mod ratios;
+mod scale;
+mod spill;
 mod summary;
+mod tables;
+mod terminal;
 
 pub use cells::{Cell, cells};
-pub use html::page;
-pub use summary::sentences;
+pub use compact::compact;
+pub(in crate::compare) use compact::rows;
+pub use page::page;
+pub use summary::{Crowd, Match, Outcome, Verdict, verdicts};
+pub use terminal::{summary, table};
 
 use super::Results;
 
-/// A table for a terminal: one line for each workload, number of threads and contender.
-pub fn table(results: &Results) -> Vec<String> {
-    let cells = cells(results);
-    let mut lines = vec![format!(
-        "{:<20} {:>4} {:<20} {:>12} {:>7} {:>10} {:>10} {:>10} {:>8}",
-        "workload", "thr", "file system", "ops/s", "spread", "p50 us", "p99 us", "survives", "of ext4"
-    )];
-    for cell in &cells {
-        let of = cells::baseline(&cells, cell).map_or("-".into(), |base| format!("{:.2}", cell.ops / base));
-        lines.push(format!(
-            "{:<20} {:>4} {:<20} {:>12.0} {:>6.0}% {:>10.1} {:>10.1} {:>10} {:>8}",
-            cell.title,
-            cell.threads,
-            cell.contender,
-            cell.ops,
-            cell.spread * 100.0,
-            cell.p50_us,
-            cell.p99_us,
-            cell.survives(),
-            of
-        ));
-    }
+/// What did not run, each reason once.
+fn absences(results: &Results) -> Vec<String> {
+    let mut said: Vec<(String, &str, Vec<&str>)> = Vec::new();
     for absent in &results.absent {
-        let what = absent.workload.as_deref().unwrap_or("everything");
-        lines.push(format!("not run: {}, {what}: {}", absent.contender, absent.reason));
+        let what = absent.workload.as_deref();
+        match said.iter_mut().find(|(who, why, _)| *who == absent.contender && *why == absent.reason) {
+            Some((_, _, list)) => list.extend(what.filter(|w| !list.contains(w))),
+            None => said.push((absent.contender.clone(), &absent.reason, what.into_iter().collect())),
+        }
     }
-    lines
+    let line = |(who, why, list): (String, &str, Vec<&str>)| match list.is_empty() {
+        true => format!("{who}: {why}"),
+        false => format!("{who} in {}: {why}", list.join(", ")),
+    };
+    said.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Absent;
+    use crate::load::{Measured, histogram};
+    use crate::meter::Counters;
+    use crate::record::{Record, Row};
+    use crate::target::{Description, Survives};
+    use std::time::Duration;
+
+    fn record(workload: &str, phase: Option<&str>, target: &str, threads: usize, ops: u64) -> Record {
+        let row = Row { workload, phase, threads, pinned: true, repeat: 1, seed: 1 };
+        let description = Description {
+            name: target.into(),
+            filesystem: "x".into(),
+            survives: Survives::Power,
+            note: None,
+        };
+        let time = Duration::from_secs(1);
+        let measured = Measured { time, ops, bytes: 0, latency: histogram(), done: false };
+        Record::new(row, &description, &measured, Duration::ZERO, &Counters::default())
+    }
+
+    pub(super) fn results() -> Results {
+        let mut records = Vec::new();
+        for target in ["ext4", "narufs-ssd"] {
+            for threads in [1, 16] {
+                records.push(record("DWOM", None, target, threads, 1000 * threads as u64));
+                records.push(record("varmail", None, target, threads, 50));
+            }
+            records.push(record("iozone", Some("rewrite"), target, 1, 10));
+        }
+        let absent =
+            Absent { contender: "f2fs".into(), workload: None, reason: "this kernel has no <f2fs>".into() };
+        Results {
+            machine: vec![("kernel".into(), "6.x".into())],
+            command: "narufs compare --quick".into(),
+            rounds: 1,
+            contenders: ["ext4", "narufs-ssd"].map(|n| (n.to_owned(), "what it is".to_owned())).into(),
+            records,
+            spilled: None,
+            absent: vec![absent],
+        }
+    }
+
+    #[test]
+    fn reasons_are_said_once() {
+        let mut results = results();
+        for workload in ["DWOM", "DWSL", "DWOM"] {
+            let workload = Some(workload.to_owned());
+            results.absent.push(Absent { contender: "xfs".into(), workload, reason: "full".into() });
+        }
+        assert_eq!(absences(&results), ["f2fs: this kernel has no <f2fs>", "xfs in DWOM, DWSL: full"]);
+    }
 }

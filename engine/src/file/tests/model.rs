@@ -7,6 +7,7 @@ use crate::file::{
     Resolve,
 };
 use crate::format::{DataKey, Nid, Position};
+use crate::store::Profile;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Arc, Mutex};
 use crate::{Error, Result};
@@ -326,6 +327,10 @@ fn lookup(meta: &Meta, page: u64) -> Mapping {
 }
 
 impl Home for ModelHome {
+    fn profile(&self) -> Profile {
+        Profile::Durable
+    }
+
     type Inode = ModelInode;
     type Credits<'a> = ();
 

@@ -1,0 +1,157 @@
+//! The scratch profile: a file system in memory that overflows to spill space, and that nothing outlives.
+//!
+//! It is the durable profile's engine without a journal. What differs is said by [`Profile`] and asked for where it
+//! matters; this module shares the memory out, lays metadata out on the spill space (or in memory, where there is
+//! none) and starts the store. What it leaves to others: everything after that.
+//!
+//! # Memory
+//! With spill space, an eighth of the memory (256 MiB at the most) is for metadata: pages five eighths, inodes
+//! the rest. What is left is frames for data. Room is promised for the spill space and three quarters of the
+//! frames: the last quarter is for reading when everything else holds what has no block.
+//!
+//! Without spill space the memory is one pot of blocks, from which frames of data and pages of metadata are taken
+//! alike. It has more frames than blocks, for writers take frames before they know whether there is room; memory
+//! is taken by those alone that hold something.
+
+mod spill;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub use spill::SpillOptions;
+pub(crate) use spill::SpillSpace;
+
+use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
+use crate::mkfs::lay_out;
+use crate::mount::Mounted;
+use crate::store::{Log, Profile, Store, StoreOptions};
+use crate::sync::Arc;
+use crate::vfs::AssembleOptions;
+use crate::{Error, Result};
+use std::time::Duration;
+
+/// Bytes of a frame with what is kept about it: its state, its places in the file's index and sets, and in the list
+/// of free frames.
+const FRAME_BYTES: u64 = BLOCK_SIZE as u64 + 56;
+/// Least memory of a scratch file system.
+const LEAST_MEMORY: u64 = 256 << 10;
+/// Least spill space.
+const LEAST_SPILL: u64 = 1 << 20;
+/// Most memory that metadata gets unasked.
+const METADATA_MEMORY: u64 = 256 << 20;
+/// How soon freed inode numbers are given out again.
+const RECYCLING: Duration = Duration::from_millis(100);
+
+/// How a scratch file system is made.
+#[derive(Debug, Clone)]
+pub struct ScratchOptions {
+    /// Bytes of memory for files and metadata, with what is kept about them.
+    pub memory: u64,
+    /// Those of them that are metadata's, where there is spill space.
+    pub metadata_memory: Option<u64>,
+    /// Where to put what memory has no room for. Without it, a file system that is full of memory is full.
+    pub spill: Option<SpillOptions>,
+    /// Behaviour of the file system. What it may use follows from the memory.
+    pub files: AssembleOptions,
+}
+
+impl ScratchOptions {
+    /// A file system in so many bytes of memory.
+    pub fn with_memory(memory: u64) -> ScratchOptions {
+        ScratchOptions { memory, metadata_memory: None, spill: None, files: AssembleOptions::default() }
+    }
+}
+
+/// What the memory is for.
+struct Shares {
+    store: StoreOptions,
+    frames: u64,
+    inodes: usize,
+}
+
+impl ScratchOptions {
+    fn metadata(&self) -> u64 {
+        let most = self.memory / 2;
+        self.metadata_memory.unwrap_or_else(|| (self.memory / 8).min(METADATA_MEMORY)).min(most)
+    }
+
+    fn with_spill(&self) -> Shares {
+        let metadata = self.metadata();
+        let pages = metadata / 8 * 5;
+        let frames = ((self.memory - metadata) / FRAME_BYTES).max(16);
+        Shares {
+            store: StoreOptions {
+                profile: Profile::Spilling { in_memory: frames / 4 * 3 },
+                ..StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2))
+            },
+            frames,
+            inodes: AssembleOptions::inodes_within(metadata - pages),
+        }
+    }
+
+    fn without_spill(&self) -> Shares {
+        let blocks = self.memory / FRAME_BYTES;
+        Shares {
+            store: StoreOptions { budget: usize::MAX, dirty_limit: usize::MAX, profile: Profile::InMemory },
+            frames: blocks + (blocks / 8).clamp(16, 2048),
+            inodes: AssembleOptions::inodes_within(self.metadata() / 8 * 3),
+        }
+    }
+}
+
+/// Makes a scratch file system, and says how its files are to be assembled.
+///
+/// # Errors
+/// [`Error::Refused`] in words, if there is too little memory or the spill space cannot be used;
+/// [`Error::InUse`] if another process uses it.
+pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
+    if options.memory < LEAST_MEMORY {
+        return Err(Error::Refused(format!(
+            "a memory of {} KiB is too small: it takes {} KiB at the least",
+            options.memory / 1024,
+            LEAST_MEMORY / 1024
+        )));
+    }
+    match &options.spill {
+        Some(wanted) => {
+            let space = SpillSpace::open(wanted, options.memory)?;
+            let device = space.device();
+            make_on(options, Some(device)).map(|(mounted, files)| (mounted.with_spill_space(space), files))
+        }
+        None => make_on(options, None),
+    }
+}
+
+/// The same on a device that the caller has opened, whose content is lost. [`ScratchOptions::spill`] is not looked
+/// at.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_on(
+    options: &ScratchOptions,
+    spill: Option<Arc<dyn BlockDevice>>,
+) -> Result<(Mounted, AssembleOptions)> {
+    let (device, shares): (Arc<dyn BlockDevice>, Shares) = match spill {
+        Some(device) => {
+            let bytes = device.blocks().saturating_mul(BLOCK_SIZE as u64);
+            if bytes < LEAST_SPILL {
+                return Err(Error::Refused(format!(
+                    "a spill space of {} KiB is too small: it takes {} KiB at the least",
+                    bytes / 1024,
+                    LEAST_SPILL / 1024
+                )));
+            }
+            (Arc::new(Unordered(device)), options.with_spill())
+        }
+        None => {
+            let blocks = options.memory / FRAME_BYTES;
+            (Arc::new(MemoryDevice::new(blocks)), options.without_spill())
+        }
+    };
+    let superblock = lay_out(device.as_ref())?;
+    let store = Arc::new(Store::new(device, superblock, Log::default(), &shares.store));
+    let mut files = options.files.clone();
+    files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
+    files.inodes = shares.inodes;
+    let background = options.files.background.then_some(RECYCLING);
+    Ok((Mounted::of_scratch(store, superblock, background)?, files))
+}

@@ -1,0 +1,150 @@
+//! Spill space: a file or device whose content nobody needs, during the mount or after it.
+//!
+//! A file that is made here has no name, so that it is gone with the server, however that ends. One that was there
+//! before stays, emptied. While it is in use its first block says what it is: left by a killed server, it may be used
+//! again, and it is no image that could be mounted.
+
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, ImageFile, IoBuf, Request, open_device};
+use crate::mkfs::SPARED_BLOCKS;
+use crate::sync::Arc;
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// What the first block of spill space in use begins with.
+const MARK: &[u8] = b"narufs spill space: nothing here is of use without its server\n";
+/// How much of a file or device is looked at for signs of other data, as mkfs does.
+const PROBED: u64 = 128 << 10;
+/// A file that is made unasked is so many times larger than the memory, if there is room.
+const TIMES_MEMORY: u64 = 8;
+
+const _: () = assert!(MARK.len() < BLOCK_SIZE && SPARED_BLOCKS > 0);
+
+/// Where scratch data spills to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpillOptions {
+    /// A block device, a file, or a directory in which a file without a name is made.
+    pub path: PathBuf,
+    /// Bytes to use. By default all of a device or file; of a file that is made, eight times the memory or nine
+    /// tenths of what is free there, whichever is less.
+    pub size: Option<u64>,
+    /// Use it even if it holds data: they are lost.
+    pub force: bool,
+}
+
+/// Open spill space. Dropped, it holds nothing any more.
+pub(crate) struct SpillSpace {
+    device: Arc<dyn BlockDevice>,
+    /// Whether it has a name, and is still to be emptied.
+    stays: bool,
+}
+
+impl SpillSpace {
+    /// Opens the space, or makes it.
+    pub fn open(options: &SpillOptions, memory: u64) -> Result<SpillSpace> {
+        let path = options.path.as_path();
+        let there = match std::fs::metadata(path) {
+            Ok(found) => Some(found),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(about(path, &e)),
+        };
+        let chosen = |directory: &Path| match options.size {
+            Some(size) => Ok(size),
+            None => Ok(free_bytes(directory)?.min(memory.saturating_mul(TIMES_MEMORY))),
+        };
+        let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
+        let Some(there) = there.filter(|found| !found.is_dir()) else {
+            // A file that is not there goes without a name from the start.
+            let directory = match path.is_dir() {
+                true => path,
+                false => path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+            };
+            let image = ImageFile::unnamed(directory, blocks(chosen(directory)?))?;
+            return Ok(SpillSpace { device: open_device(image), stays: false });
+        };
+        if !options.force && holds_data(path).map_err(|e| about(path, &e))? {
+            return Err(Error::Refused(format!(
+                "{}: it holds data already; use --force to destroy them",
+                path.display()
+            )));
+        }
+        let image = if there.file_type().is_block_device() {
+            match options.size {
+                Some(size) => ImageFile::create(path, blocks(size))?,
+                None => ImageFile::open(path)?,
+            }
+        } else {
+            let size = match (options.size, there.len()) {
+                (Some(size), _) => size,
+                (None, 0) => chosen(path.parent().unwrap_or(Path::new("/")))?,
+                (None, len) => len,
+            };
+            ImageFile::create(path, blocks(size))?
+        };
+        let space = SpillSpace { device: open_device(image), stays: true };
+        space.begin(Some(MARK))?;
+        Ok(space)
+    }
+
+    /// The device.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.device)
+    }
+
+    /// Overwrites what a look at the first blocks would find.
+    fn begin(&self, mark: Option<&[u8]>) -> Result<()> {
+        let blocks = (PROBED / BLOCK_SIZE as u64).min(self.device.blocks());
+        let mut buf = IoBuf::zeroed(blocks as usize * BLOCK_SIZE);
+        if let Some(mark) = mark {
+            buf[..mark.len()].copy_from_slice(mark);
+        }
+        self.device.run(vec![Request::write(0, buf, Cause::Superblock)]).map(drop)
+    }
+
+    /// Leaves nothing behind.
+    pub fn close(mut self) -> Result<()> {
+        self.wipe()
+    }
+
+    fn wipe(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.stays) {
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < self.device.blocks() {
+            let count = (self.device.blocks() - at).min(1 << 20);
+            self.device.run(vec![Request::discard(at, count as u32, Cause::Superblock)])?;
+            at += count;
+        }
+        self.begin(None)?;
+        self.device.flush()
+    }
+}
+
+impl Drop for SpillSpace {
+    fn drop(&mut self) {
+        if let Err(e) = self.wipe() {
+            tracing::warn!("the spill space could not be emptied: {e}");
+        }
+    }
+}
+
+fn about(path: &Path, e: &std::io::Error) -> Error {
+    Error::Refused(format!("{}: {e}", path.display()))
+}
+
+/// Whether something lies at the beginning that is neither zeros nor what a killed server has left.
+fn holds_data(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(PROBED).read_to_end(&mut start)?;
+    Ok(!start.starts_with(MARK) && start.iter().any(|b| *b != 0))
+}
+
+/// Nine tenths of the bytes that are free in a directory.
+fn free_bytes(directory: &Path) -> Result<u64> {
+    let found = rustix::fs::statvfs(directory)
+        .map_err(|e| about(directory, &std::io::Error::from_raw_os_error(e.raw_os_error())))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize) / 10 * 9)
+}
