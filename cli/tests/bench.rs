@@ -162,6 +162,8 @@ fn comparisons_refuse_what_they_do_not_know() {
         ("nearest is DWOL", vec!["compare", "--quick", "--workloads", "DWOLL"]),
         ("--rounds 0", vec!["compare", "--quick", "--rounds", "0"]),
         ("--threads 0", vec!["compare", "--quick", "--threads", "0"]),
+        ("say 64M or more", vec!["compare", "--quick", "--spill-memory", "1M"]),
+        ("--spill-ratio 0", vec!["compare", "--workloads", "spill", "--spill-ratio", "1,0"]),
     ] {
         let at = memory();
         let out = narufs(&arguments).current_dir(at.path()).output().expect("it starts");
@@ -256,4 +258,92 @@ fn a_comparison_writes_its_report_and_leaves_nothing() {
     assert!(!Path::new(&format!("/dev/shm/narufs-compare.{pid}")).exists());
     let loops = Command::new("losetup").arg("--all").output().expect("it is there").stdout;
     assert!(!String::from_utf8_lossy(&loops).contains(text(&work)), "a loop device is left");
+}
+
+/// A comparison beyond a memory limit, if this machine can make one at all.
+fn beyond_memory(at: &Path, more: &[&str]) -> Option<Command> {
+    let v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let has_limit = v2.contains("memory") || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() || !has_limit {
+        eprintln!("skipped: loop devices and memory limits need root and a memory controller");
+        return None;
+    }
+    let sizes = ["--spill-memory", "64M", "--spill-ratio", "1.25", "--size", "256M"];
+    let mut command = narufs(&["compare", "--workloads", "spill"]);
+    command.args(sizes).args(more).arg("--work").arg(at).arg("--report").arg(at.join("report"));
+    Some(command)
+}
+
+/// Nothing that a comparison of this process beyond a memory limit makes is there.
+fn assert_nothing_left(at: &Path, pid: u32) {
+    let name = format!("narufs-compare.{pid}");
+    for above in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/dev/shm", text(at)] {
+        assert!(!Path::new(above).join(&name).exists(), "{above}/{name} is left");
+    }
+    let loops = Command::new("losetup").arg("--all").output().expect("it is there").stdout;
+    assert!(!String::from_utf8_lossy(&loops).contains(text(at)), "a loop device is left");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    assert!(!mounts.contains(&name), "a mount is left");
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    assert!(!swaps.lines().any(|line| line.ends_with("32767")), "a swap area is left: {swaps}");
+}
+
+/// Swap areas belong to the whole machine: who turns one on is alone.
+static SWAP: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
+    let _alone = SWAP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
+    let Some(mut command) = beyond_memory(at.path(), &["--rounds", "1"]) else { return };
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let pid = child.id();
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    let json = std::fs::read(at.path().join("report/results.json")).expect("written");
+    let results: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    let (rows, absent) = (results["spilled"]["rows"].as_array(), results["absent"].as_array());
+    let (rows, absent) = (rows.expect("a list"), absent.expect("a list"));
+    for contender in ["tmpfs-swap", "ext4-no-journal", "narufs-ssd", "narufs-lib-ssd"] {
+        let own: Vec<_> = rows.iter().filter(|row| row["target"] == contender).collect();
+        // Containers may have no right to swap, and machines no mkfs.
+        let reason = absent.iter().find(|a| a["contender"] == contender).map(|a| a["reason"].to_string());
+        match reason {
+            Some(why) => {
+                eprintln!("{contender} did not run: {why}");
+                assert!(why.contains("swap") || why.contains("mkfs"), "{contender}: {why}");
+            }
+            None => assert_eq!(own.len(), 6, "{contender}: {said}"),
+        }
+        for row in own {
+            assert!(row["memory_peak"].as_u64().is_none_or(|peak| peak <= 64 << 20), "{row}");
+            let phase = row["phase"].as_str().expect("a word");
+            // The file does not fit: reading it all reaches the device.
+            let read = row["device_read_bytes"].as_u64().expect("a number");
+            assert!(!phase.ends_with("read") || read > 0, "{contender} {phase} read nothing");
+        }
+    }
+    let page = std::fs::read_to_string(at.path().join("report/report.html")).expect("written");
+    assert!(page.contains("More data than memory"));
+    assert_nothing_left(at.path(), pid);
+}
+
+#[test]
+fn an_interruption_beyond_a_memory_limit_cleans_up() {
+    let _alone = SWAP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
+    let choice = ["--rounds", "1000", "--contenders", "tmpfs-swap,narufs-ssd"];
+    let Some(mut command) = beyond_memory(at.path(), &choice) else { return };
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = Killed(child.expect("it starts"));
+    let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe")).lines();
+    // The first contender is through, in one way or another: the next is at work.
+    lines.next().expect("a line").expect("readable");
+    let pid = child.0.id();
+    let id = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it lives");
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.0.wait().expect("it ends").code(), Some(130), "{said:?}");
+    assert_nothing_left(at.path(), pid);
 }

@@ -82,12 +82,12 @@ impl Spilling {
     }
 }
 
-/// What narufs is told to use: what the limit leaves when its buffers, the generator, and some page cache of the
-/// kernel are in it too.
+/// What narufs is told to use: what the limit leaves when its buffers, the generator (some 30 MiB together), and
+/// some page cache of the kernel are in it too.
 fn budget(limit: u64) -> Budget {
-    let metadata = (limit / 16).clamp(8 << 20, 64 << 20);
-    let journal = (limit / 8).min(64 << 20);
-    let others = metadata + journal + (24 << 20) + limit / 16;
+    let metadata = (limit / 32).clamp(8 << 20, 64 << 20);
+    let journal = (limit / 32).clamp(4 << 20, 64 << 20);
+    let others = metadata + journal + (32 << 20) + limit / 32;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
 
