@@ -263,7 +263,8 @@ fn a_comparison_writes_its_report_and_leaves_nothing() {
 /// A comparison beyond a memory limit, if this machine can make one at all.
 fn beyond_memory(at: &Path, more: &[&str]) -> Option<Command> {
     let v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
-    let has_limit = v2.contains("memory") || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+    let has_limit =
+        v2.contains("memory") || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() || !has_limit {
         eprintln!("skipped: loop devices and memory limits need root and a memory controller");
         return None;
@@ -305,7 +306,8 @@ fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
     let results: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     let (rows, absent) = (results["spilled"]["rows"].as_array(), results["absent"].as_array());
     let (rows, absent) = (rows.expect("a list"), absent.expect("a list"));
-    for contender in ["tmpfs-swap", "ext4-no-journal", "narufs-ssd", "narufs-lib-ssd"] {
+    let narufs = ["narufs-ssd", "narufs-scratch", "narufs-lib-ssd", "narufs-lib-scratch"];
+    for contender in ["tmpfs-swap", "ext4-no-journal"].into_iter().chain(narufs) {
         let own: Vec<_> = rows.iter().filter(|row| row["target"] == contender).collect();
         // Containers may have no right to swap, and machines no mkfs.
         let reason = absent.iter().find(|a| a["contender"] == contender).map(|a| a["reason"].to_string());

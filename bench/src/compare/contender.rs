@@ -5,8 +5,11 @@ use super::media::Places;
 use crate::killed::{self, Engine};
 use crate::progress::Progress;
 use crate::stop::Stop;
-use crate::target::{Directory, Reopened, Survives};
+use crate::target::{Directory, Library, Reopened, Survives};
 use crate::{Error, Plan, Record, Result};
+use narufs::device::BLOCK_SIZE;
+use narufs::file::DataOptions;
+use narufs::scratch::{ScratchOptions, SpillOptions};
 use narufs_fuse::control::ServerProcess;
 use rustix::process::{Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -34,6 +37,10 @@ enum Kind {
     Mount(bool, &'static str),
     /// The engine without a mount, likewise.
     Library(bool, &'static str),
+    /// A mount of scratch space that spills to the device of all.
+    Scratch,
+    /// The same without a mount, in this process.
+    ScratchLibrary,
 }
 
 /// A file system of the kernel.
@@ -140,8 +147,31 @@ const TMPFS_SWAP: Contender = Contender {
     kind: Kind::TmpfsSwap,
 };
 
+/// Scratch space that overflows to the device of all; compared where memory is limited.
+const SCRATCH: &[Contender] = &[
+    Contender {
+        name: "narufs-scratch",
+        what: "narufs mounted, scratch space that spills to the device of all",
+        survives: Nothing,
+        kind: Kind::Scratch,
+    },
+    Contender {
+        name: "narufs-lib-scratch",
+        what: "narufs as a library, scratch space that spills to the device of all: no system calls",
+        survives: Nothing,
+        kind: Kind::ScratchLibrary,
+    },
+];
+
 /// Those that are compared where memory is limited and data go beyond it, in the order of a round.
-pub const SPILLING: &[&str] = &["tmpfs-swap", "ext4-no-journal", "narufs-ssd", "narufs-lib-ssd"];
+pub const SPILLING: &[&str] = &[
+    "tmpfs-swap",
+    "ext4-no-journal",
+    "narufs-ssd",
+    "narufs-scratch",
+    "narufs-lib-ssd",
+    "narufs-lib-scratch",
+];
 
 /// Memory that narufs is told to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,12 +184,21 @@ pub struct Budget {
     pub journal: u64,
 }
 
+impl Budget {
+    /// Bytes of scratch space, which has no journal.
+    fn scratch(&self) -> u64 {
+        self.pages + self.metadata + self.journal
+    }
+}
+
 /// A target that is ready, and how to end it.
 pub enum Ready {
     /// A mounted directory.
     Directory(Box<Directory>, Mounted),
     /// An image for the engine without a mount.
     Library(Engine),
+    /// Scratch space without a mount.
+    Scratch(Box<Library>),
 }
 
 impl Ready {
@@ -176,6 +215,11 @@ impl Ready {
                 done.and(ended)
             }
             Ready::Library(engine) => killed::run(&engine, plan, stop, progress, each),
+            Ready::Scratch(mut library) => {
+                let done = crate::run(&mut *library, plan, stop, progress, each);
+                let ended = library.unmount();
+                done.and(ended)
+            }
         }
     }
 }
@@ -225,7 +269,7 @@ fn kernel_has(filesystem: &str) -> bool {
 impl Contender {
     /// A contender by name.
     pub fn find(name: &str) -> Option<&'static Contender> {
-        ALL.iter().chain([&TMPFS_SWAP]).find(|contender| contender.name == name)
+        ALL.iter().chain([&TMPFS_SWAP]).chain(SCRATCH).find(|contender| contender.name == name)
     }
 
     /// Whether it is tmpfs with swap.
@@ -299,6 +343,21 @@ impl Contender {
                     nvm_bandwidth: 0,
                 };
                 Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
+            }
+            Kind::Scratch => {
+                let (program, device) = (narufs.display().to_string(), places.device.display().to_string());
+                let memory = budget.map_or(String::new(), |b| format!(",memory={}", b.scratch()));
+                let options = format!("scratch,force,spill={device}{memory}");
+                call(&program, &["mount", "none", &at.display().to_string(), "-o", &options])?;
+                let synced = Box::new(|| Ok(Reopened::Synced));
+                self.directory(at, Some(narufs.to_owned()), counted, synced)
+            }
+            Kind::ScratchLibrary => {
+                let usual = DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
+                let mut options = ScratchOptions::with_memory(budget.map_or(usual, |b| b.scratch()));
+                options.spill = Some(SpillOptions { path: places.device.clone(), size: None, force: true });
+                let library = Library::scratch(&places.device, self.name, &options)?;
+                Ok(Ready::Scratch(Box::new(library)))
             }
         }
     }

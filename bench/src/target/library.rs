@@ -8,6 +8,7 @@ use crate::meter::Counters;
 use crate::{Error, Result};
 use narufs::format::{Nid, ROOT_NID};
 use narufs::pmem::Horizon;
+use narufs::scratch::ScratchOptions;
 use narufs::vfs::{self, Context, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, WriteFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const USER: u32 = 1000;
 /// How an image is mounted as a library.
 pub type LibraryOptions = narufs::MountOptions;
 
-/// An image, mounted in this process. Dropped, it is left as the end of the process leaves it.
+/// An image, or scratch space, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {
     image: PathBuf,
     name: String,
@@ -50,6 +51,18 @@ impl Library {
         };
         let (image, name) = (image.to_owned(), name.to_owned());
         Ok(Library { image, name, options, fs: Some(fs), survives, work: None })
+    }
+
+    /// Makes a scratch file system, which overflows to `spill`; `name` is what records call it.
+    ///
+    /// # Errors
+    /// In words, if it cannot be made.
+    pub fn scratch(spill: &Path, name: &str, options: &ScratchOptions) -> Result<Library> {
+        let fs = narufs::Fs::scratch(options);
+        let fs = fs.map_err(|e| Error::Refused(format!("{}: {e}", spill.display())))?;
+        let (image, name) = (spill.to_owned(), name.to_owned());
+        let options = LibraryOptions::default();
+        Ok(Library { image, name, options, fs: Some(fs), survives: Survives::Nothing, work: None })
     }
 
     /// Unmounts: everything is written home.
