@@ -1,5 +1,6 @@
 //! What the data path keeps for one regular file.
 
+use super::fetching::Fetching;
 use crate::cache::{FramePool, PageIndex};
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeLock};
@@ -31,6 +32,8 @@ pub struct FileData {
     stuck: AtomicBool,
     errors: ErrorLog,
     pub(super) stream: Stream,
+    /// What readers have asked the device for.
+    pub(super) fetching: Fetching,
     /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
     pub(super) removing: Mutex<()>,
     /// Held while pages are written home or thrown away.
@@ -119,6 +122,7 @@ impl FileData {
             stuck: AtomicBool::new(false),
             errors: ErrorLog { failures: AtomicU64::new(0) },
             stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
+            fetching: Fetching::new(),
             removing: Mutex::new(()),
             write_back: Mutex::new(()),
             state: Mutex::new(FileState::default()),

@@ -30,6 +30,7 @@
 mod absorb;
 mod allocate;
 mod data;
+mod fetching;
 mod glance;
 mod home;
 mod live;

@@ -88,39 +88,45 @@ impl<H: Home> DataPath<H> {
         let len = buf.len().min((size - offset) as usize);
         let buf = &mut buf[..len];
         let pages = pages.start..page_after(offset + len as u64);
-        let mut missing = Vec::new();
-        for page in pages.clone() {
-            match data.index.get(page).and_then(|slot| self.pool.find(slot)) {
-                Some(found) => {
-                    let (within, part) = overlap(page, offset, buf.len());
-                    found.read(within.start, &mut buf[part]);
-                }
-                None => missing.push(page),
-            }
-        }
-        if missing.is_empty() {
-            return Ok(len);
-        }
-        self.counters.misses.add(missing.len() as u64);
         let wanted_end = pages.end;
-        for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
-            // Relaxed: a hint; publishing decides.
-            if data.index.get(page).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0) {
-                missing.push(page);
+        loop {
+            let mut missing = Vec::new();
+            for page in pages.clone() {
+                match data.index.get(page).and_then(|slot| self.pool.find(slot)) {
+                    Some(found) => {
+                        let (within, part) = overlap(page, offset, buf.len());
+                        found.read(within.start, &mut buf[part]);
+                    }
+                    None => missing.push(page),
+                }
+            }
+            if missing.is_empty() {
+                return Ok(len);
+            }
+            let misses = missing.len() as u64;
+            for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
+                // Relaxed: a hint; publishing decides.
+                if data.index.get(page).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0) {
+                    missing.push(page);
+                }
+            }
+            let fetched = self.fetch(inode, &missing, wanted_end, size, keep, &mut |page, bytes| {
+                let (within, part) = overlap(page, offset, len);
+                match bytes {
+                    Some(bytes) => buf[part].copy_from_slice(&bytes[within]),
+                    None => buf[part].fill(0),
+                }
+            })?;
+            if fetched {
+                self.counters.misses.add(misses);
+                return Ok(len);
             }
         }
-        self.fetch(inode, &missing, wanted_end, size, keep, &mut |page, bytes| {
-            let (within, part) = overlap(page, offset, len);
-            match bytes {
-                Some(bytes) => buf[part].copy_from_slice(&bytes[within]),
-                None => buf[part].fill(0),
-            }
-        })?;
-        Ok(len)
     }
 
     /// Reads pages that are not cached; those from `wanted_end` on are only kept. `give` gets each wanted
-    /// page's bytes, or none where there is a hole. The caller has the range of all of them.
+    /// page's bytes, or none where there is a hole. The caller has the range of all of them. False if another
+    /// reader was bringing some of them: it has, and they are to be looked for again.
     fn fetch(
         &self,
         inode: &H::Inode,
@@ -129,7 +135,7 @@ impl<H: Home> DataPath<H> {
         size: u64,
         keep: bool,
         give: &mut dyn FnMut(u64, Option<&[u8]>),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut fetches: Vec<Fetch> = Vec::new();
         let mut known: Option<(u64, Mapping)> = None;
         for &page in pages {
@@ -159,8 +165,32 @@ impl<H: Home> DataPath<H> {
                 _ => fetches.push(Fetch { page, block, len: 1, cause }),
             }
         }
+        // What is not kept is of no use to another reader.
+        let underway = match fetches.first().zip(fetches.last()).filter(|_| keep) {
+            None => None,
+            Some((first, last)) => {
+                let wanted = fetches.iter().rfind(|fetch| fetch.cause == Cause::ReadMiss);
+                let wanted = first.page..wanted.map_or(first.page, |fetch| fetch.page + fetch.len);
+                let data = inode.data();
+                let Some(underway) = data.fetching.announce(wanted, last.page + last.len) else {
+                    return Ok(false);
+                };
+                // Relaxed: a hint; the mutex of the announcement is what orders it behind another reader's.
+                let has = |page: &u64| data.index.get(*page).is_some_and(|s| s.load(Ordering::Relaxed) != 0);
+                if pages.iter().any(has) {
+                    return Ok(false);
+                }
+                Some(underway)
+            }
+        };
+        if let Some(underway) = &underway {
+            fetches.retain(|fetch| fetch.page < underway.end());
+            if let Some(last) = fetches.last_mut() {
+                last.len = last.len.min(underway.end() - last.page);
+            }
+        }
         if fetches.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let batch = fetches
             .iter()
@@ -173,7 +203,7 @@ impl<H: Home> DataPath<H> {
             .collect();
         let device = self.home.device();
         let ticket = device.submit(batch);
-        let mut result = Ok(());
+        let mut result = Ok(true);
         for (fetch, done) in fetches.iter().zip(device.wait(ticket)) {
             if let Err(e) = done.result {
                 if fetch.cause == Cause::ReadMiss && result.is_ok() {

@@ -41,6 +41,43 @@ fn a_whole_page_is_overwritten_without_a_read_and_clean_pages_leave_without_a_wr
 }
 
 #[test]
+fn what_one_reader_reads_ahead_another_waits_for() {
+    let home = ModelHome::new(1000, false);
+    let bytes: Vec<u8> = (0..40 * KIB4).map(|i| (i / KIB4) as u8).collect();
+    let before = path(&home, 64);
+    before.write(&home.open(1), At::Offset(0), &bytes).expect("room");
+    before.sync_all().expect("no faults");
+    drop(before);
+    let (path, file) = (path(&home, 64), home.open(1));
+    let reads = home.device.reads.load(SeqCst);
+    let other = Arc::new(crate::sync::Mutex::new(None));
+    *home.device.when_read.lock() = Some(Box::new({
+        let (path, file, other) = (Arc::clone(&path), Arc::clone(&file), Arc::clone(&other));
+        move || {
+            let (tell, told) = std::sync::mpsc::channel();
+            *other.lock() = Some(thread::spawn(move || {
+                let mut page = vec![0; KIB4];
+                let waits = tell.clone();
+                crate::blocking::set_hook(Some(Box::new(move || {
+                    let _ = waits.send(());
+                })));
+                let got = path.read(&file, 2 * KIB4 as u64, &mut page).expect("no faults");
+                let _ = tell.send(());
+                page.truncate(got);
+                page
+            }));
+            // It waits, or, wrongly, has read the page itself.
+            told.recv().expect("one of both");
+        }
+    }));
+    let mut page = vec![9; KIB4];
+    assert_eq!(path.read(&file, 0, &mut page), Ok(KIB4));
+    let other = other.lock().take().expect("it was started").join().expect("no panic");
+    assert_eq!((&page[..], &other[..]), (&bytes[..KIB4], &bytes[2 * KIB4..3 * KIB4]));
+    assert_eq!(home.device.reads.load(SeqCst) - reads, 2, "the page asked for, and those behind it in one");
+}
+
+#[test]
 fn a_full_image_answers_at_the_write() {
     let home = ModelHome::new(4, false);
     let path = path(&home, 16);

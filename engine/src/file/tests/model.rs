@@ -32,6 +32,8 @@ pub struct LossyDevice {
     pub fail_writes: AtomicU64,
     pub fail_flushes: AtomicBool,
     pub reads: AtomicU64,
+    /// Run once, in the midst of a read.
+    pub when_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 fn eio() -> Error {
@@ -44,6 +46,10 @@ impl LossyDevice {
         match request.op {
             Op::Read => {
                 self.reads.fetch_add(1, SeqCst);
+                let hook = self.when_read.lock().take();
+                if let Some(hook) = hook {
+                    hook();
+                }
                 if self.fail_reads.load(SeqCst) {
                     return Err(eio());
                 }
