@@ -150,6 +150,10 @@ pub struct Umount {
 pub struct SyncArgs {
     /// A directory in the mount
     pub dir: PathBuf,
+    /// Only what fsyncs were answered for: with durability=window or =process they may be answered before it
+    /// survives a loss of power
+    #[arg(long)]
+    pub power: bool,
 }
 
 /// Arguments of `narufs fsck`.

@@ -1,6 +1,7 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
 use crate::size::Size;
+use narufs::journal::Wanted;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ pub const OPTIONS_HELP: &str = "\
 Options (-o a,b=c):
   ro | rw                   read only | read and write (default)
   durability=power          fsync waits until the device has flushed (default)
+  durability=window=100ms   fsync returns at once while no answer is older that a loss of power would take back,
+                            else waits; what such a loss leaves is a state not older than that (1ms to 60s)
   durability=process        fsync waits until the data survive the end of the server, not of the machine
   commit=SECONDS            commit what nobody synced after this time (default 5)
   sync                      every write is synchronous, as with O_SYNC
@@ -51,6 +54,8 @@ pub enum AtimePolicy {
 pub enum Durability {
     /// For the power horizon.
     Power,
+    /// For the process horizon, and for the power horizon where that lags so long.
+    Window(Duration),
     /// For the process horizon.
     Process,
 }
@@ -157,11 +162,15 @@ impl MountOptions {
                 self.durability = match wanted()? {
                     "power" => Durability::Power,
                     "process" => Durability::Process,
-                    other => {
-                        return Err(format!(
-                            "durability={other}: say durability=power or durability=process"
-                        ));
-                    }
+                    other => match other.strip_prefix("window=") {
+                        Some(value) => Durability::Window(window(value)?),
+                        None => {
+                            return Err(format!(
+                                "durability={other}: say durability=power, durability=window=100ms or \
+                                 durability=process"
+                            ));
+                        }
+                    },
                 }
             }
             "commit" => {
@@ -206,6 +215,19 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number"))
 }
 
+/// A time in ms or s.
+fn window(value: &str) -> Result<Duration, String> {
+    let say = || format!("durability=window={value}: say 1ms to 60s");
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| say())?;
+    let window = match &value[digits.len()..] {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return Err(say()),
+    };
+    if Wanted::WINDOWS.contains(&window) { Ok(window) } else { Err(say()) }
+}
+
 fn size(name: &str, value: &str) -> Result<u64, String> {
     value.parse::<Size>().map(|s| s.0).map_err(|e| format!("{name}={e}"))
 }
@@ -234,6 +256,20 @@ mod tests {
     #[test]
     fn what_fstab_says_to_mount_is_ignored() {
         assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn a_window_has_a_unit_and_bounds() {
+        let window = |ms| Ok(Durability::Window(Duration::from_millis(ms)));
+        assert_eq!(parse("durability=window=100ms").map(|o| o.durability), window(100));
+        assert_eq!(parse("durability=window=1ms").map(|o| o.durability), window(1));
+        assert_eq!(parse("durability=window=60s").map(|o| o.durability), window(60_000));
+        for bad in ["0ms", "61s", "100", "fast", "", "1.5s", "99999999999999999999s", "18446744073709551615s"]
+        {
+            let said = parse(&format!("durability=window={bad}")).unwrap_err();
+            assert_eq!(said, format!("durability=window={bad}: say 1ms to 60s"));
+        }
+        assert!(parse("durability=window").unwrap_err().contains("durability=window=100ms"));
     }
 
     #[test]

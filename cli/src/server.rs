@@ -127,6 +127,7 @@ pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> Assem
         data: options.memory.map_or_else(DataOptions::default, DataOptions::with_memory),
         wanted: match options.durability {
             Durability::Power => Wanted::Power,
+            Durability::Window(window) => Wanted::Window(window),
             Durability::Process => Wanted::Process,
         },
         inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),

@@ -53,9 +53,19 @@ fn table(stats: &Value) -> String {
         "emulated" => " (its journal is emulated: fsync survives the server's end, not the machine's)",
         _ => "",
     };
+    let ms = |path: &str| n(path) as f64 / 1e6;
+    let window = match stats["window_ns"].as_u64() {
+        Some(_) => {
+            format!(", power within {} ms (now {:.1} behind)", ms("/window_ns"), ms("/journal/power_lag_ns"))
+        }
+        None if n("/journal/power_lag_ns") > 0 => {
+            format!(", power {:.1} ms behind", ms("/journal/power_lag_ns"))
+        }
+        None => String::new(),
+    };
     if stats["durability"].is_string() {
         line(format!(
-            "durability     {}{journal}, {} not yet safe from a loss of power",
+            "durability     {}{journal}{window}, {} not yet safe from a loss of power",
             text(stats, "/durability"),
             Size(n("/power_lag_bytes"))
         ));

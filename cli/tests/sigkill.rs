@@ -1,8 +1,8 @@
 //! SIGKILL of the server while programs work on its mount. Needs root and /dev/fuse.
 //!
-//! Each round kills `narufs mount --foreground` when a certain number of operations has returned, mounts again and lets
-//! each program judge what it finds. In a round of five nobody syncs. A round in four loses the memory that a killed process leaves as well: then
-//! only the image is there, as after a loss of power, and what was not synced may be taken back.
+//! Each round kills `narufs mount --foreground` when a certain number of operations has returned, mounts again and
+//! lets each program judge what it finds. In a round of four nobody syncs. A round in five loses the memory that a
+//! killed process leaves as well: then only the image is there, as after a loss of power, and what was not synced may be taken back.
 //!
 //! `NARUFS_SEED=n` replays one round (the threads run as they will); `NARUFS_TEST_SCALE=n` runs n times as many.
 
@@ -103,17 +103,18 @@ fn work_and_kill(clients: &mut [Box<dyn Client>], server: Server, wanted: u64) -
 }
 
 fn round(seed: u64) -> Result<u64, String> {
-    let (ring, options, kept) = match seed % 4 {
+    let (ring, options, kept) = match seed % 5 {
         0 => (Ring::Ssd, "noatime,commit=3600", Kept::All),
         1 => (Ring::Ssd, "noatime,commit=3600", Kept::Prefix),
         2 => (Ring::SsdProcess, "noatime,commit=3600,durability=process", Kept::All),
+        3 => (Ring::SsdWindow, "noatime,commit=3600,durability=window=1ms", Kept::All),
         _ => (Ring::Nvm, "noatime,commit=3600", Kept::All),
     };
     let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = Place::make(under, ring, IMAGE_BYTES, SLOTS).map_err(|e| format!("mkfs: {e}"))?;
     let server = Server::start(&place, options)?;
-    let mut clients = match seed % 5 {
-        4 => without_syncs(&place.point(), kept),
+    let mut clients = match seed % 4 {
+        3 => without_syncs(&place.point(), kept),
         _ => with_syncs(&place.point(), seed, kept),
     }
     .map_err(|e| format!("the clients: {e}"))?;

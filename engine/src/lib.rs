@@ -9,6 +9,7 @@ pub mod alloc;
 pub mod blocking;
 pub mod cache;
 pub mod checkpoint;
+pub mod clock;
 pub mod device;
 pub mod dir;
 pub mod error;

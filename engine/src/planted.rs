@@ -38,6 +38,10 @@ bugs! {
     CommitBeforeSeal,
     /// Journal: a commit returns before its flush.
     NoCommitFlush,
+    /// Journal: a commit is submitted before the data that its records need are flushed.
+    CommitBeforeData,
+    /// Journal: an fsync is answered however long the power horizon lags.
+    WindowIgnored,
     /// Journal: the header with the head's new place is not flushed before the slots are used again.
     HeadNotFlushed,
     /// Recovery: a slot counts though its checksum does not hold.
@@ -62,6 +66,8 @@ bugs! {
     MappedBeforeFlush,
     /// Write-back: newer data goes home and the absorbed older data is not superseded.
     NoSupersede,
+    /// Write-back: data goes home in place before what was promised earlier is durable.
+    HomeBeforePromised,
     /// fsync: data that was written home is not flushed.
     NoDataFlush,
     /// fsync: records are not committed.

@@ -3,7 +3,7 @@
 use crate::device::CauseCount;
 use crate::file::DataStats;
 use crate::format::{JournalKind, SLOT_SIZE};
-use crate::journal::JournalStats;
+use crate::journal::{JournalStats, Wanted};
 use crate::lock::{LockWaits, lock_waits};
 use crate::vfs::{Fs, StatFs};
 use crate::{Result, pmem::Horizon};
@@ -20,6 +20,8 @@ pub struct Stats {
     /// What survives what when fsync has returned: an emulated journal survives the process alone, whatever
     /// was asked for.
     pub durability: Option<Horizon>,
+    /// With `durability=window`, how many nanoseconds the power horizon may lag before fsyncs wait for it.
+    pub window_ns: Option<u64>,
     /// Bytes of records that a loss of power would take back now, or leave unrecoverable.
     pub power_lag_bytes: u64,
     /// The journal; none where the mount is read-only.
@@ -55,11 +57,18 @@ impl Fs {
         let emulated = journal_kind == JournalKind::Emulated;
         let lag =
             journal.map_or(0, |j| j.tail.saturating_sub(if emulated { j.head } else { j.committed_power }));
+        let wanted = self.meta().wanted();
+        let window_ns = match wanted {
+            Wanted::Window(window) => Some(window.as_nanos() as u64),
+            Wanted::Process | Wanted::Power => None,
+        };
+        let power = wanted == Wanted::Power && !emulated;
         Ok(Stats {
             read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
             scratch: !keeps,
             journal_kind: keeps.then_some(journal_kind),
-            durability: keeps.then(|| if emulated { Horizon::Process } else { self.meta().horizon() }),
+            durability: keeps.then_some(if power { Horizon::Power } else { Horizon::Process }),
+            window_ns,
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,
             device: store.device().counters(),

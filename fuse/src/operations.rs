@@ -224,6 +224,11 @@ pub trait Operations: Send + Sync + 'static {
         Err(NOT_SERVED)
     }
 
+    /// Makes what syncs were answered for survive a loss of power.
+    fn sync_power(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<()> {
+        Err(NOT_SERVED)
+    }
+
     /// Tells sizes.
     fn statfs(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<StatfsOut>;
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
-use crate::control::{SERVER_PID, STATS, STATS_SIZE, SYNC};
+use crate::control::{SERVER_PID, STATS, STATS_SIZE, SYNC, SYNC_POWER};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
@@ -60,6 +60,12 @@ pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
 pub fn sync_mount(fd: impl AsFd) -> io::Result<()> {
     // SAFETY: the call passes no argument. Guarded by the test that asks a live mount.
     Ok(unsafe { ioctl::ioctl(fd, ioctl::NoArg::<{ SYNC as Opcode }>::new()) }?)
+}
+
+/// Asks the mount that `fd` is on to make what was synced survive a loss of power.
+pub fn sync_power_mount(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: the call passes no argument. Guarded by the test that asks a live mount.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::NoArg::<{ SYNC_POWER as Opcode }>::new()) }?)
 }
 
 /// Reads the counters of the mount that `fd` is on; zeros follow them.

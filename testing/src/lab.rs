@@ -1,6 +1,7 @@
 //! File systems on simulated media, for one thread: no background work, so that what happens follows from the
 //! operations alone.
 
+use narufs::clock::Clock;
 use narufs::device::{BlockDevice, Cause, Request};
 use narufs::error::{Error, Result};
 use narufs::file::DataOptions;
@@ -12,17 +13,23 @@ use narufs::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use narufs::pmem::Horizon;
 use narufs::sim::{Event, PmemSpec, SimMedia};
 use narufs::store::{Observer, StoreOptions};
+use narufs::sync::Counter;
 use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// The window of [`Ring::SsdWindow`].
+pub const WINDOW: Duration = Duration::from_millis(100);
+
 /// The journal under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ring {
     /// In the image, staged in memory that a loss of power takes; fsync waits for the image.
     Ssd,
+    /// In the image; fsync waits for the image where that lags by [`WINDOW`], else for the staging alone.
+    SsdWindow,
     /// In the image; fsync waits for the staging alone.
     SsdProcess,
     /// In persistent memory.
@@ -31,11 +38,25 @@ pub enum Ring {
 
 impl Ring {
     /// Every one.
-    pub const ALL: [Ring; 3] = [Ring::Ssd, Ring::SsdProcess, Ring::Nvm];
+    pub const ALL: [Ring; 4] = [Ring::Ssd, Ring::SsdWindow, Ring::SsdProcess, Ring::Nvm];
 
     /// Whether records lie in memory that survives the loss of power.
     pub fn is_mapped(self) -> bool {
         self == Ring::Nvm
+    }
+
+    /// What fsync waits for.
+    pub fn wanted(self) -> Wanted {
+        match self {
+            Ring::Ssd | Ring::Nvm => Wanted::Power,
+            Ring::SsdWindow => Wanted::Window(WINDOW),
+            Ring::SsdProcess => Wanted::Process,
+        }
+    }
+
+    /// Whether an fsync may be answered before it survives a loss of power.
+    pub fn may_lag(self) -> bool {
+        self.wanted() != Wanted::Power
     }
 }
 
@@ -125,7 +146,9 @@ impl Lab {
     /// # Errors
     /// What the mount or the recovery says.
     pub fn mount(&self, sim: &SimMedia) -> Result<Live> {
+        let time = Arc::new(Counter::new());
         let options = MountOptions {
+            clock: Clock::moved_by(Arc::clone(&time)),
             background: false,
             lanes: 1,
             commit_interval: Duration::MAX,
@@ -140,7 +163,7 @@ impl Lab {
         let options = AssembleOptions {
             fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
             data: DataOptions::with_memory(self.frames * 4096),
-            wanted: if self.ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
+            wanted: self.ring.wanted(),
             inodes: 64,
             step: 32,
             background: false,
@@ -151,7 +174,7 @@ impl Lab {
         let running = Running::start(mounted.store(), &options)?;
         let in_round = Arc::new(InRound::default());
         mounted.store().observe(&in_round);
-        Ok(Live { running, mounted, in_round })
+        Ok(Live { running, mounted, in_round, time })
     }
 }
 
@@ -193,6 +216,7 @@ pub struct Live {
     running: Running,
     mounted: Mounted,
     in_round: Arc<InRound>,
+    time: Arc<Counter>,
 }
 
 impl Live {
@@ -207,6 +231,26 @@ impl Live {
     /// Why it is read-only.
     pub fn sound(&self) -> Result<()> {
         self.mounted.store().check_writable()
+    }
+
+    /// The time since the mount, which passes only where it is made to.
+    pub fn time(&self) -> Duration {
+        Duration::from_nanos(self.time.get())
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, time: Duration) {
+        self.time.add(time.as_nanos() as u64);
+    }
+
+    /// What the streaming thread would do now.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn stream(&self) -> Result<()> {
+        let store = self.mounted.store();
+        let lag = store.journal().map_or(0, |journal| journal.stats().power_lag_ns);
+        if Duration::from_nanos(lag) < WINDOW / 2 { Ok(()) } else { store.keep_promises() }
     }
 
     /// Runs a checkpoint round, and something in its midst: after the commit to whose end the head will move and

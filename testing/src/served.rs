@@ -3,7 +3,6 @@
 use crate::lab::Ring;
 use crate::place::Place;
 use narufs::file::DataOptions;
-use narufs::journal::Wanted;
 use narufs::mount::{MountOptions, Mounted, mount, open};
 use narufs::pmem::EmulationCosts;
 use narufs::store::StoreOptions;
@@ -44,7 +43,7 @@ pub fn assemble(image: &Path, ring: Ring, memory: Memory) -> Result<(Mounted, Ru
     let options = AssembleOptions {
         fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
         data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
-        wanted: if ring == Ring::SsdProcess { Wanted::Process } else { Wanted::Power },
+        wanted: ring.wanted(),
         ..AssembleOptions::default()
     };
     let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;

@@ -15,15 +15,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Rings, and the ways in which they are crashed.
-const WAYS: [(Ring, Crash); 4] = [
+const WAYS: [(Ring, Crash); 7] = [
     (Ring::Ssd, Crash::PowerLoss),
     (Ring::Ssd, Crash::ProcessKill),
     (Ring::Nvm, Crash::PowerLoss),
+    (Ring::SsdWindow, Crash::PowerLoss),
+    (Ring::SsdProcess, Crash::PowerLoss),
+    (Ring::SsdWindow, Crash::ProcessKill),
     (Ring::SsdProcess, Crash::ProcessKill),
 ];
-/// So many of them have all states of single operations taken; the last, which differs from the second in what
-/// fsync waits for alone, a sample.
-const EVERY_STATE: usize = 3;
+/// So many of them have all states of single operations taken; the others, which differ from those in what fsync
+/// waits for alone, a sample.
+const EVERY_STATE: usize = 4;
 /// Places in a checkpoint round at which an operation runs, counted in writes.
 const PLACES: usize = 14;
 

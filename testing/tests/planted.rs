@@ -19,6 +19,8 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 const SSD: (Ring, Crash) = (Ring::Ssd, Crash::PowerLoss);
+const WINDOW: (Ring, Crash) = (Ring::SsdWindow, Crash::PowerLoss);
+const PROCESS: (Ring, Crash) = (Ring::SsdProcess, Crash::PowerLoss);
 const KILLED: (Ring, Crash) = (Ring::Ssd, Crash::ProcessKill);
 const NVM: (Ring, Crash) = (Ring::Nvm, Crash::PowerLoss);
 
@@ -126,6 +128,31 @@ fn check_of(bug: Bug) -> Check {
             CLOSE,
             vec![unlink("/g"), create("/n"), write("/n", 0, 120_000, 1, Durable::No), fsync("/n")],
         ),
+        // What was answered stays lost for longer than the window.
+        Bug::WindowIgnored => {
+            let ops = (0..6).map(|n| write("/a", 4096, 300, n, Durable::Fsync)).collect();
+            Crash(WINDOW, CLOSE, ops)
+        }
+        Bug::CommitBeforeData => Crash(
+            WINDOW,
+            CLOSE,
+            vec![
+                unlink("/g"),
+                Op::SyncAll,
+                create("/n"),
+                write("/n", 0, 80_000, 1, Durable::Fsync),
+                sync_dir(),
+            ],
+        ),
+        // Too much to be absorbed goes home in place after what was.
+        Bug::HomeBeforePromised => {
+            let ops = vec![
+                write("/a", 4096, 300, 1, Durable::Fsync),
+                write("/g", 0, 80_000, 2, Durable::No),
+                fsync("/g"),
+            ];
+            Each(vec![Crash(WINDOW, CLOSE, ops.clone()), Crash(PROCESS, CLOSE, ops)])
+        }
         Bug::CommitBeforeSeal => Looked(commit_beside_an_open_reservation),
         Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),

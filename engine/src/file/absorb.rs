@@ -75,7 +75,7 @@ impl<H: Home> DataPath<H> {
             let stale = !change.supersede.is_empty();
             // Every dirty page below the size is in this record, that of the recorded end among them.
             change.size = (size != data.logged_size()).then_some(size);
-            let flushed = if stale { self.home.device().flush_upto(data.last_write()) } else { Ok(()) };
+            let flushed = if stale { self.home.order_after(data.last_write()) } else { Ok(()) };
             flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
         } else {
             outcome.map(|_| None)

@@ -199,6 +199,21 @@ pub trait Home: Send + Sync + 'static {
     /// fsync waits for, and no more.
     fn settle_upto(&self, upto: Position) -> Result<()>;
 
+    /// Returns once everything below `upto` is committed at the power horizon, whatever the mount asks for.
+    fn commit_power(&self, upto: Position) -> Result<()>;
+
+    /// Whether an fsync may be answered before the power horizon has come: then the commit that makes its records
+    /// durable sees to the flush of what they depend on, see [`Home::order_after`].
+    fn may_lag(&self) -> bool;
+
+    /// What is logged from now on counts only with so many completed writes of the device flushed: they are, on
+    /// return, or will be before it can count.
+    fn order_after(&self, writes: u64) -> Result<()>;
+
+    /// Returns once everything is durable at the power horizon that an fsync was answered for: data that goes home in
+    /// place may be younger, and must not be there without it.
+    fn keep_promises(&self) -> Result<()>;
+
     /// Records below this are no longer needed by recovery.
     fn head(&self) -> Position;
 

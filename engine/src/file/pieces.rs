@@ -8,6 +8,7 @@ use super::write_back::BATCH_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
 use crate::cache::{Found, FrameState};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -152,6 +153,15 @@ impl<H: Home> DataPath<H> {
                 .iter_mut()
                 .map(|piece| Request { op: Op::Write, block: piece.block, buf: copy_out(piece), cause })
                 .collect();
+            // What was copied may be younger than an fsync that was answered already. Elsewhere the record tells.
+            let in_place = round.iter().any(|piece| piece.place == Place::Home);
+            if in_place
+                && !planted::is(Bug::HomeBeforePromised)
+                && let Err(e) = self.home.keep_promises()
+            {
+                round.iter_mut().for_each(|piece| piece.result = Err(e.clone()));
+                continue;
+            }
             let ticket = device.submit(batch);
             let mut again = Vec::new();
             for (piece, done) in round.iter_mut().zip(device.wait(ticket)) {

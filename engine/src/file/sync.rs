@@ -82,7 +82,13 @@ impl<H: Home> DataPath<H> {
             }
         }
         let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.home.tail()) };
-        Ok(BegunSync { upto, written: self.written(data) })
+        let written = if self.home.may_lag() && !planted::is(Bug::NoDataFlush) {
+            self.leave_to_commit(data)?;
+            WrittenHome::default()
+        } else {
+            self.written(data)
+        };
+        Ok(BegunSync { upto, written })
     }
 
     /// The last part of an fsync: with the outcome of the commit, its own.
@@ -133,7 +139,7 @@ impl<H: Home> DataPath<H> {
         let all = stale.is_empty() && !change.supersede.is_empty();
         if !change.supersede.is_empty() {
             // The record that still holds an older version may go only when the newer one is down.
-            self.home.device().flush_upto(data.last_write())?;
+            self.home.order_after(data.last_write())?;
         }
         let superseded = !change.supersede.is_empty();
         self.home.log(credits, inode, change)?;
@@ -158,6 +164,20 @@ impl<H: Home> DataPath<H> {
         let before = data.was_written_before();
         let last = if before { self.home.device().writes_completed() } else { data.last_write() };
         WrittenHome { pages, before, last }
+    }
+
+    /// Leaves the flush of what was written home to the commit that covers the next record, or promise: should it
+    /// fail, the journal fails with it.
+    pub(super) fn leave_to_commit(&self, data: &FileData) -> Result<()> {
+        let WrittenHome { before, last, .. } = self.written(data);
+        self.home.order_after(last)?;
+        if before {
+            data.wrote(last);
+            data.all_flushed();
+        }
+        let flushed = self.home.device().writes_flushed();
+        data.state.lock().unflushed.retain(|_, count| *count > flushed);
+        Ok(())
     }
 
     /// Flushes what was written home. If that fails it is dirty again, and to be written once more.
@@ -226,7 +246,7 @@ impl<H: Home> DataPath<H> {
         Ok(written)
     }
 
-    /// Writes everything home that is dirty, flushes and commits: syncfs and unmount.
+    /// Writes everything home that is dirty, flushes and commits, at the power horizon: syncfs and unmount.
     pub fn sync_all(&self) -> Result<()> {
         if !self.keeps() {
             return Ok(());
@@ -244,6 +264,6 @@ impl<H: Home> DataPath<H> {
             result = result.and(self.record_rest(inode, SyncKind::Data));
         }
         result.and(self.home.device().flush())?;
-        self.home.commit_upto(entry.max(self.home.tail()))
+        self.home.commit_power(entry.max(self.home.tail()))
     }
 }

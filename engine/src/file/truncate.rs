@@ -200,7 +200,8 @@ impl<H: Home> DataPath<H> {
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
         self.record_rest(inode, SyncKind::Data)?;
-        self.flush_data(inode)
+        // The rename is recorded after this.
+        if self.home.may_lag() { self.leave_to_commit(inode.data()) } else { self.flush_data(inode) }
     }
 
     /// Somebody opens a file for writing.

@@ -280,7 +280,7 @@ impl<H: Home> DataPath<H> {
         match self.home.reserve(blocks) {
             Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
                 self.settle_deferred()?;
-                self.home.commit_upto(self.home.tail())?;
+                self.home.commit_power(self.home.tail())?;
                 self.home.reserve(blocks)
             }
             result => result,

@@ -203,7 +203,7 @@ impl<H: Home> DataPath<H> {
             && let Some(room) = room
         {
             let flushed =
-                if planted::is(Bug::MappedBeforeFlush) { Ok(()) } else { device.flush_upto(completed) };
+                if planted::is(Bug::MappedBeforeFlush) { Ok(()) } else { self.home.order_after(completed) };
             let recorded = flushed.and_then(|()| self.home.log(room.credits, inode, change));
             match recorded {
                 Ok(_) => {

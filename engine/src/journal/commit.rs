@@ -20,10 +20,10 @@ impl Journal {
         match (&self.stream, wanted) {
             (None, _) => self.commit_in_order(upto),
             (Some(stream), Wanted::Power) => self.commit_grouped(stream, upto),
-            (Some(_), Wanted::Process) => {
+            (Some(_), wanted) => {
                 // Sealed in the staging is enough, and whoever seals does not sleep before it.
                 self.sleep(&self.seals, || self.sequence.walk(self.durable(), upto) >= upto);
-                if self.sequence.walk(self.durable(), upto) < upto { self.check() } else { Ok(()) }
+                self.settle_upto(upto, wanted)
             }
         }
     }
@@ -35,7 +35,11 @@ impl Journal {
     pub fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
         match (&self.stream, wanted) {
             (Some(_), Wanted::Power) => return self.commit_upto(upto, wanted),
-            (Some(_), Wanted::Process) => {}
+            (Some(stream), _) => {
+                if !self.is_answered(upto, wanted)? {
+                    return self.commit_and_flush(stream, upto);
+                }
+            }
             (None, _) => {
                 let upto = upto.min(self.tail());
                 // Relaxed: a hint; whoever stored it publishes a commit beyond it.
@@ -52,6 +56,19 @@ impl Journal {
             }
         }
         self.check()
+    }
+
+    /// Promises the durability of everything below `upto`, of a ring in the image; says whether the caller may go
+    /// before that has come.
+    pub(super) fn is_answered(&self, upto: Position, wanted: Wanted) -> Result<bool> {
+        let lag = self.promise(upto.min(self.tail()));
+        // What has failed will be kept no more.
+        self.check()?;
+        Ok(match wanted {
+            Wanted::Process => true,
+            Wanted::Window(most) => lag < most || planted::is(Bug::WindowIgnored),
+            Wanted::Power => false,
+        })
     }
 
     /// Steps 3 and 8 of the protocol.

@@ -64,6 +64,8 @@ struct Turns {
 
 struct UnderWay {
     end: Position,
+    /// When it was begun, see [`super::lag`].
+    since: u64,
     is_down: bool,
 }
 
@@ -106,8 +108,8 @@ impl Group {
     }
 
     /// Notes that a commit that ends at `end` begins; the end of the one before.
-    pub(super) fn begins(&self, end: Position, own: Option<Position>) -> Position {
-        self.turns.lock().begin(end, own)
+    pub(super) fn begins(&self, end: Position, since: u64, own: Option<Position>) -> Position {
+        self.turns.lock().begin(end, since, own)
     }
 
     /// The journal has failed: threads that sleep look again. Calls are answered by their leaders.
@@ -142,12 +144,12 @@ impl Turns {
 
     /// Notes that a commit that ends at `end` begins, for its leader's own records among others; the end of the
     /// one before.
-    fn begin(&mut self, end: Position, own: Option<Position>) -> Position {
+    fn begin(&mut self, end: Position, since: u64, own: Option<Position>) -> Position {
         let before = mem::replace(&mut self.begun, end);
         let left = self.waiting.iter().filter(|waiter| waiter.upto > end).count();
         let gathered = mem::replace(&mut self.ungathered, left) - left;
         self.served = gathered + usize::from(own.is_some_and(|upto| upto > before));
-        self.under_way.push_back(UnderWay { end, is_down: false });
+        self.under_way.push_back(UnderWay { end, since, is_down: false });
         before
     }
 
@@ -156,14 +158,14 @@ impl Turns {
         self.ungathered > 0 || own.is_some_and(|upto| upto > self.begun)
     }
 
-    /// Notes that a commit is down; the end of the last one that may be published now.
-    fn down(&mut self, end: Position) -> Option<Position> {
+    /// Notes that a commit is down; the last one that may be published now.
+    fn down(&mut self, end: Position) -> Option<UnderWay> {
         if let Some(one) = self.under_way.iter_mut().find(|one| one.end == end) {
             one.is_down = true;
         }
         let mut last = None;
         while self.under_way.front().is_some_and(|one| one.is_down) {
-            last = self.under_way.pop_front().map(|one| one.end);
+            last = self.under_way.pop_front();
         }
         last
     }
@@ -253,10 +255,19 @@ impl Journal {
     /// by another thread, once everything below `upto` is durable as `wanted`, or the journal has failed. If
     /// nobody commits, this thread does, for as long as it takes.
     pub fn commit_then(&self, upto: Position, wanted: Wanted, done: Done) {
-        let Some(stream) = self.stream.as_ref().filter(|_| wanted == Wanted::Power) else {
-            return done(self.settle_upto(upto, wanted));
-        };
+        let Some(stream) = &self.stream else { return done(self.settle_upto(upto, wanted)) };
         let upto = upto.min(self.tail());
+        let done = if wanted == Wanted::Power {
+            done
+        } else {
+            match self.is_answered(upto, wanted) {
+                Ok(false) => {}
+                answered => return done(answered.map(drop)),
+            }
+            // The data may have gone home after the commit was begun that is waited for.
+            let (device, writes) = (Arc::clone(&stream.device), self.lag.writes());
+            Box::new(move |committed: Result<()>| done(committed.and_then(|()| device.flush_upto(writes))))
+        };
         let leads = {
             let mut turns = stream.group.turns.lock();
             if self.durable() >= upto || self.is_failed() {
@@ -310,9 +321,10 @@ impl Leader<'_> {
                     None
                 }
             };
-            if let Some(end) = published {
+            if let Some(UnderWay { end, since, .. }) = published {
                 // Release: pairs with the Acquire in `durable`.
                 journal.committed.store(end, Ordering::Release);
+                journal.keep(self.stream, since);
             }
             covered = if journal.is_failed() { turns.all() } else { turns.covered(journal.durable()) };
             let Some(successor) = turns.leave(self.own) else { continue };
@@ -340,7 +352,7 @@ impl Leader<'_> {
             journal.sleep(&journal.seals, || journal.armed.load(Ordering::Relaxed));
             journal.check()?;
         }
-        let begun = stream.begin(journal, |end| stream.group.begins(end, self.own))?;
+        let begun = stream.begin(journal, |end, since| stream.group.begins(end, since, self.own))?;
         Ok(Some(begun))
     }
 

@@ -35,10 +35,11 @@
 //!    sealed or committed (which includes the commit before: commits are ordered by their slots), persists
 //!    its slot, publishes `committed`, seals. Others reserve, and commit behind it, meanwhile.
 //! 9. *Commit on an SSD ring.* Callers lead or wait ([`group`]). A leader takes the flag, reserves up to a
-//!    4 KiB boundary, waits as above, persists its slots in the staging, seals them, writes the blocks from the
-//!    end of the commit before to its own end to the image, flushes, and publishes `committed` once the commits
-//!    before are down too. Two may be under way, but only one takes the flag and reserves at a time, and both
-//!    ends are block boundaries: a block is written once a lap and never twice in flight.
+//!    4 KiB boundary, waits as above, persists its slots in the staging, seals them, has the file data flushed that
+//!    its records depend on, writes the blocks from the end of the commit before to its own end to the image,
+//!    flushes, and publishes `committed` once the commits before are down too. Two may be under way, but only one
+//!    takes the flag and reserves at a time, and both ends are block boundaries: a block is written once a lap and
+//!    never twice in flight.
 //! 10. *Head.* Only [`Journal::advance_head`] moves it, under a mutex: never beyond `committed`, durably, and
 //!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
 //!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
@@ -52,7 +53,10 @@
 //!
 //! # Horizons
 //! A record in the front survives the process once it is sealed; on a mapped ring it is as durable as the
-//! memory is. On an SSD ring power durability comes with the commit.
+//! memory is. On an SSD ring power durability comes with the commit. Who waits for less than that leaves a promise
+//! ([`lag`]): a record that depends on written file data says so before it is reserved, and whoever wants to write
+//! younger data in place keeps all promises first. So what a loss of power leaves is what it could have left, with
+//! everybody waiting for the power horizon, at the moment when the first answer was given that is lost.
 
 #![deny(unsafe_code)]
 
@@ -63,6 +67,7 @@ mod front;
 mod group;
 mod handle;
 mod header;
+mod lag;
 mod reserve;
 mod ring;
 mod scan;
@@ -86,6 +91,10 @@ pub use stats::JournalStats;
 #[cfg(feature = "sim")]
 pub use stop::stop_next_record;
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE};
 use crate::pmem::{Horizon, PersistentMemory};
@@ -94,6 +103,7 @@ use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
 use crate::{Error, Result};
 use credits::Pool;
 use header::HeaderWriter;
+use lag::Lag;
 use reserve::Sequence;
 use ring::{BLOCK_SLOTS, Geometry};
 use stats::Counters;
@@ -104,8 +114,16 @@ use stream::Stream;
 pub enum Wanted {
     /// The records survive the end of the process.
     Process,
+    /// The records survive the end of the process, and a loss of power soon: whoever is told so while the oldest
+    /// that was told so waits for that as long as this, waits as for [`Wanted::Power`]. On an SSD ring alone.
+    Window(Duration),
     /// The records survive the machine's loss of power (as far as the media do).
     Power,
+}
+
+impl Wanted {
+    /// The least and the longest window.
+    pub const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 }
 
 /// Where the ring lies.
@@ -142,6 +160,8 @@ pub struct Options {
     /// Called, perhaps often, when the ring is nearly full: must make a checkpoint start soon, and neither
     /// block nor panic. A round that is to make room begins with a commit up to the tail.
     pub need_checkpoint: Box<dyn Fn() + Send + Sync>,
+    /// What the lag of the power horizon is measured with.
+    pub clock: Clock,
 }
 
 /// The journal of a mounted image.
@@ -167,6 +187,7 @@ pub struct Journal {
     failed: AtomicBool,
     why: OnceLock<String>,
     need_checkpoint: Box<dyn Fn() + Send + Sync>,
+    lag: Lag,
     counters: Counters,
 }
 
@@ -174,7 +195,8 @@ impl Journal {
     /// Begins a journal on its media with an empty ring: writes the header durably. Everything that the ring
     /// held before is void from here on, so recovery comes first.
     pub fn start(media: Media, options: Options) -> Result<Journal> {
-        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint } = options;
+        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint, clock } =
+            options;
         let (front, stream, pad) = match media {
             Media::Mapped(front) => (front, None, 1),
             Media::Ssd { staging, device, start: block } => {
@@ -219,6 +241,7 @@ impl Journal {
             failed: AtomicBool::new(false),
             why: OnceLock::new(),
             need_checkpoint,
+            lag: Lag::new(clock),
             counters: Counters::default(),
             ring,
             front,
@@ -296,6 +319,7 @@ impl Journal {
             stream.group.wake_all();
         }
         self.pool.wake();
+        self.lag.end();
     }
 
     /// Why the journal failed, if it did.

@@ -27,6 +27,8 @@ pub struct JournalStats {
     pub committed_process: u64,
     /// Everything below survives a loss of power.
     pub committed_power: u64,
+    /// Nanoseconds since the oldest answer to an fsync that a loss of power would take back; 0: there is none.
+    pub power_lag_ns: u64,
     /// Times the tail has gone around the ring, since the ring was made.
     pub laps: u64,
     /// Records logged.
@@ -57,6 +59,7 @@ impl Counters {
             head: journal.head(),
             committed_process: journal.committed(Horizon::Process),
             committed_power: journal.committed(Horizon::Power),
+            power_lag_ns: journal.lag.now().as_nanos() as u64,
             laps: tail / journal.ring.slots,
             records: self.records.get(),
             voids: self.voids.get(),

@@ -5,14 +5,16 @@
 
 use crate::planted::{self, Bug};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use super::Journal;
 use super::group::Group;
 use super::handle::Reserved;
 use super::header::HEADER_BLOCKS;
+use super::lag::Kept;
 use super::ring::{BLOCK_SLOTS, CRC_AT};
+use super::{Journal, Wanted};
 use crate::Result;
 use crate::device::{BlockDevice, Cause, IoBuf, Op, Request, Ticket};
 use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
@@ -45,22 +47,28 @@ impl Stream {
     }
 
     /// Begins a commit of everything reserved so far: waits until it is sealed, and submits the blocks from the
-    /// end of the commit before to its own. `begins` is told that end at once, and gives the one before. One
-    /// caller at a time, who has taken the flag down.
+    /// end of the commit before to its own, once the data are flushed that its records need. `begins` is told that
+    /// end and the time at once, and gives the end before. One caller at a time, who has taken the flag down.
     pub(super) fn begin(
         &self,
         journal: &Journal,
-        begins: impl FnOnce(Position) -> Position,
+        begins: impl FnOnce(Position, u64) -> Position,
     ) -> Result<Begun> {
+        let since = journal.lag.begin();
         let reserved = Reserved::commit_slots(journal);
         let first = reserved.first();
         let end = (first + 1).next_multiple_of(journal.ring.pad);
-        let range_start = begins(end);
+        let range_start = begins(end, since);
         if !planted::is(Bug::CommitBeforeSeal) {
             journal.sleep(&journal.seals, || journal.sequence.walk(range_start, first) >= first);
         }
         journal.check()?;
-        let in_flight = self.submit(journal, reserved, range_start, end)?;
+        self.seal(journal, reserved, range_start);
+        let writes = journal.lag.writes();
+        if writes > self.device.writes_flushed() && !planted::is(Bug::CommitBeforeData) {
+            self.device.flush_upto(writes)?;
+        }
+        let in_flight = self.submit(journal, range_start, end)?;
         self.bytes.add((end - range_start) * SLOT_SIZE as u64);
         journal.pool.give(journal.ring.pad - (end - first));
         Ok(Begun { end, in_flight })
@@ -75,41 +83,35 @@ impl Stream {
         Ok(begun.end)
     }
 
-    /// Seals the commit's slots and submits the blocks from `range_start` to their end.
-    fn submit(
-        &self,
-        journal: &Journal,
-        reserved: Reserved<'_>,
-        range_start: Position,
-        end: Position,
-    ) -> Result<VecDeque<Ticket>> {
-        let (first, slots) = (reserved.first(), journal.ring.slots);
-        let mut reserved = Some(reserved);
-        let (mut at, mut range_crc) = (range_start, 0);
+    /// Seals the commit's slots, before anything is on the device: in the staging it is a record like any other,
+    /// and who waits for no more than that does not wait for the device.
+    fn seal(&self, journal: &Journal, reserved: Reserved<'_>, range_start: Position) {
+        let mut range_crc = 0;
+        for at in range_start..reserved.first() {
+            let mut crc = [0; 4];
+            journal.front.read(journal.offset(at) + CRC_AT, &mut crc);
+            range_crc = crc32c::crc32c_append(range_crc, &crc);
+        }
+        let payload = CommitPayload {
+            range_start: range_start.into(),
+            // The commit before may still be on its way: what is published is flushed.
+            durable_upto: journal.durable().into(),
+            range_crc: range_crc.into(),
+            reserved: 0.into(),
+        };
+        reserved.persist_as(SlotKind::Commit, payload.as_bytes()).apply(|_, _| ()).seal();
+    }
+
+    /// Submits the blocks from `range_start` to `end`, which are sealed.
+    fn submit(&self, journal: &Journal, range_start: Position, end: Position) -> Result<VecDeque<Ticket>> {
+        let slots = journal.ring.slots;
+        let mut at = range_start;
         let mut in_flight = VecDeque::new();
         while at < end {
             let index = journal.ring.index(at) as u64;
             let count = (end - at).min(REQUEST_SLOTS).min(slots - index);
             let mut buf = IoBuf::zeroed(count as usize * SLOT_SIZE);
-            let records = (first.min(at + count) - at) as usize * SLOT_SIZE;
-            journal.staged(at, &mut buf[..records]);
-            for slot in buf[..records].chunks_exact(SLOT_SIZE) {
-                range_crc = crc32c::crc32c_append(range_crc, &slot[CRC_AT..CRC_AT + 4]);
-            }
-            if at + count == end
-                && let Some(reserved) = reserved.take()
-            {
-                let payload = CommitPayload {
-                    range_start: range_start.into(),
-                    // The commit before may still be on its way: what is published is flushed.
-                    durable_upto: journal.durable().into(),
-                    range_crc: range_crc.into(),
-                    reserved: 0.into(),
-                };
-                // Sealed before it is on the device: in the staging it is a record like any other.
-                reserved.persist_as(SlotKind::Commit, payload.as_bytes()).apply(|_, _| ()).seal();
-                journal.staged(first, &mut buf[records..]);
-            }
+            journal.front.read(journal.offset(at), &mut buf);
             let block = self.start + HEADER_BLOCKS + index / BLOCK_SLOTS;
             if in_flight.len() == IN_FLIGHT
                 && let Some(oldest) = in_flight.pop_front()
@@ -137,8 +139,70 @@ impl Stream {
 }
 
 impl Journal {
-    /// Copies staged slots.
-    fn staged(&self, from: Position, into: &mut [u8]) {
-        self.front.read(self.offset(from), into);
+    /// Whether an fsync may be answered before the power horizon has come.
+    pub fn may_lag(&self, wanted: Wanted) -> bool {
+        self.stream.is_some() && wanted != Wanted::Power
+    }
+
+    /// What is logged from now on, and what is promised, counts only with so many of the device's completed
+    /// writes flushed: the commit that covers it sees to that.
+    pub fn depend(&self, writes: u64) {
+        self.lag.depend(writes);
+    }
+
+    /// Returns once all promises are kept that were made before the call: every position and write that an
+    /// fsync was answered for is durable at the power horizon.
+    pub fn keep_promises(&self) -> Result<()> {
+        match &self.stream {
+            Some(stream) if self.lag.now() > Duration::ZERO || !self.is_kept(stream) => {
+                self.commit_and_flush(stream, 0)
+            }
+            _ => self.check(),
+        }
+    }
+
+    /// As [`Journal::keep_promises`], and everything below `upto` is durable.
+    pub(super) fn commit_and_flush(&self, stream: &Stream, upto: Position) -> Result<()> {
+        let since = self.lag.begin();
+        let writes = self.lag.writes();
+        self.commit_grouped(stream, upto.max(self.lag.position()))?;
+        // The commit has seen to it, if there was one to make.
+        if let Err(e) = stream.device.flush_upto(writes) {
+            self.fail(format!("data could not be flushed: {e}"));
+            return Err(e);
+        }
+        self.keep(stream, since);
+        Ok(())
+    }
+
+    /// Promises that everything below `upto` becomes durable, and the writes that it depends on; the lag.
+    pub(super) fn promise(&self, upto: Position) -> Duration {
+        match &self.stream {
+            Some(stream) if upto > self.durable() || self.lag.writes() > stream.device.writes_flushed() => {
+                self.lag.promise(upto)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Every promise made before `since` is kept.
+    pub(super) fn keep(&self, stream: &Stream, since: u64) {
+        let (position, writes) = (self.durable(), stream.device.writes_flushed());
+        self.lag.keep(Kept { before: since, position, writes });
+    }
+
+    fn is_kept(&self, stream: &Stream) -> bool {
+        self.lag.position() <= self.durable() && self.lag.writes() <= stream.device.writes_flushed()
+    }
+
+    /// Sleeps until the oldest promise that is not kept is half as old as `window`; without one it sleeps on. False
+    /// once [`Journal::end_streaming`] was called, or the journal has failed.
+    pub fn wait_due(&self, window: Duration) -> bool {
+        self.lag.wait_due(window / 2)
+    }
+
+    /// Ends the thread that sleeps in [`Journal::wait_due`].
+    pub fn end_streaming(&self) {
+        self.lag.end();
     }
 }

@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::checkpoint::{Background, RoundId};
+use crate::clock::Clock;
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
 use crate::journal::{self, Journal, Scan};
@@ -71,6 +72,8 @@ pub struct MountOptions {
     pub discard_journal: bool,
     /// Lanes that keep journal credits of their own.
     pub lanes: usize,
+    /// What the lag of the power horizon is measured with.
+    pub clock: Clock,
 }
 
 impl Default for MountOptions {
@@ -82,6 +85,7 @@ impl Default for MountOptions {
             read_only: false,
             discard_journal: false,
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            clock: Clock::default(),
         }
     }
 }
@@ -197,6 +201,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
             start: first,
             lanes: options.lanes,
             need_checkpoint: Box::new(move || signal.need_round()),
+            clock: options.clock.clone(),
         },
     )?;
     if header_first {

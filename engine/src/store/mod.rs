@@ -174,6 +174,14 @@ impl Store {
         journal.commit_then(upto, wanted, Box::new(told));
     }
 
+    /// Returns once everything is durable at the power horizon that an fsync was answered for.
+    pub fn keep_promises(&self) -> Result<()> {
+        let Some(journal) = self.journal() else { return Ok(()) };
+        journal.keep_promises()?;
+        self.tell_durable();
+        Ok(())
+    }
+
     /// Every record below is durable at the horizon.
     pub fn committed(&self, horizon: Horizon) -> Position {
         self.log.committed(horizon)

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::alloc::Alloc;
+use crate::checkpoint::Streamer;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
 use crate::journal::Wanted;
@@ -59,11 +60,17 @@ impl Default for AssembleOptions {
 pub struct Running {
     fs: Arc<Fs>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    _streamer: Option<Streamer>,
 }
 
 impl Running {
     /// Makes a file system of a mounted store, and finishes what was begun before a crash.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a window that is out of bounds, or where the journal is in memory; those of the
+    /// device; damage.
     pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
+        check_window(store, options.wanted)?;
         let alloc = Alloc::load(store)?;
         let space = Arc::new(ImageSpace::load(store, &alloc)?);
         let room: Weak<Store> = Arc::downgrade(store);
@@ -91,7 +98,13 @@ impl Running {
             }
             false => None,
         };
-        Ok(Running { fs, writer: Mutex::new(writer) })
+        let streamer = match options.wanted {
+            Wanted::Window(window) if options.background && !options.fs.read_only => {
+                Some(Streamer::start(Arc::clone(store), window)?)
+            }
+            _ => None,
+        };
+        Ok(Running { fs, writer: Mutex::new(writer), _streamer: streamer })
     }
 
     /// The file system.
@@ -132,6 +145,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.end_threads();
     }
+}
+
+/// Refuses a window that cannot be had.
+fn check_window(store: &Store, wanted: Wanted) -> Result<()> {
+    let Wanted::Window(window) = wanted else { return Ok(()) };
+    if !Wanted::WINDOWS.contains(&window) {
+        return Err(Error::Refused(format!("durability=window={window:?}: say 1ms to 60s")));
+    }
+    if store.journal().is_some_and(|journal| !journal.may_lag(wanted)) {
+        let why = "durability=window is for a journal in the image: with this one, in memory, fsync waits for no \
+                   device; say durability=power";
+        return Err(Error::Refused(why.into()));
+    }
+    Ok(())
 }
 
 impl Observer for Fs {

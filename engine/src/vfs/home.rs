@@ -8,6 +8,7 @@ use crate::extent::{self, Progress, Root};
 use crate::file::{Blocks, Change, DataInode, Home, Logged, Mapping, Need};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
+use crate::journal::Wanted;
 use crate::planted::{self, Bug};
 use crate::store::{Handle, Profile};
 use std::ops::Range;
@@ -368,6 +369,28 @@ impl Home for Meta {
 
     fn settle_upto(&self, upto: Position) -> Result<()> {
         self.store.settle_upto(upto, self.wanted)
+    }
+
+    fn commit_power(&self, upto: Position) -> Result<()> {
+        self.store.commit_upto(upto, Wanted::Power)
+    }
+
+    fn may_lag(&self) -> bool {
+        self.store.journal().is_some_and(|journal| journal.may_lag(self.wanted))
+    }
+
+    fn order_after(&self, writes: u64) -> Result<()> {
+        match self.store.journal() {
+            Some(journal) if journal.may_lag(self.wanted) => {
+                journal.depend(writes);
+                Ok(())
+            }
+            _ => self.store.device().flush_upto(writes),
+        }
+    }
+
+    fn keep_promises(&self) -> Result<()> {
+        self.store.keep_promises()
     }
 
     fn head(&self) -> Position {

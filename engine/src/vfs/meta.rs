@@ -8,7 +8,6 @@ use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
 use crate::journal::Wanted;
-use crate::pmem::Horizon;
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use crate::xattr;
@@ -112,11 +111,8 @@ impl Meta {
     }
 
     /// How far a record travels before fsync returns.
-    pub fn horizon(&self) -> Horizon {
-        match self.wanted {
-            Wanted::Process => Horizon::Process,
-            Wanted::Power => Horizon::Power,
-        }
+    pub fn wanted(&self) -> Wanted {
+        self.wanted
     }
 
     /// Starts an operation: takes credits, before any lock.

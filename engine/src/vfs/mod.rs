@@ -353,6 +353,14 @@ impl Fs {
         }
         self.data.sync_all()
     }
+    /// Returns when everything that a sync was answered for survives a loss of power, and every operation on
+    /// metadata that returned before: at once, with `durability=power`, but for the latter.
+    pub fn sync_power(&self) -> Result<()> {
+        let store = &self.meta.store;
+        let upto = store.tail();
+        store.keep_promises()?;
+        store.commit_upto(upto, crate::journal::Wanted::Power)
+    }
     /// Whether a file or directory is open.
     pub fn has_open_files(&self) -> bool {
         self.meta.table.all().iter().any(|inode| inode.holds.opens() > 0)

@@ -366,6 +366,10 @@ impl Operations for EngineOperations {
         Ok(self.fs.syncfs()?)
     }
 
+    fn sync_power(&self, _: &RequestContext<'_>, _: u64) -> Result<()> {
+        Ok(self.fs.sync_power()?)
+    }
+
     fn statfs(&self, _: &RequestContext<'_>, _: u64) -> Result<StatfsOut> {
         Ok(statfs_out(&self.fs.statfs()?))
     }

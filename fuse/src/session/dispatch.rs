@@ -1,7 +1,7 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
 use super::{DoneReply, LockReply, RequestContext, Session};
-use crate::control::{SERVER_PID, SYNC};
+use crate::control::{SERVER_PID, SYNC, SYNC_POWER};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
@@ -169,6 +169,7 @@ impl<O: Operations> Session<O> {
                 let result = match args.cmd {
                     SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
                     SYNC => ops.syncfs(ctx, node).map(|()| Vec::new()),
+                    SYNC_POWER => ops.sync_power(ctx, node).map(|()| Vec::new()),
                     _ => ops.ioctl(ctx, node, &call),
                 };
                 match result {

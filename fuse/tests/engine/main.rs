@@ -2,6 +2,7 @@
 
 mod attributes;
 mod data;
+mod durability;
 mod names;
 mod sharing;
 mod support;

@@ -6,11 +6,12 @@ use narufs::mount::{self, Mounted};
 use narufs::pmem::EmulationCosts;
 use narufs::vfs::{AssembleOptions, Running};
 use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
-use narufs_fuse::{Caching, EngineOperations, Server, serve};
+use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const IMAGE_BYTES: u64 = 256 << 20;
@@ -34,6 +35,14 @@ pub fn served() -> Option<Served> {
 }
 
 pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Option<Served> {
+    served_as(caching, AssembleOptions::default(), change)
+}
+
+pub fn served_as(
+    caching: Caching,
+    files: AssembleOptions,
+    change: impl FnOnce(&mut MountOptions),
+) -> Option<Served> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: this test needs root and /dev/fuse");
         return None;
@@ -50,10 +59,12 @@ pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> 
     let options = FormatOptions { journal_slots: Some(16384), sparse: true, ..FormatOptions::default() };
     format(device.as_ref(), &options).expect("a new file system");
     drop(device);
-    let options = mount::MountOptions::default();
+    // Nothing is committed but what a test asks for.
+    let hour = Duration::from_secs(3600);
+    let options = mount::MountOptions { commit_interval: hour, ..mount::MountOptions::default() };
     let media = mount::open(&image, None, EmulationCosts::default(), &options).expect("the media");
     let mounted = mount::mount(media, &options).expect("a good image");
-    let running = Running::start(mounted.store(), &AssembleOptions::default()).expect("a good image");
+    let running = Running::start(mounted.store(), &files).expect("a good image");
     let mut options = MountOptions::new("image");
     options.suid = true;
     options.dev = true;
@@ -66,6 +77,11 @@ pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> 
 }
 
 impl Served {
+    /// The counters, as a program beside the server reads them.
+    pub fn stats(&self) -> serde_json::Value {
+        serde_json::from_str(&control::stats(&self.point).expect("a live mount")).expect("JSON")
+    }
+
     pub fn at(&self, name: &str) -> PathBuf {
         self.point.join(name)
     }

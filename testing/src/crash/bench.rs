@@ -1,7 +1,7 @@
 //! A sequence on a copy of its starting tree, and the points at which it is crashed.
 
 use super::{Effort, Tally};
-use crate::lab::{Lab, Live, Ring};
+use crate::lab::{Lab, Live, Ring, WINDOW};
 use crate::lib_target::LibTarget;
 use crate::model::{Model, Outcome, Value};
 use crate::op::Op;
@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A ring, a kind of crash, and a tree to start from.
 pub struct Bench {
@@ -26,7 +27,7 @@ pub struct Bench {
 #[derive(Clone)]
 pub(super) struct Promise {
     /// After the bench's kind of crash.
-    pub now: Oracle,
+    now: Oracle,
     /// After a loss of power that follows it, where that may take more.
     power: Option<Oracle>,
 }
@@ -38,29 +39,66 @@ impl Promise {
         }
         f(&mut self.now)
     }
-
-    /// What holds after another crash, in the recovery.
-    pub fn after(&self, crash: Crash) -> &Oracle {
-        match crash {
-            Crash::PowerLoss => self.power.as_ref().unwrap_or(&self.now),
-            Crash::ProcessKill => &self.now,
-        }
-    }
 }
 
 /// A sequence that ran: what is promised up to each event.
 pub(super) struct Ran {
+    lags: bool,
     /// Events when the first operation began, and after each.
     marks: Vec<usize>,
+    /// The time of each mark.
+    times: Vec<Duration>,
     /// After so many operations returned: with the next under way, and without.
     promises: Vec<(Promise, Promise)>,
+    /// From so many events on, what was answered up to this time survives a loss of power.
+    kept: Vec<(usize, Duration)>,
+}
+
+/// What is promised at a crash point.
+pub(super) struct Promised<'r> {
+    now: &'r Promise,
+    /// The moments to which a loss of power may go back: what a mount that waits for the power horizon would have
+    /// promised at each of them.
+    earlier: Vec<&'r Promise>,
 }
 
 impl Ran {
-    pub fn at(&self, events: usize) -> &Promise {
+    fn new(events: usize, time: Duration, lags: bool) -> Ran {
+        Ran { lags, marks: vec![events], times: vec![time], promises: Vec::new(), kept: Vec::new() }
+    }
+
+    fn note_kept(&mut self, events: usize, upto: Option<Duration>) {
+        self.kept.extend(upto.map(|upto| (events, upto)));
+    }
+
+    pub fn at(&self, events: usize) -> Promised<'_> {
         let returned = self.marks.iter().rposition(|mark| *mark <= events).unwrap_or(0);
         let (during, after) = &self.promises[returned];
-        if events > self.marks[returned] { during } else { after }
+        let kept = self.kept.iter().filter(|(from, _)| *from <= events).map(|(_, upto)| *upto).max();
+        // The first answer that is lost came while its operation was under way.
+        let may_be_lost = |op: &usize| kept.is_none_or(|kept| self.times[op + 1] > kept);
+        let earlier = (0..returned).rev().filter(|op| self.lags && may_be_lost(op));
+        Promised {
+            now: if events > self.marks[returned] { during } else { after },
+            earlier: earlier.map(|op| &self.promises[op].0).collect(),
+        }
+    }
+}
+
+impl Promised<'_> {
+    /// What may be found after a crash, and another in the recovery; any of these.
+    pub fn oracles(&self, crashes: &[Crash]) -> Vec<&Oracle> {
+        let first = crashes.first();
+        if !crashes.contains(&Crash::PowerLoss) {
+            return vec![&self.now.now];
+        }
+        let moments = [self.now].into_iter().chain(self.earlier.iter().copied());
+        moments
+            .map(|promise| match first {
+                Some(Crash::ProcessKill) => promise.power.as_ref().unwrap_or(&promise.now),
+                _ => &promise.now,
+            })
+            .collect()
     }
 }
 
@@ -96,7 +134,7 @@ impl Bench {
 
     /// What is promised of a tree that is wholly durable.
     pub(super) fn promise(&self, model: Model) -> Promise {
-        let staged = self.lab.ring == Ring::Ssd && self.crash == Crash::ProcessKill;
+        let staged = !self.lab.ring.is_mapped() && self.crash == Crash::ProcessKill;
         let all = self.crash == Crash::ProcessKill || self.lab.ring.is_mapped();
         let power = staged.then(|| Oracle::new(model.clone(), Kept::Prefix));
         Promise { now: Oracle::new(model, if all { Kept::All } else { Kept::Prefix }), power }
@@ -117,7 +155,8 @@ impl Bench {
         let mut rng = StdRng::seed_from_u64(seed);
         let sim = self.media();
         let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;
-        let ran = self.perform_all(&live, &sim, ops, self.promise(self.model.clone()), effort.in_round)?;
+        let start = self.promise(self.model.clone());
+        let ran = self.perform_all(&live, &sim, ops, start, effort.in_round, &mut rng)?;
         if effort.closing {
             live.unmount().map_err(|e| format!("unmount: {e}"))?;
         } else {
@@ -133,9 +172,10 @@ impl Bench {
                 usize::MAX => point.states(self.crash, rng.random()),
                 count => point.sample(self.crash, rng.random(), count),
             };
-            let promise = ran.at(point.events);
+            let promised = ran.at(point.events);
             for state in states {
-                self.judge(&state, promise, effort, &mut rng, tally).map_err(|e| format!("{state}: {e}"))?;
+                self.judge(&state, &promised, effort, &mut rng, tally)
+                    .map_err(|e| format!("{state}: {e}"))?;
             }
         }
         Ok(())
@@ -149,18 +189,47 @@ impl Bench {
         ops: &[Op],
         mut promise: Promise,
         in_round: Option<usize>,
+        rng: &mut StdRng,
     ) -> Result<Ran, String> {
-        let mut ran = Ran { marks: vec![sim.events()], promises: Vec::new() };
+        let mut ran = Ran::new(sim.events(), live.time(), self.lab.ring.may_lag());
         for (at, op) in ops.iter().enumerate() {
+            self.pass(live, sim, &mut ran, rng)?;
             let mut during = promise.clone();
             let _ = during.each(|oracle| oracle.begun(op));
             ran.promises.push((during, promise.clone()));
             let want = promise.each(|oracle| oracle.returned(op));
+            let answered = op.syncs() && want.is_ok();
             perform(live, sim, op, want, in_round.filter(|_| at + 1 == ops.len()))?;
             ran.marks.push(sim.events());
+            ran.times.push(live.time());
+            // A sync of all waits in any case; others are not answered while an older answer is at stake.
+            let window = if *op == Op::SyncAll { Some(Duration::ZERO) } else { self.window() };
+            let kept = window.filter(|_| answered).and_then(|window| live.time().checked_sub(window));
+            ran.note_kept(sim.events(), kept);
         }
         ran.promises.push((promise.clone(), promise));
+        self.pass(live, sim, &mut ran, rng)?;
         Ok(ran)
+    }
+
+    fn window(&self) -> Option<Duration> {
+        (self.lab.ring == Ring::SsdWindow).then_some(WINDOW)
+    }
+
+    /// Lets some time pass, in which the streaming thread does its work, or waits for a device that is slow.
+    fn pass(&self, live: &Live, sim: &SimMedia, ran: &mut Ran, rng: &mut StdRng) -> Result<(), String> {
+        // No two answers at one time.
+        live.pass(Duration::from_nanos(1));
+        let Some(window) = self.window() else { return Ok(()) };
+        let slow = rng.random_ratio(1, 3);
+        for _ in 0..rng.random_range(0..4) {
+            live.pass(window / 2);
+            if !slow {
+                live.stream().map_err(|e| format!("streaming: {e}"))?;
+                ran.note_kept(sim.events(), live.time().checked_sub(window));
+            }
+        }
+        Ok(())
     }
 
     /// Event counts to crash at: those that stand for all others, as the module says, or a sample of them.
@@ -186,7 +255,10 @@ impl Bench {
                     Event::Store { .. } => self.crash == Crash::ProcessKill,
                     _ => false,
                 };
-            if ran.marks.contains(&events) || takes && grown {
+            if ran.marks.contains(&events)
+                || ran.kept.iter().any(|(from, _)| *from == events)
+                || takes && grown
+            {
                 all.push(events);
                 grown = false;
             }

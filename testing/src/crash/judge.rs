@@ -1,8 +1,8 @@
 //! What happens to one crash state: recovery, the oracle, the check, the second mount, the second crash.
 
-use super::bench::Promise;
+use super::bench::Promised;
 use super::{Bench, Effort, Tally, operations};
-use crate::lab::{Live, Ring};
+use crate::lab::Live;
 use crate::lib_target::LibTarget;
 use crate::model::{Model, Tree};
 use crate::op::{Durable, Op};
@@ -25,14 +25,14 @@ impl Bench {
     pub(super) fn judge(
         &self,
         state: &CrashState,
-        promise: &Promise,
+        promised: &Promised<'_>,
         effort: &Effort,
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
         let sim = state.restart();
         let before = sim.events();
-        let (live, shown) = self.recover(&sim, &promise.now, tally)?;
+        let (live, shown) = self.recover(&sim, &promised.oracles(&[self.crash]), tally)?;
         let recovered = sim.events();
         if rng.random_ratio(1, effort.onward) {
             return self.go_on(live, &sim, &shown, rng, tally);
@@ -51,18 +51,31 @@ impl Bench {
             drop(live);
         }
         if rng.random_ratio(1, effort.nested) {
-            self.crash_recovery(&sim, before..recovered, promise, rng, tally)?;
+            self.crash_recovery(&sim, before..recovered, promised, rng, tally)?;
         }
         Ok(())
     }
 
-    /// Mounts what a crash left and asks the oracle.
-    fn recover(&self, sim: &SimMedia, oracle: &Oracle, tally: &mut Tally) -> Result<(Live, Tree), String> {
+    /// Mounts what a crash left and asks the oracles, of which one must agree.
+    fn recover(
+        &self,
+        sim: &SimMedia,
+        oracles: &[&Oracle],
+        tally: &mut Tally,
+    ) -> Result<(Live, Tree), String> {
         tally.states += 1;
         let live = self.lab.mount(sim).map_err(|e| format!("recovery: {e}"))?;
         live.sound().map_err(|e| format!("recovery: {e}"))?;
         let shown = tree(&live)?;
-        let back = oracle.check(&shown)?;
+        let mut errors = Vec::new();
+        let agrees = |(earlier, oracle): (usize, &&Oracle)| match oracle.check(&shown) {
+            Ok(back) => Some(earlier + back),
+            Err(e) => {
+                errors.push(if earlier == 0 { e } else { format!("or {earlier} operations earlier: {e}") });
+                None
+            }
+        };
+        let back = oracles.iter().enumerate().find_map(agrees).ok_or_else(|| errors.join("; "))?;
         tally.shorter += u64::from(back > 0);
         Ok((live, shown))
     }
@@ -72,20 +85,18 @@ impl Bench {
         &self,
         sim: &SimMedia,
         events: std::ops::Range<usize>,
-        promise: &Promise,
+        promised: &Promised<'_>,
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
-        // Of a file system that promises nothing against a loss of power, nothing is asked after one.
-        let power = if self.lab.ring == Ring::SsdProcess { Crash::ProcessKill } else { Crash::PowerLoss };
-        for crash in [self.crash, power, Crash::ProcessKill] {
+        for crash in [self.crash, Crash::PowerLoss, Crash::ProcessKill] {
             for _ in 0..NESTED_POINTS / 3 {
                 let point = sim.crash_point(rng.random_range(events.start..=events.end));
                 for state in point.sample(crash, rng.random(), NESTED_STATES) {
                     tally.nested += 1;
                     let again = state.restart();
                     let told = |e| format!("crashed again, {state}: {e}");
-                    self.recover(&again, promise.after(crash), tally).map_err(told)?;
+                    self.recover(&again, &promised.oracles(&[self.crash, crash]), tally).map_err(told)?;
                 }
             }
         }
@@ -103,7 +114,8 @@ impl Bench {
     ) -> Result<(), String> {
         let ops: Vec<Op> = operations(1).choose_multiple(rng, ONWARD_OPS).cloned().collect();
         let told = |e: String| format!("then {ops:?}: {e}");
-        let ran = self.perform_all(&live, sim, &ops, self.promise(Model::of(shown)), None).map_err(told)?;
+        let start = self.promise(Model::of(shown));
+        let ran = self.perform_all(&live, sim, &ops, start, None, rng).map_err(told)?;
         drop(live);
         let effort = Effort { points: ONWARD_POINTS, last: false, ..Effort::SAMPLE };
         let mut points = sim.crash_points();
@@ -113,7 +125,8 @@ impl Bench {
             for state in point.sample(self.crash, rng.random(), ONWARD_STATES) {
                 tally.onward += 1;
                 let told = |e| told(format!("{state}: {e}"));
-                self.recover(&state.restart(), &ran.at(events).now, tally).map_err(told)?;
+                self.recover(&state.restart(), &ran.at(events).oracles(&[self.crash]), tally)
+                    .map_err(told)?;
             }
         }
         Ok(())

@@ -472,6 +472,18 @@ impl Home for ModelHome {
         space.free.extend(free.into_iter().map(|(_, block)| block));
         Ok(())
     }
+    fn commit_power(&self, upto: Position) -> Result<()> {
+        self.commit_upto(upto)
+    }
+    fn may_lag(&self) -> bool {
+        false
+    }
+    fn order_after(&self, writes: u64) -> Result<()> {
+        self.device.flush_upto(writes)
+    }
+    fn keep_promises(&self) -> Result<()> {
+        Ok(())
+    }
     fn head(&self) -> Position {
         self.head.load(SeqCst)
     }

@@ -18,16 +18,16 @@ fn two_callers_have_a_commit_each() {
     let mut turns = turns();
     assert!(call(&mut turns, 1));
     assert!(!call(&mut turns, 2), "the commit that is about to begin covers it");
-    assert_eq!(turns.begin(16, None), 0);
+    assert_eq!(turns.begin(16, 0, None), 0);
     assert_eq!((turns.served, turns.ungathered), (2, 0));
     assert!(!turns.take_lead(2), "it is under way");
-    assert_eq!(turns.down(16), Some(16));
+    assert_eq!(turns.down(16).map(|one| one.end), Some(16));
     assert_eq!(turns.covered(16).len(), 2);
     assert!(turns.leave(None).is_some());
     assert!(call(&mut turns, 17));
-    turns.begin(32, None);
+    turns.begin(32, 0, None);
     assert!(call(&mut turns, 33), "as many as the other commit serves");
-    turns.begin(48, None);
+    turns.begin(48, 0, None);
     assert!(!call(&mut turns, 49), "no more than two");
     assert_eq!(turns.leaders, 2);
 }
@@ -39,10 +39,10 @@ fn many_callers_fall_into_two_groups() {
     for upto in 2..=8 {
         assert!(!call(&mut turns, upto));
     }
-    turns.begin(16, None);
+    turns.begin(16, 0, None);
     let due: Vec<bool> = (17..=21).map(|upto| call(&mut turns, upto)).collect();
     assert_eq!(due, [false, false, false, true, false], "half of eight, and then it is about to begin");
-    turns.begin(32, None);
+    turns.begin(32, 0, None);
     assert_eq!(turns.served, 5);
     assert!(!call(&mut turns, 33));
     turns.down(16);
@@ -56,18 +56,18 @@ fn many_callers_fall_into_two_groups() {
 fn a_commit_is_published_with_all_before_it() {
     let mut turns = turns();
     for end in [16, 32, 48] {
-        turns.begin(end, None);
+        turns.begin(end, 0, None);
     }
-    assert_eq!(turns.down(32), None);
-    assert_eq!(turns.down(16), Some(32));
-    assert_eq!(turns.down(48), Some(48));
+    assert_eq!(turns.down(32).map(|one| one.end), None);
+    assert_eq!(turns.down(16).map(|one| one.end), Some(32));
+    assert_eq!(turns.down(48).map(|one| one.end), Some(48));
 }
 
 #[test]
 fn a_thread_that_has_its_commit_leaves_when_another_can_go_on() {
     let mut turns = turns();
     assert!(turns.take_lead(1));
-    turns.begin(16, Some(1));
+    turns.begin(16, 0, Some(1));
     assert_eq!(turns.served, 1);
     turns.wait(17, Who::Call(Box::new(|_| ())));
     turns.down(16);

@@ -26,6 +26,7 @@ fn options(slots: u64, start: Position) -> Options {
         start,
         lanes: 2,
         need_checkpoint: Box::new(|| ()),
+        clock: Clock::default(),
     }
 }
 

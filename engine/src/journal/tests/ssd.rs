@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::lossy::LossyDevice;
 use super::*;
-use crate::device::BLOCK_SIZE;
+use crate::device::{BLOCK_SIZE, Request};
 use crate::format::SLOT_SIZE;
+use crate::sync::Counter;
 
 const START: u64 = 3;
 
@@ -79,7 +80,7 @@ fn of_two_commits_under_way_the_second_counts_with_the_first_alone() {
         let begin = |n| {
             log(&ssd.journal, &payload(2, n));
             assert!(ssd.journal.claim());
-            stream.begin(&ssd.journal, |end| stream.group.begins(end, None)).expect("no faults")
+            stream.begin(&ssd.journal, |end, at| stream.group.begins(end, at, None)).expect("no faults")
         };
         let (first, second) = (begin(1), begin(2));
         let found = |least: usize| {
@@ -251,4 +252,101 @@ fn a_power_loss_while_the_staging_is_carried_leaves_what_was_there_or_all() {
         seen[usize::from(after == all)] = true;
     }
     assert!(seen[0], "some of these losses come in between");
+}
+
+/// A journal whose clock stands still until it is moved.
+fn timed(slots: u64) -> (Ssd, Arc<Counter>) {
+    let time = Arc::new(Counter::new());
+    let clock = Clock::moved_by(Arc::clone(&time));
+    (ssd(Options { clock, ..options(slots, 0) }), time)
+}
+
+const MS: u64 = 1_000_000;
+const WINDOW: Wanted = Wanted::Window(Duration::from_millis(100));
+
+#[test]
+fn an_fsync_waits_once_the_oldest_promise_is_as_old_as_the_window() {
+    for calls in [false, true] {
+        let (ssd, time) = timed(256);
+        let journal = &ssd.journal;
+        let sync = |n| {
+            let end = log(journal, &payload(0, n));
+            if !calls {
+                return journal.commit_upto(end, WINDOW).expect("no faults");
+            }
+            let told = Arc::new(std::sync::Mutex::new(None));
+            let done = Arc::clone(&told);
+            journal.commit_then(
+                end,
+                WINDOW,
+                Box::new(move |outcome| *done.lock().expect("test") = Some(outcome)),
+            );
+            assert_eq!(told.lock().expect("test").take(), Some(Ok(())));
+        };
+        sync(1);
+        time.add(99 * MS);
+        sync(2);
+        assert_eq!(journal.committed(Horizon::Power), 0, "both returned at once");
+        assert_eq!(journal.stats().power_lag_ns, 99 * MS);
+        time.add(MS);
+        sync(3);
+        assert!(journal.committed(Horizon::Power) >= journal.tail());
+        assert_eq!(journal.stats().power_lag_ns, 0);
+        time.add(1000 * MS);
+        sync(4);
+        assert!(journal.committed(Horizon::Power) < journal.tail(), "a new window begins with a new promise");
+        journal.keep_promises().expect("no faults");
+        assert!(journal.committed(Horizon::Power) >= journal.tail());
+    }
+}
+
+#[test]
+fn a_promise_of_data_alone_is_kept_by_a_flush() {
+    let (ssd, time) = timed(64);
+    let journal = &ssd.journal;
+    let buf = crate::device::IoBuf::zeroed(BLOCK_SIZE);
+    ssd.device.run(vec![Request::write(0, buf, crate::device::Cause::DataWriteBack)]).expect("no faults");
+    journal.depend(ssd.device.writes_completed());
+    journal.commit_upto(journal.tail(), WINDOW).expect("no faults");
+    assert!(ssd.device.writes_flushed() < ssd.device.writes_completed());
+    time.add(100 * MS);
+    journal.commit_upto(journal.tail(), WINDOW).expect("no faults");
+    assert_eq!(ssd.device.writes_flushed(), ssd.device.writes_completed());
+    assert_eq!(journal.stats().power_lag_ns, 0);
+    assert_eq!(journal.committed(Horizon::Power), 0, "there is nothing to commit");
+}
+
+#[test]
+fn a_device_error_while_streaming_is_told_to_the_next_fsync() {
+    for wanted in [WINDOW, Wanted::Process] {
+        let (ssd, _) = timed(64);
+        let end = log(&ssd.journal, b"x");
+        ssd.journal.commit_upto(end, wanted).expect("it may lag");
+        ssd.device.fail_writes();
+        assert_eq!(ssd.journal.keep_promises().unwrap_err().errno(), libc::EIO);
+        assert_eq!(ssd.journal.commit_upto(end, wanted).unwrap_err().errno(), libc::EROFS);
+        assert!(!ssd.journal.wait_due(Duration::from_secs(1)), "the streaming thread ends");
+    }
+}
+
+#[test]
+fn a_thread_keeps_promises_while_nobody_waits() {
+    let ssd = ssd(options(256, 0));
+    let window = Duration::from_millis(1);
+    std::thread::scope(|scope| {
+        let streaming = scope.spawn(|| {
+            while ssd.journal.wait_due(window) {
+                ssd.journal.keep_promises().expect("no faults");
+            }
+        });
+        for n in 0..20 {
+            let end = log(&ssd.journal, &payload(0, n));
+            ssd.journal.commit_upto(end, Wanted::Window(Duration::from_secs(60))).expect("no faults");
+            while ssd.journal.committed(Horizon::Power) < end {
+                std::thread::yield_now();
+            }
+        }
+        ssd.journal.end_streaming();
+        streaming.join().expect("no panic");
+    });
 }
