@@ -120,6 +120,12 @@ pub const ALL: &[Contender] = &[
         kind: Kind::Mount(false, "durability=power"),
     },
     Contender {
+        name: "narufs-ssd-window",
+        what: "narufs mounted, journal on the device, durability=window=100ms",
+        survives: Process,
+        kind: Kind::Mount(false, "durability=window=100ms"),
+    },
+    Contender {
         name: "narufs-ssd-process",
         what: "narufs mounted, journal on the device, durability=process",
         survives: Process,
@@ -136,6 +142,12 @@ pub const ALL: &[Contender] = &[
         what: "narufs as a library, journal on the device, durability=power: no system calls",
         survives: Power,
         kind: Kind::Library(false, "durability=power"),
+    },
+    Contender {
+        name: "narufs-lib-ssd-window",
+        what: "narufs as a library, journal on the device, durability=window=100ms: no system calls",
+        survives: Process,
+        kind: Kind::Library(false, "durability=window=100ms"),
     },
 ];
 

@@ -339,7 +339,7 @@ fn a_thread_keeps_promises_while_nobody_waits() {
                 ssd.journal.keep_promises().expect("no faults");
             }
         });
-        for n in 0..20 {
+        for n in 0..10 {
             let end = log(&ssd.journal, &payload(0, n));
             ssd.journal.commit_upto(end, Wanted::Window(Duration::from_secs(60))).expect("no faults");
             while ssd.journal.committed(Horizon::Power) < end {
