@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full fuzz bench bench-full install uninstall lint deps test-deps clean
+.PHONY: help run stop build test test-full crash-full fuzz bench bench-full install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -25,6 +25,9 @@ deps:
 test-deps:
 	scripts/deps.sh test
 
+bench-deps:
+	scripts/deps.sh bench
+
 test: test-deps lint ## everything that CI runs
 	scripts/test.sh
 
@@ -38,10 +41,10 @@ FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-bench: deps build ## compare file systems on one device, some minutes; target/report (root)
+bench: bench-deps build ## compare file systems on one device, some minutes; target/report (root)
 	$(NARUFS) compare --quick --work target --report target/report
 
-bench-full: deps build ## the same with every workload and contender, hours
+bench-full: bench-deps build ## the same with every workload and contender, hours
 	$(NARUFS) compare --work target --report target/report
 
 lint:

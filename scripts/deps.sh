@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: `deps.sh run` for the demonstration, `deps.sh test` for the tests.
+# Installs the Debian packages that are missing: `deps.sh run` for the demonstration, `deps.sh test` for the tests,
+# `deps.sh bench` for comparisons.
 set -euo pipefail
 packages=(fuse3 sqlite3 e2fsprogs python3)
-if [[ "${1:-run}" == test ]]; then
-    packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux procps)
-fi
+case "${1:-run}" in
+    test) packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux procps) ;;
+    bench) packages=(fuse3 e2fsprogs xfsprogs btrfs-progs util-linux mount) ;;
+esac
 missing=()
 for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")

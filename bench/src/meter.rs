@@ -78,6 +78,8 @@ pub struct Ring {
 pub struct Counters {
     /// The device.
     pub device: DeviceIo,
+    /// The device of a journal or log that lies elsewhere; not part of `device`.
+    pub log: Option<DeviceIo>,
     /// By cause; empty where the target is not narufs.
     pub causes: Vec<CauseIo>,
     /// Flushes of the device; narufs alone counts them.
@@ -154,6 +156,7 @@ impl Counters {
         });
         Counters {
             device: self.device.since(&before.device),
+            log: self.log.zip(before.log).map(|(after, before)| after.since(&before)),
             causes: causes.filter(|row| !row.io.is_none()).collect(),
             flushes: self.flushes.map(|n| n.saturating_sub(before.flushes.unwrap_or(0))),
             ring: self.ring.zip(before.ring).map(|(after, before)| Ring {

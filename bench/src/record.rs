@@ -1,13 +1,16 @@
 //! What comes out of a run: one record for each workload, number of threads, repetition and phase.
 
 use crate::load::Measured;
-use crate::meter::{CauseIo, Counters};
+use crate::meter::{CauseIo, Counters, DeviceIo};
 use crate::target::{Description, Reopened, Survives};
+use narufs::format::SLOT_SIZE;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Laps of the ring below which a row does not show what the journal costs in the long run.
 const ENOUGH_LAPS: f64 = 3.0;
+/// Operations that journal take a slot of the ring each; of others hundreds and more share one. This lies between.
+const OPS_OF_A_SLOT: u64 = 10;
 
 /// The check after the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,6 +83,10 @@ pub struct Record {
     pub device_writes: u64,
     /// Bytes of them.
     pub device_write_bytes: u64,
+    /// Reads and writes of the device of a journal or log that lies elsewhere, of a kernel file system; they are
+    /// not among those of the device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub log_device: Option<DeviceIo>,
     /// The same by cause, of narufs.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub causes: Vec<CauseIo>,
@@ -87,9 +94,12 @@ pub struct Record {
     pub device_flushes: Option<u64>,
     /// What a synced file lives through.
     pub survives: Survives,
-    /// Times around the ring.
+    /// Times around the ring, of narufs; kernels do not tell it of their journals.
     pub laps: Option<f64>,
-    /// Whether it journalled and went around the ring less than three times.
+    /// Bytes of the ring.
+    pub ring_bytes: Option<u64>,
+    /// Whether it journalled, with a slot of the ring for each ten operations at the least, and went around the ring
+    /// less than three times.
     pub unlapped: bool,
     /// Bytes of metadata that went home.
     pub checkpoint_bytes: Option<u64>,
@@ -117,6 +127,11 @@ pub struct Row<'a> {
     pub repeat: u32,
     /// The seed.
     pub seed: u64,
+}
+
+/// Whether operations journal: not a time stamp now and then, nor what write-back logs for thousands of them at once.
+fn journals(ops: u64, delta: &Counters) -> bool {
+    delta.ring.is_some_and(|ring| ring.tail > 0 && ring.tail.saturating_mul(OPS_OF_A_SLOT) >= ops)
 }
 
 fn us(ns: u64) -> f64 {
@@ -155,11 +170,13 @@ impl Record {
             device_read_bytes: delta.device.read_bytes,
             device_writes: delta.device.writes,
             device_write_bytes: delta.device.write_bytes,
+            log_device: delta.log,
             causes: delta.causes.clone(),
             device_flushes: delta.flushes,
             survives: target.survives,
             laps,
-            unlapped: laps.is_some_and(|laps| laps > 0.0 && laps < ENOUGH_LAPS),
+            ring_bytes: delta.ring.map(|ring| ring.slots * SLOT_SIZE as u64),
+            unlapped: journals(m.ops, delta) && laps.is_some_and(|laps| laps < ENOUGH_LAPS),
             checkpoint_bytes: delta.checkpoint_bytes(),
             nvm_write_backs: delta.ring.map(|ring| ring.write_backs),
             nvm_fences: delta.ring.map(|ring| ring.fences),
@@ -220,6 +237,8 @@ mod tests {
             record(&Counters { ring, ..Counters::default() })
         };
         assert_eq!((of(299).unlapped, of(300).unlapped, of(0).unlapped), (true, false, false));
+        // Of a thousand operations: a slot for ten of them is journalling, less is not.
+        assert_eq!((of(100).unlapped, of(99).unlapped, of(1).unlapped), (true, false, false));
         assert_eq!((of(150).laps, of(1).nvm_write_backs, of(1).nvm_fences), (Some(1.5), Some(7), Some(2)));
         assert!(!record(&Counters::default()).unlapped);
     }

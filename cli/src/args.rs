@@ -277,8 +277,8 @@ pub struct Bench {
     #[arg(long, value_name = "DEVICE")]
     pub count_device: Option<PathBuf>,
     /// lib:IMAGE with an emulated journal: nanoseconds that each fence takes longer
-    #[arg(long, value_name = "NS", default_value_t = 0)]
-    pub nvm_delay: u64,
+    #[arg(long, value_name = "NS")]
+    pub nvm_delay: Option<u64>,
     /// lib:IMAGE with an emulated journal: bytes per second that write-backs may reach
     #[arg(long, value_name = "SIZE")]
     pub nvm_bandwidth: Option<Size>,

@@ -6,7 +6,6 @@ use crate::options::MountOptions;
 use crate::output::say;
 use crate::server;
 use crate::size::Size;
-use narufs::pmem::EmulationCosts;
 use narufs_bench::killed::{self, Engine, Mount};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
@@ -126,13 +125,10 @@ fn run_library(
     if args.count_device.is_some() {
         return Err(Error::Usage("--count-device: a library's device I/O is counted by the engine".into()));
     }
-    let mount = Mount {
-        image: image.to_owned(),
-        name: name.to_owned(),
-        options: args.options.clone(),
-        nvm_delay: args.nvm_delay,
-        nvm_bandwidth: args.nvm_bandwidth.map_or(0, |s| s.0),
-    };
+    let mut options = args.options.clone();
+    options.extend(args.nvm_delay.map(|ns| format!("nvm_delay={ns}")));
+    options.extend(args.nvm_bandwidth.map(|size| format!("nvm_bandwidth={}", size.0)));
+    let mount = Mount { image: image.to_owned(), name: name.to_owned(), options };
     // What is wrong with them is said before a process is started.
     library_options(&mount)?;
     killed::run(&Engine { program: this_program()?, mount }, plan, stop, progress, each)
@@ -153,10 +149,9 @@ fn library_options(mount: &Mount) -> Result<LibraryOptions, Error> {
     if options.read_only {
         return Err(Error::Usage("-o ro: workloads write".into()));
     }
-    let costs = EmulationCosts { persist_delay_ns: mount.nvm_delay, bytes_per_second: mount.nvm_bandwidth };
     Ok(LibraryOptions {
         journal: None,
-        costs,
+        costs: server::emulation_costs(&options),
         image: server::image_options(&options),
         files: server::assemble_options(&options, false),
     })

@@ -5,7 +5,7 @@ use crate::bench::{cannot_write, failure, this_program};
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use narufs_bench::compare::spill::{self, Spilling};
-use narufs_bench::compare::{Load, Options, Results, compare, full, quick, report, spilling};
+use narufs_bench::compare::{Load, Options, Results, compare, device, full, quick, report, spilling};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::{Error, workload};
@@ -29,8 +29,10 @@ pub fn run(args: &Compare) -> Result<(), Failure> {
         return write(&results, args);
     }
     let options = options(args).map_err(failure)?;
-    if let Some(device) = &args.device {
-        confirm(device)?;
+    if let Some(path) = &args.device {
+        // Nobody types a name for nothing.
+        device::check(path, args.size.0).map_err(failure)?;
+        confirm(path)?;
     }
     // Found out before the time, not after it.
     make_directory(args)?;

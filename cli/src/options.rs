@@ -25,6 +25,9 @@ Options (-o a,b=c):
                             for a nameless file; what it holds is lost. Without it: no space (ENOSPC)
   spill_size=SIZE           bytes of it to use (default: all; of a new file 8 times the memory if there is room)
   force                     spill to PATH even if it holds data
+  nvm_delay=NS, nvm_bandwidth=SIZE
+                            for measurements with an emulated journal: each fence takes so much longer, and
+                            write-backs reach so many bytes per second
   allow_other               other users may enter the mount (default for root)
   default_permissions       let the kernel check permissions: looks at names and attributes again cost nothing,
                             each change of a directory one request more
@@ -87,6 +90,10 @@ pub struct MountOptions {
     pub spill_size: Option<u64>,
     /// Whatever it holds.
     pub force: bool,
+    /// Nanoseconds that each fence of an emulated journal takes longer.
+    pub nvm_delay: u64,
+    /// Bytes per second that write-backs to an emulated journal may reach; 0 for no limit.
+    pub nvm_bandwidth: u64,
     /// Other users may enter.
     pub allow_other: Option<bool>,
     /// The kernel checks permissions too.
@@ -114,6 +121,8 @@ impl Default for MountOptions {
             spill: None,
             spill_size: None,
             force: false,
+            nvm_delay: 0,
+            nvm_bandwidth: 0,
             allow_other: None,
             default_permissions: false,
             suid: false,
@@ -189,6 +198,8 @@ impl MountOptions {
             "nolazytime" => self.lazytime = false,
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
+            "nvm_delay" => self.nvm_delay = number(name, wanted()?)?,
+            "nvm_bandwidth" => self.nvm_bandwidth = size(name, wanted()?)?,
             "scratch" => self.scratch = true,
             "spill" => self.spill = Some(wanted()?.into()),
             "spill_size" => self.spill_size = Some(size(name, wanted()?)?),

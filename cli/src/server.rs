@@ -99,10 +99,15 @@ pub(crate) fn image_options(options: &MountOptions) -> mount::MountOptions {
     wanted
 }
 
+/// What an emulated journal costs beyond the memory that it stands on.
+pub(crate) fn emulation_costs(options: &MountOptions) -> EmulationCosts {
+    EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
+}
+
 fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
     let wanted = image_options(options);
     let media =
-        mount::open(image, None, EmulationCosts::default(), &wanted).map_err(|e| refused(image, &e))?;
+        mount::open(image, None, emulation_costs(options), &wanted).map_err(|e| refused(image, &e))?;
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
 }
 

@@ -172,7 +172,7 @@ fn comparisons_refuse_what_they_do_not_know() {
         assert!(said.contains(word) && said.lines().count() == 1, "{arguments:?}: {said}");
         assert!(!at.path().join("narufs-report/report.html").exists());
     }
-    // A device is not touched before its name was typed.
+    // Nobody is asked to type the name of what is no device.
     let at = memory();
     let out = narufs(&["compare", "--quick", "--device", "/dev/null"])
         .current_dir(at.path())
@@ -180,7 +180,7 @@ fn comparisons_refuse_what_they_do_not_know() {
         .output()
         .expect("it starts");
     assert_eq!(out.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("not confirmed"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("not a block device"));
 }
 
 #[test]

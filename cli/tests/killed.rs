@@ -109,7 +109,7 @@ struct Ordered {
 impl Ordered {
     fn new(image: &Image, workload: &str, step: Value) -> Ordered {
         let order = json!({
-            "mount": {"image": image.path(), "name": "lib", "options": [], "nvm_delay": 0, "nvm_bandwidth": 0},
+            "mount": {"image": image.path(), "name": "lib", "options": []},
             "work": "work",
             "load": {
                 "workload": workload, "threads": 2, "repeat": 1, "repeats": 1, "check": true,

@@ -1,11 +1,10 @@
 //! What contenders lie on: one device for all, one device in RAM, and a mount point; undone when dropped.
 
-use super::call;
+use super::{call, device};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A loop device.
@@ -113,10 +112,7 @@ impl Media {
         let (scratch, memory) = (Scratch::new(work)?, Scratch::new(Path::new("/dev/shm"))?);
         let disk = match device {
             Some(path) => {
-                let kind = std::fs::metadata(path).map(|m| m.file_type().is_block_device());
-                if !kind.unwrap_or(false) {
-                    return Err(Error::Refused(format!("{}: not a block device", path.display())));
-                }
+                device::check(path, bytes)?;
                 None
             }
             None => {

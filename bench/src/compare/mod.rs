@@ -4,6 +4,7 @@
 //! [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
 
 pub mod contender;
+pub mod device;
 pub mod media;
 pub mod report;
 mod round;

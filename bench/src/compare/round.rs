@@ -129,7 +129,7 @@ fn one(
         records.push(record);
     };
     progress.doing(contender.name, "making the file system");
-    contender.start(media.places(), &options.narufs, None)?.run(&plan, stop, progress, &mut each)
+    contender.start(media.places(), &options.narufs, load.ring, None)?.run(&plan, stop, progress, &mut each)
 }
 
 /// What a reader must know of the machine.

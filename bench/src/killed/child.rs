@@ -32,7 +32,10 @@ pub fn serve(options: impl Fn(&Mount) -> Result<LibraryOptions>) -> Result<()> {
     std::io::stdin().lock().read_line(&mut line).map_err(refused)?;
     let order: Order = serde_json::from_str(&line).map_err(|e| refused(e.into()))?;
     std::panic::set_hook(Box::new(|info| {
-        let words = info.payload_as_str().unwrap_or("without a word").lines().next().unwrap_or_default();
+        let payload = info.payload();
+        let words = payload.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let words = words.and_then(|words| words.lines().next()).unwrap_or("without a word");
         let at = info.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();
         say(&Said::Panicked(format!("{words}{at}")));
     }));
@@ -182,7 +185,7 @@ mod tests {
         };
         std::fs::File::create(&image).and_then(|f| f.set_len(16384 * 4096)).expect("a sparse file");
         narufs::format(&image, &narufs::FormatOptions { blocks: None, ..format }).expect("room enough");
-        Mount { image, name: "lib".into(), options: vec![], nvm_delay: 0, nvm_bandwidth: 0 }
+        Mount { image, name: "lib".into(), options: vec![] }
     }
 
     /// Does what is ordered; gives what was said.

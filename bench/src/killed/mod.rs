@@ -41,10 +41,6 @@ pub struct Mount {
     pub name: String,
     /// Options as of `narufs mount -o`.
     pub options: Vec<String>,
-    /// Nanoseconds that each fence of emulated memory takes longer.
-    pub nvm_delay: u64,
-    /// Bytes per second that write-backs to it may reach; 0 for no limit.
-    pub nvm_bandwidth: u64,
 }
 
 /// What a child is to do.

@@ -24,6 +24,7 @@ pub struct Directory {
     work: Option<(String, OwnedFd)>,
     remount: Option<Remount>,
     survives: Option<Survives>,
+    log: Option<PathBuf>,
 }
 
 impl Directory {
@@ -46,13 +47,28 @@ impl Directory {
         }
         let place = Place::of(path, counted)?;
         let name = shown.to_string();
-        Ok(Directory { path: path.to_owned(), name, place, work: None, remount: None, survives: None })
+        Ok(Directory {
+            path: path.to_owned(),
+            name,
+            place,
+            work: None,
+            remount: None,
+            survives: None,
+            log: None,
+        })
     }
 
     /// Gives it another name in records, and says what its files live through where that cannot be seen.
     pub fn called(mut self, name: &str, survives: Survives) -> Directory {
         self.name = name.to_owned();
         self.survives = Some(survives);
+        self
+    }
+
+    /// Counts the device of its journal or log, which lies elsewhere, by itself.
+    pub fn with_log_on(mut self, device: Option<&Path>) -> Directory {
+        self.log = device.map(Path::to_owned);
+        self.place = self.place.with_log(device);
         self
     }
 
@@ -127,7 +143,7 @@ impl Target for Directory {
             return remount();
         };
         let how = remount()?;
-        self.place = Place::of(&self.path, self.place.counted())?;
+        self.place = Place::of(&self.path, self.place.counted())?.with_log(self.log.as_deref());
         self.work = Some((name.clone(), self.open_work(&name)?));
         Ok(how)
     }

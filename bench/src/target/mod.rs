@@ -10,7 +10,7 @@ mod place;
 
 pub use directory::{Directory, Remount};
 pub use library::{Library, LibraryOptions, LibrarySession};
-pub use place::is_mount_point;
+pub use place::{is_mount_point, mounted_from};
 
 use crate::Result;
 use crate::meter::Counters;

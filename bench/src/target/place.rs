@@ -17,6 +17,8 @@ pub(super) struct Place {
     /// `/sys/dev/block/...` of the device that is counted.
     device: Option<PathBuf>,
     counted: Option<PathBuf>,
+    /// `/sys/dev/block/...` of the device of a journal or log that lies elsewhere.
+    log: Option<PathBuf>,
     survives: Survives,
 }
 
@@ -71,6 +73,13 @@ pub fn is_mount_point(path: &Path) -> bool {
     table.unwrap_or_default().lines().filter_map(parse).any(|mount| mount.point == point)
 }
 
+/// Where something is mounted of the device with this major and minor number.
+pub fn mounted_from((major, minor): (u32, u32)) -> Option<PathBuf> {
+    let (device, table) = (format!("{major}:{minor}"), std::fs::read_to_string("/proc/self/mountinfo").ok()?);
+    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
+    parse(line).map(|mount| mount.point)
+}
+
 /// The directory in sysfs of a block device.
 fn in_sysfs(device: &Path) -> Option<PathBuf> {
     let found = std::fs::metadata(device).ok().filter(|m| m.file_type().is_block_device())?;
@@ -120,7 +129,12 @@ impl Place {
             None => own,
         };
         let filesystem = if server.is_some() { "narufs".into() } else { mount.filesystem };
-        Ok(Place { filesystem, server, device, counted: counted.map(Path::to_owned), survives })
+        Ok(Place { filesystem, server, device, counted: counted.map(Path::to_owned), log: None, survives })
+    }
+
+    /// The same with a journal or log on another device, which is counted by itself.
+    pub fn with_log(self, log: Option<&Path>) -> Place {
+        Place { log: log.and_then(in_sysfs), ..self }
     }
 
     pub fn filesystem(&self) -> &str {
@@ -160,6 +174,9 @@ impl Place {
             && let Some(sysfs) = &self.device
         {
             counters.device = DeviceIo::read(sysfs).map_err(at)?;
+        }
+        if let Some(sysfs) = &self.log {
+            counters.log = Some(DeviceIo::read(sysfs).map_err(at)?);
         }
         Ok(counters)
     }

@@ -107,7 +107,10 @@ impl ImageFile {
         // On a block device this claims it from the kernel, which refuses while it has the device mounted.
         let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
         let flags = if is_device { flags.difference(OFlags::CREATE) | OFlags::EXCL } else { flags };
-        let (fd, direct) = match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
+        // What a killed process had open is closed a little after its end.
+        let (fd, direct) = match patiently(Errno::BUSY, || {
+            rustix::fs::open(path, flags | OFlags::DIRECT, mode)
+        }) {
             Ok(fd) => (fd, true),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 tracing::debug!(path = %path.display(), "no direct I/O here; going through the page cache");
@@ -205,13 +208,21 @@ impl AsFd for ImageFile {
 
 /// Locks an open file for this process alone, without waiting.
 pub(crate) fn lock(file: &File, path: &Path) -> Result<()> {
+    let lock = || rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    match patiently(Errno::WOULDBLOCK, lock) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
+        Err(e) => Err(device_error("lock the file", e)),
+    }
+}
+
+/// Tries again for a while as long as the answer is this one.
+fn patiently<T>(answer: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let patience = Instant::now() + LOCK_PATIENCE;
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
-            Err(Errno::WOULDBLOCK) => return Err(in_use(path)),
-            Err(e) => return Err(device_error("lock the file", e)),
+        match call() {
+            Err(e) if e == answer && Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
+            other => return other,
         }
     }
 }

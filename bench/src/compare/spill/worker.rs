@@ -89,7 +89,7 @@ fn work(task: &Task, stop: &Stop, records: &mut Vec<Record>) -> Result<()> {
         params: Params { memory: task.memory, ratio: task.ratio, ..Params::default() },
         check: true,
     };
-    contender.start(&task.places, &task.narufs, Some(task.budget))?.run(
+    contender.start(&task.places, &task.narufs, task.budget.journal, Some(task.budget))?.run(
         &plan,
         stop,
         &Progress::none(),
