@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full fuzz bench bench-full install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full fuzz bench bench-full bench-agree report install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -46,6 +46,13 @@ bench: bench-deps build ## compare file systems on one device, some minutes; tar
 
 bench-full: bench-deps build ## the same with every workload and contender, hours
 	$(NARUFS) compare --work target --report target/report
+
+bench-agree: build ## narufs bench beside fio and dbench on tmpfs and ext4 (root)
+	scripts/deps.sh agree
+	scripts/agree.sh
+
+report: bench-deps build ## the committed report, docs/report (root)
+	$(NARUFS) compare --quick --rounds 3 --compact --work target --report docs/report
 
 lint:
 	$(CARGO) fmt --all --check

@@ -3,6 +3,7 @@
 //! [`media`] are what they lie on, a [`contender`] is how one is made and mounted, `round` runs them interleaved,
 //! [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
 
+mod about;
 pub mod contender;
 pub mod device;
 pub mod media;

@@ -155,5 +155,6 @@ fn machine(options: &Options, media: &Media) -> Vec<(String, String)> {
         ("devices in RAM", format!("loop devices over shared memory, {} MiB", options.size >> 20)),
         ("narufs", env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+    rows.chain(super::about::rows(options)).collect()
 }

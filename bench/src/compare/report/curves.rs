@@ -9,7 +9,7 @@ const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 206.0;
 const LEFT: f64 = 38.0;
 /// Room for the names at the ends of lines.
-const RIGHT: f64 = 128.0;
+const RIGHT: f64 = 146.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 32.0;
 /// From one name to the next.
@@ -56,7 +56,7 @@ fn panel(cells: &[&Cell], scale: Log, counts: &[usize]) -> Markup {
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" {
             @for mark in scale.ticks() {
-                line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(format!("{:.1}", y(mark))) y2=(format!("{:.1}", y(mark))) {}
+                path.grid d=(format!("M{LEFT} {:.1}H{}", y(mark), WIDTH - RIGHT)) {}
                 text.tick x=(LEFT - 5.0) y=(format!("{:.1}", y(mark) + 4.0)) text-anchor="end" { (tick(mark)) }
             }
             @for t in counts {

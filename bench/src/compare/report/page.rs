@@ -100,7 +100,7 @@ fn card(verdict: &Verdict, all: &[Verdict], scale: super::scale::Log) -> Markup 
             (ratios::chart(verdict, scale))
             @if has(0) || has(1) {
                 p.soft {
-                    @if has(0) { svg.key viewBox="0 0 12 12" { circle.beside cx="6" cy="6" r="3.6" {} } " to ext4 with its journal on RAM " }
+                    @if has(0) { svg.key viewBox="0 0 12 12" { circle.beside cx="6" cy="6" r="3.6" {} } " to ext4, journal on RAM " }
                     @if has(1) { svg.key viewBox="0 0 12 12" { path.beside d=(look::diamond(6.0, 6.0)) {} } " to ext4 wholly on RAM" }
                 }
             }

@@ -22,7 +22,7 @@ pub(super) fn chart(verdict: &Verdict, scale: Log) -> Markup {
     let height = TOP + ROW * verdict.matches.len() as f64 + 4.0;
     let x = |r: f64| SIDE + (WIDTH - 2.0 * SIDE) * scale.at(r);
     html! {
-        svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(verdict.words()) {
+        svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(verdict.headline()) {
             @for mark in scale.ticks() {
                 line.grid x1=(place(x(mark))) x2=(place(x(mark))) y1=(TOP - 4.0) y2=(height) {}
                 text.tick x=(place(x(mark))) y="11" text-anchor="middle" { (tick(mark)) }
@@ -64,7 +64,7 @@ fn row(verdict: &Verdict, m: &Match, top: f64, x: impl Fn(f64) -> f64) -> Markup
                 path.range d=(format!("M{:.1} {}H{:.1}", x(m.least), bar + 4.0, x(m.most))) {}
             }
             @if let Some(r) = m.beside[0] {
-                circle.beside cx=(place(x(r))) cy=(bar + 4.0) r="3.6" { title { (ratio(r)) " of ext4 with its journal on RAM" } }
+                circle.beside cx=(place(x(r))) cy=(bar + 4.0) r="3.6" { title { (ratio(r)) " of ext4, journal on RAM" } }
             }
             @if let Some(r) = m.beside[1] {
                 path.beside d=(diamond(x(r), bar + 4.0)) { title { (ratio(r)) " of ext4 wholly on RAM" } }

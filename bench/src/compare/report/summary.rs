@@ -9,7 +9,7 @@ const DRAW: f64 = 0.05;
 
 /// The journals in RAM that emulated NVM is set beside: a journal alone, and all of the file system.
 pub(super) const IN_RAM: [(&str, &str); 2] =
-    [("ext4-journal-ram", "ext4 with its journal on RAM"), ("ext4-ram", "ext4 wholly on RAM")];
+    [("ext4-journal-ram", "ext4, journal on RAM"), ("ext4-ram", "ext4 wholly on RAM")];
 
 /// How a comparison ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +194,7 @@ impl Verdict {
                 let count =
                     if m.threads == usual { String::new() } else { format!(" ({})", threads(m.threads)) };
                 let mark = if m.unlapped { UNLAPPED } else { "" };
-                format!("{}{count} {}{mark}", m.title, m.words())
+                format!("{}{mark}{count} {}", m.title, m.words())
             });
             each.collect::<Vec<_>>().join(", ")
         };
@@ -279,7 +279,7 @@ mod tests {
         let words = most(&cells)[0].words();
         assert!(
             words.ends_with(
-                "16 threads: ahead: DWOM 3.0 times ext4\u{2020}, iozone read (1 thread) 2.0 times ext4."
+                "16 threads: ahead: DWOM\u{2020} 3.0 times ext4, iozone read (1 thread) 2.0 times ext4."
             ),
             "{words}"
         );

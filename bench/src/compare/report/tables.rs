@@ -1,6 +1,6 @@
 //! Figures to look up: every cell, and emulated NVM beside ext4 on RAM.
 
-use super::cells::{Cell, best, promise, titles};
+use super::cells::{Cell, best, promise, threads, titles};
 use super::scale::{ratio, short};
 use super::summary::{IN_RAM, UNLAPPED};
 use maud::{Markup, html};
@@ -17,23 +17,21 @@ pub(super) fn all(cells: &[Cell]) -> Markup {
 fn table(cells: &[Cell], title: &str) -> Markup {
     let of_title: Vec<&Cell> = cells.iter().filter(|c| c.title == title).collect();
     html! {
-        div.scroll { table {
+        div.scroll { table.all {
             thead { tr {
-                th { "threads" } th.word { "file system" } th.word { "survives" } th { "ops/s" } th { "spread" }
-                th { "of best" } th { "p50 us" } th { "p99 us" } th { "CPU us/op" } th { "B read" } th { "B written" }
+                th { "file system" } th { "survives" } th { "ops/s" } th { "spread" } th { "of best" } th { "p50 us" }
+                th { "p99 us" } th { "CPU us/op" } th { "B read" } th { "B written" }
             } }
             @for here in of_title.chunk_by(|a, b| a.threads == b.threads) {
-                tbody { @for (at, c) in here.iter().enumerate() {
-                    tr.ours[c.is_ours()] {
-                        @if at == 0 { th.count rowspan=(here.len()) { (c.threads) } }
-                        td.word { (c.contender) @if c.unlapped { (UNLAPPED) } }
-                        td.word { (c.survives()) } td { (short(c.ops)) }
-                        td { (format!("{:.0} %", c.spread() * 100.0)) }
-                        td { (share(c.ops, best(cells, c))) }
-                        td { (time(c.p50_us)) } td { (time(c.p99_us)) } td { (format!("{:.2}", c.cpu_us)) }
-                        td { (short(c.read)) } td { (short(c.written)) }
-                    }
-                } }
+                tbody {
+                    tr { th { (threads(here.first().map_or(0, |c| c.threads))) } }
+                    @for c in here { tr.ours[c.is_ours()] {
+                        td { (c.contender) @if c.unlapped { (UNLAPPED) } }
+                        td { (c.survives()) } td { (short(c.ops)) } td { (format!("{:.0} %", c.spread() * 100.0)) }
+                        td { (share(c.ops, best(cells, c))) } td { (time(c.p50_us)) } td { (time(c.p99_us)) }
+                        td { (format!("{:.2}", c.cpu_us)) } td { (short(c.read)) } td { (short(c.written)) }
+                    } }
+                }
             }
         } }
     }

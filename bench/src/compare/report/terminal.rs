@@ -59,7 +59,7 @@ fn block(title: &str, here: &[&Cell], cells: &[Cell], width: usize, lines: &mut 
     let wide = width >= WIDE;
     let heading = format!("{title}, {}", threads(here.first().map_or(0, |c| c.threads)));
     let mut head = format!(
-        "{heading:<26} {:>12} {:>7} {:>8} {:>10} {:>10}",
+        "{heading:<32} {:>10} {:>6} {:>7} {:>9} {:>9}",
         "ops/s", "spread", "of best", "p50 us", "p99 us"
     );
     if wide {
@@ -76,7 +76,7 @@ fn block(title: &str, here: &[&Cell], cells: &[Cell], width: usize, lines: &mut 
             let of = if cell.ops > 0.0 { cell.ops / best(cells, cell) } else { 0.0 };
             let name = format!("{}{mark}", cell.contender);
             let mut line = format!(
-                "    {name:<22} {:>12.0} {:>6.0}% {of:>8.2} {:>10.1} {:>10.1}",
+                "    {name:<28} {:>10.0} {:>5.0}% {of:>7.2} {:>9.1} {:>9.1}",
                 cell.ops,
                 cell.spread() * 100.0,
                 cell.p50_us,
