@@ -1,17 +1,23 @@
 //! Random sequences on scratch file systems, against the reference model: with so little memory that everything
-//! spills, with spill space that is nearly full, and without any.
+//! spills, with memory for all, without spill space, and through a mount.
 //!
 //! `NARUFS_SEED=n` replays one seed; `NARUFS_TEST_SCALE=n` runs n times as many.
 
 use narufs::device::{BLOCK_SIZE, BlockDevice, MemoryDevice};
 use narufs::scratch::{ScratchOptions, make_on};
 use narufs::vfs::{AtimePolicy, Running};
+use narufs_fuse::mount::{Atime, IfBusy, MountOptions, mountinfo, unmount};
+use narufs_fuse::{Caching, serve};
+use narufs_testing::dir_target::DirTarget;
 use narufs_testing::lib_target::LibTarget;
 use narufs_testing::model::Model;
 use narufs_testing::op::{Falloc, Generator, Op};
+use narufs_testing::place::cannot_mount;
 use narufs_testing::settings;
 use narufs_testing::target::{Target, compare};
+use std::path::Path;
 use std::sync::Arc;
+use tempfile::TempDir;
 
 /// Sizes of a file system under test, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +67,68 @@ fn run(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     Ok(device.map_or(0, |device| device.counters().iter().map(written).sum()))
 }
 
-fn run_all(what: &str, shape: Shape, seeds: u64, steps: usize) -> u64 {
+/// A directory to mount at; what is mounted there is taken away when it goes.
+struct Point(TempDir);
+
+impl Point {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        while let Ok(Some(_)) = mountinfo::find(self.path()) {
+            if let Err(e) = unmount(self.path(), IfBusy::Abort) {
+                eprintln!("{} stays mounted: {e}", self.path().display());
+                return;
+            }
+        }
+    }
+}
+
+/// The same through a mount.
+fn run_mounted(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
+    let point = Point(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?);
+    let device = shape.spill.map(|bytes| Arc::new(MemoryDevice::new(bytes / BLOCK_SIZE as u64)));
+    let mut options = ScratchOptions::with_memory(shape.memory);
+    options.files.background = shape.background;
+    options.files.fs.atime = AtimePolicy::Never;
+    let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
+    let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
+    let running = Running::start(mounted.store(), &files).map_err(|e| e.to_string())?;
+    let mut kernel = MountOptions::new("scratch");
+    kernel.atime = Atime::Never;
+    let server = serve(running.fs().clone(), point.path(), &kernel, Caching::Exclusive)
+        .map_err(|e| format!("serve: {e}"))?;
+    let mut target = DirTarget::new(point.path()).map_err(|e| format!("the mount: {e}"))?;
+    target.sync_all = Some(narufs_fuse::control::sync);
+    let (mut model, mut generator) = (Model::default(), Generator::new(seed));
+    for step in 0..steps {
+        let op = generator.next_op();
+        let moves = matches!(op, Op::Fallocate { mode: Falloc::Collapse | Falloc::Insert, .. });
+        // Not every kernel passes nameless files on.
+        if moves || matches!(op, Op::Tmpfile { .. }) {
+            continue;
+        }
+        let (want, got) = (model.apply(&op), target.apply(&op));
+        if got != want {
+            return Err(format!("step {step}: {op:?} answered {got:?}, expected {want:?}"));
+        }
+    }
+    compare(&model.tree(), &target.tree()?)?;
+    drop(target);
+    server.unmount(IfBusy::Refuse).map_err(|e| format!("umount: {e}"))?;
+    server.wait();
+    drop(server);
+    running.stop().and_then(|()| mounted.unmount()).map_err(|e| format!("last words: {e}"))?;
+    let written = |count: &narufs::device::CauseCount| count.write_bytes;
+    Ok(device.map_or(0, |device| device.counters().iter().map(written).sum()))
+}
+
+type Run = fn(Shape, u64, usize) -> Result<u64, String>;
+
+fn run_all(what: &str, run: Run, shape: Shape, seeds: u64, steps: usize) -> u64 {
     let seeds = settings::seeds(seeds);
     let (mut failures, mut spilled) = (Vec::new(), 0);
     for seed in seeds.clone() {
@@ -80,18 +147,29 @@ fn run_all(what: &str, shape: Shape, seeds: u64, steps: usize) -> u64 {
 fn scratch_that_spills_everything_agrees_with_the_model() {
     for background in [false, true] {
         let shape = Shape { memory: 256 << 10, spill: Some(32 << 20), background };
-        let spilled = run_all("all spills", shape, 30, 800);
+        let spilled = run_all("all spills", run, shape, 30, 800);
         assert!(spilled > 1 << 20, "hardly anything has spilled");
     }
 }
 
 #[test]
 fn scratch_in_memory_agrees_with_the_model() {
-    run_all("in memory", Shape { memory: 64 << 20, spill: None, background: false }, 20, 800);
+    run_all("in memory", run, Shape { memory: 64 << 20, spill: None, background: false }, 20, 800);
 }
 
 #[test]
 fn scratch_that_need_not_spill_agrees_with_the_model() {
     let shape = Shape { memory: 64 << 20, spill: Some(16 << 20), background: true };
-    run_all("room for all", shape, 10, 800);
+    run_all("room for all", run, shape, 10, 800);
+}
+
+#[test]
+fn scratch_agrees_with_the_model_through_a_mount() {
+    if let Some(why) = cannot_mount() {
+        println!("skipped: {why}");
+        return;
+    }
+    let shape = Shape { memory: 256 << 10, spill: Some(32 << 20), background: true };
+    let spilled = run_all("mounted", run_mounted, shape, 10, 500);
+    assert!(spilled > 1 << 20, "hardly anything has spilled");
 }

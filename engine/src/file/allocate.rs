@@ -3,7 +3,8 @@
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::write::At;
 use super::write_back::{Order, Take, key_of, whole_pages};
-use super::{Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
+use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
+use crate::cache::FrameState;
 use crate::device::Cause;
 use crate::lock::FileLock;
 use crate::sync::Arc;
@@ -145,6 +146,7 @@ impl<H: Home> DataPath<H> {
                     }
                     return Err(e);
                 }
+                self.give_up_reserved(data, page..page + got);
                 Ok((got, got))
             })();
             let (got, used) = match done {
@@ -158,6 +160,26 @@ impl<H: Home> DataPath<H> {
             page += got;
         }
         Ok(())
+    }
+
+    /// Dirty pages that have got blocks need none of those set aside. The caller has their range and the write-back
+    /// mutex.
+    fn give_up_reserved(&self, data: &FileData, pages: Range<u64>) {
+        let mut unwanted = 0;
+        data.index.each(pages, &mut |_, slot| {
+            if let Some(found) = self.pool.find(slot)
+                && found.flags().contains(FrameState::RESERVED)
+            {
+                found.clear(FrameState::RESERVED);
+                unwanted += 1;
+            }
+        });
+        if unwanted > 0 {
+            let mut state = data.state.lock();
+            state.reserved = state.reserved.saturating_sub(unwanted);
+            drop(state);
+            self.home.unreserve(unwanted);
+        }
     }
 
     /// Frees whole pages, zeroes the bytes of partial ones.

@@ -42,6 +42,7 @@ mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod truncate;
+mod work;
 mod write;
 mod write_back;
 

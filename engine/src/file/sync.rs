@@ -63,6 +63,8 @@ impl<H: Home> DataPath<H> {
     pub fn begin_fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<BegunSync> {
         let data = inode.data();
         if !self.keeps() {
+            // A writer's pace is the device's where there is too much for memory.
+            self.await_relief();
             return Ok(BegunSync { upto: 0, written: WrittenHome::default() });
         }
         let entry = self.home.tail();
@@ -249,6 +251,7 @@ impl<H: Home> DataPath<H> {
     /// Writes everything home that is dirty, flushes and commits, at the power horizon: syncfs and unmount.
     pub fn sync_all(&self) -> Result<()> {
         if !self.keeps() {
+            self.await_relief();
             return Ok(());
         }
         let entry = self.home.tail();

@@ -87,7 +87,7 @@ impl<H: Home> DataPath<H> {
 
     fn write_step(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let data = inode.data();
-        self.throttle()?;
+        self.throttle(inode)?;
         let mut stash = Vec::new();
         loop {
             let size = data.size();

@@ -152,6 +152,7 @@ pub fn make_on(
     let mut files = options.files.clone();
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
     files.inodes = shares.inodes;
+    files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);
     Ok((Mounted::of_scratch(store, superblock, background)?, files))
 }

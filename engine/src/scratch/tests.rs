@@ -1,12 +1,17 @@
 //! What spills and what does not, by the counters of the device: T7's three kinds of needless I/O, and the ends of
 //! memory and space.
 
-use super::{ScratchOptions, make_on};
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, MemoryDevice};
+use super::{ScratchOptions, SpillOptions, make_on};
+use crate::device::{
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, MemoryDevice, Op, Request, Ticket,
+};
+use crate::error::{Error, Result};
 use crate::mount::Mounted;
-use crate::path::{File, Files};
+use crate::path::{File, Files, Fs};
 use crate::sync::Arc;
 use crate::vfs::Running;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MEMORY: u64 = 2 << 20;
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -108,4 +113,230 @@ fn random_reads_fetch_what_was_asked_for() {
     }
     let fetched = scratch.moved().0 - before;
     assert!(fetched > 0 && fetched <= reads * PAGE * 103 / 100, "{fetched} bytes for {}", reads * PAGE);
+}
+
+/// Writes pages of fresh files until there is no space; how many, and that it was ENOSPC.
+fn fill_up(files: &Files, pages_of_file: u64) -> Vec<u64> {
+    let mut written = Vec::new();
+    loop {
+        let name = format!("/{}", written.len());
+        let file = match files.create(&name) {
+            Ok(file) => file,
+            Err(e) => {
+                assert_eq!(e, Error::Errno(libc::ENOSPC));
+                return written;
+            }
+        };
+        for page in 0..pages_of_file {
+            match file.write_at(&fill(page, written.len() as u64), page * PAGE) {
+                Ok(done) => assert_eq!(done, BLOCK_SIZE),
+                Err(e) => {
+                    assert_eq!(e, Error::Errno(libc::ENOSPC));
+                    written.push(page);
+                    return written;
+                }
+            }
+        }
+        written.push(pages_of_file);
+    }
+}
+
+fn check_all(files: &Files, written: &[u64]) {
+    for (name, pages) in written.iter().enumerate() {
+        let file = files.open(format!("/{name}"), Default::default()).expect("it is there");
+        (0..*pages).for_each(|page| check_page(&file, page, name as u64));
+    }
+}
+
+/// Filled to the last page, it loses nothing, overwrites, removes, and takes as much again.
+fn full_and_again(scratch: &Scratch, pages_of_file: u64, least: u64) {
+    let mut first = 0;
+    for round in 0..4 {
+        let written = fill_up(&scratch.files, pages_of_file);
+        let pages = written.iter().sum::<u64>();
+        check_all(&scratch.files, &written);
+        // What is there can be overwritten, and read back.
+        let options = crate::path::OpenOptions { write: true, ..Default::default() };
+        for name in 0..written.len() {
+            let file = scratch.files.open(format!("/{name}"), options).expect("it is there");
+            for page in (0..written[name]).rev().step_by(3) {
+                file.write_at(&fill(page, name as u64), page * PAGE).expect("it has its room");
+            }
+        }
+        check_all(&scratch.files, &written);
+        for name in 0..written.len() {
+            scratch.files.remove_file(format!("/{name}")).expect("it makes room");
+        }
+        assert!(pages >= least, "round {round}: {pages} pages, {least} expected");
+        first = if round == 0 { pages } else { first };
+        assert!(pages + pages / 10 >= first, "round {round}: {pages} pages, {first} at first");
+    }
+}
+
+#[test]
+fn a_full_memory_loses_nothing_and_gives_its_room_back() {
+    for pages_of_file in [1, 7, 5000] {
+        let scratch = Scratch::new(MEMORY, None);
+        let least = if pages_of_file == 1 { MEMORY / PAGE / 2 } else { MEMORY / PAGE * 8 / 10 };
+        full_and_again(&scratch, pages_of_file, least);
+    }
+}
+
+#[test]
+fn full_spill_space_loses_nothing_and_gives_its_room_back() {
+    for pages_of_file in [1, 7, 5000] {
+        let scratch = Scratch::new(MEMORY, Some(4 << 20));
+        full_and_again(&scratch, pages_of_file, ((4 << 20) + MEMORY / 2) / PAGE * 8 / 10);
+    }
+}
+
+#[test]
+fn what_is_freed_can_be_used_at_once() {
+    let scratch = Scratch::new(MEMORY, Some(4 << 20));
+    for version in 0..40 {
+        let file = scratch.files.create("/a").expect("made");
+        write_all(&file, 5 << 8, version);
+        (0..5 << 8).for_each(|page| check_page(&file, page, version));
+        drop(file);
+        if version % 2 == 0 {
+            scratch.files.remove_file("/a").expect("it is there");
+        }
+    }
+}
+
+/// A device that fails when told to.
+struct Faulty {
+    below: MemoryDevice,
+    reads: AtomicBool,
+    writes: AtomicBool,
+}
+
+impl BlockDevice for Faulty {
+    fn blocks(&self) -> u64 {
+        self.below.blocks()
+    }
+    fn submit(&self, mut batch: Vec<Request>) -> Ticket {
+        for request in &mut batch {
+            let fails = match request.op {
+                Op::Read => self.reads.load(Ordering::Relaxed) && request.cause != Cause::Metadata,
+                _ => self.writes.load(Ordering::Relaxed) && request.cause != Cause::Checkpoint,
+            };
+            if fails {
+                request.block = u64::MAX;
+            }
+        }
+        self.below.submit(batch)
+    }
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        self.below.wait(ticket)
+    }
+    fn writes_completed(&self) -> u64 {
+        self.below.writes_completed()
+    }
+    fn flush_upto(&self, upto: u64) -> Result<()> {
+        self.below.flush_upto(upto)
+    }
+    fn writes_flushed(&self) -> u64 {
+        self.below.writes_flushed()
+    }
+    fn flushes(&self) -> u64 {
+        self.below.flushes()
+    }
+    fn counters(&self) -> Vec<CauseCount> {
+        self.below.counters()
+    }
+}
+
+#[test]
+fn a_failing_device_is_an_error_and_no_loss() {
+    let (reads, writes) = (AtomicBool::new(false), AtomicBool::new(false));
+    let device = Arc::new(Faulty { below: MemoryDevice::new(4096), reads, writes });
+    let scratch = Scratch::on(MEMORY, Some(Arc::clone(&device) as Arc<dyn BlockDevice>));
+    let file = scratch.files.create("/a").expect("made");
+    device.writes.store(true, Ordering::Relaxed);
+    let mut written = 0;
+    let failed = loop {
+        match file.write_at(&fill(written, 1), written * PAGE) {
+            Ok(_) => written += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(failed, Error::Device { .. }), "{failed}");
+    assert!(written >= MEMORY / PAGE / 2);
+    assert!(file.sync_all().is_err(), "fsync tells what has failed");
+    (0..written).for_each(|page| check_page(&file, page, 1));
+    device.writes.store(false, Ordering::Relaxed);
+    let pages = MEMORY / PAGE * 2;
+    for page in written..pages {
+        file.write_at(&fill(page, 1), page * PAGE).expect("it works again");
+    }
+    file.sync_all().expect("told once");
+    device.reads.store(true, Ordering::Relaxed);
+    let mut bytes = vec![0; BLOCK_SIZE];
+    let failures = (0..pages).filter(|page| file.read_at(&mut bytes, page * PAGE).is_err()).count();
+    assert!(failures > 0, "nothing was read");
+    device.reads.store(false, Ordering::Relaxed);
+    (0..pages).for_each(|page| check_page(&file, page, 1));
+}
+
+/// Options for a file system that spills to a path.
+fn spilling_to(path: &std::path::Path, size: Option<u64>, force: bool) -> ScratchOptions {
+    let spill = Some(SpillOptions { path: path.to_owned(), size, force });
+    ScratchOptions { spill, ..ScratchOptions::with_memory(MEMORY) }
+}
+
+fn use_it(fs: &Fs) {
+    let file = fs.create("/a").expect("made");
+    write_all(&file, 2 * MEMORY / PAGE, 1);
+    (0..2 * MEMORY / PAGE).for_each(|page| check_page(&file, page, 1));
+}
+
+#[test]
+fn nothing_is_left_after_the_unmount() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let entries = || std::fs::read_dir(dir.path()).expect("it is there").count();
+    // Without a name of its own, in a directory or where the name was to be.
+    for path in [dir.path().to_owned(), dir.path().join("spill")] {
+        let fs = Fs::scratch(&spilling_to(&path, Some(16 << 20), false)).expect("room");
+        use_it(&fs);
+        assert_eq!(entries(), 0);
+        fs.unmount().expect("nothing to do");
+    }
+    let path = dir.path().join("there");
+    let there = std::fs::File::options().read(true).write(true).create_new(true).open(&path).expect("made");
+    there.set_len(16 << 20).expect("room");
+    for _ in 0..2 {
+        let fs = Fs::scratch(&spilling_to(&path, None, false)).expect("it holds zeros");
+        use_it(&fs);
+        let again = Fs::scratch(&spilling_to(&path, None, true));
+        assert!(matches!(again, Err(Error::InUse(_))), "{again:?}");
+        fs.unmount().expect("it is emptied");
+        let mut bytes = vec![1; 16 << 20];
+        there.read_exact_at(&mut bytes, 0).expect("as long as before");
+        assert!(bytes.iter().all(|b| *b == 0), "something is left");
+    }
+    assert!(there.metadata().expect("it is open").blocks() * 512 <= 1 << 20, "its space is not given back");
+}
+
+#[test]
+fn what_holds_data_is_not_used_unasked_but_what_a_killed_server_left_is() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("spill");
+    std::fs::write(&path, vec![7; 8 << 20]).expect("room");
+    let refused = Fs::scratch(&spilling_to(&path, None, false));
+    assert!(matches!(&refused, Err(Error::Refused(why)) if why.contains("--force")), "{refused:?}");
+    assert!(std::fs::read(&path).expect("it is there").iter().all(|b| *b == 7));
+    let left = {
+        let fs = Fs::scratch(&spilling_to(&path, None, true)).expect("asked for");
+        use_it(&fs);
+        std::fs::read(&path).expect("it is there")
+    };
+    std::fs::write(&path, &left).expect("room");
+    let image = Fs::mount(&path, &crate::path::MountOptions::default());
+    assert!(matches!(image, Err(Error::Refused(_))), "{image:?}");
+    use_it(&Fs::scratch(&spilling_to(&path, None, false)).expect("nothing of use"));
+    let small = Fs::scratch(&spilling_to(&path, Some(64 << 10), false));
+    assert!(matches!(&small, Err(Error::Refused(why)) if why.contains("too small")), "{small:?}");
+    let little = Fs::scratch(&ScratchOptions::with_memory(4096));
+    assert!(matches!(&little, Err(Error::Refused(why)) if why.contains("too small")), "{little:?}");
 }

@@ -494,7 +494,7 @@ impl Home for ModelHome {
 
 /// A data path of `frames` frames over `home`.
 pub fn path(home: &Arc<ModelHome>, frames: usize) -> Arc<DataPath<ModelHome>> {
-    let options = DataOptions { frames, absorb_limit: 64 << 10, expire: Duration::from_secs(30) };
+    let options = DataOptions { frames, expire: Duration::from_secs(30), ..DataOptions::with_memory(0) };
     Arc::new(DataPath::new(Arc::clone(home), options).expect("a few frames"))
 }
 

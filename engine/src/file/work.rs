@@ -1,0 +1,398 @@
+//! When dirty pages are written: the files that have some, by whom and why they are taken from the list.
+//!
+//! The durable profile writes what is old, what was rewritten, and what is too much. The scratch profile writes only
+//! what is too much, and without spill space nothing; then what a file takes beside its pages is charged to the room.
+//! What this leaves to others: how pages are written (`write_back`).
+
+use super::path::{DataPath, PAGE};
+use super::write_back::BATCH_PAGES;
+use super::{DataInode, FileData, Home};
+use crate::cache::Fresh;
+use crate::store::Profile;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
+use crate::{Error, Result, blocking};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
+const IDLE_TRIES: usize = 16;
+/// Batches of the background that a sync of scratch files waits for at the most.
+const AWAITED_BATCHES: u64 = 4;
+/// Bytes that a file on the list takes beside its pages: its inode, and what is kept for its data.
+const LISTED_BYTES: u64 = 1536;
+/// Blocks charged in advance, or given back late.
+const CHARGE: u64 = 32;
+
+/// A file with something to write.
+#[derive(Debug)]
+struct Listed<I> {
+    inode: Arc<I>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Work<I> {
+    /// In the order of their listing, or of their last turn, by numbers that only grow.
+    files: BTreeMap<u64, Listed<I>>,
+    next: u64,
+    /// Rewritten files, and which rewriting is to go home.
+    urgent: Vec<(Arc<I>, u64)>,
+    pressed: bool,
+    /// The background is at work because it was pressed; so many batches it has written so.
+    relieving: bool,
+    batches: u64,
+    running: bool,
+    stop: bool,
+}
+
+/// The files with something to write, and who waits for whom.
+#[derive(Debug)]
+pub(super) struct WriteBackWork<I> {
+    inside: Mutex<Work<I>>,
+    /// Wakes the background.
+    wake: Condvar,
+    /// Tells of each batch of the background.
+    relieved: Condvar,
+    /// Files on the list.
+    // Relaxed, as is `charged`: numbers to compare with limits; the list is behind its lock.
+    listed: AtomicUsize,
+    /// Blocks charged for them.
+    charged: AtomicU64,
+}
+
+impl<I> Default for WriteBackWork<I> {
+    fn default() -> Self {
+        let work = Work {
+            files: BTreeMap::new(),
+            next: 0,
+            urgent: Vec::new(),
+            pressed: false,
+            relieving: false,
+            batches: 0,
+            running: false,
+            stop: false,
+        };
+        WriteBackWork {
+            inside: Mutex::new(work),
+            wake: Condvar::new(),
+            relieved: Condvar::new(),
+            listed: AtomicUsize::new(0),
+            charged: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<I> WriteBackWork<I> {
+    fn lock(&self) -> MutexGuard<'_, Work<I>> {
+        self.inside.lock()
+    }
+
+    /// Puts a file at the end; its state names the number already.
+    fn append(&self, work: &mut Work<I>, listed: Listed<I>) {
+        work.files.insert(work.next, listed);
+        work.next += 1;
+        self.listed.store(work.files.len(), Relaxed);
+    }
+
+    fn remove(&self, work: &mut Work<I>, number: u64) {
+        work.files.remove(&number);
+        self.listed.store(work.files.len(), Relaxed);
+    }
+}
+
+/// Notes that a file is on the list no more, if nothing of it is left to write.
+fn leaves_list<I: DataInode>(inode: &I) -> bool {
+    // Pages in the hands of a write-back are in no set, and come back if it fails.
+    let nothing_in_flight = inode.data().write_back.try_lock();
+    nothing_in_flight.is_some() && leaves_list_quiet(inode.data())
+}
+
+/// The same by a caller who has the write-back mutex.
+fn leaves_list_quiet(data: &FileData) -> bool {
+    let mut state = data.state.lock();
+    let idle = state.dirty.is_empty()
+        && state.synced.is_empty()
+        && !state.doomed
+        && data.size() == data.logged_size();
+    if idle {
+        state.listed = None;
+    }
+    idle
+}
+
+impl<H: Home> DataPath<H> {
+    /// Puts a file on the list of those to write, once.
+    pub(super) fn list(&self, inode: &Arc<H::Inode>) {
+        if inode.data().state.lock().listed.is_some() {
+            return;
+        }
+        let mut work = self.work.lock();
+        let mut state = inode.data().state.lock();
+        if state.listed.is_none() {
+            state.listed = Some(work.next);
+            drop(state);
+            self.work.append(&mut work, Listed { inode: Arc::clone(inode), since: Instant::now() });
+            if work.files.len() == 1 {
+                self.work.wake.notify_one();
+            }
+        }
+    }
+
+    /// Takes a file off the list, should it be idle.
+    fn unlist(&self, inode: &H::Inode) {
+        let mut work = self.work.lock();
+        let listed = inode.data().state.lock().listed;
+        if let Some(number) = listed
+            && leaves_list(inode)
+        {
+            self.work.remove(&mut work, number);
+        }
+    }
+
+    /// The same by a caller who has the write-back mutex.
+    pub(super) fn unlist_quiet(&self, data: &FileData) {
+        let mut work = self.work.lock();
+        let listed = data.state.lock().listed;
+        if let Some(number) = listed
+            && leaves_list_quiet(data)
+        {
+            self.work.remove(&mut work, number);
+            drop(work);
+            self.discharge();
+        }
+    }
+
+    /// Every file with something to write, for a sync of all.
+    pub(super) fn listed(&self) -> Vec<Arc<H::Inode>> {
+        self.work.lock().files.values().map(|listed| Arc::clone(&listed.inode)).collect()
+    }
+
+    /// Takes idle files off the list.
+    pub(super) fn tidy(&self) {
+        let mut work = self.work.lock();
+        work.files.retain(|_, listed| !leaves_list(&*listed.inode));
+        self.work.listed.store(work.files.len(), Relaxed);
+    }
+
+    /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
+    pub(super) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
+        self.work.lock().urgent.push((Arc::clone(inode), rewriting));
+        self.work.wake.notify_one();
+    }
+
+    /// Dirty pages above which writers help to write: three quarters of the pool. In the scratch profile all that
+    /// read misses and partial overwrites can spare, for there is nothing to be gained by writing earlier.
+    fn dirty_limit(&self) -> usize {
+        match self.home.profile() {
+            Profile::Durable => self.pool.len() * 3 / 4,
+            Profile::Spilling { .. } => self.pool.len() * 7 / 8,
+            Profile::InMemory => usize::MAX,
+        }
+    }
+
+    /// Dirty pages that the background leaves.
+    fn dirty_target(&self) -> usize {
+        match self.home.profile() {
+            Profile::Durable => self.pool.len() / 2,
+            Profile::Spilling { .. } | Profile::InMemory => {
+                let limit = self.dirty_limit();
+                limit - (limit / 8).min(2 * BATCH_PAGES)
+            }
+        }
+    }
+
+    /// Whether more than so many pages are dirty, or too many files.
+    fn is_crowded(&self, dirty: usize) -> bool {
+        self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
+    }
+
+    /// Keeps dirty pages and their files below their limits. Called with no lock held, by who is about to write.
+    ///
+    /// # Errors
+    /// What kept them from being written; ENOSPC if memory has no room for one more file.
+    pub(super) fn throttle(&self, inode: &H::Inode) -> Result<()> {
+        if self.home.profile() == Profile::InMemory {
+            return self.charge(inode);
+        }
+        let limit = self.dirty_limit();
+        if self.is_crowded(limit) {
+            self.work.lock().pressed = true;
+            self.work.wake.notify_one();
+            let mut failed = None;
+            for _ in 0..4 {
+                if !self.is_crowded(limit) {
+                    return Ok(());
+                }
+                match self.relieve() {
+                    Ok(_) => failed = None,
+                    Err(e) => failed = Some(e),
+                }
+            }
+            return failed.map_or(Ok(()), Err);
+        }
+        Ok(())
+    }
+
+    /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
+    /// the list may go on without.
+    fn charge(&self, inode: &H::Inode) -> Result<()> {
+        let due = ((self.work.listed.load(Relaxed) as u64 + 1) * LISTED_BYTES).div_ceil(PAGE);
+        let charged = self.work.charged.load(Relaxed);
+        if due <= charged || inode.data().state.lock().listed.is_some() {
+            return Ok(());
+        }
+        let more = match self.home.reserve(due - charged + CHARGE) {
+            Ok(()) => due - charged + CHARGE,
+            Err(_) => {
+                self.home.reserve(due - charged)?;
+                due - charged
+            }
+        };
+        self.work.charged.fetch_add(more, Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what was charged for files that are on the list no more.
+    fn discharge(&self) {
+        let due = (self.work.listed.load(Relaxed) as u64 * LISTED_BYTES).div_ceil(PAGE);
+        let charged = self.work.charged.load(Relaxed);
+        if charged > due + 2 * CHARGE
+            && self.work.charged.compare_exchange(charged, due + CHARGE, Relaxed, Relaxed).is_ok()
+        {
+            self.home.unreserve(charged - due - CHARGE);
+        }
+    }
+
+    /// `count` frames, writing dirty pages home to get them. Called with no lock held.
+    ///
+    /// # Errors
+    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
+    pub(super) fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
+        let (mut failures, mut idle) = (0, 0);
+        let mut written = self.counters.written.get();
+        loop {
+            if let Some(taken) = self.pool.take_many(count) {
+                return Ok(taken);
+            }
+            let files = self.work.listed.load(Relaxed);
+            match self.relieve() {
+                Ok(true) => failures = 0,
+                Ok(false) => thread::yield_now(),
+                Err(e) if failures > files => return Err(e),
+                Err(_) => failures += 1,
+            }
+            let now = self.counters.written.get();
+            idle = if now == written { idle + 1 } else { 0 };
+            written = now;
+            if !self.keeps() && idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files {
+                return Err(Error::Errno(libc::ENOSPC));
+            }
+        }
+    }
+
+    /// Writes a batch of the file that waits longest; false if there is none.
+    fn relieve(&self) -> Result<bool> {
+        if self.home.profile() == Profile::InMemory {
+            return Ok(false);
+        }
+        let inode = {
+            let mut work = self.work.lock();
+            let Some((_, listed)) = work.files.pop_first() else { return Ok(false) };
+            let inode = Arc::clone(&listed.inode);
+            inode.data().state.lock().listed = Some(work.next);
+            self.work.append(&mut work, listed);
+            inode
+        };
+        let result = self.write_pressed(&inode);
+        self.unlist(&inode);
+        result.map(|()| true)
+    }
+
+    /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
+    pub(super) fn await_relief(&self) {
+        let is_busy = |work: &Work<_>| work.running && !work.stop && (work.pressed || work.relieving);
+        if !is_busy(&self.work.lock()) {
+            return;
+        }
+        blocking::about_to_block();
+        let mut work = self.work.lock();
+        let last = work.batches + AWAITED_BATCHES;
+        while is_busy(&work) && work.batches < last {
+            self.work.relieved.wait(&mut work);
+        }
+    }
+
+    /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
+    /// It sleeps while there is nothing to write.
+    pub fn run_background(&self) {
+        self.work.lock().running = true;
+        loop {
+            let (rewritten, due, pressed) = {
+                let mut work = self.work.lock();
+                loop {
+                    if work.stop {
+                        return;
+                    }
+                    let rewritten = std::mem::take(&mut work.urgent);
+                    let mut due = Vec::new();
+                    let now = Instant::now();
+                    let expire = self.options.expire;
+                    for listed in work.files.values_mut().filter(|_| self.keeps()) {
+                        if now.duration_since(listed.since) < expire {
+                            continue;
+                        }
+                        // What was emptied since then may be half rewritten; and nothing of it is older.
+                        let emptied = listed.inode.data().state.lock().emptied_at;
+                        match emptied.filter(|at| now.duration_since(*at) < expire) {
+                            Some(emptied) => listed.since = emptied,
+                            None => {
+                                due.push(Arc::clone(&listed.inode));
+                                listed.since = now;
+                            }
+                        }
+                    }
+                    let pressed = std::mem::take(&mut work.pressed);
+                    work.relieving = pressed;
+                    if !rewritten.is_empty() || !due.is_empty() || pressed {
+                        break (rewritten, due, pressed);
+                    }
+                    match work.files.values().map(|listed| listed.since).min() {
+                        Some(since) if self.keeps() => {
+                            self.work.wake.wait_for(&mut work, (since + expire).duration_since(now));
+                        }
+                        _ => self.work.wake.wait(&mut work),
+                    }
+                }
+            };
+            // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
+            for (inode, rewriting) in rewritten {
+                let _ = self.write_rewritten(&inode, rewriting);
+            }
+            for inode in due {
+                let _ = self.write_home(&inode);
+            }
+            let target = self.dirty_target();
+            while pressed && self.is_crowded(target) {
+                let done = self.relieve();
+                self.work.lock().batches += 1;
+                self.work.relieved.notify_all();
+                if !matches!(done, Ok(true)) {
+                    break;
+                }
+            }
+            if self.keeps() {
+                self.tidy();
+            }
+            self.work.lock().relieving = false;
+            self.work.relieved.notify_all();
+        }
+    }
+
+    /// Ends [`DataPath::run_background`].
+    pub fn stop(&self) {
+        self.work.lock().stop = true;
+        self.work.wake.notify_all();
+        self.work.relieved.notify_all();
+    }
+}
