@@ -222,7 +222,8 @@ pub struct Bench {
     /// What to run: names, or data, metadata, macro, fxmark, all
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// A directory of any file system, or lib:IMAGE for a narufs image without a mount
+    /// A directory of any file system, lib:IMAGE for a narufs image without a mount, or lib:scratch for scratch
+    /// space in this process
     #[arg(long, required_unless_present = "list")]
     pub target: Option<String>,
     /// List the workloads, and say of each what one operation is
@@ -240,7 +241,7 @@ pub struct Bench {
     /// Write the records as a JSON list; - is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Options of lib:IMAGE as of `narufs mount` (durability=, memory=, metadata_memory=, commit=, noatime, ...)
+    /// Options of lib:IMAGE and lib:scratch as of `narufs mount` (durability=, memory=, spill=, noatime, ...)
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Everything random and every byte written follows from it

@@ -9,7 +9,7 @@ use crate::size::Size;
 use narufs_bench::killed::{self, Engine, Mount};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
-use narufs_bench::target::{Directory, LibraryOptions};
+use narufs_bench::target::{Directory, Library, LibraryOptions};
 use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Error, Params, Plan, Record, stats};
 use std::io::Write;
@@ -48,6 +48,7 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
         records.push(record);
     };
     let done = match target.strip_prefix("lib:") {
+        Some("scratch") => run_scratch(target, args, &plan, &stop, &progress, &mut each),
         Some(image) => run_library(Path::new(image), target, args, &plan, &stop, &progress, &mut each),
         None => Directory::new(Path::new(target), args.count_device.as_deref())
             .and_then(|mut dir| narufs_bench::run(&mut dir, &plan, &stop, &progress, &mut each)),
@@ -132,6 +133,24 @@ fn run_library(
     // What is wrong with them is said before a process is started.
     library_options(&mount)?;
     killed::run(&Engine { program: this_program()?, mount }, plan, stop, progress, each)
+}
+
+/// Runs on scratch space in this process: there is nothing that a kill would leave.
+fn run_scratch(
+    name: &str,
+    args: &Bench,
+    plan: &Plan,
+    stop: &Stop,
+    progress: &Progress,
+    each: &mut impl FnMut(Record),
+) -> Result<(), Error> {
+    let mut options = MountOptions::parse(&args.options).map_err(Error::Usage)?;
+    options.scratch = true;
+    options.check().map_err(Error::Usage)?;
+    let spill = options.spill.clone().unwrap_or_else(|| PathBuf::from(name));
+    let mut library = Library::scratch(&spill, name, &server::scratch_options(&options))?;
+    let done = narufs_bench::run(&mut library, plan, stop, progress, each);
+    done.and(library.unmount())
 }
 
 /// This program, which is started anew for engines in processes of their own.

@@ -7,6 +7,7 @@ use crate::size::Size;
 use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use narufs::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock};
 use narufs::pmem::Horizon;
+use narufs::scratch::is_spill_space;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -56,7 +57,10 @@ fn read(image: &Path) -> Result<Superblock, String> {
         file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
         copy.run(vec![Request::write(block, buf, Cause::Superblock)]).map_err(|e| e.to_string())?;
     }
-    narufs::superblock::read(&copy).map_err(|e| e.to_string())
+    narufs::superblock::read(&copy).map_err(|e| match is_spill_space(image) {
+        Ok(true) => "spill space of a scratch file system, no image: narufs stats DIR shows its mount".into(),
+        _ => e.to_string(),
+    })
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -74,7 +74,7 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
 }
 
 /// The engine's options for scratch space.
-fn scratch_options(options: &MountOptions) -> ScratchOptions {
+pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
     let usual = || DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
     ScratchOptions {
         memory: options.memory.unwrap_or_else(usual),

@@ -17,8 +17,8 @@ mod spill;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use spill::SpillOptions;
 pub(crate) use spill::SpillSpace;
+pub use spill::{SpillOptions, is_spill_space};
 
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
 use crate::mkfs::lay_out;

@@ -34,6 +34,16 @@ pub struct SpillOptions {
     pub force: bool,
 }
 
+/// Whether a file or device is spill space in use, or left by a killed server.
+///
+/// # Errors
+/// Those of reading it.
+pub fn is_spill_space(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(MARK.len() as u64).read_to_end(&mut start)?;
+    Ok(start == MARK)
+}
+
 /// Open spill space. Dropped, it holds nothing any more.
 pub(crate) struct SpillSpace {
     device: Arc<dyn BlockDevice>,
