@@ -172,6 +172,9 @@ pub trait Home: Send + Sync + 'static {
     /// Takes room for one [`Change`]. May sleep: called with at most a range in hand.
     fn credits(&self, inode: &Self::Inode, need: Need) -> Result<Self::Credits<'_>>;
 
+    /// As [`Home::credits`], for who has credits for another file already: never waits, `None` if there is no room.
+    fn try_credits(&self, inode: &Self::Inode, need: Need) -> Result<Option<Self::Credits<'_>>>;
+
     /// Records a change that is within its credits. Takes the inode lock exclusively. Volatile blocks named in
     /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
     fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Logged>;

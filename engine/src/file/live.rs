@@ -8,6 +8,8 @@ use crate::device::Cause;
 use crate::format::Position;
 use crate::planted::{self, Bug};
 
+const LIVE: Order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+
 impl<H: Home> DataPath<H> {
     /// What of a file only records below `upto` hold.
     fn still_absorbed(&self, inode: &H::Inode, upto: Position) -> Absorbed {
@@ -37,6 +39,12 @@ impl<H: Home> DataPath<H> {
             return Ok(());
         }
         let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let waiting: Vec<_> = files
+            .iter()
+            .filter(|inode| matches!(self.still_absorbed(inode, upto), Absorbed::Cached))
+            .cloned()
+            .collect();
+        self.write_together(&waiting, LIVE);
         let mut upto_writes = 0;
         for inode in files {
             let data = inode.data();
@@ -44,9 +52,7 @@ impl<H: Home> DataPath<H> {
                 match self.still_absorbed(&inode, upto) {
                     Absorbed::No => break,
                     Absorbed::Cached => {
-                        let order =
-                            Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
-                        self.write_pages(&inode, 0..PAGES_END, order)?;
+                        self.write_pages(&inode, 0..PAGES_END, LIVE)?;
                     }
                     // Should their write fail, they are dirty again: look once more.
                     Absorbed::InHands => drop(data.write_back.lock()),

@@ -23,7 +23,8 @@
 //!
 //! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
-//! may have a range in hand but no write-back mutex, and who has credits waits for no range.
+//! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
+//! mutex takes those of other files only if they are free ([`together`]).
 
 #![deny(unsafe_code)]
 
@@ -35,12 +36,14 @@ mod glance;
 mod home;
 mod live;
 mod path;
+mod pick;
 mod pieces;
 mod read;
 mod redo;
 mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod together;
 mod truncate;
 mod work;
 mod write;

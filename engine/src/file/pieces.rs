@@ -48,17 +48,17 @@ pub(super) struct Arranged<'p> {
 }
 
 impl<H: Home> DataPath<H> {
-    /// Turns picked pages into pieces with places.
+    /// Turns picked pages into pieces with places, new ones from `goal` on if that can be.
     pub(super) fn arrange<'p>(
         &'p self,
         inode: &Arc<H::Inode>,
         picked: &[u64],
         most_runs: usize,
+        mut goal: Option<u64>,
     ) -> Arranged<'p> {
         let data = inode.data();
         let mut arranged = Arranged::default();
         let mut runs = 0;
-        let mut goal = None;
         let mut i = 0;
         while i < picked.len() {
             let page = picked[i];
@@ -79,11 +79,11 @@ impl<H: Home> DataPath<H> {
                     return Arranged { left: picked[i..].to_vec(), ..arranged };
                 }
                 Mapping::Hole { len } => {
-                    if goal.is_none() && page > 0 {
-                        goal = match self.map(inode, page - 1) {
-                            Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
-                            _ => None,
-                        };
+                    if arranged.pieces.is_empty()
+                        && page > 0
+                        && let Ok(Mapping::Mapped { block, .. }) = self.map(inode, page - 1)
+                    {
+                        goal = Some(block + 1);
                     }
                     let mut frames = self.found(data, page, len.min(run).min(1 << 20));
                     if frames.is_empty() {
@@ -144,30 +144,38 @@ impl<H: Home> DataPath<H> {
             .collect()
     }
 
-    /// Copies and writes, in rounds that bound the memory of the copies. A piece that fails where nothing is
-    /// recorded yet is tried once more elsewhere.
-    pub(super) fn write_pieces(&self, pieces: &mut [Piece<'_>], cause: Cause) {
+    /// Copies and writes, in rounds that bound the memory of the copies. Pieces that lie one behind the other on the
+    /// device share a request. A piece that fails where nothing is recorded yet is tried once more elsewhere.
+    pub(super) fn write_pieces(&self, pieces: &mut [&mut Piece<'_>], cause: Cause) {
         let device = self.home.device();
-        for round in pieces.chunk_mut_by_pages(BATCH_PAGES) {
-            let batch = round
+        for round in in_rounds(pieces, BATCH_PAGES, |_, _| true) {
+            let mut groups = in_rounds(round, REQUEST_PAGES as usize, |one, next| {
+                one.place == Place::New && next.place == Place::New && one.end() == next.block
+            });
+            let batch = groups
                 .iter_mut()
-                .map(|piece| Request { op: Op::Write, block: piece.block, buf: copy_out(piece), cause })
+                .map(|group| Request { op: Op::Write, block: group[0].block, buf: copy_out(group), cause })
                 .collect();
             // What was copied may be younger than an fsync that was answered already. Elsewhere the record tells.
-            let in_place = round.iter().any(|piece| piece.place == Place::Home);
+            let in_place = groups.iter().any(|group| group[0].place == Place::Home);
             if in_place
                 && !planted::is(Bug::HomeBeforePromised)
                 && let Err(e) = self.home.keep_promises()
             {
-                round.iter_mut().for_each(|piece| piece.result = Err(e.clone()));
+                groups.into_iter().flatten().for_each(|piece| piece.result = Err(e.clone()));
                 continue;
             }
             let ticket = device.submit(batch);
             let mut again = Vec::new();
-            for (piece, done) in round.iter_mut().zip(device.wait(ticket)) {
-                piece.result = done.result;
-                if piece.result.is_err() && piece.place == Place::New {
-                    again.push((piece, done.buf));
+            for (group, done) in groups.into_iter().zip(device.wait(ticket)) {
+                let mut from = 0;
+                for piece in group {
+                    let bytes = from..from + piece.frames.len() * BLOCK_SIZE;
+                    from = bytes.end;
+                    piece.result = done.result.clone();
+                    if piece.result.is_err() && piece.place == Place::New {
+                        again.push((piece, IoBuf::from_slice(&done.buf[bytes])));
+                    }
                 }
             }
             for (piece, buf) in again {
@@ -187,14 +195,25 @@ impl<H: Home> DataPath<H> {
     }
 }
 
-/// Copies a piece's pages under their latches, and puts them under write-back.
-fn copy_out(piece: &mut Piece<'_>) -> IoBuf {
-    let mut buf = IoBuf::zeroed(piece.frames.len() * BLOCK_SIZE);
-    for (found, into) in piece.frames.iter().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
-        let latched = found.latch();
-        latched.copy(0, into);
-        piece.unsynced.push(!found.flags().contains(FrameState::SYNCED));
-        found.start_write_back(&latched);
+impl Piece<'_> {
+    /// The block after its last.
+    pub fn end(&self) -> u64 {
+        self.block + self.frames.len() as u64
+    }
+}
+
+/// Copies the pages of pieces under their latches, and puts them under write-back.
+fn copy_out(pieces: &mut [&mut Piece<'_>]) -> IoBuf {
+    let pages: usize = pieces.iter().map(|piece| piece.frames.len()).sum();
+    let mut buf = IoBuf::zeroed(pages * BLOCK_SIZE);
+    let mut into = buf.chunks_exact_mut(BLOCK_SIZE);
+    for piece in pieces {
+        for (found, into) in piece.frames.iter().zip(&mut into) {
+            let latched = found.latch();
+            latched.copy(0, into);
+            piece.unsynced.push(!found.flags().contains(FrameState::SYNCED));
+            found.start_write_back(&latched);
+        }
     }
     buf
 }
@@ -232,29 +251,25 @@ pub(super) fn change_of(pieces: &[Piece<'_>]) -> Change {
     change
 }
 
-/// Splits pieces into groups of at most so many pages, each with at least one piece.
-trait ByPages<'p> {
-    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]>;
-}
-
-impl<'p> ByPages<'p> for [Piece<'p>] {
-    fn chunk_mut_by_pages(&mut self, pages: usize) -> Vec<&mut [Piece<'p>]> {
-        let mut groups = Vec::new();
-        let mut rest = self;
-        while !rest.is_empty() {
-            let mut sum = 0;
-            let count = rest
-                .iter()
-                .take_while(|piece| {
-                    sum += piece.frames.len();
-                    sum <= pages
-                })
-                .count()
-                .max(1);
-            let (group, others) = rest.split_at_mut(count);
-            groups.push(group);
-            rest = others;
-        }
-        groups
+/// Splits pieces into groups of at most so many pages, each with at least one piece, and with neighbours only that
+/// may follow one another.
+fn in_rounds<'s, 'm, 'p>(
+    pieces: &'s mut [&'m mut Piece<'p>],
+    pages: usize,
+    follows: impl Fn(&Piece<'p>, &Piece<'p>) -> bool,
+) -> Vec<&'s mut [&'m mut Piece<'p>]> {
+    let mut groups = Vec::new();
+    let mut rest = pieces;
+    while let Some(first) = rest.first() {
+        let mut sum = first.frames.len();
+        let joins = |pair: &[&'m mut Piece<'p>]| {
+            sum += pair[1].frames.len();
+            sum <= pages && follows(pair[0], pair[1])
+        };
+        let count = 1 + rest.windows(2).map(joins).take_while(|joins| *joins).count();
+        let (group, others) = rest.split_at_mut(count);
+        groups.push(group);
+        rest = others;
     }
+    groups
 }

@@ -2,7 +2,7 @@
 
 use super::path::{DataPath, PAGE, PAGES_END};
 use super::write::{At, Written};
-use super::write_back::{Order, Take, covered_size, key_of};
+use super::write_back::{HOME, Order, Take, covered_size, key_of};
 use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::device::{BLOCK_SIZE, Cause};
 use crate::format::Position;
@@ -257,7 +257,9 @@ impl<H: Home> DataPath<H> {
         let entry = self.home.tail();
         self.settle_deferred()?;
         let mut result = Ok(());
-        for inode in self.listed() {
+        let listed = self.listed();
+        self.write_together(&listed, HOME);
+        for inode in listed {
             let one = self.write_home(&inode).and_then(|()| self.record_rest(&inode, SyncKind::All));
             result = result.and(one);
         }

@@ -5,7 +5,7 @@
 //! What this leaves to others: how pages are written (`write_back`).
 
 use super::path::{DataPath, PAGE};
-use super::write_back::BATCH_PAGES;
+use super::write_back::{BATCH_PAGES, HOME, PRESSED};
 use super::{DataInode, FileData, Home};
 use crate::cache::Fresh;
 use crate::store::Profile;
@@ -17,6 +17,8 @@ use std::time::Instant;
 
 /// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
 const IDLE_TRIES: usize = 16;
+/// Files that go home together when frames are needed, if they are small.
+const RELIEVED_FILES: usize = 64;
 /// Batches of the background that a sync of scratch files waits for at the most.
 const AWAITED_BATCHES: u64 = 4;
 /// Bytes that a file on the list takes beside its pages: its inode, and what is kept for its data.
@@ -291,22 +293,44 @@ impl<H: Home> DataPath<H> {
         }
     }
 
-    /// Writes a batch of the file that waits longest; false if there is none.
+    /// Writes a batch of the files that wait longest; false if there is none.
     fn relieve(&self) -> Result<bool> {
         if self.home.profile() == Profile::InMemory {
             return Ok(false);
         }
-        let inode = {
-            let mut work = self.work.lock();
-            let Some((_, listed)) = work.files.pop_first() else { return Ok(false) };
+        let oldest = self.take_turns();
+        let Some(first) = oldest.first() else { return Ok(false) };
+        self.write_together(&oldest, PRESSED);
+        let result = self.write_pressed(first);
+        for inode in &oldest {
+            self.unlist(inode);
+        }
+        result.map(|()| true)
+    }
+
+    /// The files that wait longest, at the end of the list from now on: the first, and small ones that follow it if
+    /// it is small too.
+    fn take_turns(&self) -> Vec<Arc<H::Inode>> {
+        let mut work = self.work.lock();
+        let most = RELIEVED_FILES.min(work.files.len());
+        let mut oldest = Vec::new();
+        while oldest.len() < most
+            && let Some(entry) = work.files.first_entry()
+        {
+            let is_small = Self::small_pages(&entry.get().inode, PRESSED).is_some();
+            if !is_small && !oldest.is_empty() {
+                break;
+            }
+            let listed = entry.remove();
             let inode = Arc::clone(&listed.inode);
             inode.data().state.lock().listed = Some(work.next);
             self.work.append(&mut work, listed);
-            inode
-        };
-        let result = self.write_pressed(&inode);
-        self.unlist(&inode);
-        result.map(|()| true)
+            oldest.push(inode);
+            if !is_small {
+                break;
+            }
+        }
+        oldest
     }
 
     /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
@@ -369,6 +393,7 @@ impl<H: Home> DataPath<H> {
             for (inode, rewriting) in rewritten {
                 let _ = self.write_rewritten(&inode, rewriting);
             }
+            self.write_together(&due, HOME);
             for inode in due {
                 let _ = self.write_home(&inode);
             }

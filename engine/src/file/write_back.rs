@@ -2,8 +2,9 @@
 //! record depends on it, recorded. How they are arranged and written is the business of `pieces`.
 
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use super::pick::{SPARE_RUNS, need_of, pick};
 use super::pieces::{Piece, Place, change_of};
-use super::{Blocks, DataInode, FileData, Home, MAX_NEW_RUNS, MAX_RUNS, Need};
+use super::{Blocks, DataInode, FileData, Home, Need};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
@@ -15,9 +16,6 @@ use std::ops::Range;
 
 /// Pages of one batch; a truncated and rewritten file goes in one, however large.
 pub(super) const BATCH_PAGES: usize = 1024;
-
-/// Runs of a record that are kept for pieces which are written once more elsewhere: such a piece cuts a run.
-const SPARE_RUNS: usize = 2;
 
 /// Credits, and what they were taken for.
 pub(super) struct Room<C> {
@@ -36,6 +34,23 @@ pub(super) enum Take {
     Live,
 }
 
+/// Pages that were picked and have places, on their way home under their file's write-back mutex.
+pub(super) struct Staged<'p, H: Home + 'p> {
+    pub inode: &'p Arc<H::Inode>,
+    order: Order,
+    room: Option<Room<H::Credits<'p>>>,
+    size: u64,
+    doomed: bool,
+    picked: Vec<u64>,
+    /// Picked pages that found no room in the record; they are dirty again.
+    left: Vec<u64>,
+    tail_waits: bool,
+    pub pieces: Vec<Piece<'p>>,
+    /// The page from which to go on.
+    next: Option<u64>,
+    result: Result<()>,
+}
+
 /// What a write-back is to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order {
@@ -44,6 +59,12 @@ pub(super) struct Order {
     /// Record size and times even if nothing else is.
     pub attributes: bool,
 }
+
+/// Some of a file, because its frames are needed.
+pub(super) const PRESSED: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
+
+/// All of a file, because it is time, or everything is to be synced.
+pub(super) const HOME: Order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
 
 impl<H: Home> DataPath<H> {
     /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
@@ -67,16 +88,14 @@ impl<H: Home> DataPath<H> {
 
     /// All of a file, because it is time.
     pub(super) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
-        self.write_pages(inode, 0..PAGES_END, order)
+        self.write_pages(inode, 0..PAGES_END, HOME)
     }
 
     /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
     /// left alone for as long as all others.
     pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        let order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
         let from = inode.data().state.lock().pressed_upto;
-        let next = self.write_batch(inode, from..PAGES_END, order, None)?;
+        let next = self.write_batch(inode, from..PAGES_END, PRESSED, None)?;
         inode.data().state.lock().pressed_upto = next.unwrap_or(0);
         Ok(())
     }
@@ -93,12 +112,7 @@ impl<H: Home> DataPath<H> {
         let room = match order.take {
             Take::Live => None,
             Take::Unsynced if data.state.lock().nothing_unsynced(&pages) => return Ok(None),
-            _ => {
-                let need = need_of(data);
-                let runs = self.home.fitting(inode, need).max(1);
-                let need = Need { runs, ..need };
-                Some(Room { credits: self.home.credits(inode, need)?, need })
-            }
+            _ => self.room(inode, true)?,
         };
         // Whoever empties the file holds it too.
         let _guard = data.write_back.lock();
@@ -113,21 +127,51 @@ impl<H: Home> DataPath<H> {
         result
     }
 
+    /// Room for a record about the file's dirty pages; `None` if it would have to wait, and is not to.
+    pub(super) fn room(&self, inode: &H::Inode, waits: bool) -> Result<Option<Room<H::Credits<'_>>>> {
+        let need = need_of(inode.data());
+        let runs = self.home.fitting(inode, need).max(1);
+        let need = Need { runs, ..need };
+        let credits = match waits {
+            true => Some(self.home.credits(inode, need)?),
+            false => self.home.try_credits(inode, need)?,
+        };
+        Ok(credits.map(|credits| Room { credits, need }))
+    }
+
     /// A batch, under the write-back mutex.
-    pub(super) fn write_locked(
-        &self,
-        inode: &Arc<H::Inode>,
+    pub(super) fn write_locked<'p>(
+        &'p self,
+        inode: &'p Arc<H::Inode>,
         pages: Range<u64>,
         order: Order,
-        room: Option<Room<H::Credits<'_>>>,
+        room: Option<Room<H::Credits<'p>>>,
     ) -> Result<Option<u64>> {
+        let from = pages.start;
+        let Some(mut staged) = self.stage(inode, pages, order, room, None) else {
+            return Ok(Some(from));
+        };
+        self.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), order.cause);
+        self.record(staged, self.home.device().writes_completed())
+    }
+
+    /// Picks pages and gives them places, new ones from `goal` on if that can be. The caller holds the write-back
+    /// mutex until it has had them recorded. `None`: the room is for something else, because a truncation, or its
+    /// record, came between.
+    pub(super) fn stage<'p>(
+        &'p self,
+        inode: &'p Arc<H::Inode>,
+        pages: Range<u64>,
+        order: Order,
+        room: Option<Room<H::Credits<'p>>>,
+        goal: Option<u64>,
+    ) -> Option<Staged<'p, H>> {
         let data = inode.data();
         // Before the pages are picked: every dirty page below this size is in the sets by now.
         let size = data.size();
         let doomed = data.state.lock().doomed;
         if room.as_ref().is_some_and(|room| doomed != (room.need.dropped > 0)) {
-            // A truncation, or its record, came between: the room is for something else.
-            return Ok(Some(pages.start));
+            return None;
         }
         let most_runs = room.as_ref().map_or(1, |room| room.need.runs.saturating_sub(SPARE_RUNS).max(1));
         let logged = if doomed { 0 } else { data.logged_size() };
@@ -138,8 +182,8 @@ impl<H: Home> DataPath<H> {
         let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
-        let arranged = self.arrange(inode, &picked, most_runs);
-        let (mut pieces, left) = (arranged.pieces, arranged.left);
+        let arranged = self.arrange(inode, &picked, most_runs, goal);
+        let (pieces, left) = (arranged.pieces, arranged.left);
         if let Some(e) = arranged.error {
             result = Err(e);
         }
@@ -150,10 +194,27 @@ impl<H: Home> DataPath<H> {
                 next = Some(first);
             }
         }
+        Some(Staged { inode, order, room, size, doomed, picked, left, tail_waits, pieces, next, result })
+    }
 
-        self.write_pieces(&mut pieces, order.cause);
-        let device = self.home.device();
-        let completed = device.writes_completed();
+    /// Records what was written, once it is flushed, and lets go of the pages. `completed` is the device's count of
+    /// writes after the last of them. Gives the page from which to go on.
+    pub(super) fn record(&self, staged: Staged<'_, H>, completed: u64) -> Result<Option<u64>> {
+        let Staged {
+            inode,
+            order,
+            room,
+            size,
+            doomed,
+            picked,
+            left,
+            tail_waits,
+            mut pieces,
+            next,
+            mut result,
+        } = staged;
+        let data = inode.data();
+        let logged = if doomed { 0 } else { data.logged_size() };
         data.wrote(completed);
         self.counters.written.add(pieces.iter().map(|piece| piece.frames.len() as u64).sum());
 
@@ -278,61 +339,6 @@ impl<H: Home> DataPath<H> {
             }
         }
         state.shrink();
-    }
-}
-
-/// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
-/// their writer has not set the size yet. With pages beyond the recorded end goes the page of that end: its
-/// zeroed tail must be down before the recorded size grows; says whether that page stays behind, dirty.
-fn pick(
-    data: &FileData,
-    pages: Range<u64>,
-    size: u64,
-    logged: u64,
-    take: Take,
-    most: usize,
-) -> (Vec<u64>, bool) {
-    let mut state = data.state.lock();
-    let state = &mut *state;
-    let pages = pages.start..pages.end.min(page_after(size)).max(pages.start);
-    let tail = page_of(logged);
-    let mut picked: Vec<u64> = match take {
-        Take::Unsynced => state.dirty.range(pages).copied().take(most).collect(),
-        Take::All => {
-            let mut both: Vec<u64> = state.dirty.range(pages.clone()).copied().take(most).collect();
-            both.extend(state.synced.range(pages).take(most));
-            both.sort_unstable();
-            both.dedup();
-            both.truncate(most);
-            both
-        }
-        Take::Live => state
-            .live
-            .range(pages)
-            .map(|(page, _)| *page)
-            .filter(|page| state.dirty.contains(page) || state.synced.contains(page))
-            .take(most)
-            .collect(),
-    };
-    let beyond = picked.first().is_some_and(|first| *first > tail);
-    if !logged.is_multiple_of(PAGE) && beyond && state.dirty.contains(&tail) {
-        picked.insert(0, tail);
-    }
-    for page in &picked {
-        state.dirty.remove(page);
-        state.synced.remove(page);
-    }
-    (picked, state.dirty.contains(&tail))
-}
-
-/// What a record about the file's dirty pages may have to hold.
-fn need_of(data: &FileData) -> Need {
-    let state = data.state.lock();
-    let pages = state.dirty.len() + state.synced.len() + SPARE_RUNS;
-    if state.doomed {
-        Need { runs: pages.min(MAX_NEW_RUNS), dropped: state.doomed_extents.max(1), data: 0 }
-    } else {
-        Need { runs: pages.min(MAX_RUNS), dropped: 0, data: 0 }
     }
 }
 

@@ -65,6 +65,17 @@ impl Journal {
 }
 
 impl Journal {
+    /// As [`Journal::credits`], if there is room now and nobody waits for any: for who holds credits already, and
+    /// so must not wait for more. It leaves the reserve alone.
+    pub fn try_credits(&self, max_slots: u32) -> Result<Option<Credits<'_>>> {
+        self.check()?;
+        let (slots, price) = (u64::from(max_slots), self.ring.pad);
+        let taken = max_slots <= self.max_record_slots()
+            && self.pool.take_quickly(slots + price, CreditClass::Ordinary);
+        // Only then: what is dropped gives back.
+        Ok(taken.then(|| Credits { journal: self, slots, price }))
+    }
+
     /// Whether [`Journal::credits`] would find room without a checkpoint, if nobody else asks meanwhile.
     pub fn has_room(&self, max_slots: u32, class: CreditClass) -> bool {
         let leave = if class == CreditClass::Ordinary { self.pool.reserve } else { 0 };

@@ -128,7 +128,7 @@ mod tests {
             for range in [0..PAGE, 5 * PAGE..6 * PAGE, PAGE..255 * PAGE, 0..u64::MAX, last..u64::MAX] {
                 let span = Span::new(range, access);
                 let word = span.pack().expect("whole pages");
-                assert_eq!(word & (PACKED | PACKED - 1), PACKED);
+                assert_eq!(word & (PACKED | (PACKED - 1)), PACKED);
                 assert_eq!(Span::unpack(word), span);
             }
             for range in [0..1, 1..PAGE, PAGE..256 * PAGE, 0..last, 7..u64::MAX, u64::MAX..u64::MAX] {

@@ -27,6 +27,13 @@ impl Store {
         self.handle(max_slots, CreditClass::Reserve)
     }
 
+    /// As [`Store::begin_reserve`], for who has begun another operation already, and so must not wait: `None` if
+    /// there is no room now.
+    pub fn try_begin(&self, max_slots: u32) -> Result<Option<Handle<'_>>> {
+        self.check_writable()?;
+        Ok(self.log.try_allow(max_slots)?.map(|allowance| Handle::new(self, allowance)))
+    }
+
     /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
     fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
         let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;

@@ -72,6 +72,17 @@ impl Log {
         }
     }
 
+    /// As [`Log::allow`], without waiting; `None` if it would.
+    pub(super) fn try_allow(&self, max_slots: u32) -> Result<Option<Allowance<'_>>> {
+        match self {
+            Log::Volatile(_) => Ok(Some(Allowance::Volatile)),
+            Log::Durable(journal) => {
+                let credits = Self::attached(journal)?.try_credits(max_slots)?;
+                Ok(credits.map(Allowance::Durable))
+            }
+        }
+    }
+
     /// Logs a record, applies it with its first and end position, and seals it.
     pub(super) fn log(
         &self,

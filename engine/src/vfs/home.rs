@@ -285,6 +285,11 @@ impl Home for Meta {
         Ok(Room { handle, drops_all: need.dropped > 0 })
     }
 
+    fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        let handle = self.store.try_begin(self.slots_of(inode, &need))?;
+        Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0 }))
+    }
+
     fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
         let Room { handle: mut h, drops_all } = room;
         let mut image = inode.lock.write();

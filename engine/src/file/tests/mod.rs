@@ -8,3 +8,4 @@ mod model;
 mod mounted;
 mod pressure;
 mod read_only;
+mod together;

@@ -386,6 +386,9 @@ impl Home for ModelHome {
     fn credits(&self, _: &ModelInode, _: Need) -> Result<()> {
         Ok(())
     }
+    fn try_credits(&self, _: &ModelInode, _: Need) -> Result<Option<()>> {
+        Ok(Some(()))
+    }
     fn finish_removal(&self, _: &ModelInode, _: Range<u64>) -> Result<()> {
         unreachable!("a record of the model leaves nothing")
     }

@@ -92,3 +92,20 @@ fn many_laps_with_many_threads() {
 fn the_mapped_ring_keeps_the_promises_of_a_journal() {
     conformance(|| mapped(1024).1);
 }
+
+#[test]
+fn what_is_refused_gives_nothing_back() {
+    let (_memory, journal) = mapped(64);
+    let mut held = Vec::new();
+    while let Some(credits) = journal.try_credits(4).expect("it has not failed") {
+        held.push(credits);
+    }
+    for refused in [4, u32::MAX] {
+        assert!(journal.try_credits(refused).expect("it has not failed").is_none());
+    }
+    assert!(!journal.has_room(4, CreditClass::Ordinary));
+    let slots: u32 = held.iter().map(Credits::slots).sum();
+    assert!(u64::from(slots) < 64 && !journal.has_room(64 - slots, CreditClass::Reserve));
+    drop(held);
+    assert!(journal.has_room(63, CreditClass::Reserve));
+}

@@ -1,0 +1,91 @@
+//! Many small files go home at once.
+
+use super::model::{ModelHome, ModelInode, content, path};
+use crate::device::BlockDevice;
+use crate::file::{At, DataInode, DataPath, SyncKind};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::SeqCst;
+
+const FILES: u64 = 300;
+
+fn bytes(nid: u64) -> Vec<u8> {
+    vec![nid as u8 | 1; 1000 + 17 * nid as usize]
+}
+
+fn write_all(home: &Arc<ModelHome>, path: &DataPath<ModelHome>) -> Vec<Arc<ModelInode>> {
+    let files: Vec<_> = (1..=FILES).map(|nid| home.open(nid)).collect();
+    for file in &files {
+        path.write(file, At::Append, &bytes(file.nid())).expect("room");
+    }
+    files
+}
+
+#[test]
+fn small_files_share_requests_and_are_all_there_after_a_crash() {
+    for absorbs in [false, true] {
+        let home = ModelHome::new(5000, absorbs);
+        let path = path(&home, 2000);
+        let files = write_all(&home, &path);
+        path.sync_all().expect("no faults");
+        let requests = home.device.writes_completed();
+        assert!(requests < FILES / 10, "{requests} requests for {FILES} files");
+        assert_eq!(home.reserved(), 0);
+        drop((files, path));
+        home.crash(&mut rand::rng());
+        let path = super::model::path(&home, 2000);
+        for nid in 1..=FILES {
+            assert!(content(&path, &home.open(nid)) == bytes(nid), "file {nid}");
+        }
+    }
+}
+
+/// A request that fails holds pages of many files: each goes elsewhere on its own.
+#[test]
+fn a_shared_request_that_fails_costs_no_file_anything() {
+    let home = ModelHome::new(5000, false);
+    let path = path(&home, 2000);
+    let files = write_all(&home, &path);
+    home.device.fail_writes.store(1, SeqCst);
+    path.sync_all().expect("written elsewhere");
+    for file in &files {
+        path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("nothing was lost");
+    }
+    drop((files, path));
+    home.crash(&mut rand::rng());
+    let path = super::model::path(&home, 2000);
+    for nid in 1..=FILES {
+        assert!(content(&path, &home.open(nid)) == bytes(nid), "file {nid}");
+    }
+}
+
+/// Files that somebody else has in hand are left to it, and nobody waits for another in a circle.
+#[test]
+fn threads_that_sync_everything_at_once_do_not_wait_for_one_another() {
+    let home = ModelHome::new(5000, true);
+    let path = path(&home, 2000);
+    let files = write_all(&home, &path);
+    std::thread::scope(|scope| {
+        for turn in 0..4u64 {
+            let (path, files) = (&path, &files);
+            scope.spawn(move || {
+                for round in 0..10 {
+                    for file in files.iter().filter(|file| file.nid() % 4 == turn) {
+                        path.write(file, At::Offset(round), &[round as u8]).expect("room");
+                        if (file.nid() + round) % 16 == 0 {
+                            path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+                        }
+                    }
+                    path.sync_all().expect("no faults");
+                }
+            });
+        }
+    });
+    drop((files, path));
+    home.crash(&mut rand::rng());
+    let path = super::model::path(&home, 2000);
+    for nid in 1..=FILES {
+        let seen = content(&path, &home.open(nid));
+        assert_eq!(seen[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "file {nid}");
+        assert!(seen[10..] == bytes(nid)[10..], "file {nid}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Small files go home together: their new pages side by side in large requests, one flush for all, then a record for
+//! each.
+//!
+//! What this leaves to others: what of a file is written and recorded, and in which order (`write_back`); files that
+//! are large, or in somebody's hands just now.
+//!
+//! # Protocol
+//! 1. Credits are taken for each file before any mutex is. The first may be waited for; the others are not, for who
+//!    holds credits and waits for more could wait for itself.
+//! 2. Then the write-back mutexes: all are tried, none is waited for, so that two who have files in common cannot
+//!    wait for one another. What is not to be had now is left to whoever has it, and to the caller.
+//! 3. Pages are picked and given places, file after file, each behind the last one's; all are written, and waited
+//!    for; then each file is recorded as it would be alone. The first record flushes the device, and the others find
+//!    that done.
+
+use super::path::{DataPath, PAGES_END};
+use super::write_back::{BATCH_PAGES, Order, Take};
+use super::{DataInode, Home};
+use crate::sync::Arc;
+
+/// Pages of a file that is small enough.
+const SMALL_PAGES: usize = 64;
+
+/// Files of one batch: each takes credits of its own.
+const BATCH_FILES: usize = 256;
+
+impl<H: Home> DataPath<H> {
+    /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
+    /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
+    pub(super) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
+        let mut rest = files;
+        while !rest.is_empty() {
+            let mut pages = 0;
+            let count = rest
+                .iter()
+                .take(BATCH_FILES)
+                .take_while(|inode| {
+                    pages += Self::small_pages(inode, order).unwrap_or(0);
+                    pages <= BATCH_PAGES
+                })
+                .count()
+                .max(1);
+            let (batch, others) = rest.split_at(count);
+            rest = others;
+            let batch: Vec<_> =
+                batch.iter().filter(|inode| Self::small_pages(inode, order).is_some()).collect();
+            if batch.len() > 1 {
+                self.write_batch_of(&batch, order);
+            }
+        }
+    }
+
+    /// Pages that a file has to write, if it is small.
+    pub(super) fn small_pages(inode: &H::Inode, order: Order) -> Option<usize> {
+        let state = inode.data().state.lock();
+        let pages = match order.take {
+            Take::Unsynced => state.dirty.len(),
+            Take::All | Take::Live => state.dirty.len() + state.synced.len(),
+        };
+        (!state.doomed && (1..=SMALL_PAGES).contains(&pages)).then_some(pages)
+    }
+
+    fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) {
+        let mut rooms = Vec::with_capacity(files.len());
+        for inode in files {
+            let room = match order.take {
+                Take::Live => Ok(None),
+                _ => self.room(inode, rooms.is_empty()),
+            };
+            match room {
+                Ok(None) if order.take != Take::Live => break,
+                Ok(room) => rooms.push((*inode, room)),
+                // It is met again, and told, by who goes over the files.
+                Err(_) => break,
+            }
+        }
+        let mut guards = Vec::with_capacity(rooms.len());
+        let mut staged = Vec::with_capacity(rooms.len());
+        let mut goal = None;
+        for (inode, room) in rooms {
+            let Some(guard) = inode.data().write_back.try_lock() else { continue };
+            let Some(one) = self.stage(inode, 0..PAGES_END, order, room, goal) else { continue };
+
+            goal = one.pieces.last().map(|piece| piece.end()).or(goal);
+            guards.push(guard);
+            staged.push(one);
+        }
+        let mut pieces: Vec<_> = staged.iter_mut().flat_map(|one| &mut one.pieces).collect();
+        self.write_pieces(&mut pieces, order.cause);
+        let completed = self.home.device().writes_completed();
+        for (one, guard) in staged.into_iter().zip(guards) {
+            let data = one.inode.data();
+            if self.record(one, completed).is_err() {
+                data.note_failure();
+                self.counters.failures.add(1);
+            }
+            drop(guard);
+        }
+    }
+}
