@@ -89,6 +89,15 @@ impl Files {
         Files { fs, caller }
     }
 
+    /// Returns when everything that a sync was answered for survives a loss of power, and every operation on
+    /// metadata that returned before, whatever syncs wait for. Unsynced data stays in memory.
+    ///
+    /// # Errors
+    /// Those of the device; the file system is read-only then.
+    pub fn sync_power(&self) -> Result<()> {
+        self.fs.sync_power()
+    }
+
     fn held(&self, entry: Entry) -> Held {
         Held { fs: Arc::clone(&self.fs), entry }
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::JournalKind;
 use crate::fsck;
-use crate::journal::ring_bytes;
+use crate::journal::{Wanted, ring_bytes};
 use crate::mkfs::least_journal_slots;
 use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::HeapMemory;
@@ -91,4 +91,29 @@ fn the_least_ring_takes_every_operation() {
         let report = fsck::check(&media, &fsck::Options::default()).expect("an image");
         assert_eq!(report.issues, []);
     }
+}
+
+#[test]
+fn a_window_is_refused_where_it_means_nothing() {
+    let start = |kind, ms| {
+        let slots = least_journal_slots(kind);
+        let device = Arc::new(MemoryDevice::new(32_768));
+        let options = FormatOptions { journal: kind, journal_slots: Some(slots), ..FormatOptions::default() };
+        format(&*device, &FormatOptions { sparse: true, ..options }).expect("allowed");
+        let memory = Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
+        let ring = if kind == JournalKind::Ssd { RingMedia::Ssd(memory) } else { RingMedia::Mapped(memory) };
+        let mounted =
+            mount(Media { device, ring, staging_file: None }, &MountOptions::default()).expect("clean");
+        let wanted = Wanted::Window(std::time::Duration::from_millis(ms));
+        Running::start(mounted.store(), &AssembleOptions { wanted, ..AssembleOptions::default() })
+            .map(drop)
+            .map_err(|e| e.to_string())
+    };
+    for ms in [1, 100, 60_000] {
+        assert_eq!(start(JournalKind::Ssd, ms), Ok(()));
+    }
+    for ms in [0, 60_001] {
+        assert!(start(JournalKind::Ssd, ms).unwrap_err().contains("say 1ms to 60s"));
+    }
+    assert!(start(JournalKind::Emulated, 100).unwrap_err().contains("say durability=power"));
 }
