@@ -17,6 +17,11 @@ Options (-o a,b=c):
   sync                      every write is synchronous, as with O_SYNC
   relatime | noatime | strictatime | lazytime
                             when reading updates access times (default relatime)
+  io=auto                   the kernel caches what is read; each write is a request; O_DIRECT passes the
+                            kernel's cache by (default)
+  io=direct                 all files pass the kernel's cache by: for many threads on one file
+  io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
+                            close; a killed server loses what was not synced; implies default_permissions
   memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
   metadata_memory=SIZE      metadata pages and inodes (default 256M)
   scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
@@ -63,6 +68,8 @@ pub enum Durability {
     Process,
 }
 
+pub use narufs_fuse::mount::Io;
+
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -78,6 +85,8 @@ pub struct MountOptions {
     pub atime: AtimePolicy,
     /// Access times are kept in memory until something else writes the inode.
     pub lazytime: bool,
+    /// Through whose page cache files are read and written.
+    pub io: Io,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -115,6 +124,7 @@ impl Default for MountOptions {
             sync: false,
             atime: AtimePolicy::Relative,
             lazytime: false,
+            io: Io::Auto,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -196,6 +206,11 @@ impl MountOptions {
             "strictatime" => self.atime = AtimePolicy::Strict,
             "lazytime" => self.lazytime = true,
             "nolazytime" => self.lazytime = false,
+            "io" => {
+                let how = wanted()?;
+                self.io = Io::from_name(how)
+                    .ok_or_else(|| format!("io={how}: say io=auto, io=cached or io=direct"))?;
+            }
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
             "nvm_delay" => self.nvm_delay = number(name, wanted()?)?,
@@ -288,6 +303,7 @@ mod tests {
         assert!(parse("durability=maybe").unwrap_err().contains("durability=maybe"));
         assert!(parse("colour").unwrap_err().contains("colour"));
         assert!(parse("commit").unwrap_err().contains("needs a value"));
+        assert!(parse("io=both").unwrap_err().contains("io=auto"));
         assert!(parse("commit=0").unwrap_err().contains("1 to 3600"));
     }
 }

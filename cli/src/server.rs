@@ -150,6 +150,7 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
     kernel.dev = options.dev;
     kernel.exec = options.exec;
     kernel.sync = options.sync;
+    kernel.io = options.io;
     kernel.lazytime = options.lazytime;
     kernel.atime = match options.atime {
         AtimePolicy::Relative => Atime::Relative,

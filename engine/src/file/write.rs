@@ -67,6 +67,15 @@ impl<H: Home> DataPath<H> {
     /// Writes all of `bytes`, or a part if a later part fails. Steps of less than a megabyte (less still with
     /// a tiny cache) are atomic with respect to other reads and writes.
     pub fn write(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+        let written = self.write_keeping_times(inode, at, bytes)?;
+        if written.len > 0 {
+            inode.touch();
+        }
+        Ok(written)
+    }
+
+    /// The same for one who changes the times by himself.
+    pub fn write_keeping_times(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let mut written = Written { offset: 0, len: 0 };
         let mut at = at;
         while written.len < bytes.len() {
@@ -126,7 +135,6 @@ impl<H: Home> DataPath<H> {
                 data.set_size(end);
                 self.list(inode);
             }
-            inode.touch();
             return Ok(Written { offset, len });
         }
     }

@@ -153,7 +153,7 @@ impl Fs {
         if handle.inode.is_dir() {
             return Err(Error::Errno(libc::EISDIR));
         }
-        if !handle.flags.reads() {
+        if !handle.flags.fills() {
             return Err(Error::Errno(libc::EBADF));
         }
         let read = if handle.flags.contains(OpenFlags::DIRECT) {
@@ -206,6 +206,8 @@ impl Fs {
         let direct = flags.contains(WriteFlags::DIRECT) || handle.flags.contains(OpenFlags::DIRECT);
         let written = if direct && !from_cache {
             self.data.write_direct(&handle.inode, at, data)?
+        } else if flags.contains(WriteFlags::KEEP_TIMES) {
+            self.data.write_keeping_times(&handle.inode, at, data)?
         } else {
             self.data.write(&handle.inode, at, data)?
         };

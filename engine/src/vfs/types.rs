@@ -174,18 +174,26 @@ bitflags::bitflags! {
         const NO_FOLLOW = libc::O_NOFOLLOW;
         /// For execution: needs execute permission in place of read permission (the kernel's `FMODE_EXEC`).
         const EXECUTE = 0o40;
+        /// Reading is allowed whatever else is said: the kernel fills the pages of its cache that a program
+        /// writes in part. No flag of the kernel's.
+        const FILLS_CACHE = 1 << 30;
     }
 }
 
 impl OpenFlags {
     /// The flags of a system call or FUSE request; unknown bits are dropped.
     pub fn from_kernel(flags: u32) -> OpenFlags {
-        OpenFlags::from_bits_truncate(flags as i32)
+        OpenFlags::from_bits_truncate(flags as i32) - OpenFlags::FILLS_CACHE
     }
 
     /// Whether reading is allowed.
     pub fn reads(self) -> bool {
         self.bits() & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    /// Whether reading is answered: it is allowed, or the kernel's need alone.
+    pub fn fills(self) -> bool {
+        self.reads() || self.contains(OpenFlags::FILLS_CACHE)
     }
 
     /// Whether writing is allowed.
@@ -220,6 +228,8 @@ bitflags::bitflags! {
         const KILL_SUIDGID = 16;
         /// The kernel writes back its cache: on behalf of nobody, no permission to check.
         const FROM_CACHE = 32;
+        /// The times are the kernel's to change.
+        const KEEP_TIMES = 64;
     }
 }
 

@@ -15,8 +15,8 @@ mod operations;
 
 pub use operations::EngineOperations;
 
-use crate::mount::MountOptions;
 use crate::mount::process::drop_capabilities;
+use crate::mount::{Io, MountOptions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use narufs::vfs::Fs;
@@ -41,6 +41,10 @@ pub enum Caching {
 /// somebody else cuts it off (`umount -f DIR`). Closing files asks the server nothing, so
 /// that files merely being open do no such harm; a shared map that was written to does. To be safe, a process
 /// uses its own file system through the library, and leaves the mount to others.
+///
+/// # Errors
+/// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
+/// library's readers would not see.
 pub fn serve(
     fs: Arc<Fs>,
     dir: &Path,
@@ -48,11 +52,20 @@ pub fn serve(
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
     let mut options = options.clone();
+    if options.io == Io::Cached {
+        if caching == Caching::Shared {
+            let why = "io=cached is for mounts that are the only way in";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        // The kernel changes times by itself, and tells later: only it knows who may.
+        options.default_permissions = true;
+    }
     let mut config = ServerConfig {
         session: Config {
             // With `default_permissions` the kernel must know access lists too; without, the engine judges.
             posix_acl: options.default_permissions,
             auto_inval: caching == Caching::Shared,
+            writeback_cache: options.io == Io::Cached,
             export: true,
             ..Config::default()
         },
@@ -65,7 +78,7 @@ pub fn serve(
         // Buffers are as large as the larger of the two.
         config.session.max_write = config.session.max_write.max(options.max_read);
     }
-    let operations = EngineOperations::new(fs, caching, options.default_permissions);
+    let operations = EngineOperations::new(fs, caching, options.default_permissions, options.io);
     Server::start(Arc::new(operations), dir, &options, &config)
 }
 

@@ -13,6 +13,7 @@ use super::convert::{
 use super::handles::{Handle, Handles};
 use super::names::{LONG, Loan, Names};
 use crate::control::STATS;
+use crate::mount::Io;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::session::{DoneReply, Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
@@ -44,17 +45,19 @@ pub struct EngineOperations {
     names: Names,
     /// For how long the kernel may trust attributes.
     attributes_hold: Duration,
+    io: Io,
     features: OnceLock<Features>,
 }
 
 impl EngineOperations {
     /// Serves `fs`. `default_permissions`: the kernel checks permissions before it asks.
-    pub fn new(fs: Arc<Fs>, caching: Caching, default_permissions: bool) -> Self {
+    pub fn new(fs: Arc<Fs>, caching: Caching, default_permissions: bool, io: Io) -> Self {
         EngineOperations {
             fs,
             open: Handles::default(),
             names: Names::new(caching, default_permissions),
             attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
+            io,
             features: OnceLock::new(),
         }
     }
@@ -122,9 +125,24 @@ impl EngineOperations {
     }
 
     /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,
-    /// the kernel's own way for O_DIRECT is taken, which does not write in parallel.
+    /// the kernel's own way for O_DIRECT is taken, which does not write in parallel; who asks for all files to
+    /// go past it prefers that to maps.
     fn is_direct(&self, flags: i32) -> bool {
-        flags & libc::O_DIRECT != 0 && self.features.get().is_some_and(Features::direct_io_allows_mmap)
+        let asked = flags & libc::O_DIRECT != 0;
+        let maps = || self.features.get().is_some_and(Features::direct_io_allows_mmap);
+        self.io == Io::Direct || asked && maps()
+    }
+
+    /// Whether the kernel keeps what is written, and with it sizes and times, until it sees fit.
+    fn kernel_keeps_writes(&self) -> bool {
+        self.features.get().is_some_and(Features::writeback_cache)
+    }
+
+    /// The flags to open a file with in the engine.
+    fn open_flags(&self, flags: i32) -> vfs::OpenFlags {
+        let mut wanted = engine_open_flags(flags, self.is_direct(flags));
+        wanted.set(vfs::OpenFlags::FILLS_CACHE, self.kernel_keeps_writes());
+        wanted
     }
 
     fn list(&self, fh: u64, offset: u64, each: &mut dyn FnMut(&vfs::DirEntry<'_>) -> bool) -> Result<()> {
@@ -188,7 +206,21 @@ impl Operations for EngineOperations {
         let open = change.fh.map(|fh| self.open.get(fh)).transpose()?;
         let wanted = engine_attributes(change);
         let open = open.as_deref().map(|o| &**o);
-        let attr = self.fs.setattr(&self.caller(ctx, 0), nodeid, open, &wanted)?;
+        let caller = self.caller(ctx, 0);
+        // A ctime says that the times are the kernel's own, and that it has judged who may change them.
+        let attr = if self.kernel_keeps_writes() && change.ctime.is_some() {
+            let by_kernel = vfs::SetAttr { mode: None, uid: None, gid: None, ..wanted };
+            let by_caller = vfs::SetAttr {
+                mode: wanted.mode,
+                uid: wanted.uid,
+                gid: wanted.gid,
+                ..vfs::SetAttr::default()
+            };
+            self.fs.setattr(&caller, nodeid, open, &by_caller)?;
+            self.fs.setattr(&Context::root(), nodeid, open, &by_kernel)?
+        } else {
+            self.fs.setattr(&caller, nodeid, open, &wanted)?
+        };
         if change.mode.is_some() && attr.mode() & libc::S_IFMT == libc::S_IFDIR {
             self.names.permissions_changed(&self.fs, nodeid);
         }
@@ -246,8 +278,7 @@ impl Operations for EngineOperations {
     }
 
     fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, _: bool) -> Result<Opened> {
-        let handle =
-            self.fs.open(&self.caller(ctx, 0), nodeid, engine_open_flags(flags, self.is_direct(flags)))?;
+        let handle = self.fs.open(&self.caller(ctx, 0), nodeid, self.open_flags(flags))?;
         Ok(self.opened(handle, flags))
     }
 
@@ -260,7 +291,7 @@ impl Operations for EngineOperations {
         flags: i32,
     ) -> Result<(Entry, Opened)> {
         let loan = self.names.lend(&self.fs, parent);
-        let wanted = engine_open_flags(flags, self.is_direct(flags));
+        let wanted = self.open_flags(flags);
         let (entry, handle, _) =
             self.fs.create(&self.caller(ctx, new.umask), parent, name, new.mode, wanted)?;
         Ok((self.entry(&entry, loan), self.opened(handle, flags)))
@@ -273,7 +304,7 @@ impl Operations for EngineOperations {
         new: &NewNode,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let wanted = engine_open_flags(flags, self.is_direct(flags));
+        let wanted = self.open_flags(flags);
         let (entry, handle) = self.fs.tmpfile(&self.caller(ctx, new.umask), parent, new.mode, wanted)?;
         Ok((self.entry(&entry, Loan::NONE), self.opened(handle, flags)))
     }
@@ -284,7 +315,9 @@ impl Operations for EngineOperations {
 
     fn write(&self, ctx: &RequestContext<'_>, _: u64, write: &Write, data: &[u8]) -> Result<usize> {
         let direct = self.is_direct(write.open_flags) && !write.flags.contains(WriteFlags::CACHE);
-        let flags = engine_write_flags(write, direct);
+        let mut flags = engine_write_flags(write, direct);
+        let cached = write.flags.contains(WriteFlags::CACHE);
+        flags.set(vfs::WriteFlags::KEEP_TIMES, cached && self.kernel_keeps_writes());
         Ok(self.fs.write(&self.caller(ctx, 0), &*self.open.get(write.fh)?, write.offset, data, flags)?)
     }
 

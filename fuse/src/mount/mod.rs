@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, MountOptions};
+pub use options::{Atime, Io, MountOptions};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -18,6 +18,31 @@ pub enum Atime {
     Strict,
 }
 
+/// Through whose page cache files are read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Io {
+    /// Reads through the kernel's, which each write goes through to the server; O_DIRECT goes past it.
+    #[default]
+    Auto,
+    /// Reads and writes through the kernel's, which holds what was written until an fsync, a close, or its own
+    /// time: a kill of the server loses it.
+    Cached,
+    /// Past the kernel's: each read and write is a request, and those of one file run beside each other.
+    Direct,
+}
+
+impl Io {
+    /// From its name.
+    pub fn from_name(name: &str) -> Option<Io> {
+        match name {
+            "auto" => Some(Io::Auto),
+            "cached" => Some(Io::Cached),
+            "direct" => Some(Io::Direct),
+            _ => None,
+        }
+    }
+}
+
 /// What a mount is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -45,6 +70,8 @@ pub struct MountOptions {
     pub lazytime: bool,
     /// Access times.
     pub atime: Atime,
+    /// Page caches.
+    pub io: Io,
 }
 
 impl MountOptions {
@@ -63,6 +90,7 @@ impl MountOptions {
             dirsync: false,
             lazytime: false,
             atime: Atime::Relative,
+            io: Io::Auto,
         }
     }
 
@@ -91,6 +119,10 @@ impl MountOptions {
                 Some(("fsname", name)) => self.source = name.to_owned(),
                 // The subtype is ours whatever a mount helper passes on.
                 Some(("subtype", _)) => {}
+                Some(("io", name)) => match Io::from_name(name) {
+                    Some(io) => self.io = io,
+                    None => return false,
+                },
                 Some(("max_read", bytes)) => match bytes.parse() {
                     Ok(bytes) => self.max_read = bytes,
                     Err(_) => return false,
@@ -160,11 +192,12 @@ mod tests {
     fn options_are_safe_unless_asked_otherwise() {
         let mut options = MountOptions::new("image");
         assert!(options.flags().contains(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME));
-        for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536"] {
+        for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536", "io=direct"] {
             assert!(options.apply(option), "{option}");
         }
         assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::SYNCHRONOUS);
-        for foreign in ["commit=5", "durability=power", "max_read=much", ""] {
+        assert_eq!(options.io, Io::Direct);
+        for foreign in ["io=both", "commit=5", "durability=power", "max_read=much", ""] {
             assert!(!options.apply(foreign), "{foreign}");
         }
     }

@@ -106,6 +106,11 @@ impl Features {
         self.flags.contains(InitFlags::NO_OPENDIR_SUPPORT)
     }
 
+    /// The kernel keeps what is written, and sizes and times with it.
+    pub fn writeback_cache(&self) -> bool {
+        self.flags.contains(InitFlags::WRITEBACK_CACHE)
+    }
+
     /// Files opened for direct I/O can be mapped shared.
     pub fn direct_io_allows_mmap(&self) -> bool {
         self.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP)

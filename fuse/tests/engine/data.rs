@@ -1,19 +1,30 @@
 //! Bytes of files: written, read, mapped, moved, and holes between them.
 
-use crate::support::{pattern, served};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, open, seek};
+use crate::support::{FIRST_USER, Served, as_user, pattern, served, served_with};
+use narufs_fuse::Caching;
+use narufs_fuse::mount::Io;
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, SeekFrom, Timestamps, UTIME_NOW, fallocate, futimens, open, seek,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const BLOCK: u64 = 4096;
 
 #[test]
 fn every_way_of_writing_is_read_back_by_every_way_of_reading() {
-    let Some(m) = served() else { return };
+    for io in [Io::Auto, Io::Cached, Io::Direct] {
+        let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
+        every_way_is_read_back(&m);
+    }
+}
+
+fn every_way_is_read_back(m: &Served) {
     let ways = [
         OFlags::empty(),
         OFlags::SYNC,
@@ -52,6 +63,94 @@ fn every_way_of_writing_is_read_back_by_every_way_of_reading() {
         cached.read_exact_at(page.bytes_mut(), 0).unwrap();
         assert_eq!(page.bytes(), [9; 4096]);
     }
+}
+
+/// A write of some pages and a read of the same never mix where the kernel's page cache is not in between.
+#[test]
+fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
+    const LEN: usize = 20 * BLOCK as usize;
+    for (io, how) in [(Io::Direct, OFlags::empty()), (Io::Auto, OFlags::DIRECT), (Io::Cached, OFlags::DIRECT)]
+    {
+        let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
+        let path = m.at("shared");
+        let open =
+            || File::from(open(&path, OFlags::CREATE | OFlags::RDWR | how, Mode::from(0o600)).unwrap());
+        open().write_all_at(Aligned::of(&[1; LEN]).bytes(), 0).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let file = open();
+                    let mut bytes = Aligned::of(&[0; LEN]);
+                    while !done.load(Ordering::Relaxed) {
+                        file.read_exact_at(bytes.bytes_mut(), 0).unwrap();
+                        let first = bytes.bytes()[0];
+                        assert!(bytes.bytes().iter().all(|b| *b == first), "{io:?}: parts of two writes");
+                    }
+                });
+            }
+            let writers = [3_u8, 4].map(|writer| {
+                scope.spawn(move || {
+                    let file = open();
+                    for round in 0..200_u8 {
+                        let bytes = Aligned::of(&[writer + round; LEN]);
+                        file.write_all_at(bytes.bytes(), 0).unwrap();
+                    }
+                })
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// With `io=cached` the kernel holds what is written: partly written pages are completed through a file open for
+/// writing alone, times stay those of the writes, and who may write may touch and cut.
+#[test]
+fn what_the_kernel_keeps_arrives_whole_with_its_times() {
+    let Some(m) = served_with(Caching::Exclusive, |options| options.io = Io::Cached) else { return };
+    let path = m.at("kept");
+    let data = pattern(5 * BLOCK as usize, 3);
+    fs::write(&path, &data).unwrap();
+    drop_kernel_caches(&path);
+    let mut wanted = data;
+    let written = {
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"in the midst", BLOCK + 100).unwrap();
+        wanted[BLOCK as usize + 100..][..12].copy_from_slice(b"in the midst");
+        let written = file.metadata().unwrap();
+        file.sync_all().unwrap();
+        written
+    };
+    drop_kernel_caches(&path);
+    assert!(fs::read(&path).unwrap() == wanted);
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((after.mtime(), after.mtime_nsec()), (written.mtime(), written.mtime_nsec()));
+
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    as_user(FIRST_USER, || {
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"theirs", 0).unwrap();
+        file.set_len(7).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect_err("only the owner sets a time");
+        let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        futimens(&file, &Timestamps { last_access: now, last_modification: now }).unwrap();
+    });
+    assert_eq!(fs::read(&path).unwrap(), [b"theirs".as_slice(), &wanted[6..7]].concat());
+}
+
+/// Has the kernel forget what it holds of a file, once it is written.
+fn drop_kernel_caches(path: &std::path::Path) {
+    File::open(path).unwrap().sync_all().unwrap();
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// A library's readers would not see what the kernel keeps.
+#[test]
+fn the_kernel_keeps_no_writes_of_a_file_system_that_others_use() {
+    let refused =
+        std::panic::catch_unwind(|| served_with(Caching::Shared, |options| options.io = Io::Cached));
+    assert!(!matches!(refused, Ok(Some(_))));
 }
 
 /// Bytes at an address that O_DIRECT takes.

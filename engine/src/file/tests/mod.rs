@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod model;
 mod mounted;
+mod overlapping;
 mod pressure;
 mod read_only;
 mod together;

@@ -1,0 +1,109 @@
+//! Reads and writes of the same pages, from many threads at once.
+
+use super::model::{ModelHome, path};
+use crate::file::{At, DataInode, SyncKind};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::thread;
+
+const KIB4: usize = 4096;
+const ROUNDS: u64 = 3000;
+/// Pages of the file: more than the small cache has, and a write reaches over several segments of the lock.
+const PAGES: usize = 20;
+
+fn stamped(version: u64, pages: usize) -> Vec<u8> {
+    version.to_le_bytes().repeat(pages * KIB4 / 8)
+}
+
+/// The one version that all bytes are of.
+fn version(bytes: &[u8]) -> u64 {
+    let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    let whole = bytes.chunks_exact(8).all(|word| word == first.to_le_bytes());
+    assert!(whole, "a read shows a part of a write");
+    first
+}
+
+/// One thread writes version after version over all pages; others read all of them, or some, and one page after
+/// another. What they see is whole, and never older than what was seen, or was written, before.
+fn check(frames: usize, sync: bool, direct: bool) {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, frames);
+    let file = home.open(1);
+    path.write(&file, At::Offset(0), &stamped(1, PAGES)).expect("room");
+    let (done, written) = (AtomicBool::new(false), AtomicU64::new(1));
+    thread::scope(|scope| {
+        for reader in 0..4 {
+            let (path, file, done, written) = (&path, &file, &done, &written);
+            scope.spawn(move || {
+                let mut seen = 1;
+                let mut round = reader;
+                while !done.load(SeqCst) {
+                    round += 1;
+                    let pages = [1, 2, 7, PAGES][round % 4];
+                    let first = (round * 5) % (PAGES - pages + 1);
+                    let mut bytes = vec![0; pages * KIB4];
+                    let least = written.load(SeqCst).max(seen);
+                    let got = if direct && round % 3 == 0 {
+                        path.read_direct(file, (first * KIB4) as u64, &mut bytes)
+                    } else {
+                        path.read(file, (first * KIB4) as u64, &mut bytes)
+                    };
+                    assert_eq!(got, Ok(bytes.len()));
+                    seen = version(&bytes);
+                    assert!(seen >= least, "version {seen} after {least}");
+                }
+            });
+        }
+        let mark = file.data().error_mark();
+        for version in 2..ROUNDS {
+            if direct && version % 5 == 0 {
+                path.write_direct(&file, At::Offset(0), &stamped(version, PAGES)).expect("room");
+            } else {
+                path.write(&file, At::Offset(0), &stamped(version, PAGES)).expect("room");
+            }
+            written.store(version, SeqCst);
+            if sync && version % 7 == 0 {
+                path.fsync(&file, SyncKind::All, &mark).expect("no faults");
+            }
+        }
+        done.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn overlapping_reads_and_writes_do_not_mix_in_the_cache() {
+    check(256, false, false);
+}
+
+#[test]
+fn overlapping_reads_and_writes_do_not_mix_while_pages_come_and_go() {
+    check(128, true, true);
+}
+
+/// A file that is cut and grown again shows zeros or what was written since, and no read goes beyond its end.
+#[test]
+fn reads_beside_truncations_show_nothing_of_what_was_cut() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 64);
+    let (one, other) = (home.open(1), home.open(2));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut bytes = [0; 2 * KIB4];
+                while !done.load(SeqCst) {
+                    let got = path.read(&one, 0, &mut bytes).expect("no faults");
+                    assert!(bytes[..got].iter().all(|b| *b <= 1), "bytes of another file");
+                    assert!([0, 100, 2 * KIB4].contains(&got), "{got} bytes");
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            path.write(&one, At::Offset(0), &[1; 2 * KIB4]).expect("room");
+            path.truncate(&one, if round % 2 == 0 { 100 } else { 0 }).expect("always");
+            // Takes the frames that came free.
+            path.write(&other, At::Offset(0), &[7; 8 * KIB4]).expect("room");
+            path.truncate(&other, 0).expect("always");
+        }
+        done.store(true, SeqCst);
+    });
+}
