@@ -6,6 +6,8 @@
 //! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is what comes out. [`run`] ties them together; [`compare`] does so for
 //! one file system after the other.
 //!
+//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone.
+//!
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
 #![deny(unsafe_code)]
 
@@ -15,6 +17,7 @@ pub mod content;
 pub mod error;
 pub mod killed;
 pub mod load;
+pub mod locks;
 pub mod meter;
 pub mod params;
 pub mod pin;
