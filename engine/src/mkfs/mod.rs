@@ -105,15 +105,18 @@ pub fn format_cramped(device: &dyn BlockDevice, options: &FormatOptions) -> Resu
 pub(crate) fn lay_out(device: &dyn BlockDevice) -> Result<Superblock> {
     let options = FormatOptions {
         journal: JournalKind::Emulated,
-        journal_slots: Some(SLOTS_PER_BLOCK),
+        // There is no ring, and none that operations would have to make do with.
+        journal_slots: Some(ANY_SLOTS),
         double_write_blocks: Some(SPARED_BLOCKS - SUPERBLOCK_BLOCKS.len() as u64),
         ..FormatOptions::default()
     };
-    let sb = geometry(device.blocks(), &options, SLOTS_PER_BLOCK)?;
+    let sb = geometry(device.blocks(), &options, ANY_SLOTS)?;
     write_metadata(device, &sb, &options)?;
     Ok(sb)
 }
 
+/// Slots of a ring that is not there: more than any operation takes.
+const ANY_SLOTS: u64 = SLOTS_PER_BLOCK << 16;
 /// Blocks at the beginning that [`lay_out`] leaves alone.
 pub(crate) const SPARED_BLOCKS: u64 = 4;
 

@@ -157,9 +157,9 @@ fn full_and_again(scratch: &Scratch, pages_of_file: u64, least: u64) {
         check_all(&scratch.files, &written);
         // What is there can be overwritten, and read back.
         let options = crate::path::OpenOptions { write: true, ..Default::default() };
-        for name in 0..written.len() {
+        for (name, pages) in written.iter().enumerate() {
             let file = scratch.files.open(format!("/{name}"), options).expect("it is there");
-            for page in (0..written[name]).rev().step_by(3) {
+            for page in (0..*pages).rev().step_by(3) {
                 file.write_at(&fill(page, name as u64), page * PAGE).expect("it has its room");
             }
         }
@@ -339,4 +339,25 @@ fn what_holds_data_is_not_used_unasked_but_what_a_killed_server_left_is() {
     assert!(matches!(&small, Err(Error::Refused(why)) if why.contains("too small")), "{small:?}");
     let little = Fs::scratch(&ScratchOptions::with_memory(4096));
     assert!(matches!(&little, Err(Error::Refused(why)) if why.contains("too small")), "{little:?}");
+}
+
+#[test]
+fn a_directory_holds_many_files_and_metadata_spills() {
+    for spill in [Some(32 << 20), None] {
+        let memory = if spill.is_some() { MEMORY } else { 32 << 20 };
+        let scratch = Scratch::new(memory, spill);
+        for number in 0..12_000 {
+            scratch.files.create(format!("/{number}")).expect("room");
+        }
+        assert_eq!(scratch.files.read_dir("/").expect("it is there").len(), 12_000);
+        for number in (0..12_000).rev() {
+            scratch.files.remove_file(format!("/{number}")).expect("it is there");
+        }
+        if let Some(device) = &scratch.device {
+            let counts = device.counters();
+            let of = |cause| counts.iter().find(|count| count.cause == cause).map(|count| count.write_bytes);
+            assert!(of(Cause::Checkpoint) > Some(0), "all metadata fits memory");
+            assert_eq!(of(Cause::DoubleWrite), Some(0));
+        }
+    }
 }
