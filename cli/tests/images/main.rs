@@ -2,4 +2,5 @@
 
 mod info;
 mod rings;
+mod scratch;
 mod support;
