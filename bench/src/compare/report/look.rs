@@ -32,12 +32,13 @@ const FAMILIES: [(&str, &str); 7] = [
 ];
 
 /// Variants by the end of a name; the first that fits.
-const VARIANTS: [(&str, &str, Mark); 5] = [
+const VARIANTS: [(&str, &str, Mark); 6] = [
     ("-journal-ram", "2 3", Mark::Triangle),
     ("-ram", "8 3 2 3", Mark::Diamond),
     ("-nvm", "2 3", Mark::Triangle),
     ("-no-journal", "1 5", Mark::Hanging),
     ("-process", "7 3", Mark::Square),
+    ("-delayed", "1 3", Mark::Diamond),
 ];
 
 /// The look of a contender, by its name alone, so that it is the same in every report.
