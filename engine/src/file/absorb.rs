@@ -1,6 +1,6 @@
 //! Absorbed fsync (T9): a file's few dirty bytes go into the journal, and home later.
 
-use super::path::{DataPath, PAGE, page_after};
+use super::path::{DataPath, PAGE, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::Result;
@@ -60,12 +60,13 @@ impl<H: Home> DataPath<H> {
         let size = data.size();
         let pages: Vec<u64> = {
             let mut state = data.state.lock();
+            // Before the pages leave the set: an fsync that finds none there must wait. And before the record is
+            // logged: a checkpoint that lets the head pass it must find the file, and wait.
+            state.absorbing = true;
             // Pages beyond the size stay: their writer has not set it yet.
             let beyond = state.dirty.split_off(&page_after(size));
             std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
         };
-        // Before the record is logged: a checkpoint that lets the head pass it must find the file, and wait.
-        data.state.lock().absorbing = true;
         self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
@@ -160,10 +161,15 @@ impl<H: Home> DataPath<H> {
             let mut bytes = vec![0; BLOCK_SIZE];
             let latched = found.latch();
             let dirty = latched.dirty_bytes();
-            let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
+            // Behind the recorded end the home copy may hold what was cut off.
+            let recorded = (data.logged_size() % PAGE) as usize;
+            let is_last = page == page_of(data.logged_size());
+            let start = if is_last { dirty.start.min(recorded) } else { dirty.start };
+            // A writer may have come further than the size, which it sets afterwards: the page counts as absorbed
+            // with those bytes too.
+            let valid = (size.saturating_sub(page * PAGE).min(PAGE) as usize).max(dirty.end);
             // Whole sectors: redo may meet a home copy that is newer, and must not mix the two within one.
-            let sectors =
-                dirty.start.min(valid) / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
+            let sectors = start / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
             let range = if whole { 0..BLOCK_SIZE } else { sectors };
             bytes.truncate(range.len());
             latched.copy(range.start, &mut bytes);

@@ -1,6 +1,7 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
 use super::model::{ModelHome, content, path};
+use crate::file::write::{Content, Outcome};
 use crate::file::{At, DataInode, DataPath, Home, SyncKind};
 use crate::sync::{Arc, thread};
 use rand::SeedableRng;
@@ -83,4 +84,51 @@ fn a_file_that_is_only_made_longer_keeps_its_size_through_a_rename() {
     path.settle_for_rename(&file).expect("no faults");
     home.commit_upto(home.tail()).expect("the model's journal does not fail");
     assert_eq!(after_a_crash(&home).len(), 1 << 20);
+}
+
+/// A truncation leaves old bytes at home behind the recorded end: what grows over them must bring its zeros along.
+#[test]
+fn a_gap_within_the_last_page_is_zero_after_a_crash() {
+    for crashes_between in [false, true] {
+        let (home, path, file) = settled();
+        path.truncate(&file, 100).expect("room");
+        let (path, file) = if crashes_between {
+            drop((path, file));
+            home.crash(&mut StdRng::seed_from_u64(1));
+            let path = super::model::path(&home, 16);
+            let file = home.open(1);
+            path.truncate(&file, 100).expect("room");
+            (path, file)
+        } else {
+            (path, file)
+        };
+        let mark = file.data().error_mark();
+        path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+        path.write(&file, At::Offset(3000), &[2; 100]).expect("room");
+        path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+        let seen = after_a_crash(&home);
+        assert_eq!(seen.len(), 3100);
+        assert_eq!((&seen[..100], &seen[3000..]), (&[1; 100][..], &[2; 100][..]));
+        assert!(seen[100..3000].iter().all(|byte| *byte == 0), "what was cut off is back");
+    }
+}
+
+/// Its writer has made the page dirty and not yet set the size when another's fsync takes the page.
+#[test]
+fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
+    let home = ModelHome::new(100, true);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &[1; 100]).expect("room");
+    path.sync_all().expect("no faults");
+    home.checkpoint(&path);
+    let mark = file.data().error_mark();
+    let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Vec::new());
+    assert!(matches!(done, Ok(Outcome::Done)));
+    path.fsync(&file, SyncKind::All, &mark).expect("another's");
+    file.data().set_size(200);
+    path.list(&file);
+    path.fsync(&file, SyncKind::All, &mark).expect("the writer's");
+    let seen = after_a_crash(&home);
+    assert_eq!((&seen[..100], &seen[100..]), (&[1; 100][..], &[2; 100][..]));
 }
