@@ -48,9 +48,11 @@ pub(super) struct FileState {
     pub dirty: BTreeSet<u64>,
     /// Dirty pages whose bytes are absorbed.
     pub synced: BTreeSet<u64>,
+    /// Pages are in the hands of the holder of the write-back mutex, in no set; some may come back.
+    pub in_hands: bool,
     /// Pages of live data records.
     pub live: BTreeMap<u64, Live>,
-    /// A data record is being logged: what `live` says lags behind the journal.
+    /// A data record is being logged: what `live` says lags behind the journal, and its pages are in no set.
     pub absorbing: bool,
     /// Pages of live records whose home copy is newer than the record.
     pub stale: BTreeSet<u64>,
@@ -237,9 +239,10 @@ impl FileState {
         live.last = end;
     }
 
-    /// Whether an fsync finds nothing to write in these pages.
+    /// Whether an fsync finds nothing to write in these pages, nor anything that may come back to be written.
     pub fn nothing_unsynced(&self, pages: &Range<u64>) -> bool {
-        !self.doomed && self.dirty.range(pages.clone()).next().is_none()
+        let may_come_back = self.in_hands || self.absorbing;
+        !self.doomed && !may_come_back && self.dirty.range(pages.clone()).next().is_none()
     }
 
     /// Gives back the memory of sets that have become empty: most files in memory have nothing to write.

@@ -49,6 +49,7 @@ pub(super) fn pick(
         state.dirty.remove(page);
         state.synced.remove(page);
     }
+    state.in_hands = !picked.is_empty();
     (picked, state.dirty.contains(&tail))
 }
 

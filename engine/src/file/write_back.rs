@@ -296,6 +296,7 @@ impl<H: Home> DataPath<H> {
     fn finish(&self, data: &FileData, pieces: Vec<Piece<'_>>, completed: u64) {
         let flushed = self.home.device().writes_flushed();
         let mut state = data.state.lock();
+        state.in_hands = false;
         if state.unflushed.len() > BATCH_PAGES {
             state.unflushed.retain(|_, count| *count > flushed);
         }

@@ -4,6 +4,7 @@ mod absorbed;
 mod content;
 mod crash;
 mod faults;
+mod in_hands;
 mod model;
 mod mounted;
 mod overlapping;

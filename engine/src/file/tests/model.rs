@@ -180,6 +180,8 @@ pub struct ModelHome {
     head: AtomicU64,
     /// Run once, when a data record is logged, before its writer hears of it.
     pub when_absorbed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Run once, when a write-back that has picked its pages asks for blocks.
+    pub when_allocated: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// A file of the model.
@@ -220,6 +222,7 @@ impl ModelHome {
             committed: AtomicU64::new(1),
             head: AtomicU64::new(1),
             when_absorbed: Mutex::default(),
+            when_allocated: Mutex::default(),
         })
     }
 
@@ -359,6 +362,10 @@ impl Home for ModelHome {
         space.reserved = space.reserved.checked_sub(blocks).expect("no more than was set aside");
     }
     fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks> {
+        let hook = self.when_allocated.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         let mut space = self.space.lock();
         let start = goal
             .filter(|goal| space.free.contains(goal))

@@ -1,0 +1,66 @@
+//! What an fsync makes of pages that another's write-back has in its hands.
+
+use super::model::{ModelHome, content, path};
+use crate::device::BlockDevice;
+use crate::file::path::PAGES_END;
+use crate::file::write_back::HOME;
+use crate::file::{At, DataInode, SyncKind};
+use crate::sync::{Arc, Mutex, thread};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// More runs than a record holds: some pages come back, and are nobody's failure.
+#[test]
+fn an_fsync_writes_what_another_write_back_could_not_record() {
+    const RUNS: u64 = 40;
+    let home = ModelHome::new(100, false);
+    let path = path(&home, 64);
+    let file = home.open(1);
+    for run in 0..RUNS {
+        path.write(&file, At::Offset(run * 8192), &[7; 4096]).expect("room");
+    }
+    let syncing = Arc::new(Mutex::new(None));
+    let begin = {
+        let (path, file, syncing) = (path.clone(), file.clone(), syncing.clone());
+        move || {
+            let began = thread::spawn(move || path.fsync(&file, SyncKind::All, &file.data().error_mark()));
+            // Enough for it to look for dirty pages. If it comes later it is none the worse for it.
+            for _ in 0..10_000 {
+                thread::yield_now();
+            }
+            *syncing.lock() = Some(began);
+        }
+    };
+    *home.when_allocated.lock() = Some(Box::new(begin));
+    path.write_pressed(&file).expect("no faults");
+    let syncing = syncing.lock().take().expect("blocks were asked for");
+    syncing.join().expect("no panic").expect("no faults");
+    drop((path, file));
+    home.crash(&mut StdRng::seed_from_u64(1));
+    let seen = content(&super::model::path(&home, 64), &home.open(1));
+    for run in 0..RUNS as usize {
+        assert!(seen[run * 8192..][..4096] == [7; 4096], "run {run}");
+    }
+}
+
+/// A page is copied with what a writer has just appended: the size that shows it waits for that write's flush.
+#[test]
+fn a_size_is_recorded_only_when_what_it_shows_is_down() {
+    let home = ModelHome::new(100, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Append, &[1; 4096]).expect("room");
+    path.sync_all().expect("no faults");
+    path.truncate(&file, 100).expect("room");
+    {
+        let room = path.room(&file, true).expect("room");
+        let _guard = file.data().write_back.lock();
+        let mut staged = path.stage(&file, 0..PAGES_END, HOME, room, None).expect("no truncation meanwhile");
+        path.write(&file, At::Append, &[2; 100]).expect("room");
+        path.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), HOME.cause);
+        path.record(staged, home.device.writes_completed()).expect("no faults");
+    }
+    path.record_rest(&file, SyncKind::Data).expect("no faults");
+    assert_eq!(file.data().logged_size(), 200);
+    assert_eq!(home.device.writes_flushed(), home.device.writes_completed());
+}
