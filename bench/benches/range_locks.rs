@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-const TIME: Duration = Duration::from_millis(60);
+/// Long enough for 64 threads on two cores to have some turns each.
+const TIME: Duration = Duration::from_millis(300);
 const DESIGNS: [&str; 4] = ["tree", "list", "shards", "narufs"];
 const WORKLOADS: [(&str, &str); 4] = [
     ("private", "each thread writes a page of its own, 8 MiB from the next"),
@@ -59,23 +60,25 @@ fn measure<L: FileLock>(workload: &str, threads: usize) -> (f64, f64) {
                 scope.spawn(move || {
                     let (mut pairs, mut random) = (0_u64, thread as u64 + 1);
                     begin.wait();
+                    let began = Instant::now();
                     while !stop.load(Ordering::Relaxed) {
                         for _ in 0..16 {
                             pair(lock, workload, thread, &mut random);
                         }
                         pairs += 16;
                     }
-                    pairs
+                    (pairs, began, Instant::now())
                 })
             })
             .collect();
         begin.wait();
-        let began = Instant::now();
         std::thread::sleep(TIME);
         stop.store(true, Ordering::Relaxed);
-        let took = began.elapsed();
-        let pairs: Vec<u64> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
-        (pairs, took)
+        let done: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+        // From the first to begin to the last to end: this thread may be late itself.
+        let began = done.iter().map(|(_, began, _)| *began).min().expect("there are threads");
+        let ended = done.iter().map(|(_, _, ended)| *ended).max().expect("there are threads");
+        (done.into_iter().map(|(pairs, _, _)| pairs).collect::<Vec<u64>>(), ended - began)
     });
     let cores = std::thread::available_parallelism().map_or(1, Into::into).min(threads);
     let sum = pairs.iter().sum::<u64>() as f64;
