@@ -5,6 +5,7 @@ use super::{DataInode, Home, Mapping};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -50,7 +51,9 @@ impl<H: Home> DataPath<H> {
 
     fn read_step(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
         let data = inode.data();
-        let Some(end) = offset.checked_add(buf.len() as u64) else { return Ok(0) };
+        let Some(end) = offset.checked_add(buf.len() as u64).filter(|_| offset < MAX_FILE_SIZE) else {
+            return Ok(0);
+        };
         let pages = page_of(offset)..page_after(end);
         // Relaxed, here and below: the guess of a stream needs no order.
         let sequential = data.stream.expected.load(Ordering::Relaxed) == pages.start;

@@ -3,6 +3,7 @@
 use super::model::{ModelHome, content, path};
 use crate::Error;
 use crate::file::{At, DataInode, FallocateMode, SeekTo, SyncKind};
+use crate::format::MAX_FILE_SIZE;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{Arc, thread};
 
@@ -166,5 +167,16 @@ fn appends_of_many_threads_neither_overlap_nor_leave_gaps() {
     assert_eq!(seen.len(), 4 * 100 * 700);
     for piece in seen.chunks(700) {
         assert!(piece[0] != 0 && piece.iter().all(|b| *b == piece[0]));
+    }
+}
+
+#[test]
+fn beyond_what_a_file_can_have_nothing_is_read() {
+    let home = ModelHome::new(10, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    path.write(&file, At::Offset(0), &[1; 100]).expect("room");
+    for offset in [MAX_FILE_SIZE, i64::MAX as u64, u64::MAX - 20] {
+        assert_eq!(path.read(&file, offset, &mut [0; 10]).expect("no faults"), 0);
     }
 }
