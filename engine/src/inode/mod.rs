@@ -11,6 +11,7 @@ mod holds;
 mod kind;
 mod object;
 mod table;
+mod times;
 
 pub use holds::Holds;
 pub use kind::{FileType, Time, now, tick};

@@ -1,7 +1,7 @@
 //! An inode in memory.
 
-use super::kind::is_of_this_tick;
-use super::{FileType, Holds, Time, now};
+use super::times::Times;
+use super::{FileType, Holds, Time};
 use crate::error::{Error, Result};
 use crate::file::{DataInode, FileData};
 use crate::format::{
@@ -9,7 +9,7 @@ use crate::format::{
     INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
 };
 use crate::lock::{BucketLocks, InodeLock};
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock, RwLock};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -48,13 +48,7 @@ pub struct InodeObj {
     /// Lookup counts and open files.
     pub holds: Holds,
     size: AtomicU64,
-    atime: AtomicI64,
-    mtime: AtomicI64,
-    ctime: AtomicI64,
-    /// Times differ from the image.
-    lazy_times: AtomicBool,
-    /// Somebody has seen the times since the content last changed them: the next change must show.
-    times_seen: AtomicBool,
+    times: Times,
     /// Used since the table's hand passed.
     pub(super) referenced: AtomicBool,
     /// Number of names as the image has it, for those who do not lock.
@@ -89,11 +83,7 @@ impl InodeObj {
             lock: InodeLock::new(nid, image),
             holds,
             size: AtomicU64::new(image.size.get()),
-            atime: AtomicI64::new(image.atime.get()),
-            mtime: AtomicI64::new(image.mtime.get()),
-            ctime: AtomicI64::new(image.ctime.get()),
-            lazy_times: AtomicBool::new(false),
-            times_seen: AtomicBool::new(false),
+            times: Times::new(times_of(&image)),
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
             mode: AtomicU32::new(u32::from(image.mode.get())),
@@ -168,59 +158,29 @@ impl InodeObj {
     }
     /// The times, for somebody who will compare them with later ones.
     pub fn show_times(&self) -> [Time; 3] {
-        // Relaxed, both: a change that comes after the caller was told comes after this store.
-        if !self.times_seen.load(Ordering::Relaxed) {
-            self.times_seen.store(true, Ordering::Relaxed);
-        }
-        self.times()
+        self.times.show()
     }
     /// Last access, change of content, change of the inode.
     pub fn times(&self) -> [Time; 3] {
-        // Relaxed: each is a lone number.
-        [&self.atime, &self.mtime, &self.ctime].map(|t| t.load(Ordering::Relaxed))
+        self.times.get()
     }
 
-    /// The content was changed: mtime and ctime become the present, to be logged later.
-    ///
-    /// Changes of one tick of the clock share a time unless somebody looks in between: threads that write to one
-    /// file would otherwise pass this cache line from core to core with each write.
+    /// The content was changed: mtime and ctime become the present, to be logged later; changes of one tick of the
+    /// clock share a time unless somebody looks in between.
     pub fn touch_content(&self) {
-        // Relaxed, all of these: lone values; the flag's Release publishes the times.
-        let shows = is_of_this_tick(self.mtime.load(Ordering::Relaxed))
-            && is_of_this_tick(self.ctime.load(Ordering::Relaxed));
-        if shows && !self.times_seen.load(Ordering::Relaxed) {
-            return;
-        }
-        self.times_seen.store(false, Ordering::Relaxed);
-        let now = now();
-        self.mtime.store(now, Ordering::Relaxed);
-        self.ctime.store(now, Ordering::Relaxed);
-        self.mark_lazy();
+        self.times.touch_content();
     }
     /// The content was read: atime becomes the present, to be logged later.
     pub fn touch_access(&self) {
-        // Relaxed: as in `touch_content`. That the times were seen stays noted for the next change of content.
-        let seen = self.times_seen.load(Ordering::Relaxed);
-        if !seen && is_of_this_tick(self.atime.load(Ordering::Relaxed)) {
-            return;
-        }
-        self.atime.store(now(), Ordering::Relaxed);
-        self.mark_lazy();
+        self.times.touch_access();
     }
     /// Times that are already staged by themselves become visible.
     pub fn show_content_time(&self, at: Time) {
-        // Relaxed: lone numbers.
-        self.mtime.store(at, Ordering::Relaxed);
-        self.ctime.store(at, Ordering::Relaxed);
-    }
-    fn mark_lazy(&self) {
-        // Release: pairs with the swap in `install`: who takes the flag sees the times.
-        self.lazy_times.store(true, Ordering::Release);
+        self.times.set_content(at);
     }
     /// Whether times wait to be logged.
     pub fn has_lazy_times(&self) -> bool {
-        // Relaxed: a hint; the record that logs them folds in what it finds.
-        self.lazy_times.load(Ordering::Relaxed)
+        self.times.are_lazy()
     }
 
     /// The image, with the times that run ahead of it, to be changed and staged. The caller holds `lock`.
@@ -234,20 +194,7 @@ impl InodeObj {
     /// Makes a committed draft the logged image.
     pub fn install(&self, image: &mut Inode, draft: &Draft) {
         *image = draft.image;
-        let logged = [draft.image.atime, draft.image.mtime, draft.image.ctime].map(I64::get);
-        // Acquire: pairs with the Release in `mark_lazy`; times stored before it are seen below, and those
-        // stored later set the flag again.
-        self.lazy_times.swap(false, Ordering::Acquire);
-        let mut lazy = false;
-        for (now, (folded, logged)) in
-            [&self.atime, &self.mtime, &self.ctime].into_iter().zip(draft.folded.into_iter().zip(logged))
-        {
-            // Relaxed: lone numbers. A time that changed since it was folded in is newer than the draft's.
-            lazy |= now.compare_exchange(folded, logged, Ordering::Relaxed, Ordering::Relaxed).is_err();
-        }
-        if lazy {
-            self.mark_lazy();
-        }
+        self.times.install(draft.folded, times_of(&draft.image));
         // Relaxed: lone numbers.
         self.size.store(image.size.get(), Ordering::Relaxed);
         self.nlink.store(image.nlink.get(), Ordering::Relaxed);
@@ -272,6 +219,10 @@ impl DataInode for InodeObj {
     fn attributes_dirty(&self) -> bool {
         self.has_lazy_times()
     }
+}
+
+fn times_of(image: &Inode) -> [Time; 3] {
+    [image.atime, image.mtime, image.ctime].map(I64::get)
 }
 
 /// A fresh image of an inode without names.
