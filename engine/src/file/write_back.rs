@@ -249,6 +249,12 @@ impl<H: Home> DataPath<H> {
             // More pieces than one record has room for: the file grows by what follows.
             down = down.min(first * PAGE);
         }
+        let is_down = |piece: &&Piece<'_>| piece.result.is_ok();
+        let end = pieces.iter().filter(is_down).map(|piece| piece.page + piece.frames.len() as u64).max();
+        if !doomed && data.state.lock().dirty.range(page_of(logged)..page_after(size)).next().is_some() {
+            // Dirty pages stay behind: the size goes no further than what is down, lest zeros stand for them.
+            down = down.min(logged.max(end.map_or(0, |end| end * PAGE)));
+        }
         change.size = (down != data.logged_size()).then_some(down);
         if doomed {
             change.remove = Some(0..PAGES_END);
