@@ -9,6 +9,7 @@ use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
     BLOCKS_PER_GROUP, FORMAT_VERSION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC, Superblock,
 };
+use crate::journal::MAX_POSITION;
 use crate::{Error, Result};
 
 /// Features that this version knows, of those that must be known.
@@ -150,7 +151,7 @@ fn inconsistency(sb: &Superblock) -> Option<&'static str> {
         (region(sb.nat_index_start.get(), sb.nat_index_blocks.get().max(1)), "the NAT index"),
         (region(sb.orphan_root.get(), 1), "the orphan root"),
         (last_group.is_some_and(|start| region(start, 2)), "the groups"),
-        (sb.next_position.get() <= 1 << 62, "the next position"),
+        (sb.next_position.get() <= MAX_POSITION, "the next position"),
     ]
     .into_iter()
     .find_map(|(holds, what)| (!holds).then_some(what))

@@ -191,6 +191,20 @@ mod tests {
         each(check_and_repair);
     }
 
+    /// A superblock whose next position no ring can begin at: as damaged for a check as for a repair.
+    #[test]
+    fn an_impossible_position_is_found_by_a_check_too() {
+        let at = std::mem::offset_of!(crate::format::Superblock, next_position) as u16 + 5;
+        for copy in [0u16, 1] {
+            let change = [&copy.to_le_bytes()[..], &at.to_le_bytes(), &[0, 0x32], &[4 | 1]].concat();
+            check_and_repair(&[&[1][..], &change, &[0x11, 0, 0x2f, 0, 0, 0, 1]].concat());
+        }
+        let both = [0u16, 1].map(|copy| [&copy.to_le_bytes()[..], &at.to_le_bytes(), &[0, 0x32, 5]].concat());
+        let input = [&[1][..], &both.concat(), &[0x11, 0, 0x2f, 0, 0, 0, 1]].concat();
+        check_and_repair(&input);
+        assert!(!is_image(&media(&input)), "no copy of the superblock can be used");
+    }
+
     #[test]
     fn arbitrary_images_are_mounted_and_used_without_harm() {
         each(mount_and_use);

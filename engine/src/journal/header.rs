@@ -54,7 +54,8 @@ fn parse(bytes: &[u8], copy: u64) -> Option<RingHeader> {
         && header.slots.get() >= MIN_SLOTS
         && header.slots.get() % BLOCK_SLOTS == 0
         && header.slots.get() <= MAX_POSITION
-        && header.head.get() <= MAX_POSITION;
+        // The next mount reserves from a lap beyond the head on.
+        && header.head.get() <= MAX_POSITION - header.slots.get();
     valid.then_some(header)
 }
 
