@@ -52,7 +52,10 @@ bench-agree: build ## narufs bench beside fio and dbench on tmpfs and ext4 (root
 	scripts/agree.sh
 
 report: bench-deps build ## the committed report, docs/report (root)
-	$(NARUFS) compare --quick --rounds 3 --compact --work target --report docs/report
+	$(NARUFS) compare --quick --rounds 2 --compact --size 2G --threads 2,16 \
+		--workloads DWOM,DWSL,MWCM,varmail,tokubench,spill \
+		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-scratch,narufs-lib-scratch \
+		--work target --report docs/report
 
 lint:
 	$(CARGO) fmt --all --check
