@@ -66,7 +66,10 @@ with_dbench() {
         done
         echo '0.0 Close 2 0x00000000'
     } >"$load"
-    dbench -c "$load" -D "$at" -t "$time" --no-resolve "$2" |
+    local pinned=()
+    # Its processes inherit one set of cores: only a single one can be kept where it is, as narufs bench keeps its threads.
+    [[ $2 == 1 ]] && pinned=(taskset -c 0)
+    "${pinned[@]}" dbench -c "$load" -D "$at" -t "$time" --no-resolve "$2" |
         awk -v threads="$2" '$1 == "WriteX" || $1 == "Flush" { ms += $3 } END { printf "%.1f\n", threads * 1000 / ms }'
     rm -f "$at"/client*
 }
