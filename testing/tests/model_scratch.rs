@@ -4,6 +4,7 @@
 //! `NARUFS_SEED=n` replays one seed; `NARUFS_TEST_SCALE=n` runs n times as many.
 
 use narufs::device::{BLOCK_SIZE, BlockDevice, MemoryDevice};
+use narufs::mount::Mounted;
 use narufs::scratch::{ScratchOptions, make_on};
 use narufs::vfs::{AtimePolicy, Running};
 use narufs_fuse::mount::{Atime, IfBusy, MountOptions, mountinfo, unmount};
@@ -27,8 +28,8 @@ struct Shape {
     background: bool,
 }
 
-/// One file system, `steps` operations, everything removed in the end. Gives the bytes that were spilled.
-fn run(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
+/// A new file system, and its spill space if it has any.
+fn make(shape: Shape) -> Result<(Option<Arc<MemoryDevice>>, Mounted, Running), String> {
     let device = shape.spill.map(|bytes| Arc::new(MemoryDevice::new(bytes / BLOCK_SIZE as u64)));
     let mut options = ScratchOptions::with_memory(shape.memory);
     options.files.background = shape.background;
@@ -36,6 +37,12 @@ fn run(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
     let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
     let running = Running::start(mounted.store(), &files).map_err(|e| e.to_string())?;
+    Ok((device, mounted, running))
+}
+
+/// One file system, `steps` operations, everything removed in the end. Gives the bytes that were spilled.
+fn run(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
+    let (device, mounted, running) = make(shape)?;
     let room = || running.fs().statfs().map(|room| room.blocks_free).map_err(|e| e.to_string());
     let at_first = room()?;
     let (mut model, mut generator) = (Model::default(), Generator::new(seed));
@@ -90,13 +97,7 @@ impl Drop for Point {
 /// The same through a mount.
 fn run_mounted(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     let point = Point(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?);
-    let device = shape.spill.map(|bytes| Arc::new(MemoryDevice::new(bytes / BLOCK_SIZE as u64)));
-    let mut options = ScratchOptions::with_memory(shape.memory);
-    options.files.background = shape.background;
-    options.files.fs.atime = AtimePolicy::Never;
-    let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
-    let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
-    let running = Running::start(mounted.store(), &files).map_err(|e| e.to_string())?;
+    let (device, mounted, running) = make(shape)?;
     let mut kernel = MountOptions::new("scratch");
     kernel.atime = Atime::Never;
     let server = serve(running.fs().clone(), point.path(), &kernel, Caching::Exclusive)

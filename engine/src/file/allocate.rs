@@ -2,10 +2,9 @@
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::write::At;
-use super::write_back::{Order, Take, key_of, whole_pages};
+use super::write_back::{key_of, whole_pages};
 use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::FrameState;
-use crate::device::Cause;
 use crate::lock::FileLock;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -216,8 +215,7 @@ impl<H: Home> DataPath<H> {
     fn shift(&self, inode: &Arc<H::Inode>, move_extents: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
         let data = inode.data();
         loop {
-            let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
-            self.write_pages(inode, 0..PAGES_END, order)?;
+            self.write_home(inode)?;
             self.flush_data(inode)?;
             let range = data.range.write(0..u64::MAX);
             data.check_usable()?;

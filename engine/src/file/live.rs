@@ -1,14 +1,11 @@
 //! What the journal holds of files' data goes home before the ring's head passes it.
 
 use super::path::{DataPath, PAGES_END};
-use super::write_back::{Order, Take};
+use super::write_back::Order;
 use super::{DataInode, Home};
 use crate::Result;
-use crate::device::Cause;
 use crate::format::Position;
 use crate::planted::{self, Bug};
-
-const LIVE: Order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
 
 impl<H: Home> DataPath<H> {
     /// What of a file only records below `upto` hold.
@@ -44,16 +41,14 @@ impl<H: Home> DataPath<H> {
             .filter(|inode| matches!(self.still_absorbed(inode, upto), Absorbed::Cached))
             .cloned()
             .collect();
-        self.write_together(&waiting, LIVE);
+        self.write_together(&waiting, Order::LIVE);
         let mut upto_writes = 0;
         for inode in files {
             let data = inode.data();
             loop {
                 match self.still_absorbed(&inode, upto) {
                     Absorbed::No => break,
-                    Absorbed::Cached => {
-                        self.write_pages(&inode, 0..PAGES_END, LIVE)?;
-                    }
+                    Absorbed::Cached => self.write_pages(&inode, 0..PAGES_END, Order::LIVE)?,
                     // Should their write fail, they are dirty again: look once more.
                     Absorbed::InHands => drop(data.write_back.lock()),
                 }

@@ -2,9 +2,9 @@
 
 use super::path::{DataPath, PAGE, PAGES_END};
 use super::write::{At, Written};
-use super::write_back::{HOME, Order, Take, covered_size, key_of};
+use super::write_back::{Order, covered_size, key_of};
 use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
-use crate::device::{BLOCK_SIZE, Cause};
+use crate::device::BLOCK_SIZE;
 use crate::format::Position;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -72,8 +72,7 @@ impl<H: Home> DataPath<H> {
         let size = data.size();
         loop {
             if self.absorb(inode)?.is_none() {
-                let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
-                self.write_pages(inode, 0..PAGES_END, order)?;
+                self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
             }
             // Another's write-back of these pages is over once the mutex was free; so is its record.
             drop(data.write_back.lock());
@@ -219,8 +218,7 @@ impl<H: Home> DataPath<H> {
         let lost = state.lost;
         drop(state);
         if result.is_err() {
-            data.note_failure();
-            self.counters.failures.add(1);
+            self.note_failure(data);
             self.list(inode);
         }
         if lost { result.and(Err(Error::Errno(libc::EIO))) } else { result }
@@ -228,9 +226,8 @@ impl<H: Home> DataPath<H> {
 
     /// Writes what live records hold home; the caller has the write-back mutex.
     fn write_live(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
         let mut from = 0;
-        while let Some(next) = self.write_locked(inode, from..PAGES_END, order, None)? {
+        while let Some(next) = self.write_locked(inode, from..PAGES_END, Order::LIVE, None)? {
             from = next;
         }
         Ok(())
@@ -243,7 +240,7 @@ impl<H: Home> DataPath<H> {
         if !self.keeps() {
             return Ok(written);
         }
-        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: false };
+        let order = Order { attributes: false, ..Order::HOME };
         let end = written.offset + written.len as u64;
         self.write_pages(inode, written.offset / PAGE..end.div_ceil(PAGE), order)?;
         Ok(written)
@@ -259,7 +256,7 @@ impl<H: Home> DataPath<H> {
         self.settle_deferred()?;
         let mut result = Ok(());
         let listed = self.listed();
-        self.write_together(&listed, HOME);
+        self.write_together(&listed, Order::HOME);
         for inode in listed {
             let one = self.write_home(&inode).and_then(|()| self.record_rest(&inode, SyncKind::All));
             result = result.and(one);

@@ -28,26 +28,18 @@ impl<H: Home> DataPath<H> {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
     pub(super) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
-        let mut rest = files;
-        while !rest.is_empty() {
-            let mut pages = 0;
-            let count = rest
-                .iter()
-                .take(BATCH_FILES)
-                .take_while(|inode| {
-                    pages += Self::small_pages(inode, order).unwrap_or(0);
-                    pages <= BATCH_PAGES
-                })
-                .count()
-                .max(1);
-            let (batch, others) = rest.split_at(count);
-            rest = others;
-            let batch: Vec<_> =
-                batch.iter().filter(|inode| Self::small_pages(inode, order).is_some()).collect();
-            if batch.len() > 1 {
+        let (mut batch, mut pages) = (Vec::new(), 0);
+        for inode in files {
+            let Some(count) = Self::small_pages(inode, order) else { continue };
+            if batch.len() == BATCH_FILES || pages + count > BATCH_PAGES {
                 self.write_batch_of(&batch, order);
+                batch.clear();
+                pages = 0;
             }
+            batch.push(inode);
+            pages += count;
         }
+        self.write_batch_of(&batch, order);
     }
 
     /// Pages that a file has to write, if it is small.
@@ -61,18 +53,21 @@ impl<H: Home> DataPath<H> {
     }
 
     fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) {
+        if files.len() < 2 {
+            // One alone has nothing to share.
+            return;
+        }
         let mut rooms = Vec::with_capacity(files.len());
         for inode in files {
             let room = match order.take {
-                Take::Live => Ok(None),
-                _ => self.room(inode, rooms.is_empty()),
+                Take::Live => None,
+                _ => match self.room(inode, rooms.is_empty()) {
+                    Ok(Some(room)) => Some(room),
+                    // An error is met again, and told, by who goes over the files.
+                    Ok(None) | Err(_) => break,
+                },
             };
-            match room {
-                Ok(None) if order.take != Take::Live => break,
-                Ok(room) => rooms.push((*inode, room)),
-                // It is met again, and told, by who goes over the files.
-                Err(_) => break,
-            }
+            rooms.push((*inode, room));
         }
         let mut guards = Vec::with_capacity(rooms.len());
         let mut staged = Vec::with_capacity(rooms.len());
@@ -80,7 +75,6 @@ impl<H: Home> DataPath<H> {
         for (inode, room) in rooms {
             let Some(guard) = inode.data().write_back.try_lock() else { continue };
             let Some(one) = self.stage(inode, 0..PAGES_END, order, room, goal) else { continue };
-
             goal = one.pieces.last().map(|piece| piece.end()).or(goal);
             guards.push(guard);
             staged.push(one);
@@ -91,8 +85,7 @@ impl<H: Home> DataPath<H> {
         for (one, guard) in staged.into_iter().zip(guards) {
             let data = one.inode.data();
             if self.record(one, completed).is_err() {
-                data.note_failure();
-                self.counters.failures.add(1);
+                self.note_failure(data);
             }
             drop(guard);
         }

@@ -8,11 +8,10 @@
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::sync::SyncKind;
 use super::write::{Content, Outcome};
-use super::write_back::{Order, Take, key_of};
+use super::write_back::{Order, key_of};
 use super::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
 use crate::Result;
 use crate::cache::FrameState;
-use crate::device::Cause;
 use crate::lock::FileLock;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -39,9 +38,8 @@ impl<H: Home> DataPath<H> {
     fn empty(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let data = inode.data();
         // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
-        let order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
         let guards = loop {
-            self.write_pages(inode, 0..PAGES_END, order)?;
+            self.write_pages(inode, 0..PAGES_END, Order::LIVE)?;
             let guards = (data.range.write(0..u64::MAX), data.write_back.lock());
             if !data.state.lock().holds_live() {
                 break guards;
@@ -191,12 +189,11 @@ impl<H: Home> DataPath<H> {
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that
     /// comes before.
     pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        let order = Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
         if !self.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
-        self.write_pages(inode, 0..PAGES_END, order)?;
+        self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
         self.record_rest(inode, SyncKind::Data)?;

@@ -5,7 +5,7 @@
 //! What this leaves to others: how pages are written (`write_back`).
 
 use super::path::{DataPath, PAGE};
-use super::write_back::{BATCH_PAGES, HOME, PRESSED};
+use super::write_back::{BATCH_PAGES, Order};
 use super::{DataInode, FileData, Home};
 use crate::cache::Fresh;
 use crate::store::Profile;
@@ -300,7 +300,7 @@ impl<H: Home> DataPath<H> {
         }
         let oldest = self.take_turns();
         let Some(first) = oldest.first() else { return Ok(false) };
-        self.write_together(&oldest, PRESSED);
+        self.write_together(&oldest, Order::PRESSED);
         let result = self.write_pressed(first);
         for inode in &oldest {
             self.unlist(inode);
@@ -317,7 +317,7 @@ impl<H: Home> DataPath<H> {
         while oldest.len() < most
             && let Some(entry) = work.files.first_entry()
         {
-            let is_small = Self::small_pages(&entry.get().inode, PRESSED).is_some();
+            let is_small = Self::small_pages(&entry.get().inode, Order::PRESSED).is_some();
             if !is_small && !oldest.is_empty() {
                 break;
             }
@@ -393,7 +393,7 @@ impl<H: Home> DataPath<H> {
             for (inode, rewriting) in rewritten {
                 let _ = self.write_rewritten(&inode, rewriting);
             }
-            self.write_together(&due, HOME);
+            self.write_together(&due, Order::HOME);
             for inode in due {
                 let _ = self.write_home(&inode);
             }

@@ -60,11 +60,17 @@ pub(super) struct Order {
     pub attributes: bool,
 }
 
-/// Some of a file, because its frames are needed.
-pub(super) const PRESSED: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
-
-/// All of a file, because it is time, or everything is to be synced.
-pub(super) const HOME: Order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
+impl Order {
+    /// All of a file, because it is time, or everything is to be synced.
+    pub const HOME: Order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
+    /// What an fsync, or a rename, must find down.
+    pub const UNSYNCED: Order =
+        Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+    /// What live records hold, before they are lost.
+    pub const LIVE: Order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+    /// Some of a file, because its frames are needed.
+    pub const PRESSED: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
+}
 
 impl<H: Home> DataPath<H> {
     /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
@@ -78,9 +84,8 @@ impl<H: Home> DataPath<H> {
 
     /// All of a file that was rewritten from nothing, unless it has been emptied again.
     pub(super) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
-        let order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
         let mut from = 0;
-        while let Some(next) = self.write_batch(inode, from..PAGES_END, order, Some(rewriting))? {
+        while let Some(next) = self.write_batch(inode, from..PAGES_END, Order::HOME, Some(rewriting))? {
             from = next;
         }
         Ok(())
@@ -88,14 +93,14 @@ impl<H: Home> DataPath<H> {
 
     /// All of a file, because it is time.
     pub(super) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        self.write_pages(inode, 0..PAGES_END, HOME)
+        self.write_pages(inode, 0..PAGES_END, Order::HOME)
     }
 
     /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
     /// left alone for as long as all others.
     pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let from = inode.data().state.lock().pressed_upto;
-        let next = self.write_batch(inode, from..PAGES_END, PRESSED, None)?;
+        let next = self.write_batch(inode, from..PAGES_END, Order::PRESSED, None)?;
         inode.data().state.lock().pressed_upto = next.unwrap_or(0);
         Ok(())
     }
@@ -121,10 +126,15 @@ impl<H: Home> DataPath<H> {
         }
         let result = self.write_locked(inode, pages, order, room);
         if result.is_err() {
-            data.note_failure();
-            self.counters.failures.add(1);
+            self.note_failure(data);
         }
         result
+    }
+
+    /// Notes that something of a file did not go home: each open file is told once.
+    pub(super) fn note_failure(&self, data: &FileData) {
+        data.note_failure();
+        self.counters.failures.add(1);
     }
 
     /// Room for a record about the file's dirty pages; `None` if it would have to wait, and is not to.

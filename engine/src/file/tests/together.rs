@@ -20,6 +20,15 @@ fn write_all(home: &Arc<ModelHome>, path: &DataPath<ModelHome>) -> Vec<Arc<Model
     files
 }
 
+/// After a loss of power every file is as it was written.
+fn assert_all_survive(home: &Arc<ModelHome>) {
+    home.crash(&mut rand::rng());
+    let path = path(home, 2000);
+    for nid in 1..=FILES {
+        assert!(content(&path, &home.open(nid)) == bytes(nid), "file {nid}");
+    }
+}
+
 #[test]
 fn small_files_share_requests_and_are_all_there_after_a_crash() {
     for absorbs in [false, true] {
@@ -31,11 +40,7 @@ fn small_files_share_requests_and_are_all_there_after_a_crash() {
         assert!(requests < FILES / 10, "{requests} requests for {FILES} files");
         assert_eq!(home.reserved(), 0);
         drop((files, path));
-        home.crash(&mut rand::rng());
-        let path = super::model::path(&home, 2000);
-        for nid in 1..=FILES {
-            assert!(content(&path, &home.open(nid)) == bytes(nid), "file {nid}");
-        }
+        assert_all_survive(&home);
     }
 }
 
@@ -51,11 +56,7 @@ fn a_shared_request_that_fails_costs_no_file_anything() {
         path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("nothing was lost");
     }
     drop((files, path));
-    home.crash(&mut rand::rng());
-    let path = super::model::path(&home, 2000);
-    for nid in 1..=FILES {
-        assert!(content(&path, &home.open(nid)) == bytes(nid), "file {nid}");
-    }
+    assert_all_survive(&home);
 }
 
 /// Files that somebody else has in hand are left to it, and nobody waits for another in a circle.

@@ -60,16 +60,21 @@ fn operate(fs: &Fs, round: u64) -> Result<()> {
     fs.removexattr(&ctx, ROOT_NID, b"user.large")
 }
 
+/// A new image with the least ring of a kind.
+fn least_media(kind: JournalKind) -> Media {
+    let slots = least_journal_slots(kind);
+    let device = Arc::new(MemoryDevice::new(32_768));
+    let options = FormatOptions { journal: kind, journal_slots: Some(slots), ..FormatOptions::default() };
+    format(&*device, &FormatOptions { sparse: true, ..options }).expect("allowed");
+    let memory = Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
+    let ring = if kind == JournalKind::Ssd { RingMedia::Ssd(memory) } else { RingMedia::Mapped(memory) };
+    Media { device, ring, staging_file: None }
+}
+
 #[test]
 fn the_least_ring_takes_every_operation() {
     for kind in [JournalKind::Ssd, JournalKind::Emulated] {
-        let slots = least_journal_slots(kind);
-        let device = Arc::new(MemoryDevice::new(32_768));
-        let options = FormatOptions { journal: kind, journal_slots: Some(slots), ..FormatOptions::default() };
-        format(&*device, &FormatOptions { sparse: true, ..options }).expect("allowed");
-        let memory = Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
-        let ring = if kind == JournalKind::Ssd { RingMedia::Ssd(memory) } else { RingMedia::Mapped(memory) };
-        let media = Media { device, ring, staging_file: None };
+        let media = least_media(kind);
         for background in [false, true] {
             let options = MountOptions { background, lanes: 2, ..MountOptions::default() };
             let mounted = mount(media.clone(), &options).expect("clean");
@@ -96,14 +101,7 @@ fn the_least_ring_takes_every_operation() {
 #[test]
 fn a_window_is_refused_where_it_means_nothing() {
     let start = |kind, ms| {
-        let slots = least_journal_slots(kind);
-        let device = Arc::new(MemoryDevice::new(32_768));
-        let options = FormatOptions { journal: kind, journal_slots: Some(slots), ..FormatOptions::default() };
-        format(&*device, &FormatOptions { sparse: true, ..options }).expect("allowed");
-        let memory = Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
-        let ring = if kind == JournalKind::Ssd { RingMedia::Ssd(memory) } else { RingMedia::Mapped(memory) };
-        let mounted =
-            mount(Media { device, ring, staging_file: None }, &MountOptions::default()).expect("clean");
+        let mounted = mount(least_media(kind), &MountOptions::default()).expect("clean");
         let wanted = Wanted::Window(std::time::Duration::from_millis(ms));
         Running::start(mounted.store(), &AssembleOptions { wanted, ..AssembleOptions::default() })
             .map(drop)
