@@ -12,8 +12,6 @@
 //! | `wait_until_left`, load: Acquire to Relaxed | `the_word_hands_over_to_the_table` |
 //! | `leave`: Release to Relaxed | `the_word_hands_over_to_the_table` |
 //! | the last to leave wakes nobody | `the_word_hands_over_to_the_table` |
-//! | `Waiter::granted`, load: Acquire to Relaxed | `a_waiter_in_the_table_is_granted_and_sees_what_was_written` |
-//! | `Waiter::granted`, store: Release to Relaxed | `a_waiter_in_the_table_is_granted_and_sees_what_was_written` |
 //!
 //! `shuttle_models` was tried likewise: entries that do not exclude, a count that is not waited down to zero,
 //! sets taken out of order, a wait graph that is not kept, a waiter that does not count itself: each fails.

@@ -47,25 +47,26 @@ impl Span {
         if last - first >= count as u64 {
             return all;
         }
-        (first..=last).fold(0, |set, segment| {
-            // Fibonacci hashing: neighbours go apart, and so do equal offsets in regions of round sizes.
-            let hash = segment.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-            set | 1 << (hash as usize & (count - 1))
-        })
+        (first..=last).fold(0, |set, segment| set | 1 << slot_of(segment, count))
+    }
+
+    /// The slot of its segment, if it has one alone.
+    #[inline]
+    pub(super) fn only_slot(&self, count: usize) -> Option<usize> {
+        let first = self.start >> SEGMENT_SHIFT;
+        ((self.end - 1) >> SEGMENT_SHIFT == first).then(|| slot_of(first, count))
     }
 
     /// The span in one word, if it is one of whole pages, and short or without end: what files ask for.
     #[inline]
     pub(super) fn pack(&self) -> Option<u64> {
-        let pages = match self.end {
-            u64::MAX => WITHOUT_END,
-            end => (end >> PAGE_SHIFT) - (self.start >> PAGE_SHIFT),
-        };
-        let whole =
-            self.start.is_multiple_of(PAGE) && (self.end.is_multiple_of(PAGE) || self.end == u64::MAX);
-        let fits = whole && (pages < WITHOUT_END || self.end == u64::MAX);
         let write = if self.access == Access::Write { WRITE } else { 0 };
-        fits.then_some((self.start >> PAGE_SHIFT) << START_SHIFT | pages << PAGES_SHIFT | PACKED | write)
+        let word = |pages| (self.start >> PAGE_SHIFT) << START_SHIFT | pages << PAGES_SHIFT | PACKED | write;
+        let pages = (self.end - self.start) >> PAGE_SHIFT;
+        if (self.start | self.end) & (PAGE - 1) == 0 {
+            return (pages < WITHOUT_END).then(|| word(pages));
+        }
+        (self.end == u64::MAX && self.start.is_multiple_of(PAGE)).then(|| word(WITHOUT_END))
     }
 
     /// The span of a word that [`Span::pack`] made.
@@ -79,6 +80,14 @@ impl Span {
         let access = if word & WRITE != 0 { Access::Write } else { Access::Read };
         Span { start, end, access }
     }
+}
+
+/// The slot, of `count`, that a segment falls into.
+#[inline]
+fn slot_of(segment: u64, count: usize) -> usize {
+    // Fibonacci hashing: neighbours go apart, and so do equal offsets in regions of round sizes.
+    let hash = segment.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    hash as usize & (count - 1)
 }
 
 /// Bits 0 and 1 are left to [`super::slot`].
@@ -115,6 +124,9 @@ mod tests {
                 assert_eq!(short.count_ones(), 1);
                 assert_eq!(long & short, short);
                 assert_eq!(all & long, long);
+                let only = Span::new(start..start + 5000, Access::Read);
+                let slot = only.only_slot(count).map(|slot| 1 << slot);
+                assert_eq!(slot, (start % 16384 + 5000 <= 16384).then(|| only.slots(count)));
             }
         }
         assert!(members(0b1010_0001).eq([0, 5, 7]));
