@@ -208,10 +208,10 @@ impl Fs {
             Ok(true)
         })?;
         if let Some(size) = set.size {
-            let unchanged = set.mtime == SetTime::Omit;
-            self.data.truncate(inode, size)?;
-            if unchanged {
-                inode.touch_content();
+            if set.mtime == SetTime::Omit {
+                self.data.truncate(inode, size)?;
+            } else {
+                self.data.truncate_keeping_times(inode, size)?;
             }
         }
         Ok(())

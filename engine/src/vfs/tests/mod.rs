@@ -60,6 +60,28 @@ fn orphans_of_an_earlier_mount_are_freed_and_the_rest_is_there() {
     assert!(free - second.statfs().expect("counted").blocks_free < 12);
 }
 
+/// As the kernel asks for it when it keeps the times itself: one request for both.
+#[test]
+fn a_size_and_a_time_that_are_set_at_once_are_both_kept() {
+    let store = store();
+    let first = start(&store);
+    let (made, handle, _) =
+        first.create(&root(), ROOT_NID, b"a", 0o640, OpenFlags::READ_WRITE).expect("made");
+    first.write(&root(), &handle, 0, &[5; 10_000], WriteFlags::empty()).expect("room");
+    for (size, mtime) in [(20_000, 1), (9_000, 2), (9_000, 3), (0, 4), (5, 5)] {
+        let set = SetAttr { size: Some(size), mtime: SetTime::At(mtime), ..SetAttr::default() };
+        let attr = first.setattr(&root(), made.nid, Some(&handle), &set).expect("open for writing");
+        assert_eq!((attr.size, attr.mtime), (size, mtime));
+        assert!(attr.ctime > 5, "it has changed now");
+    }
+    first.fsync(&handle, false).expect("memory");
+    let attr = start(&store).lookup(&root(), ROOT_NID, b"a").expect("there").attr;
+    assert_eq!((attr.size, attr.mtime), (5, 5));
+    let only_size = SetAttr { size: Some(6), ..SetAttr::default() };
+    let attr = first.setattr(&root(), made.nid, Some(&handle), &only_size).expect("open for writing");
+    assert!(attr.size == 6 && attr.mtime > 5);
+}
+
 fn root() -> Context {
     Context::root()
 }
