@@ -1,10 +1,12 @@
 //! fallocate in all its modes, SEEK_DATA and SEEK_HOLE, and copies between files.
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
-use super::write::At;
+use super::stash::Stash;
+use super::write::{At, Outcome};
 use super::write_back::{key_of, whole_pages};
 use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::FrameState;
+use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -40,8 +42,41 @@ pub enum SeekTo {
     Hole,
 }
 
+/// What follows when pages are cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Hole,
+    Blocks,
+    BlocksAndSize,
+}
+
+/// Most pages of a hole that get blocks in one go.
+const FILLED_PAGES: u64 = 1 << 15;
+
 fn invalid() -> Error {
     Error::Errno(libc::EINVAL)
+}
+
+/// Of `bytes`, what lies below the file's end and outside the whole `pages`: to be zeroed. If the file grows, what its
+/// last page has beyond the end as well, for whatever was there must not show.
+fn partial_pages(bytes: &Range<u64>, pages: &Range<u64>, size: u64, grows: bool) -> Vec<Range<u64>> {
+    let (head, tail) = if pages.is_empty() {
+        (bytes.clone(), 0..0)
+    } else {
+        (bytes.start..pages.start * PAGE, pages.end * PAGE..bytes.end)
+    };
+    let below = |part: Range<u64>| part.start..part.end.min(size);
+    let mut parts: Vec<_> = [head, tail].map(below).into_iter().filter(|part| !part.is_empty()).collect();
+    let last = page_of(size);
+    if grows && !size.is_multiple_of(PAGE) && !pages.contains(&last) {
+        let end = (last + 1) * PAGE;
+        match parts.iter_mut().find(|part| part.end > last * PAGE && part.start < end) {
+            Some(part) => part.end = end,
+            None => parts.push(size..end),
+        }
+        parts.sort_by_key(|part| part.start);
+    }
+    parts
 }
 
 impl<H: Home> DataPath<H> {
@@ -64,14 +99,16 @@ impl<H: Home> DataPath<H> {
                     self.grow(inode, end)?;
                 }
             }
-            FallocateMode::PunchHole => self.punch(inode, offset..end)?,
+            FallocateMode::PunchHole => {
+                let bytes = offset.min(MAX_FILE_SIZE)..end.min(MAX_FILE_SIZE);
+                if !bytes.is_empty() {
+                    self.clear(inode, bytes, After::Hole)?;
+                }
+            }
             FallocateMode::ZeroRange { keep_size } => {
                 check_size(end)?;
-                self.punch(inode, offset..end)?;
-                self.preallocate(inode, page_of(offset)..page_after(end))?;
-                if !keep_size {
-                    self.grow(inode, end)?;
-                }
+                let after = if keep_size { After::Blocks } else { After::BlocksAndSize };
+                self.clear(inode, offset..end, after)?;
             }
             FallocateMode::Collapse => {
                 let size = inode.data().size();
@@ -106,59 +143,76 @@ impl<H: Home> DataPath<H> {
 
     /// Gives the holes of a range of pages blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
-        let data = inode.data();
         let mut page = pages.start;
         while page < pages.end {
-            let len = match self.map(inode, page)? {
-                Mapping::Hole { len } => len.min(pages.end - page).min(1 << 15),
-                mapped => {
-                    page += mapped.len();
-                    continue;
+            page += match self.map(inode, page)? {
+                Mapping::Hole { len } => {
+                    let hole = page..(page + len.min(FILLED_PAGES)).min(pages.end);
+                    let _range = inode.data().range.write(hole.start * PAGE..hole.end * PAGE);
+                    inode.data().check_usable()?;
+                    self.fill(inode, hole)?
                 }
+                mapped => mapped.len(),
             };
-            self.reserve(len)?;
-            let done = (|| {
-                let _range = data.range.write(page * PAGE..(page + len) * PAGE);
-                data.check_usable()?;
-                let need = Need { runs: MAX_RUNS, ..Need::default() };
-                let runs = self.home.fitting(inode, need).max(1);
-                let credits = self.home.credits(inode, Need { runs, ..need })?;
-                let _guard = data.write_back.lock();
-                let Mapping::Hole { len: now } = self.map(inode, page)? else { return Ok((0, 0)) };
-                let mut change = Change::default();
-                let mut got = 0;
-                while got < len.min(now) && change.insert.len() < runs {
-                    let goal = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
-                    match self.home.allocate((len.min(now) - got) as u32, goal) {
-                        Ok(blocks) => {
-                            change.insert.push(Insert { page: page + got, blocks, unwritten: true });
-                            got += u64::from(blocks.len);
-                        }
-                        Err(e) if change.insert.is_empty() => return Err(e),
-                        Err(_) => break,
-                    }
-                }
-                let blocks: Vec<_> = change.insert.iter().map(|insert| insert.blocks).collect();
-                if let Err(e) = self.home.log(credits, inode, change) {
-                    for blocks in blocks {
-                        self.home.release(blocks);
-                    }
-                    return Err(e);
-                }
-                self.give_up_reserved(data, page..page + got);
-                Ok((got, got))
-            })();
-            let (got, used) = match done {
-                Ok(done) => done,
-                Err(e) => {
-                    self.home.unreserve(len);
-                    return Err(e);
-                }
-            };
-            self.home.unreserve(len - used);
-            page += got;
         }
         Ok(())
+    }
+
+    /// The same by a caller who has their range.
+    fn fill_all(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
+        let mut page = pages.start;
+        while page < pages.end {
+            page += match self.map(inode, page)? {
+                Mapping::Hole { len } => {
+                    self.fill(inode, page..(page + len.min(FILLED_PAGES)).min(pages.end))?
+                }
+                mapped => mapped.len(),
+            };
+        }
+        Ok(())
+    }
+
+    /// Gives the first pages of a hole, or of what was one, blocks that read as zeros; how many. The caller has their
+    /// range.
+    fn fill(&self, inode: &Arc<H::Inode>, hole: Range<u64>) -> Result<u64> {
+        let len = hole.end - hole.start;
+        self.reserve(len)?;
+        let filled = self.fill_reserved(inode, hole);
+        self.home.unreserve(len - filled.as_ref().copied().unwrap_or(0));
+        filled
+    }
+
+    fn fill_reserved(&self, inode: &Arc<H::Inode>, hole: Range<u64>) -> Result<u64> {
+        let data = inode.data();
+        let need = Need { runs: MAX_RUNS, ..Need::default() };
+        let runs = self.home.fitting(inode, need).max(1);
+        let credits = self.home.credits(inode, Need { runs, ..need })?;
+        let _guard = data.write_back.lock();
+        // It may have got blocks by a write-back since.
+        let Mapping::Hole { len } = self.map(inode, hole.start)? else { return Ok(0) };
+        let len = len.min(hole.end - hole.start);
+        let mut change = Change::default();
+        let mut got = 0;
+        while got < len && change.insert.len() < runs {
+            let goal = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
+            match self.home.allocate((len - got) as u32, goal) {
+                Ok(blocks) => {
+                    change.insert.push(Insert { page: hole.start + got, blocks, unwritten: true });
+                    got += u64::from(blocks.len);
+                }
+                Err(e) if change.insert.is_empty() => return Err(e),
+                Err(_) => break,
+            }
+        }
+        let blocks: Vec<_> = change.insert.iter().map(|insert| insert.blocks).collect();
+        if let Err(e) = self.home.log(credits, inode, change) {
+            for blocks in blocks {
+                self.home.release(blocks);
+            }
+            return Err(e);
+        }
+        self.give_up_reserved(data, hole.start..hole.start + got);
+        Ok(got)
     }
 
     /// Dirty pages that have got blocks need none of those set aside. The caller has their range and the write-back
@@ -181,18 +235,49 @@ impl<H: Home> DataPath<H> {
         }
     }
 
-    /// Frees whole pages, zeroes the bytes of partial ones.
-    fn punch(&self, inode: &Arc<H::Inode>, bytes: Range<u64>) -> Result<()> {
+    /// Frees whole pages, zeroes the bytes of partial ones, and does what is to follow; with the range in hand from
+    /// the first to the last, so that reads see all of it or nothing.
+    fn clear(&self, inode: &Arc<H::Inode>, bytes: Range<u64>, after: After) -> Result<()> {
         let data = inode.data();
         let pages = whole_pages(bytes.clone());
-        if pages.is_empty() {
-            return self.zero(inode, bytes);
+        let mut stash = Stash::default();
+        let (_range, grows) = loop {
+            let size = data.size();
+            let grows = after == After::BlocksAndSize && bytes.end > size;
+            let range = if grows {
+                page_of(bytes.start.min(size)) * PAGE..u64::MAX
+            } else {
+                page_of(bytes.start) * PAGE..page_after(bytes.end) * PAGE
+            };
+            let guard = data.range.write(range);
+            data.check_usable()?;
+            if data.size() != size {
+                continue;
+            }
+            match self.zero_parts(inode, &partial_pages(&bytes, &pages, size, grows), size, &mut stash)? {
+                Outcome::Done => break (guard, grows),
+                Outcome::Frames(count) => {
+                    drop(guard);
+                    stash = self.stash(stash, count)?;
+                }
+            }
+        };
+        if !pages.is_empty() {
+            self.remove_pages(inode, pages)?;
         }
-        self.zero(inode, bytes.start..pages.start * PAGE)?;
-        self.zero(inode, pages.end * PAGE..bytes.end)?;
-        let pages = pages.start.min(PAGES_END)..pages.end.min(PAGES_END);
-        let _range = data.range.write(pages.start * PAGE..pages.end * PAGE);
-        data.check_usable()?;
+        if after != After::Hole {
+            self.fill_all(inode, page_of(bytes.start)..page_after(bytes.end))?;
+        }
+        if grows {
+            data.set_size(bytes.end);
+            self.list(inode);
+        }
+        Ok(())
+    }
+
+    /// Frees pages. The caller has their range.
+    fn remove_pages(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
+        let data = inode.data();
         let _removing = data.removing.lock();
         let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
         let write_back = data.write_back.lock();

@@ -40,6 +40,7 @@ mod pick;
 mod pieces;
 mod read;
 mod redo;
+mod stash;
 mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -1,5 +1,6 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
+use super::stash::Counted;
 use super::work::WriteBackWork;
 use super::{DataInode, Home, Mapping};
 use crate::cache::{CacheStats, FramePool};
@@ -97,6 +98,7 @@ pub struct DataPath<H: Home> {
     pub(super) options: DataOptions,
     pub(super) counters: Counters,
     pub(super) work: WriteBackWork<H::Inode>,
+    pub(super) stashed: Counted,
     /// Files whose truncation to nothing is not yet recorded.
     pub(super) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
     pub(super) deferred_count: AtomicUsize,
@@ -113,6 +115,7 @@ impl<H: Home> DataPath<H> {
             options,
             counters: Counters::default(),
             work: WriteBackWork::default(),
+            stashed: Counted::default(),
             deferred: Mutex::new(BTreeMap::new()),
             deferred_count: AtomicUsize::new(0),
             absorbed: Mutex::new(BTreeMap::new()),

@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// Pages of one request.
 pub(super) const REQUEST_PAGES: u64 = 64;
+/// Pages of a step.
+const STEP_PAGES: u64 = 256;
 const MIN_WINDOW: u64 = 4;
 const MAX_WINDOW: u64 = 128;
 
@@ -35,21 +37,8 @@ impl<H: Home> DataPath<H> {
         self.read_steps(inode, offset, buf, false)
     }
 
+    /// With the range of all that is asked for in hand from the first step to the last: another's write is seen whole.
     fn read_steps(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            let Some(at) = offset.checked_add(done as u64) else { break };
-            let step = (256 * PAGE - at % PAGE).min((buf.len() - done) as u64) as usize;
-            let got = self.read_step(inode, at, &mut buf[done..done + step], keep)?;
-            done += got;
-            if got < step {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    fn read_step(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
         let data = inode.data();
         let Some(end) = offset.checked_add(buf.len() as u64).filter(|_| offset < MAX_FILE_SIZE) else {
             return Ok(0);
@@ -89,22 +78,45 @@ impl<H: Home> DataPath<H> {
             return Ok(0);
         }
         let len = buf.len().min((size - offset) as usize);
-        let buf = &mut buf[..len];
-        let pages = pages.start..page_after(offset + len as u64);
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let step = (STEP_PAGES * PAGE - at % PAGE).min((len - done) as u64) as usize;
+            let ahead = if done + step == len { ahead } else { 0 };
+            self.read_step(inode, at, &mut buf[done..done + step], size, ahead, keep)?;
+            done += step;
+        }
+        Ok(len)
+    }
+
+    /// A step of a read below `size`; of the `ahead` pages behind it, those that are there are cached. The caller has
+    /// the range of all of them.
+    fn read_step(
+        &self,
+        inode: &H::Inode,
+        offset: u64,
+        buf: &mut [u8],
+        size: u64,
+        ahead: u64,
+        keep: bool,
+    ) -> Result<()> {
+        let data = inode.data();
+        let len = buf.len();
+        let pages = page_of(offset)..page_after(offset + len as u64);
         let wanted_end = pages.end;
         loop {
             let mut missing = Vec::new();
             for page in pages.clone() {
                 match data.index.get(page).and_then(|slot| self.pool.find(slot)) {
                     Some(found) => {
-                        let (within, part) = overlap(page, offset, buf.len());
+                        let (within, part) = overlap(page, offset, len);
                         found.read(within.start, &mut buf[part]);
                     }
                     None => missing.push(page),
                 }
             }
             if missing.is_empty() {
-                return Ok(len);
+                return Ok(());
             }
             let misses = missing.len() as u64;
             for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
@@ -122,7 +134,7 @@ impl<H: Home> DataPath<H> {
             })?;
             if fetched {
                 self.counters.misses.add(misses);
-                return Ok(len);
+                return Ok(());
             }
         }
     }

@@ -6,6 +6,7 @@
 //! file in so many pieces that the ring has no record for all of them is truncated at once.
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use super::stash::Stash;
 use super::sync::SyncKind;
 use super::write::{Content, Outcome};
 use super::write_back::{Order, key_of};
@@ -95,7 +96,7 @@ impl<H: Home> DataPath<H> {
     /// Truncation to less, recorded at once.
     fn cut(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
         let data = inode.data();
-        let mut stash = Vec::new();
+        let mut stash = Stash::default();
         loop {
             let guard = data.range.write(page_of(size) * PAGE..u64::MAX);
             data.check_usable()?;
@@ -111,9 +112,8 @@ impl<H: Home> DataPath<H> {
                 match self.edit(inode, size, Content::Zeros(tail), old, &mut stash)? {
                     Outcome::Done => {}
                     Outcome::Frames(count) => {
-                        stash.clear();
                         drop(guard);
-                        stash = self.frames(count)?;
+                        stash = self.stash(stash, count)?;
                         continue;
                     }
                 }

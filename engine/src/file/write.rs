@@ -1,12 +1,17 @@
 //! Writes into the cache.
 //!
-//! A step (1) throttles and gets frames with no lock held, (2) takes its range, (3) pins what is cached, asks
+//! A write (1) throttles and gets frames with no lock held, (2) takes its range, (3) pins what is cached, asks
 //! what is mapped, sets blocks aside, fetches pages it overwrites in part; only then, when nothing can fail any
 //! more, (4) copies, and makes the pages dirty. If frames run out in (3) it lets go of everything and starts
-//! again with enough of them: nobody waits for write-back with a range in hand.
+//! again with enough of them, so that write-back is seldom waited for with a range in hand.
+//!
+//! A long write goes in steps of (3) and (4). It keeps its whole range from the first to the last, so that reads see
+//! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
+//! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
 
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::read::overlap;
+use super::stash::Stash;
 use super::{DataInode, FileData, Home, Mapping};
 use crate::cache::{Found, FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, IoBuf};
@@ -64,8 +69,8 @@ impl Content<'_> {
 }
 
 impl<H: Home> DataPath<H> {
-    /// Writes all of `bytes`, or a part if a later part fails. Steps of less than a megabyte (less still with
-    /// a tiny cache) are atomic with respect to other reads and writes.
+    /// Writes all of `bytes`, or a part if a later part fails. Other reads and writes see all of what was written, or
+    /// nothing; the size may be seen to grow meanwhile.
     pub fn write(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let written = self.write_keeping_times(inode, at, bytes)?;
         if written.len > 0 {
@@ -76,28 +81,12 @@ impl<H: Home> DataPath<H> {
 
     /// The same for one who changes the times by himself.
     pub fn write_keeping_times(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
-        let mut written = Written { offset: 0, len: 0 };
-        let mut at = at;
-        while written.len < bytes.len() {
-            match self.write_step(inode, at, &bytes[written.len..]) {
-                Ok(step) => {
-                    if written.len == 0 {
-                        written.offset = step.offset;
-                    }
-                    written.len += step.len;
-                    at = At::Offset(step.offset + step.len as u64);
-                }
-                Err(_) if written.len > 0 => break,
-                Err(e) => return Err(e),
-            }
+        if bytes.is_empty() {
+            return Ok(Written { offset: 0, len: 0 });
         }
-        Ok(written)
-    }
-
-    fn write_step(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
         let data = inode.data();
         self.throttle(inode)?;
-        let mut stash = Vec::new();
+        let mut stash = Stash::default();
         loop {
             let size = data.size();
             let offset = match at {
@@ -107,9 +96,8 @@ impl<H: Home> DataPath<H> {
             if offset >= MAX_FILE_SIZE {
                 return Err(Error::Errno(libc::EFBIG));
             }
-            let most = (page_of(offset) + self.step_pages()) * PAGE - offset;
-            let len = bytes.len().min(most.min(MAX_FILE_SIZE - offset) as usize);
-            let end = offset + len as u64;
+            let bytes = &bytes[..bytes.len().min((MAX_FILE_SIZE - offset) as usize)];
+            let end = offset + bytes.len() as u64;
             let grows = end > size;
             let start = if grows { offset.min(size) } else { offset };
             let until = if grows { u64::MAX } else { page_after(end) * PAGE };
@@ -119,23 +107,68 @@ impl<H: Home> DataPath<H> {
             if now != size && (grows || end > now) {
                 continue;
             }
-            let bytes = &bytes[..len];
-            if !self.overwrite(data, offset, size, bytes) {
-                match self.edit(inode, offset, Content::Bytes(bytes), size, &mut stash)? {
-                    Outcome::Done => {}
-                    Outcome::Frames(count) => {
-                        stash.clear();
-                        drop(guard);
-                        stash = self.frames(count)?;
-                        continue;
-                    }
+            let mut len = match self.write_step(inode, offset, bytes, &mut stash)? {
+                Ok(len) => len,
+                Err(frames) => {
+                    drop(guard);
+                    stash = self.stash(stash, frames)?;
+                    continue;
+                }
+            };
+            stash = Stash::default();
+            while len < bytes.len() {
+                match self.write_further(inode, offset + len as u64, &bytes[len..], &mut stash) {
+                    Ok(step) => len += step,
+                    Err(_) => break,
                 }
             }
-            if grows {
-                data.set_size(end);
-                self.list(inode);
-            }
             return Ok(Written { offset, len });
+        }
+    }
+
+    /// As many pages as a step has, and the new size; the bytes written, or the number of frames that are missing. The
+    /// caller has the range.
+    fn write_step<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        offset: u64,
+        bytes: &[u8],
+        stash: &mut Stash<'p>,
+    ) -> Result<std::result::Result<usize, usize>> {
+        let data = inode.data();
+        let size = data.size();
+        let most = (page_of(offset) + self.step_pages()) * PAGE - offset;
+        let bytes = &bytes[..bytes.len().min(most as usize)];
+        if !self.overwrite(data, offset, size, bytes)
+            && let Outcome::Frames(count) = self.edit(inode, offset, Content::Bytes(bytes), size, stash)?
+        {
+            return Ok(Err(count));
+        }
+        let end = offset + bytes.len() as u64;
+        if end > size {
+            data.set_size(end);
+            self.list(inode);
+        }
+        Ok(Ok(bytes.len()))
+    }
+
+    /// A later step of a write: waits for frames with the range in hand.
+    fn write_further<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        offset: u64,
+        bytes: &[u8],
+        stash: &mut Stash<'p>,
+    ) -> Result<usize> {
+        self.throttle(inode)?;
+        loop {
+            match self.write_step(inode, offset, bytes, stash)? {
+                Ok(len) => return Ok(len),
+                Err(count) => {
+                    stash.frames.clear();
+                    stash.frames = self.frames(count)?;
+                }
+            }
         }
     }
 
@@ -167,10 +200,8 @@ impl<H: Home> DataPath<H> {
         offset: u64,
         content: Content<'_>,
         size: u64,
-        stash: &mut Vec<Fresh<'p>>,
+        stash: &mut Stash<'p>,
     ) -> Result<Outcome> {
-        let data = inode.data();
-        data.pool.get_or_init(|| Arc::clone(&self.pool));
         let end = offset + content.len() as u64;
         let mut edits = Vec::new();
         if !size.is_multiple_of(PAGE) && page_of(size) < page_of(offset) {
@@ -182,7 +213,40 @@ impl<H: Home> DataPath<H> {
             let (within, part) = overlap(page, offset, content.len());
             edits.push(Edit { page, within, part });
         }
+        self.apply(inode, &edits, content, size, stash)
+    }
 
+    /// Zeroes parts of a file of `size` bytes, no two of them in one page and in ascending order, where something is
+    /// cached or written; the caller has their range.
+    pub(super) fn zero_parts<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        parts: &[Range<u64>],
+        size: u64,
+        stash: &mut Stash<'p>,
+    ) -> Result<Outcome> {
+        let mut edits = Vec::new();
+        for part in parts {
+            let len = (part.end - part.start) as usize;
+            for page in page_of(part.start)..page_after(part.end) {
+                let (within, part) = overlap(page, part.start, len);
+                edits.push(Edit { page, within, part });
+            }
+        }
+        self.apply(inode, &edits, Content::Zeros(0), size, stash)
+    }
+
+    /// Steps (3) and (4).
+    fn apply<'p>(
+        &'p self,
+        inode: &Arc<H::Inode>,
+        edits: &[Edit],
+        content: Content<'_>,
+        size: u64,
+        stash: &mut Stash<'p>,
+    ) -> Result<Outcome> {
+        let data = inode.data();
+        data.pool.get_or_init(|| Arc::clone(&self.pool));
         // (3): all that can fail.
         let mut ready = Vec::with_capacity(edits.len());
         let mut reserve = 0;
@@ -206,7 +270,7 @@ impl<H: Home> DataPath<H> {
                 ready.push(None);
                 continue;
             }
-            let Some(frame) = stash.pop().or_else(|| self.pool.take()) else {
+            let Some(frame) = stash.frames.pop().or_else(|| self.pool.take()) else {
                 let have = ready.iter().filter(|r| matches!(r, Some(Ready::Fresh { .. }))).count();
                 return Ok(Outcome::Frames(edits.len() - i + have));
             };
@@ -295,35 +359,11 @@ impl<H: Home> DataPath<H> {
         }
     }
 
-    /// Zeroes bytes of a file below its end that are cached or written; holes stay holes.
-    pub(super) fn zero(&self, inode: &Arc<H::Inode>, bytes: Range<u64>) -> Result<()> {
-        let data = inode.data();
-        let mut stash = Vec::new();
-        loop {
-            let guard = data.range.write(page_of(bytes.start) * PAGE..page_after(bytes.end) * PAGE);
-            data.check_usable()?;
-            let size = data.size();
-            let end = bytes.end.min(size);
-            if bytes.start >= end {
-                return Ok(());
-            }
-            let content = Content::Zeros((end - bytes.start) as usize);
-            match self.edit(inode, bytes.start, content, size, &mut stash)? {
-                Outcome::Done => return Ok(()),
-                Outcome::Frames(count) => {
-                    stash.clear();
-                    drop(guard);
-                    stash = self.frames(count)?;
-                }
-            }
-        }
-    }
-
     /// Makes the file longer; what is between reads as zeros.
     pub(super) fn grow(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
-        let mut stash = Vec::new();
+        let mut stash = Stash::default();
         loop {
             let old = data.size();
             if size <= old {
@@ -338,9 +378,8 @@ impl<H: Home> DataPath<H> {
             match self.edit(inode, beyond, Content::Zeros(0), old, &mut stash)? {
                 Outcome::Done => {}
                 Outcome::Frames(count) => {
-                    stash.clear();
                     drop(guard);
-                    stash = self.frames(count)?;
+                    stash = self.stash(stash, count)?;
                     continue;
                 }
             }

@@ -65,23 +65,27 @@ fn every_way_is_read_back(m: &Served) {
     }
 }
 
-/// A write of some pages and a read of the same never mix where the kernel's page cache is not in between.
+/// A write of up to a request and a read of the same never mix where the kernel's page cache is not in between.
 #[test]
 fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
-    const LEN: usize = 20 * BLOCK as usize;
+    overlapping_reads_and_writes::<{ 20 * BLOCK as usize }>(200);
+    overlapping_reads_and_writes::<{ 1 << 20 }>(40);
+}
+
+fn overlapping_reads_and_writes<const LEN: usize>(rounds: u8) {
     for (io, how) in [(Io::Direct, OFlags::empty()), (Io::Auto, OFlags::DIRECT), (Io::Cached, OFlags::DIRECT)]
     {
         let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
         let path = m.at("shared");
         let open =
             || File::from(open(&path, OFlags::CREATE | OFlags::RDWR | how, Mode::from(0o600)).unwrap());
-        open().write_all_at(Aligned::of(&[1; LEN]).bytes(), 0).unwrap();
+        open().write_all_at(Aligned::of(&vec![1; LEN]).bytes(), 0).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let file = open();
-                    let mut bytes = Aligned::of(&[0; LEN]);
+                    let mut bytes = Aligned::of(&vec![0; LEN]);
                     while !done.load(Ordering::Relaxed) {
                         file.read_exact_at(bytes.bytes_mut(), 0).unwrap();
                         let first = bytes.bytes()[0];
@@ -92,8 +96,8 @@ fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
             let writers = [3_u8, 4].map(|writer| {
                 scope.spawn(move || {
                     let file = open();
-                    for round in 0..200_u8 {
-                        let bytes = Aligned::of(&[writer + round; LEN]);
+                    for round in 0..rounds {
+                        let bytes = Aligned::of(&vec![writer + round; LEN]);
                         file.write_all_at(bytes.bytes(), 0).unwrap();
                     }
                 })

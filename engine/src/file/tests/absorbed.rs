@@ -1,6 +1,7 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
 use super::model::{ModelHome, content, path};
+use crate::file::stash::Stash;
 use crate::file::write::{Content, Outcome};
 use crate::file::{At, DataInode, DataPath, Home, SyncKind};
 use crate::sync::{Arc, thread};
@@ -123,7 +124,7 @@ fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
     path.sync_all().expect("no faults");
     home.checkpoint(&path);
     let mark = file.data().error_mark();
-    let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Vec::new());
+    let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Stash::default());
     assert!(matches!(done, Ok(Outcome::Done)));
     path.fsync(&file, SyncKind::All, &mark).expect("another's");
     file.data().set_size(200);
