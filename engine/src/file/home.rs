@@ -214,7 +214,8 @@ pub trait Home: Send + Sync + 'static {
     fn order_after(&self, writes: u64) -> Result<()>;
 
     /// Returns once everything is durable at the power horizon that an fsync was answered for: data that goes home in
-    /// place may be younger, and must not be there without it.
+    /// place may be younger, and must not be there without it. The caller has write-back mutexes: it may make a commit
+    /// for this and answer whom that covers, but goes on to serve nobody.
     fn keep_promises(&self) -> Result<()>;
 
     /// Records below this are no longer needed by recovery.

@@ -4,6 +4,7 @@
 
 use zerocopy::IntoBytes;
 
+use super::group::Lead;
 use super::handle::Reserved;
 use super::{Journal, Wanted};
 use crate::Result;
@@ -19,7 +20,7 @@ impl Journal {
         let upto = upto.min(self.tail());
         match (&self.stream, wanted) {
             (None, _) => self.commit_in_order(upto),
-            (Some(stream), Wanted::Power) => self.commit_grouped(stream, upto),
+            (Some(stream), Wanted::Power) => self.commit_grouped(stream, upto, Lead::Freely),
             (Some(_), wanted) => {
                 // Sealed in the staging is enough, and whoever seals does not sleep before it.
                 self.sleep(&self.seals, || self.sequence.walk(self.durable(), upto) >= upto);
@@ -37,7 +38,7 @@ impl Journal {
             (Some(_), Wanted::Power) => return self.commit_upto(upto, wanted),
             (Some(stream), _) => {
                 if !self.is_answered(upto, wanted)? {
-                    return self.commit_and_flush(stream, upto);
+                    return self.commit_and_flush(stream, upto, Lead::Freely);
                 }
             }
             (None, _) => {

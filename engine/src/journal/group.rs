@@ -14,6 +14,10 @@
 //! 5. *Leave.* A leader goes on while a commit is due, in the sense of 1; a thread that wanted a commit of its
 //!    own leaves as soon as it has it, if another can go on: a leader, or a sleeping thread, which is woken for
 //!    that. Again one critical section.
+//! 6. *Haste.* Who leads with locks in hand ([`Lead::Briefly`]) makes others wait for those. While it leads, any
+//!    newcomer leads beside it, however few wait: so when its own commit is down, nobody waits whom no commit covers,
+//!    or another leads, and it leaves, having answered those whom its commit covers. Only who came in the instant
+//!    between the reservation of that commit and the note of its end may need it for one more.
 //!
 //! Invariant: if somebody waits whom no commit under way covers, then somebody leads or is woken to lead; if
 //! somebody waits whom one covers, then its leader has yet to publish. So nobody waits for ever.
@@ -51,6 +55,8 @@ pub(super) struct Group {
 
 struct Turns {
     leaders: usize,
+    /// Those of them in haste.
+    hasty: usize,
     /// End of the last commit that was begun.
     begun: Position,
     /// Whom that commit serves.
@@ -79,6 +85,15 @@ enum Who {
     Call(Done),
 }
 
+/// For how long a thread that needs a commit may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// As long as others need it.
+    Freely,
+    /// It has locks in hand that others wait for.
+    Briefly,
+}
+
 /// Where one thread sleeps.
 struct Seat {
     called: AtomicBool,
@@ -91,6 +106,7 @@ struct Leader<'j> {
     stream: &'j Stream,
     /// Its thread's own records; `None`: it leads for a call.
     own: Option<Position>,
+    lead: Lead,
     left: bool,
 }
 
@@ -98,6 +114,7 @@ impl Group {
     pub(super) fn new(start: Position) -> Group {
         let turns = Turns {
             leaders: 0,
+            hasty: 0,
             begun: start,
             served: 0,
             under_way: VecDeque::new(),
@@ -127,14 +144,21 @@ impl Turns {
     fn is_due(&self, count: usize, others: usize) -> bool {
         // A leader whose commit is not under way yet will gather them.
         let free = others < MOST_LEADERS && others <= self.under_way.len();
-        count > 0 && (others == 0 || free && count * DUE_PART >= self.served)
+        count > 0 && (others == 0 || free && (count * DUE_PART >= self.served || self.hasty > 0))
     }
 
     /// Takes a turn for the caller, whose records end at `upto`, if a commit is due.
-    fn take_lead(&mut self, upto: Position) -> bool {
+    fn take_lead(&mut self, upto: Position, lead: Lead) -> bool {
         let leads = upto > self.begun && self.is_due(self.ungathered + 1, self.leaders);
         self.leaders += usize::from(leads);
+        self.hasty += usize::from(leads && lead == Lead::Briefly);
         leads
+    }
+
+    /// Gives a turn back.
+    fn end_lead(&mut self, lead: Lead) {
+        self.leaders -= 1;
+        self.hasty -= usize::from(lead == Lead::Briefly);
     }
 
     fn wait(&mut self, upto: Position, who: Who) {
@@ -182,7 +206,7 @@ impl Turns {
     }
 
     /// Ends a turn if the leader need not go on; gives whom to wake to go on in its place.
-    fn leave(&mut self, own: Option<Position>) -> Option<Option<Waiter>> {
+    fn leave(&mut self, own: Option<Position>, lead: Lead) -> Option<Option<Waiter>> {
         let mut successor = None;
         if self.is_due(self.ungathered, self.leaders - 1) {
             // Who leads for a call serves on: no thread has to wake up then.
@@ -198,7 +222,7 @@ impl Turns {
                 None => return None,
             }
         }
-        self.leaders -= 1;
+        self.end_lead(lead);
         Some(successor)
     }
 }
@@ -213,7 +237,7 @@ impl Seat {
 
 impl Journal {
     /// Sleeps until everything below `upto` is durable, or leads.
-    pub(super) fn commit_grouped(&self, stream: &Stream, upto: Position) -> Result<()> {
+    pub(super) fn commit_grouped(&self, stream: &Stream, upto: Position, lead: Lead) -> Result<()> {
         let mut led = false;
         while self.durable() < upto {
             let seat = {
@@ -228,7 +252,7 @@ impl Journal {
                     self.answer(waiters);
                     return self.check();
                 }
-                if turns.take_lead(upto) {
+                if turns.take_lead(upto, lead) {
                     None
                 } else {
                     let seat = Arc::new(Seat { called: AtomicBool::new(false), queue: WaitQueue::new() });
@@ -241,7 +265,7 @@ impl Journal {
                 Some(seat) => self.sleep(&seat.queue, || seat.called.load(Ordering::Acquire)),
                 None => {
                     led = true;
-                    Leader { journal: self, stream, own: Some(upto), left: false }.lead()?;
+                    Leader { journal: self, stream, own: Some(upto), lead, left: false }.lead()?;
                 }
             }
         }
@@ -275,13 +299,13 @@ impl Journal {
                 let outcome = if self.durable() >= upto { Ok(()) } else { self.check() };
                 return done(outcome);
             }
-            let leads = turns.take_lead(upto);
+            let leads = turns.take_lead(upto, Lead::Freely);
             turns.wait(upto, Who::Call(done));
             leads
         };
         if leads {
             // The call is told of a failure like everybody who waits.
-            let _ = Leader { journal: self, stream, own: None, left: false }.lead();
+            let _ = Leader { journal: self, stream, own: None, lead: Lead::Freely, left: false }.lead();
         } else {
             self.counters.coalesced.add(1);
         }
@@ -327,7 +351,7 @@ impl Leader<'_> {
                 journal.keep(self.stream, since);
             }
             covered = if journal.is_failed() { turns.all() } else { turns.covered(journal.durable()) };
-            let Some(successor) = turns.leave(self.own) else { continue };
+            let Some(successor) = turns.leave(self.own, self.lead) else { continue };
             drop(turns);
             self.left = true;
             journal.seals.wake_all();
@@ -372,7 +396,7 @@ impl Drop for Leader<'_> {
         // A panic.
         self.journal.fail("the leader of a commit gave up".into());
         let mut turns = self.stream.group.turns.lock();
-        turns.leaders -= 1;
+        turns.end_lead(self.lead);
         let waiters = turns.all();
         drop(turns);
         self.journal.answer(waiters);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use super::group::Group;
+use super::group::{Group, Lead};
 use super::handle::Reserved;
 use super::header::HEADER_BLOCKS;
 use super::lag::Kept;
@@ -153,19 +153,28 @@ impl Journal {
     /// Returns once all promises are kept that were made before the call: every position and write that an
     /// fsync was answered for is durable at the power horizon.
     pub fn keep_promises(&self) -> Result<()> {
+        self.keep_promises_as(Lead::Freely)
+    }
+
+    /// The same by one whose locks others wait for: it serves them no longer than for itself.
+    pub fn keep_promises_briefly(&self) -> Result<()> {
+        self.keep_promises_as(Lead::Briefly)
+    }
+
+    fn keep_promises_as(&self, lead: Lead) -> Result<()> {
         match &self.stream {
             Some(stream) if self.lag.now() > Duration::ZERO || !self.is_kept(stream) => {
-                self.commit_and_flush(stream, 0)
+                self.commit_and_flush(stream, 0, lead)
             }
             _ => Ok(()),
         }
     }
 
     /// As [`Journal::keep_promises`], and everything below `upto` is durable.
-    pub(super) fn commit_and_flush(&self, stream: &Stream, upto: Position) -> Result<()> {
+    pub(super) fn commit_and_flush(&self, stream: &Stream, upto: Position, lead: Lead) -> Result<()> {
         let since = self.lag.begin();
         let writes = self.lag.writes();
-        self.commit_grouped(stream, upto.max(self.lag.position()))?;
+        self.commit_grouped(stream, upto.max(self.lag.position()), lead)?;
         // The commit has seen to it, if there was one to make.
         if let Err(e) = stream.device.flush_upto(writes) {
             self.fail(format!("data could not be flushed: {e}"));

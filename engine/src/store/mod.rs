@@ -182,6 +182,14 @@ impl Store {
         Ok(())
     }
 
+    /// The same by one whose locks others wait for.
+    pub fn keep_promises_briefly(&self) -> Result<()> {
+        let Some(journal) = self.journal() else { return Ok(()) };
+        journal.keep_promises_briefly()?;
+        self.tell_durable();
+        Ok(())
+    }
+
     /// Every record below is durable at the horizon.
     pub fn committed(&self, horizon: Horizon) -> Position {
         self.log.committed(horizon)

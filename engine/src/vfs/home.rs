@@ -395,7 +395,7 @@ impl Home for Meta {
     }
 
     fn keep_promises(&self) -> Result<()> {
-        self.store.keep_promises()
+        self.store.keep_promises_briefly()
     }
 
     fn head(&self) -> Position {
