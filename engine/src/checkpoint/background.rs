@@ -1,4 +1,6 @@
-//! The background thread: rounds when they are needed, a commit now and then while something is uncommitted.
+//! The threads that work on a store by themselves: one that runs rounds when they are needed and commits now and then
+//! while something is uncommitted; with `durability=window` one that commits before the oldest promise is as old as
+//! the window.
 
 use std::time::Duration;
 
@@ -7,29 +9,48 @@ use crate::journal::Wanted;
 use crate::store::Store;
 use crate::sync::{Arc, thread};
 
-/// The thread; it ends when this is dropped.
+/// A thread, which sleeps while it has nothing to do; it ends when this is dropped.
 #[must_use = "dropping it ends the thread"]
 pub struct Background {
     store: Arc<Store>,
+    /// Has the thread end.
+    end: fn(&Store),
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts the thread. `interval` is how long a record may stay uncommitted.
-    pub fn start(store: Arc<Store>, interval: Duration) -> crate::Result<Background> {
+    /// Starts the thread for rounds and commits. `interval` is how long a record may stay uncommitted.
+    pub fn checkpoints(store: Arc<Store>, interval: Duration) -> crate::Result<Background> {
+        let run = move |store: &Store| run_rounds(store, interval);
+        Background::start(store, "narufs-checkpoint", run, |store| store.signal().stop())
+    }
+
+    /// Starts the thread that keeps promises. The store has its journal.
+    pub fn streaming(store: Arc<Store>, window: Duration) -> crate::Result<Background> {
+        let run = move |store: &Store| keep_promises(store, window);
+        Background::start(store, "narufs-stream", run, |store| {
+            store.journal().into_iter().for_each(|journal| journal.end_streaming());
+        })
+    }
+
+    fn start(
+        store: Arc<Store>,
+        name: &'static str,
+        run: impl FnOnce(&Store) + Send + 'static,
+        end: fn(&Store),
+    ) -> crate::Result<Background> {
         let worker = Arc::clone(&store);
-        let thread = thread::Builder::new()
-            .name("narufs-checkpoint".into())
-            .spawn(move || run(&worker, interval))
-            .map_err(|e| crate::Error::Device {
-                context: "start the checkpoint thread",
+        let thread = thread::Builder::new().name(name.into()).spawn(move || run(&worker)).map_err(|e| {
+            crate::Error::Device {
+                context: "start a background thread",
                 errno: e.raw_os_error().unwrap_or(libc::EAGAIN),
-            })?;
-        Ok(Background { store, thread: Some(thread) })
+            }
+        })?;
+        Ok(Background { store, end, thread: Some(thread) })
     }
 }
 
-fn run(store: &Store, interval: Duration) {
+fn run_rounds(store: &Store, interval: Duration) {
     loop {
         let outcome = match store.signal().wait(interval) {
             Woken::Stop => return,
@@ -43,9 +64,25 @@ fn run(store: &Store, interval: Duration) {
     }
 }
 
+fn keep_promises(store: &Store, window: Duration) {
+    let Some(journal) = store.journal() else { return };
+    while journal.wait_due(window) {
+        if let Err(e) = store.keep_promises() {
+            // As above.
+            store.fail(format!("what fsyncs were answered for could not be kept: {e}"));
+        }
+    }
+}
+
+impl std::fmt::Debug for Background {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Background").finish_non_exhaustive()
+    }
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
-        self.store.signal().stop();
+        (self.end)(&self.store);
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was reported where it happened.
             let _ = thread.join();

@@ -28,12 +28,10 @@
 
 mod background;
 mod signal;
-mod streamer;
 mod write_home;
 
 pub use background::Background;
 pub use signal::Signal;
-pub use streamer::Streamer;
 
 use crate::Result;
 use crate::format::Position;

@@ -216,7 +216,8 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     if !options.background {
         mounted.store.rounds.set_inline();
     } else {
-        mounted.background = Some(Background::start(Arc::clone(&mounted.store), options.commit_interval)?);
+        mounted.background =
+            Some(Background::checkpoints(Arc::clone(&mounted.store), options.commit_interval)?);
     }
     Ok(mounted)
 }
@@ -273,7 +274,7 @@ impl Mounted {
     ) -> Result<Mounted> {
         let mut background = None;
         match recycling {
-            Some(interval) => background = Some(Background::start(Arc::clone(&store), interval)?),
+            Some(interval) => background = Some(Background::checkpoints(Arc::clone(&store), interval)?),
             None => store.rounds.set_inline(),
         }
         Ok(Mounted {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::alloc::Alloc;
-use crate::checkpoint::Streamer;
+use crate::checkpoint::Background;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
 use crate::journal::Wanted;
@@ -60,7 +60,7 @@ impl Default for AssembleOptions {
 pub struct Running {
     fs: Arc<Fs>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    _streamer: Option<Streamer>,
+    _streamer: Option<Background>,
 }
 
 impl Running {
@@ -100,7 +100,7 @@ impl Running {
         };
         let streamer = match options.wanted {
             Wanted::Window(window) if options.background && !options.fs.read_only => {
-                Some(Streamer::start(Arc::clone(store), window)?)
+                Some(Background::streaming(Arc::clone(store), window)?)
             }
             _ => None,
         };
