@@ -1,6 +1,6 @@
 //! The engine under the mount.
 //!
-//! [`operations`] are the engine's operations as the mount serves them, [`handles`] its open files by number,
+//! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`handles`] its open files by number,
 //! [`names`] says for how long the kernel may trust a name, [`convert`] goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
@@ -9,11 +9,12 @@
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
 
 mod convert;
+mod engine;
 mod handles;
 mod names;
 mod operations;
 
-pub use operations::EngineOperations;
+pub use engine::EngineOperations;
 
 use crate::mount::process::drop_capabilities;
 use crate::mount::{Io, MountOptions};

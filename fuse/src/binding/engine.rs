@@ -1,0 +1,128 @@
+//! A mounted file system: what the kernel may trust, and for how long, and how its files are opened.
+//!
+//! What this leaves to others: what each operation does ([`operations`](super::operations)).
+
+use super::Caching;
+use super::convert::{engine_open_flags, kernel_attr};
+use super::handles::Handles;
+use super::names::{LONG, Loan, Names};
+use crate::mount::Io;
+use crate::session::{Features, RequestContext, groups};
+use crate::types::{Attributes, Entry, Opened};
+use crate::wire::OpenFlags;
+use narufs::vfs::{self, Context, Fs};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// For attributes of directories, where the kernel checks permissions by them.
+const DIRECTORY_HOLD: Duration = Duration::from_secs(1);
+
+/// A file system as the mount serves it.
+#[derive(Debug)]
+pub struct EngineOperations {
+    pub(super) fs: Arc<Fs>,
+    pub(super) open: Handles,
+    /// For how long the kernel may trust a name.
+    pub(super) names: Names,
+    /// For how long the kernel may trust attributes.
+    attributes_hold: Duration,
+    io: Io,
+    pub(super) features: OnceLock<Features>,
+}
+
+impl EngineOperations {
+    /// Serves `fs`. `default_permissions`: the kernel checks permissions before it asks.
+    pub fn new(fs: Arc<Fs>, caching: Caching, default_permissions: bool, io: Io) -> Self {
+        EngineOperations {
+            fs,
+            open: Handles::default(),
+            names: Names::new(caching, default_permissions),
+            attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
+            io,
+            features: OnceLock::new(),
+        }
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    pub(super) fn caller(&self, ctx: &RequestContext<'_>, umask: u32) -> Context {
+        let load = |caller: &Context| groups::groups(caller.pid, caller.uid, caller.gid).to_vec();
+        Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load)
+    }
+
+    pub(super) fn entry(&self, entry: &vfs::Entry, loan: Loan) -> Entry {
+        Entry {
+            nodeid: entry.nid,
+            generation: u64::from(entry.generation),
+            attr: kernel_attr(&entry.attr),
+            entry_timeout: loan.hold(),
+            attr_timeout: self.hold(&entry.attr),
+        }
+    }
+
+    pub(super) fn attributes(&self, attr: &vfs::Attr) -> Attributes {
+        Attributes { attr: kernel_attr(attr), timeout: self.hold(attr) }
+    }
+
+    /// How long attributes may be trusted.
+    ///
+    /// A write by one who may not keep setuid takes it here, and the kernel does not learn of that from the
+    /// answer: such a mode is asked for each time, lest a changed program run with it.
+    ///
+    /// A directory's times change with each name that is made in it. The kernel then forgets what it knew, but
+    /// an answer that was given just before and arrives just after brings the old times back for as long as
+    /// they may be trusted. Only the kernel's own checks of permissions need them.
+    fn hold(&self, attr: &vfs::Attr) -> Duration {
+        let format = attr.mode() & libc::S_IFMT;
+        let setuid = attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
+        match format {
+            libc::S_IFREG if setuid => Duration::ZERO,
+            libc::S_IFDIR if matches!(self.names, Names::Long) => DIRECTORY_HOLD,
+            libc::S_IFDIR => Duration::ZERO,
+            _ => self.attributes_hold,
+        }
+    }
+
+    /// Whether the mount is the only way in.
+    fn is_exclusive(&self) -> bool {
+        !self.attributes_hold.is_zero()
+    }
+
+    /// What the kernel may do with an open file.
+    pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
+        let mut kernel = OpenFlags::empty();
+        if self.is_direct(flags) {
+            kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
+        } else if self.is_exclusive() {
+            kernel |= OpenFlags::KEEP_CACHE;
+        }
+        // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
+        // back (they are the kernel's own), and that a write failed is fsync's to tell.
+        kernel |= OpenFlags::NOFLUSH;
+        Opened { fh: self.open.insert(&self.fs, handle), flags: kernel }
+    }
+
+    /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,
+    /// the kernel's own way for O_DIRECT is taken, which does not write in parallel; who asks for all files to
+    /// go past it prefers that to maps.
+    pub(super) fn is_direct(&self, flags: i32) -> bool {
+        let asked = flags & libc::O_DIRECT != 0;
+        let maps = || self.features.get().is_some_and(Features::direct_io_allows_mmap);
+        self.io == Io::Direct || asked && maps()
+    }
+
+    /// Whether the kernel keeps what is written, and with it sizes and times, until it sees fit.
+    pub(super) fn kernel_keeps_writes(&self) -> bool {
+        self.features.get().is_some_and(Features::writeback_cache)
+    }
+
+    /// The flags to open a file with in the engine.
+    pub(super) fn open_flags(&self, flags: i32) -> vfs::OpenFlags {
+        let mut wanted = engine_open_flags(flags, self.is_direct(flags));
+        wanted.set(vfs::OpenFlags::FILLS_CACHE, self.kernel_keeps_writes());
+        wanted
+    }
+}
