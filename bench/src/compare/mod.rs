@@ -1,6 +1,6 @@
 //! The comparison: every file system on the same media, from the same load generator, one after the other in turn.
 //!
-//! [`media`] are what they lie on, a [`contender`] is how one is made and mounted, `round` runs them interleaved,
+//! [`media`] are what they lie on, a [`contender`] is one in a configuration, which [`start`] makes and mounts, `round` runs them interleaved,
 //! [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
 
 mod about;
@@ -10,6 +10,7 @@ pub mod media;
 pub mod report;
 mod round;
 pub mod spill;
+pub mod start;
 mod suite;
 
 pub use round::compare;

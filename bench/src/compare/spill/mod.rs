@@ -14,8 +14,9 @@ mod worker;
 
 pub use worker::serve;
 
-use super::contender::{Budget, Contender, SPILLING};
+use super::contender::{Contender, SPILLING};
 use super::media::{Media, Places};
+use super::start::Budget;
 use super::{Absent, call};
 use crate::progress::Progress;
 use crate::stop::Stop;

@@ -4,8 +4,9 @@
 //! else, so that what it starts is in it too, and answers with one line of JSON for each record, or for why there
 //! is none. Its starter passes an interruption on, and outlives it.
 
-use crate::compare::contender::{Budget, Contender};
+use crate::compare::contender::Contender;
 use crate::compare::media::Places;
+use crate::compare::start::Budget;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::workload;
