@@ -219,3 +219,39 @@ fn waits_for_ranges_and_inodes_are_accounted() {
     assert!(waits(LockClass::Range) > before.0);
     assert!(waits(LockClass::Inode) > before.1);
 }
+
+/// Threads that take pages of a file again and again, more of them than cores, until the patient ones, who want the
+/// whole file, have had their turns.
+#[test]
+fn who_wants_all_of_a_file_is_not_starved_by_those_who_want_a_page() {
+    const TURNS: usize = 50;
+    let lock = RangeLock::for_file(1);
+    let patient = AtomicU64::new(2);
+    thread::scope(|scope| {
+        for greedy in 0..8_u64 {
+            let (lock, patient) = (&lock, &patient);
+            scope.spawn(move || {
+                let page = (greedy / 2) * 4096..(greedy / 2 + 1) * 4096;
+                while patient.load(Ordering::Relaxed) > 0 {
+                    if greedy % 2 == 0 {
+                        drop(lock.write(page.clone()));
+                    } else {
+                        drop(lock.read(page.clone()));
+                    }
+                }
+            });
+        }
+        for access in [Access::Read, Access::Write] {
+            let (lock, patient) = (&lock, &patient);
+            scope.spawn(move || {
+                for _ in 0..TURNS {
+                    match access {
+                        Access::Read => drop(lock.read(0..u64::MAX)),
+                        Access::Write => drop(lock.write(0..u64::MAX)),
+                    }
+                }
+                patient.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+}
