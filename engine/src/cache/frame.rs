@@ -47,6 +47,14 @@ pub(super) struct Frame {
     dirty: AtomicU32,
 }
 
+/// To be called by who got a busy frame from another thread, before it writes the bytes.
+#[inline]
+pub(super) fn taken_over() {
+    // Release: as in `claim`, whose fence was another thread's and says nothing of what this one writes. Pairs with the
+    // Acquire fence of `is_as_seen`.
+    fence(Ordering::Release);
+}
+
 impl Frame {
     pub(super) fn new() -> Frame {
         Frame {

@@ -1,7 +1,7 @@
 //! The pool: free lists, the clock, and how a frame is found.
 
 use super::copy::copy;
-use super::frame::{Frame, FrameState};
+use super::frame::{self, Frame, FrameState};
 use super::guards::{Found, Fresh, Glance, Latched};
 use super::memory::FrameMemory;
 use crate::Result;
@@ -113,6 +113,9 @@ impl FramePool {
         let lanes = self.free.len();
         // A statement of its own, so that the list is unlocked before the clock runs.
         let free = (0..lanes).find_map(|i| self.free[(own + i) % lanes].lock().pop());
+        if free.is_some() {
+            frame::taken_over();
+        }
         let number = free.or_else(|| self.evict())?;
         Some(Fresh { pool: self, number })
     }

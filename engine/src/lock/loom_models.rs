@@ -281,6 +281,91 @@ fn no_writer_in_sight_means_that_all_is_written() {
     }
 }
 
+/// The same where the writer is not alone: it meets a reader, in the word of the file, of the slot or in the list, before
+/// or after its turn. Who looks may hold a range himself, or come upon one.
+#[test]
+fn no_writer_in_sight_means_that_all_is_written_among_others_too() {
+    const PAGE: std::ops::Range<u64> = 0..4096;
+    // In the same slot as the page, but not in its way; and no whole pages, so that it is listed.
+    const BESIDE: std::ops::Range<u64> = 8192..8193;
+    // Over both slots, the page in the second.
+    const SECOND: std::ops::Range<u64> = 16384..20480;
+    let cases = [
+        // The list stays when the writer leaves it.
+        (true, Some(BESIDE), None, PAGE, PAGE),
+        // The word of the slot is listed while the writer has it.
+        (true, None, Some(BESIDE), PAGE, PAGE),
+        // The writer waits, and is let in by who looks.
+        (true, Some(0..1), None, PAGE, PAGE),
+        // The word of the file is opened while the writer has it.
+        (false, None, Some(BESIDE), PAGE, PAGE),
+        (true, None, None, SECOND, 0..32768),
+    ];
+    for (open, held, tried, written, looked_at) in cases {
+        bounded(3, move || {
+            let lock = if open { opened() } else { RangeLock::for_file(1) };
+            let shared = Arc::new((lock, AtomicU64::new(0), AtomicU64::new(0)));
+            let lets_in = held.as_ref().is_some_and(|held| held.start < PAGE.end);
+            let mut guard = held.clone().map(|range| shared.0.read(range));
+            let (theirs, written) = (shared.clone(), written.clone());
+            let other = thread::spawn(move || {
+                let _range = theirs.0.write(written);
+                // Release: as the latch of a page.
+                theirs.1.store(1, Ordering::Release);
+                theirs.2.store(1, Ordering::Relaxed);
+            });
+            if lets_in {
+                guard = None;
+            }
+            // Acquire: as the look at a page.
+            let first = shared.1.load(Ordering::Acquire);
+            let tried = tried.clone().and_then(|range| shared.0.try_read(range));
+            if !shared.0.is_written(looked_at.clone()) && first == 1 {
+                assert_eq!(shared.2.load(Ordering::Relaxed), 1, "half of what was written");
+            }
+            drop((guard, tried));
+            joined([other]);
+        });
+    }
+}
+
+/// A writer and a reader of both slots: they take them in one order.
+#[test]
+fn wide_readers_and_writers_do_not_deadlock() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            let _range = theirs.0.write(0..u64::MAX);
+            bump(&theirs.1);
+            bump(&theirs.1);
+        });
+        {
+            let _range = shared.0.read(100..u64::MAX);
+            assert_eq!(shared.1.load(Ordering::Relaxed) % 2, 0, "no writer is halfway");
+        }
+        joined([other]);
+    });
+}
+
+/// Tries in the table: they keep others out, and those that fail leave nothing behind.
+#[test]
+fn tries_in_the_table_exclude_and_give_back() {
+    bounded(3, || {
+        let shared = Arc::new((opened(), AtomicU64::new(0)));
+        let theirs = shared.clone();
+        let other = thread::spawn(move || {
+            // In the second slot alone.
+            let _range = theirs.0.write(16384..20480);
+            bump(&theirs.1);
+        });
+        let got = shared.0.try_write(0..32768).map(|_range| bump(&shared.1));
+        joined([other]);
+        assert_eq!(shared.1.load(Ordering::Relaxed), 1 + got.map_or(0, |()| 1));
+        assert!(shared.0.try_write(0..u64::MAX).is_some(), "everything was given back");
+    });
+}
+
 /// A range lock whose word was opened by a conflict that is over.
 fn opened() -> RangeLock {
     let lock = RangeLock::for_file(1);
