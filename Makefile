@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full fuzz bench bench-full bench-agree report install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree report install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -36,6 +36,10 @@ test-full: test-deps lint ## the same at ten times the length, with the long pro
 
 crash-full: ## every crash state of every pair of operations: hours
 	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture
+
+SOAK_SECONDS ?= 1800
+soak: test-deps build ## fio verifies what it wrote with little memory and through kills, SOAK_SECONDS (1800) (root)
+	scripts/soak.sh $(SOAK_SECONDS)
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

@@ -21,8 +21,9 @@ step() { # NAME COMMAND...: runs it quietly; shows the end of its log if it fail
     fi
 }
 
-summary() { # LOG: how many tests it ran
-    awk '/^test result:/ { p += $4; f += $6; i += $8 } END { if (p + f + i) printf "%d passed, %d failed, %d ignored", p, f, i }' "$1"
+summary() { # LOG: how many tests it ran, or what else it says
+    awk '/^test result:/ { p += $4; f += $6; i += $8 } END { if (p + f + i) printf "%d passed, %d failed, %d ignored", p, f, i }
+        sub(/^soak: RESULT /, "") { print }' "$1"
 }
 
 model() { # loom|shuttle
@@ -37,6 +38,7 @@ step proof cargo test --locked --release -p narufs-testing --features planted-bu
 step loom model loom
 step shuttle model shuttle
 step fuzz scripts/fuzz.sh $((15 * NARUFS_TEST_SCALE))
+step soak scripts/soak.sh $((60 * NARUFS_TEST_SCALE))
 start=$SECONDS
 scripts/programs.sh
 echo "programs took $((SECONDS - start)) s"

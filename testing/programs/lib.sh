@@ -1,7 +1,7 @@
 # Sourced by every program test: volumes, and their removal whatever happens.
 #
-# A test names its volumes; each is a fresh image in $WORK/NAME.img, mounted at $WORK/NAME. Everything that a
-# test starts or makes is recorded here and taken away when it ends, also when it fails: processes by their
+# A test names its volumes; each is a fresh image in $WORK/NAME.img, mounted at $WORK/NAME, or scratch space
+# without an image. With SERVER_GROUP set to a control group, servers start inside it. Everything that a test starts or makes is recorded here and taken away when it ends, also when it fails: processes by their
 # ids, mounts, control groups, the directory. NARUFS_PROGRAMS_FS=ext4 runs the same test on ext4, which shows
 # whether a test is right.
 set -euo pipefail
@@ -18,7 +18,7 @@ NAME=$(basename "$0" .sh)
 # Not below the checkout, which other users may be unable to reach.
 WORK=$(mktemp -d "/var/tmp/narufs-$NAME.XXXXXX")
 chmod 755 "$WORK"
-MOUNTED=() GROUPS_MADE=() FILES_MADE=()
+MOUNTED=() GROUPS_MADE=() FILES_MADE=() SERVER_GROUP=
 declare -A SERVER=() STARTED=()
 
 say() { echo "$NAME: $*"; }
@@ -75,29 +75,57 @@ detach_dir() { # DIR
 
 # Makes a file system; ARGS go to `narufs mkfs`.
 volume() { # NAME SIZE [ARGS...]
-    local image=$WORK/$1.img size=$2
+    local name=$1 image=$WORK/$1.img size=$2
     mkdir -p "$WORK/$1"
     shift 2
     if [[ $FS == narufs ]]; then
         "$NARUFS" mkfs "$image" --size "$size" --sparse "$@" >/dev/null
+        # What a killed server leaves of a journal that is staged in memory.
+        FILES_MADE+=("$(staging "$name")")
     else
         truncate -s "$size" "$image"
         mkfs.ext4 -qF -m 0 -i 4096 -I 256 -E lazy_itable_init=1,nodiscard "$image"
     fi
 }
 
+# The shared memory in which the journal of a volume is staged.
+staging() { # NAME
+    "$NARUFS" info "$WORK/$1.img" --json |
+        python3 -c 'import json, sys; print("/dev/shm/narufs-" + json.load(sys.stdin)["uuid"])'
+}
+
+# Runs a command in a control group, or where we are.
+within() { # GROUP COMMAND...
+    local group=$1
+    shift
+    ([[ -z $group ]] || echo "$BASHPID" >"$group/cgroup.procs"; exec "$@")
+}
+
+# Notes what serves a mount.
+served() { # NAME
+    SERVER[$WORK/$1]=$("$NARUFS" stats "$WORK/$1" --json |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+    MOUNTED+=("$WORK/$1")
+}
+
+# Mounts scratch space at $WORK/NAME; what it spills goes to a nameless file.
+scratch() { # NAME OPTIONS
+    mkdir -p "$WORK/$1"
+    within "$SERVER_GROUP" "$NARUFS" mount --scratch --spill "$WORK" "$WORK/$1" -o "$2"
+    served "$1"
+}
+
 # Mounts a volume at $WORK/NAME. Options for ext4 are those that it shares.
 attach() { # NAME [OPTIONS]
     local dir=$WORK/$1 options=${2:-}
     if [[ $FS == narufs ]]; then
-        "$NARUFS" mount "$WORK/$1.img" "$dir" ${options:+-o "$options"}
-        SERVER[$dir]=$("$NARUFS" stats "$dir" --json |
-            python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+        within "$SERVER_GROUP" "$NARUFS" mount "$WORK/$1.img" "$dir" ${options:+-o "$options"}
+        served "$1"
     else
         options=$(tr , '\n' <<<"$options" | grep -xE 'ro|suid|dev|noatime|relatime|strictatime' | paste -sd, || true)
         mount -o "loop${options:+,$options}" "$WORK/$1.img" "$dir"
+        MOUNTED+=("$dir")
     fi
-    MOUNTED+=("$dir")
 }
 
 detach() { # NAME
@@ -149,6 +177,13 @@ check() { # NAME
 same() { # WHAT LEFT RIGHT: two strings that must be equal
     [[ $2 == "$3" ]] || fail "$1 differs:
 $(diff <(printf '%s\n' "$2") <(printf '%s\n' "$3") | head -20)"
+}
+
+# Processes that the kernel has killed in a control group because nothing was left to reclaim.
+killed_in() { # GROUP
+    local events=$1/memory.events
+    [[ -e $events ]] || events=$1/memory.oom_control
+    awk '$1 == "oom_kill" { n = $2 } END { print n + 0 }' "$events"
 }
 
 # A control group that bounds memory; prints its directory. Version 1 or 2, whichever the machine has.
