@@ -166,6 +166,13 @@ pub trait Home: Send + Sync + 'static {
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.
     fn release(&self, blocks: Blocks);
 
+    /// As [`Home::allocate`], out of what is set aside for nobody: for data that has blocks which cannot be written.
+    /// ENOSPC if there is nothing of the kind.
+    fn allocate_spare(&self, want: u32) -> Result<Blocks>;
+
+    /// Puts volatile blocks back for anybody.
+    fn release_spare(&self, blocks: Blocks);
+
     /// How many of `need.runs` fit one record beside the rest of `need`; 0 if not even that fits.
     fn fitting(&self, inode: &Self::Inode, need: Need) -> usize;
 

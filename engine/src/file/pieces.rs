@@ -179,17 +179,19 @@ impl<H: Home> DataPath<H> {
                 }
             }
             for (piece, buf) in again {
-                // The failed blocks stay taken until the next mount: nobody is to meet them again.
+                // What is set aside for others stays theirs.
                 let want = piece.frames.len() as u32;
-                let Ok(blocks) = self.home.allocate(want, None) else { continue };
-                if blocks.len < want {
-                    self.home.release(blocks);
+                let Ok(blocks) = self.home.allocate_spare(want) else { continue };
+                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
+                if blocks.len < want || device.run(vec![request]).is_err() {
+                    // Where everything fails the blocks are not to blame, and all of them are wanted later.
+                    self.home.release_spare(blocks);
                     continue;
                 }
-                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
+                // The failed ones stay taken until the next mount: nobody is to meet them again.
                 piece.block = blocks.start;
                 piece.run = usize::MAX;
-                piece.result = device.run(vec![request]).map(|_| ());
+                piece.result = Ok(());
             }
         }
     }

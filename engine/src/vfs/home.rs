@@ -1,7 +1,7 @@
 //! What the data path asks of the metadata: mappings, blocks, and records about one file.
 
 use super::Meta;
-use crate::alloc::{BITS_DELTA_BYTES, Extent, VolatileExtent};
+use crate::alloc::{BITS_DELTA_BYTES, Extent, Reservation, VolatileExtent};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Progress, Root};
@@ -268,6 +268,17 @@ impl Home for Meta {
         if let Some(volatile) = self.take_volatile(blocks) {
             volatile.into_reservation(&mut self.reserved.lock());
         }
+    }
+
+    fn allocate_spare(&self, want: u32) -> Result<Blocks> {
+        let volatile = self.alloc.allocate_volatile(want, None, &mut Reservation::empty(&self.alloc))?;
+        let Extent { start, len } = volatile.extent();
+        self.volatile.lock().insert(start, volatile);
+        Ok(Blocks { start, len })
+    }
+
+    fn release_spare(&self, blocks: Blocks) {
+        drop(self.take_volatile(blocks));
     }
 
     fn fitting(&self, inode: &InodeObj, mut need: Need) -> usize {

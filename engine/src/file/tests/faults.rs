@@ -38,6 +38,27 @@ fn an_allocating_write_that_fails_once_goes_elsewhere() {
     path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("written elsewhere");
 }
 
+/// A device that fails everywhere has no bad blocks: what it refused is to be had again, however often it was tried.
+#[test]
+fn tries_that_fail_everywhere_cost_no_blocks() {
+    const BLOCKS: u64 = 20;
+    let home = ModelHome::new(BLOCKS, false);
+    let path = path(&home, 16);
+    let file = home.open(1);
+    let mark = file.data().error_mark();
+    path.write(&file, At::Append, &[7; 9000]).expect("room");
+    home.device.fail_writes.store(u64::MAX, SeqCst);
+    for _ in 0..BLOCKS {
+        assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
+    }
+    home.device.fail_writes.store(0, SeqCst);
+    path.fsync(&file, SyncKind::All, &mark).expect("it has its room");
+    assert_eq!((home.leaked(BLOCKS), home.reserved()), (0, 0));
+    home.crash(&mut rand::rng());
+    let (path, file) = (super::model::path(&home, 16), home.open(1));
+    assert_eq!(content(&path, &file), [7; 9000]);
+}
+
 #[test]
 fn a_failed_flush_is_not_forgotten() {
     let home = ModelHome::new(1000, false);

@@ -387,6 +387,21 @@ impl Home for ModelHome {
             space.reserved += 1;
         }
     }
+    fn allocate_spare(&self, want: u32) -> Result<Blocks> {
+        let mut space = self.space.lock();
+        if space.free.len() as u64 <= space.reserved {
+            return Err(Error::Errno(libc::ENOSPC));
+        }
+        let reserved = std::mem::take(&mut space.reserved);
+        drop(space);
+        let blocks = self.allocate(want, None);
+        self.space.lock().reserved += reserved;
+        blocks
+    }
+    fn release_spare(&self, blocks: Blocks) {
+        self.release(blocks);
+        self.unreserve(u64::from(blocks.len));
+    }
     fn fitting(&self, _: &ModelInode, need: Need) -> usize {
         need.runs
     }
