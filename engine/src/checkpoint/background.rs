@@ -54,7 +54,7 @@ fn run_rounds(store: &Store, interval: Duration) {
     loop {
         let outcome = match store.signal().wait(interval) {
             Woken::Stop => return,
-            Woken::Round => store.checkpoint(),
+            Woken::Round => store.checkpoint_in_background(),
             Woken::Commit => store.commit_upto(store.tail(), Wanted::Power),
         };
         if let Err(e) = outcome {

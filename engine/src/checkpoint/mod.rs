@@ -7,7 +7,9 @@
 //! 1. Everything logged so far is committed at the power horizon; the end of that commit is where the head
 //!    will move. A commit covers only sealed records, and a record is applied before it is sealed, so every
 //!    page that a record below has changed is clean at home or dirty in memory now.
-//! 2. Observers bring home what only data records below that position hold.
+//! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
+//!    on them: in the background both go on side by side. What no flush of 5 or 6 has covered when both are over, one
+//!    more does.
 //! 3. The dirty lists are taken. Threads claim pages by compare-and-swap, copy their images under the latch,
 //!    and checksum the copies. An image's *tag* is the end of the highest record that it holds; it may lie
 //!    far above the head's new place, for a page goes on changing.
@@ -51,6 +53,13 @@ pub(crate) struct RoundId {
     pub number: u64,
 }
 
+/// How the steps 2 and 3 to 6 of a round follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    InTurn,
+    SideBySide,
+}
+
 /// The rounds of one mount; its lock lets one run at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
@@ -90,10 +99,19 @@ impl Store {
     /// # Errors
     /// The file system is read-only, or has just become so for want of a working device.
     pub fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_as(Steps::InTurn)
+    }
+
+    /// As [`Store::checkpoint`], by the background thread.
+    fn checkpoint_in_background(&self) -> Result<()> {
+        self.checkpoint_as(if cfg!(any(loom, shuttle)) { Steps::InTurn } else { Steps::SideBySide })
+    }
+
+    fn checkpoint_as(&self, steps: Steps) -> Result<()> {
         let mut last = self.rounds.last.lock();
         self.check_writable()?;
         let next = RoundId { number: last.number + 1, ..*last };
-        let done = self.round(next);
+        let done = self.round(next, steps);
         match &done {
             Ok(passed) => {
                 last.number += u64::from(passed.is_some());
@@ -114,7 +132,7 @@ impl Store {
     }
 
     /// Steps 1 to 8; the new head, or none if there was nothing to do.
-    fn round(&self, id: RoundId) -> Result<Option<Position>> {
+    fn round(&self, id: RoundId, steps: Steps) -> Result<Option<Position>> {
         let Some(journal) = self.journal() else {
             // Without spill space there is nowhere to go.
             let written = if self.profile() == Profile::InMemory { Ok(()) } else { self.write_all(id) };
@@ -125,11 +143,27 @@ impl Store {
         if target == journal.head() && self.dirty.count() == 0 {
             return Ok(None);
         }
-        for observer in self.observers() {
-            observer.pre_checkpoint(target)?;
+        let observed = || self.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target));
+        match steps {
+            Steps::InTurn => observed().and_then(|()| self.write_all(id))?,
+            // A thread of the standard library: models do not come here, and it ends before the call does.
+            Steps::SideBySide => std::thread::scope(|scope| {
+                let name = "narufs-reclaim".into();
+                match std::thread::Builder::new().name(name).spawn_scoped(scope, observed) {
+                    Ok(beside) => {
+                        let written = self.write_all(id);
+                        let observed = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                        written.and(observed)
+                    }
+                    // There are too many threads: one does both.
+                    Err(_) => observed().and_then(|()| self.write_all(id)),
+                }
+            })?,
         }
         self.check_observed()?;
-        self.write_all(id)?;
+        if !planted::is(Bug::HeadMovedBeforeFlush) && !planted::is(Bug::AreaReusedEarly) {
+            self.device().flush()?;
+        }
         if !planted::is(Bug::ForgottenBeforeLog) {
             self.commit_upto(journal.tail(), Wanted::Power)?;
         }

@@ -33,6 +33,8 @@ use crate::{Error, Result, blocking};
 /// Requests in flight per ring; the completion queue is twice as long, so it never overflows.
 const DEPTH: u32 = 128;
 const MAX_RINGS: usize = 16;
+/// Completions that a reaper waits for at the most before it looks: others' requests wait with it.
+const MOST_AWAITED: u32 = 8;
 /// How often a request may come back interrupted before the reaper carries it out itself.
 const MAX_RETRIES: u8 = 8;
 /// Largest piece of one submission entry; a longer request continues like one that was done in part.
@@ -230,10 +232,11 @@ impl Ring {
         }
     }
 
-    /// Sleeps until the kernel has completed something. Called by the reaper without the mutex.
-    fn sleep(&self) {
+    /// Sleeps until the kernel has completed so many entries, of those that it has. Called by the reaper without the
+    /// mutex.
+    fn sleep(&self, count: u32) {
         // SAFETY: no entry is submitted and no argument passed. Guarded by `uring_conforms`.
-        let entered = unsafe { self.ring.submitter().enter::<()>(0, 1, IORING_ENTER_GETEVENTS, None) };
+        let entered = unsafe { self.ring.submitter().enter::<()>(0, count, IORING_ENTER_GETEVENTS, None) };
         if let Err(e) = entered
             && !is(&e, Errno::INTR)
         {
@@ -354,9 +357,12 @@ impl UringDevice {
                 reaper = true;
                 state.reaping = true;
                 let submitted = ring.fill(&self.image, &mut state);
+                // Of many that are its own it need not see each: it would wake up as often.
+                let own = state.batches.get_mut(id).left as u32;
+                let count = own.min(state.in_kernel).div_ceil(2).min(MOST_AWAITED);
                 drop(state);
                 if submitted {
-                    ring.sleep();
+                    ring.sleep(count);
                 } else {
                     crate::sync::thread::yield_now();
                 }
@@ -391,7 +397,7 @@ impl Drop for UringDevice {
             let mut state = ring.state.lock();
             while state.in_kernel > 0 || !state.backlog.is_empty() {
                 if ring.fill(&self.image, &mut state) {
-                    ring.sleep();
+                    ring.sleep(1);
                 }
                 self.reap(ring, &mut state);
             }

@@ -245,6 +245,11 @@ impl FileState {
         !self.doomed && !may_come_back && self.dirty.range(pages.clone()).next().is_none()
     }
 
+    /// Whether a write-back of everything finds nothing to do, and nothing that may come back to it.
+    pub fn is_written(&self) -> bool {
+        self.nothing_unsynced(&(0..u64::MAX)) && self.synced.is_empty()
+    }
+
     /// Gives back the memory of sets that have become empty: most files in memory have nothing to write.
     pub fn shrink(&mut self) {
         for set in [&mut self.dirty, &mut self.synced] {

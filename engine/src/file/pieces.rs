@@ -145,12 +145,13 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Copies and writes, in rounds that bound the memory of the copies. Pieces that lie one behind the other on the
-    /// device share a request. A piece that fails where nothing is recorded yet is tried once more elsewhere.
+    /// device share a request. A piece that fails where nothing is recorded yet is tried once more elsewhere, one that
+    /// shared its request once more alone.
     pub(super) fn write_pieces(&self, pieces: &mut [&mut Piece<'_>], cause: Cause) {
         let device = self.home.device();
         for round in in_rounds(pieces, BATCH_PAGES, |_, _| true) {
             let mut groups = in_rounds(round, REQUEST_PAGES as usize, |one, next| {
-                one.place == Place::New && next.place == Place::New && one.end() == next.block
+                one.place == next.place && one.place != Place::Unwritten && one.end() == next.block
             });
             let batch = groups
                 .iter_mut()
@@ -169,16 +170,22 @@ impl<H: Home> DataPath<H> {
             let mut again = Vec::new();
             for (group, done) in groups.into_iter().zip(device.wait(ticket)) {
                 let mut from = 0;
+                let shared = group.len() > 1;
                 for piece in group {
                     let bytes = from..from + piece.frames.len() * BLOCK_SIZE;
                     from = bytes.end;
                     piece.result = done.result.clone();
-                    if piece.result.is_err() && piece.place == Place::New {
+                    if piece.result.is_err() && (piece.place == Place::New || shared) {
                         again.push((piece, IoBuf::from_slice(&done.buf[bytes])));
                     }
                 }
             }
             for (piece, buf) in again {
+                if piece.place != Place::New {
+                    let request = Request { op: Op::Write, block: piece.block, buf, cause };
+                    piece.result = device.run(vec![request]).map(|_| ());
+                    continue;
+                }
                 // What is set aside for others stays theirs.
                 let want = piece.frames.len() as u32;
                 let Ok(blocks) = self.home.allocate_spare(want) else { continue };

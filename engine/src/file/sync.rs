@@ -7,8 +7,11 @@ use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
 use crate::planted::{self, Bug};
-use crate::sync::Arc;
+use crate::sync::{Arc, available_cores};
 use crate::{Error, Result};
+
+/// Files that make another thread worth its start when all are synced.
+const FILES_PER_THREAD: usize = 1024;
 
 /// What a sync must cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +249,42 @@ impl<H: Home> DataPath<H> {
         Ok(written)
     }
 
+    /// Writes these home and records what they owe; many of them by several threads, each from the first to the last of
+    /// its part: while one waits for the device another is at work.
+    fn sync_listed(&self, listed: &[Arc<H::Inode>]) -> Result<()> {
+        let threads = (listed.len() / FILES_PER_THREAD).min(available_cores()).max(1);
+        let one_part = |part: &[Arc<H::Inode>]| {
+            self.write_together(part, Order::HOME);
+            part.iter().map(|inode| self.sync_one(inode)).fold(Ok(()), Result::and)
+        };
+        if threads == 1 {
+            return one_part(listed);
+        }
+        let mut parts = listed.chunks(listed.len().div_ceil(threads));
+        let own = parts.next().unwrap_or_default();
+        // Threads of the standard library: models do not come here, and they end before the call does.
+        std::thread::scope(|scope| {
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || one_part(part))).collect();
+            let result = one_part(own);
+            let outcomes = others
+                .into_iter()
+                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            outcomes.fold(result, Result::and)
+        })
+    }
+
+    /// Writes a file home and records what it owes.
+    fn sync_one(&self, inode: &Arc<H::Inode>) -> Result<()> {
+        let data = inode.data();
+        // Another's write-back of its pages is over once the mutex was free; so is its record.
+        drop(data.write_back.lock());
+        let owes = !data.state.lock().is_written() || data.size() != data.logged_size();
+        if owes || inode.attributes_dirty() {
+            self.write_home(inode)?;
+        }
+        self.record_rest(inode, SyncKind::All)
+    }
+
     /// Writes everything home that is dirty, flushes and commits, at the power horizon: syncfs and unmount.
     pub fn sync_all(&self) -> Result<()> {
         if !self.keeps() {
@@ -254,13 +293,7 @@ impl<H: Home> DataPath<H> {
         }
         let entry = self.home.tail();
         self.settle_deferred()?;
-        let mut result = Ok(());
-        let listed = self.listed();
-        self.write_together(&listed, Order::HOME);
-        for inode in listed {
-            let one = self.write_home(&inode).and_then(|()| self.record_rest(&inode, SyncKind::All));
-            result = result.and(one);
-        }
+        let mut result = self.sync_listed(&self.listed());
         self.tidy();
         let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
         for inode in &files {

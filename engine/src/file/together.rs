@@ -6,12 +6,13 @@
 //!
 //! # Protocol
 //! 1. Credits are taken for each file before any mutex is. The first may be waited for; the others are not, for who
-//!    holds credits and waits for more could wait for itself.
+//!    holds credits and waits for more could wait for itself. Where they are at an end the batch is: a small ring makes
+//!    batches smaller, and another begins behind it.
 //! 2. Then the write-back mutexes: all are tried, none is waited for, so that two who have files in common cannot
 //!    wait for one another. What is not to be had now is left to whoever has it, and to the caller.
-//! 3. Pages are picked and given places, file after file, each behind the last one's; all are written, and waited
-//!    for; then each file is recorded as it would be alone. The first record flushes the device, and the others find
-//!    that done.
+//! 3. Pages are picked and given places, file after file, each behind the last one's; all are written, in the order of
+//!    their blocks, and waited for; then each file is recorded as it would be alone. The first record flushes the
+//!    device, and the others find that done.
 
 use super::path::{DataPath, PAGES_END};
 use super::write_back::{BATCH_PAGES, Order, Take};
@@ -22,7 +23,7 @@ use crate::sync::Arc;
 const SMALL_PAGES: usize = 64;
 
 /// Files of one batch: each takes credits of its own.
-const BATCH_FILES: usize = 256;
+const BATCH_FILES: usize = 1024;
 
 impl<H: Home> DataPath<H> {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
@@ -32,14 +33,25 @@ impl<H: Home> DataPath<H> {
         for inode in files {
             let Some(count) = Self::small_pages(inode, order) else { continue };
             if batch.len() == BATCH_FILES || pages + count > BATCH_PAGES {
-                self.write_batch_of(&batch, order);
+                self.write_batches_of(&batch, order);
                 batch.clear();
                 pages = 0;
             }
             batch.push(inode);
             pages += count;
         }
-        self.write_batch_of(&batch, order);
+        self.write_batches_of(&batch, order);
+    }
+
+    /// Writes these in as few batches as there are credits for.
+    fn write_batches_of(&self, mut files: &[&Arc<H::Inode>], order: Order) {
+        // One alone has nothing to share.
+        while files.len() > 1 {
+            match self.write_batch_of(files, order) {
+                0 => return,
+                done => files = &files[done..],
+            }
+        }
     }
 
     /// Pages that a file has to write, if it is small.
@@ -52,11 +64,8 @@ impl<H: Home> DataPath<H> {
         (!state.doomed && (1..=SMALL_PAGES).contains(&pages)).then_some(pages)
     }
 
-    fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) {
-        if files.len() < 2 {
-            // One alone has nothing to share.
-            return;
-        }
+    /// Writes as many of these, from the first on, as there are credits for; their number.
+    fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) -> usize {
         let mut rooms = Vec::with_capacity(files.len());
         for inode in files {
             let room = match order.take {
@@ -69,6 +78,7 @@ impl<H: Home> DataPath<H> {
             };
             rooms.push((*inode, room));
         }
+        let count = rooms.len();
         let mut guards = Vec::with_capacity(rooms.len());
         let mut staged = Vec::with_capacity(rooms.len());
         let mut goal = None;
@@ -80,6 +90,7 @@ impl<H: Home> DataPath<H> {
             staged.push(one);
         }
         let mut pieces: Vec<_> = staged.iter_mut().flat_map(|one| &mut one.pieces).collect();
+        pieces.sort_by_key(|piece| piece.block);
         self.write_pieces(&mut pieces, order.cause);
         let completed = self.home.device().writes_completed();
         for (one, guard) in staged.into_iter().zip(guards) {
@@ -89,5 +100,6 @@ impl<H: Home> DataPath<H> {
             }
             drop(guard);
         }
+        count
     }
 }

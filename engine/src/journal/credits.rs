@@ -11,7 +11,9 @@
 //!    sleeps. While somebody starves, nobody uses the lanes, and each seal asks for a checkpoint too: the
 //!    record just sealed may hold the very slots that are missing.
 //! 3. The reserve class does the same in a queue of its own, and may take the reserve.
-//! 4. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
+//! 4. A checkpoint is asked for once the centre falls below a mark. It follows the pace: what was used up while the
+//!    last round ran, and half as much again, is what must be free when the next one begins, lest anybody wait.
+//! 5. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
 //!    gives to the centre.
 
 use super::{Journal, size};
@@ -125,8 +127,11 @@ pub(super) struct Pool {
     share: u64,
     /// What ordinary takers leave in the centre.
     reserve: u64,
-    /// Below this a checkpoint is due.
-    low: u64,
+    /// Below this lanes are given nothing in advance.
+    ample: u64,
+    /// Below this a checkpoint is due: half of the slots, or more where a round would come too late.
+    low: AtomicU64,
+    slots: u64,
     max_record: u32,
     /// Whether a checkpoint was asked for since the head last moved.
     asked: AtomicBool,
@@ -144,7 +149,9 @@ impl Pool {
             lanes: (0..lanes).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             share: (slots / 16 / lanes as u64).min(256),
             reserve: size::reserve(slots, pad),
-            low: slots / 2,
+            ample: slots / 2,
+            low: AtomicU64::new(slots / 2),
+            slots,
             max_record: size::max_record(slots, pad) as u32,
             asked: AtomicBool::new(false),
             starving: AtomicU32::new(0),
@@ -170,7 +177,7 @@ impl Pool {
                 if take(lane, need, 0) {
                     return true;
                 }
-                if self.share > 0 && take(&self.centre, need + self.share, self.reserve + self.low) {
+                if self.share > 0 && take(&self.centre, need + self.share, self.reserve + self.ample) {
                     // Release: as in `give`.
                     lane.fetch_add(self.share, Ordering::Release);
                     self.queue.wake_all();
@@ -222,8 +229,12 @@ impl Pool {
         self.queue.wake_all();
     }
 
-    /// Slots below the new head are free.
-    pub(super) fn head_moved(&self, slots: u64) {
+    /// Slots below the new head are free; `since` were used while the round ran that moved it. The next is to begin
+    /// while there is room for half as many again.
+    pub(super) fn head_moved(&self, slots: u64, since: u64) {
+        let low = (self.reserve + since + since / 2).clamp(self.slots / 2, self.slots / 4 * 3);
+        // Relaxed: a hint.
+        self.low.store(low, Ordering::Relaxed);
         // Release: pairs with the Acquire in `take`: the readers of these slots are done.
         self.centre.fetch_add(slots, Ordering::Release);
         // Relaxed: asking once too often does no harm.
@@ -241,7 +252,7 @@ impl Pool {
     /// Whether a checkpoint is due and was not asked for yet.
     pub(super) fn is_low(&self) -> bool {
         // Relaxed: hints.
-        self.centre.load(Ordering::Relaxed) < self.low
+        self.centre.load(Ordering::Relaxed) < self.low.load(Ordering::Relaxed)
             && !self.asked.load(Ordering::Relaxed)
             && !self.asked.swap(true, Ordering::Relaxed)
     }
@@ -300,7 +311,7 @@ mod tests {
         }
         assert!(!pool.take_quickly(1, CreditClass::Reserve));
         assert!(pool.is_low() && !pool.is_low(), "asked for once");
-        pool.head_moved(64);
+        pool.head_moved(64, 64);
         assert!(!pool.is_low());
     }
 

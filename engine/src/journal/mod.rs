@@ -300,7 +300,7 @@ impl Journal {
         }
         // Relaxed: as in `head`.
         self.head.store(to, Ordering::Relaxed);
-        self.pool.head_moved(to - old);
+        self.pool.head_moved(to - old, self.tail().saturating_sub(to));
         Ok(())
     }
 

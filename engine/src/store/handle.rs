@@ -171,8 +171,12 @@ impl<'s> Handle<'s> {
     }
 
     /// Logs file data; `key.len` is the number of bytes.
-    pub fn data(&mut self, key: DataKey, bytes: &[u8]) {
+    pub fn data(&mut self, key: DataKey, bytes: Vec<u8>) {
         debug_assert_eq!(key.len.get(), bytes.len() as u64);
+        if bytes.len() <= MAX_DATA {
+            self.staged.push(Staged::Data { key, bytes });
+            return;
+        }
         let mut offset = key.offset.get();
         for part in bytes.chunks(MAX_DATA) {
             let key = DataKey { offset: U64::new(offset), len: U64::new(part.len() as u64), ..key };
@@ -212,7 +216,11 @@ impl<'s> Handle<'s> {
         if store.log.only_counts() {
             self.for_each_delta(|_| changes_nothing = false);
         } else {
-            payload.reserve_exact(USUAL_RECORD);
+            let data = |staged: &Staged| match staged {
+                Staged::Data { bytes, .. } => DELTA_HEADER_SIZE + size_of::<DataKey>() + bytes.len() + GRAIN,
+                _ => 0,
+            };
+            payload.reserve_exact(USUAL_RECORD + self.staged.iter().map(data).sum::<usize>());
             self.for_each_delta(|delta| delta.encode(&mut payload));
             changes_nothing = payload.is_empty();
         }

@@ -9,8 +9,8 @@ use crate::{Error, Result};
 
 /// Somebody who is told about the journal's progress. All calls come without any lock held.
 pub trait Observer: Send + Sync {
-    /// A checkpoint round will move the head to `upto`: what only data records below hold must be at home,
-    /// flushed, on return. It may log ([`Store::begin_reserve`]); an error ends the round.
+    /// A checkpoint round will move the head to `upto`: what only data records below hold must be written home on
+    /// return; the round sees to the flush. It may log ([`Store::begin_reserve`]); an error ends the round.
     fn pre_checkpoint(&self, _upto: Position) -> Result<()> {
         Ok(())
     }

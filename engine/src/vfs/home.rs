@@ -352,8 +352,8 @@ impl Home for Meta {
         for key in change.supersede.into_iter().filter(|_| !planted::is(Bug::NoSupersede)) {
             h.supersede(key);
         }
-        for (key, bytes) in &change.data {
-            h.data(*key, bytes);
+        for (key, bytes) in change.data {
+            h.data(key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
         let end = h.commit()?;

@@ -252,6 +252,7 @@ impl ModelHome {
     pub fn checkpoint_upto(&self, path: &DataPath<ModelHome>, upto: Position) {
         self.commit_upto(upto).expect("the model's journal does not fail");
         path.pre_checkpoint(upto).expect("no faults now");
+        self.device.flush().expect("no faults now");
         let mut base = self.base.lock();
         let mut records = self.records.lock();
         for record in records.iter().filter(|record| record.end <= upto) {
