@@ -5,7 +5,8 @@
 //!
 //! # A round, in this order
 //! 1. Everything logged so far is committed at the power horizon; the end of that commit is where the head
-//!    will move. A commit covers only sealed records, and a record is applied before it is sealed, so every
+//!    will move. In the background an earlier commit will do, if it covers the most of what is in the ring: then the
+//!    round waits neither for a device nor for a thread that was set aside in the midst of its record. A commit covers only sealed records, and a record is applied before it is sealed, so every
 //!    page that a record below has changed is clean at home or dirty in memory now.
 //! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
 //!    on them: in the background both go on side by side. What no flush of 5 or 6 has covered when both are over, one
@@ -52,6 +53,9 @@ pub(crate) struct RoundId {
     /// Counts rounds through all mounts.
     pub number: u64,
 }
+
+/// A background round begins with a commit of its own where at least this part of what is in the ring lacks one.
+const PENDING_PART: u64 = 4;
 
 /// How the steps 2 and 3 to 6 of a round follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +142,12 @@ impl Store {
             let written = if self.profile() == Profile::InMemory { Ok(()) } else { self.write_all(id) };
             return written.map(|()| None);
         };
-        self.commit_upto(journal.tail(), Wanted::Power)?;
+        let tail = journal.tail();
+        let used = tail.saturating_sub(journal.head());
+        let pending = tail.saturating_sub(journal.committed(Horizon::Power));
+        if steps == Steps::InTurn || pending * PENDING_PART >= used {
+            self.commit_upto(tail, Wanted::Power)?;
+        }
         let target = journal.committed(Horizon::Power);
         if target == journal.head() && self.dirty.count() == 0 {
             return Ok(None);

@@ -35,7 +35,7 @@ pub use check::{Item, Problem, walk};
 pub use node::Source;
 pub(crate) use node::{decode, encode, run_problem};
 pub use ops::{Progress, insert, mark_unwritten, mark_written, remove, shift_down, shift_up};
-pub use root::Root;
+pub use root::{Root, stays_in_root};
 
 use crate::Result;
 use crate::alloc::BITS_DELTA_BYTES;

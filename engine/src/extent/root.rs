@@ -47,6 +47,12 @@ pub(super) fn runs_of(inode: &Inode) -> impl Iterator<Item = Run> {
     entries.filter_map(|bytes| ExtentEntry::read_from_bytes(bytes).ok()).map(decode)
 }
 
+/// Whether an inode has room in itself for so many more runs.
+pub fn stays_in_root(inode: &Inode, more: usize) -> bool {
+    let count = usize::from(inode.extent_count) + more;
+    inode.extent_depth == 0 && count * EXTENT_ENTRY_SIZE <= area(inode.flags.get())
+}
+
 impl Root {
     /// The root of a file without extents.
     pub fn new(nid: Nid, generation: u32) -> Root {

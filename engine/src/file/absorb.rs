@@ -43,8 +43,8 @@ impl<H: Home> DataPath<H> {
                 pages,
                 Need {
                     runs,
-                    dropped: 0,
                     data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
+                    ..Need::default()
                 },
             )
         };

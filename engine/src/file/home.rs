@@ -6,10 +6,10 @@
 //! Lock order, for every caller: range, credits, write-back mutex of the file, and below them whatever the
 //! implementation takes (the inode lock, page latches, the allocator).
 
-use crate::Result;
 use crate::device::BlockDevice;
 use crate::format::{DataKey, Nid, Position};
 use crate::store::Profile;
+use crate::{Error, Result};
 use std::ops::Range;
 
 use super::FileData;
@@ -107,7 +107,14 @@ pub struct Need {
     pub dropped: usize,
     /// Bytes of absorbed data.
     pub data: usize,
+    /// The caller begins anew after [`ROOM_CHANGED`]: the room may be what the change takes in the file as it is now,
+    /// and need not allow for all that others may do to it meanwhile.
+    pub again: bool,
 }
+
+/// What [`Home::log`] answers if others have changed a file such that the room taken for it ([`Need::again`]) is too
+/// little by now. Nothing has happened.
+pub const ROOM_CHANGED: Error = Error::Errno(libc::EAGAIN);
 
 /// A change that was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]

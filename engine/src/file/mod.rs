@@ -52,7 +52,9 @@ mod write_back;
 
 pub use allocate::{FallocateMode, SeekTo};
 pub use data::{ErrorMark, FileData};
-pub use home::{Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need};
+pub use home::{
+    Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED,
+};
 pub use path::{DataOptions, DataPath, DataStats};
 pub use redo::{DataRedo, Resolve};
 pub use sync::{BegunSync, SyncKind};

@@ -58,8 +58,8 @@ pub(super) fn need_of(data: &FileData) -> Need {
     let state = data.state.lock();
     let pages = state.dirty.len() + state.synced.len() + SPARE_RUNS;
     if state.doomed {
-        Need { runs: pages.min(MAX_NEW_RUNS), dropped: state.doomed_extents.max(1), data: 0 }
+        Need { runs: pages.min(MAX_NEW_RUNS), dropped: state.doomed_extents.max(1), ..Need::default() }
     } else {
-        Need { runs: pages.min(MAX_RUNS), dropped: 0, data: 0 }
+        Need { runs: pages.min(MAX_RUNS), again: true, ..Need::default() }
     }
 }

@@ -89,7 +89,7 @@ impl<H: Home> DataPath<H> {
             page += mapping.len();
             dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
         }
-        let need = Need { runs: MAX_RUNS, dropped, data: 0 };
+        let need = Need { runs: MAX_RUNS, dropped, ..Need::default() };
         Ok((self.home.fitting(inode, need) > 0).then_some(dropped))
     }
 

@@ -4,7 +4,7 @@
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::pick::{SPARE_RUNS, need_of, pick};
 use super::pieces::{Piece, Place, change_of};
-use super::{Blocks, DataInode, FileData, Home, Need};
+use super::{Blocks, DataInode, FileData, Home, Need, ROOM_CHANGED};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
@@ -220,7 +220,7 @@ impl<H: Home> DataPath<H> {
             left,
             tail_waits,
             mut pieces,
-            next,
+            mut next,
             mut result,
         } = staged;
         let data = inode.data();
@@ -300,7 +300,11 @@ impl<H: Home> DataPath<H> {
                             piece.result = Err(e.clone());
                         }
                     }
-                    result = Err(e);
+                    if e == ROOM_CHANGED {
+                        next = picked.first().copied();
+                    } else {
+                        result = Err(e);
+                    }
                 }
             }
         }

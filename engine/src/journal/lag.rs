@@ -44,6 +44,8 @@ pub(super) struct Lag {
     since: CachePadded<AtomicU64>,
     /// The streaming thread is to end.
     over: AtomicBool,
+    /// The streaming thread is to begin, whatever the age.
+    hurried: AtomicBool,
     /// Where the streaming thread sleeps.
     streamer: WaitQueue,
 }
@@ -67,6 +69,7 @@ impl Lag {
             writes: CachePadded::new(AtomicU64::new(0)),
             since: CachePadded::new(AtomicU64::new(0)),
             over: AtomicBool::new(false),
+            hurried: AtomicBool::new(false),
             streamer: WaitQueue::new(),
         }
     }
@@ -157,8 +160,16 @@ impl Lag {
         }
     }
 
-    /// Sleeps until the oldest promise has the age `due`, without one for as long as it takes; false once the
-    /// thread is to end.
+    /// Much was promised: the streaming thread begins now, lest whoever needs it durable finds all of it to write.
+    pub(super) fn hurry(&self) {
+        // Relaxed: a hint, which carries nothing; the queue's fences order it against sleeping.
+        if !self.hurried.load(Ordering::Relaxed) && !self.hurried.swap(true, Ordering::Relaxed) {
+            self.streamer.wake_all();
+        }
+    }
+
+    /// Sleeps until the oldest promise has the age `due`, or much was promised, without a promise for as long as it
+    /// takes; false once the thread is to end.
     pub(super) fn wait_due(&self, due: Duration) -> bool {
         // Relaxed: the queue's fences order both.
         let over = || self.over.load(Ordering::Relaxed);
@@ -169,10 +180,11 @@ impl Lag {
                 return false;
             }
             let age = self.now();
-            if age >= due && since() != 0 {
+            if since() != 0 && (self.hurried.swap(false, Ordering::Relaxed) || age >= due) {
                 return true;
             }
-            self.streamer.wait_timeout(over, due.saturating_sub(age));
+            let hurried = || self.hurried.load(Ordering::Relaxed);
+            self.streamer.wait_timeout(|| over() || hurried(), due.saturating_sub(age));
         }
     }
 

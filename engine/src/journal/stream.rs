@@ -25,6 +25,10 @@ const REQUEST_SLOTS: u64 = 1024;
 /// Write requests in flight at most; bounds the memory of a commit to 4 MiB.
 const IN_FLIGHT: usize = 16;
 
+/// Promises for more than this part of the ring are streamed before their time: a checkpoint that makes room, or data
+/// that goes home in place, waits for them.
+const HURRY_PART: u64 = 16;
+
 /// Where the staged slots go.
 pub(super) struct Stream {
     pub(super) device: Arc<dyn BlockDevice>,
@@ -188,6 +192,9 @@ impl Journal {
     pub(super) fn promise(&self, upto: Position) -> Duration {
         match &self.stream {
             Some(stream) if upto > self.durable() || self.lag.writes() > stream.device.writes_flushed() => {
+                if upto.saturating_sub(self.durable()) > self.ring.slots / HURRY_PART {
+                    self.lag.hurry();
+                }
                 self.lag.promise(upto)
             }
             _ => Duration::ZERO,

@@ -5,7 +5,7 @@ use crate::alloc::{BITS_DELTA_BYTES, Extent, Reservation, VolatileExtent};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Progress, Root};
-use crate::file::{Blocks, Change, DataInode, Home, Logged, Mapping, Need};
+use crate::file::{Blocks, Change, DataInode, Home, Logged, Mapping, Need, ROOM_CHANGED};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
 use crate::journal::Wanted;
@@ -19,6 +19,8 @@ pub(super) const INODE_SLOTS: u32 = 8;
 const RUNS_OF_NODE: usize = 64;
 /// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
 const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
+/// Extents that a file has more at the most for each run that is marked: what is before and behind it.
+const RUNS_OF_CHANGE: usize = 2;
 /// Bytes beside the data of an absorbed page.
 pub(super) const KEY_BYTES: usize = 64;
 
@@ -53,9 +55,17 @@ impl Meta {
         Some(found)
     }
 
-    /// Slots that a record with all of `need` takes at the most.
-    fn slots_of(&self, inode: &InodeObj, need: &Need) -> u32 {
-        let depth = inode.lock.read().extent_depth;
+    /// Slots that a record with all of `need` takes at the most, and whether they are enough only as long as the
+    /// file's extents find room in its inode.
+    fn slots_of(&self, inode: &InodeObj, need: &Need) -> (u32, bool) {
+        let (depth, in_root) = {
+            let image = inode.lock.read();
+            (image.extent_depth, need.again && extent::stays_in_root(&image, RUNS_OF_CHANGE * need.runs))
+        };
+        if in_root && need.dropped == 0 && need.data == 0 {
+            let bits = need.runs * BITS_DELTA_BYTES;
+            return (INODE_SLOTS + bits.div_ceil(SLOT_PAYLOAD) as u32, true);
+        }
         let runs = match need.dropped {
             0 => (need.runs as u32).saturating_mul(extent::edit_slots(depth, 1)),
             // Into an empty tree, in ascending order: its nodes are full but for the last.
@@ -66,7 +76,8 @@ impl Meta {
             }
         };
         let data = need.data + need.data.div_ceil(BLOCK as usize) * KEY_BYTES;
-        runs.saturating_add(self.step_slots(inode)).saturating_add(data.div_ceil(SLOT_PAYLOAD) as u32)
+        let data = data.div_ceil(SLOT_PAYLOAD) as u32;
+        (runs.saturating_add(self.step_slots(inode)).saturating_add(data), false)
     }
 
     /// Slots of one step of a removal or move, with its intent and the inode.
@@ -218,6 +229,8 @@ pub struct Room<'a> {
     handle: Handle<'a>,
     /// They were taken for dropping all the file's extents at once.
     drops_all: bool,
+    /// They are enough only if the extents find room in the inode.
+    in_root: bool,
 }
 
 impl Home for Meta {
@@ -283,7 +296,7 @@ impl Home for Meta {
 
     fn fitting(&self, inode: &InodeObj, mut need: Need) -> usize {
         loop {
-            let slots = self.slots_of(inode, &need);
+            let (slots, _) = self.slots_of(inode, &need);
             if self.allowed(slots) == slots || need.runs == 0 {
                 return need.runs;
             }
@@ -292,21 +305,27 @@ impl Home for Meta {
     }
 
     fn credits(&self, inode: &InodeObj, need: Need) -> Result<Room<'_>> {
-        let handle = self.begin_reserve(self.slots_of(inode, &need))?;
-        Ok(Room { handle, drops_all: need.dropped > 0 })
+        let (slots, in_root) = self.slots_of(inode, &need);
+        let handle = self.begin_reserve(slots)?;
+        Ok(Room { handle, drops_all: need.dropped > 0, in_root })
     }
 
     fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
-        let handle = self.store.try_begin(self.slots_of(inode, &need))?;
-        Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0 }))
+        let (slots, in_root) = self.slots_of(inode, &need);
+        let handle = self.store.try_begin(slots)?;
+        Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
     }
 
     fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
-        let Room { handle: mut h, drops_all } = room;
+        let Room { handle: mut h, drops_all, in_root } = room;
         let mut image = inode.lock.write();
         if image.nid.get() == 0 && change.is_empty() {
             // Freed since its times changed: nothing is owed to it.
             return Ok(Logged { end: self.store.tail(), left: None });
+        }
+        let more = change.insert.len() + RUNS_OF_CHANGE * change.mark_written.len();
+        if in_root && !extent::stays_in_root(&image, more) {
+            return Err(ROOM_CHANGED);
         }
         let mut draft = inode.draft(&image);
         let mut root = Root::load(&draft.image)?;

@@ -4,7 +4,7 @@
 use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, Op, Request, Ticket};
 use crate::file::{
     Blocks, Change, DataInode, DataOptions, DataPath, DataRedo, FileData, Home, Logged, Mapping, Need,
-    Resolve,
+    ROOM_CHANGED, Resolve,
 };
 use crate::format::{DataKey, Nid, Position};
 use crate::store::Profile;
@@ -182,6 +182,11 @@ pub struct ModelHome {
     pub when_absorbed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Run once, when a write-back that has picked its pages asks for blocks.
     pub when_allocated: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Credits without waiting are at an end at every so many-th file; 0: never.
+    pub scarce: AtomicU64,
+    asked: AtomicU64,
+    /// So many records are to find that their room has changed.
+    pub rooms_changed: AtomicU64,
 }
 
 /// A file of the model.
@@ -223,6 +228,9 @@ impl ModelHome {
             head: AtomicU64::new(1),
             when_absorbed: Mutex::default(),
             when_allocated: Mutex::default(),
+            scarce: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            rooms_changed: AtomicU64::new(0),
         })
     }
 
@@ -342,7 +350,7 @@ impl Home for ModelHome {
     }
 
     type Inode = ModelInode;
-    type Credits<'a> = ();
+    type Credits<'a> = bool;
 
     fn device(&self) -> &dyn BlockDevice {
         &self.device
@@ -406,16 +414,22 @@ impl Home for ModelHome {
     fn fitting(&self, _: &ModelInode, need: Need) -> usize {
         need.runs
     }
-    fn credits(&self, _: &ModelInode, _: Need) -> Result<()> {
-        Ok(())
+    fn credits(&self, _: &ModelInode, need: Need) -> Result<bool> {
+        Ok(need.again)
     }
-    fn try_credits(&self, _: &ModelInode, _: Need) -> Result<Option<()>> {
-        Ok(Some(()))
+    fn try_credits(&self, _: &ModelInode, need: Need) -> Result<Option<bool>> {
+        let (scarce, asked) = (self.scarce.load(SeqCst), self.asked.fetch_add(1, SeqCst));
+        let there_are = scarce == 0 || asked % scarce != scarce - 1;
+        Ok(there_are.then_some(need.again))
     }
     fn finish_removal(&self, _: &ModelInode, _: Range<u64>) -> Result<()> {
         unreachable!("a record of the model leaves nothing")
     }
-    fn log(&self, (): (), inode: &ModelInode, change: Change) -> Result<Logged> {
+    fn log(&self, again: bool, inode: &ModelInode, change: Change) -> Result<Logged> {
+        let takes_one = |left: u64| left.checked_sub(1);
+        if again && self.rooms_changed.fetch_update(SeqCst, SeqCst, takes_one).is_ok() {
+            return Err(ROOM_CHANGED);
+        }
         let unflushed = self.device.completed.load(SeqCst) > self.device.flushed.load(SeqCst);
         let ordered = change.insert.iter().any(|insert| !insert.unwritten) || !change.mark_written.is_empty();
         assert!(!(ordered && unflushed && change.data.is_empty()), "reachable before it is down");

@@ -44,6 +44,38 @@ fn small_files_share_requests_and_are_all_there_after_a_crash() {
     }
 }
 
+/// A small ring has credits for a few files at a time.
+#[test]
+fn a_batch_ends_where_credits_do_and_another_begins() {
+    let home = ModelHome::new(5000, false);
+    let path = path(&home, 2000);
+    let files = write_all(&home, &path);
+    home.scarce.store(16, SeqCst);
+    path.sync_all().expect("no faults");
+    let requests = home.device.writes_completed();
+    assert!(requests < FILES / 5, "{requests} requests for {FILES} files");
+    drop((files, path));
+    assert_all_survive(&home);
+}
+
+/// What was picked and written stays dirty, and nobody is told of it.
+#[test]
+fn files_whose_room_has_changed_are_written_anew() {
+    let home = ModelHome::new(5000, false);
+    let path = path(&home, 2000);
+    let files = write_all(&home, &path);
+    let marks: Vec<_> = files.iter().map(|file| file.data().error_mark()).collect();
+    home.rooms_changed.store(20, SeqCst);
+    path.sync_all().expect("no faults");
+    assert_eq!(home.rooms_changed.load(SeqCst), 0, "each was met");
+    for (file, mark) in files.iter().zip(&marks) {
+        path.fsync(file, SyncKind::All, mark).expect("nothing has failed");
+    }
+    assert_eq!(home.reserved(), 0);
+    drop((files, path));
+    assert_all_survive(&home);
+}
+
 /// A request that fails holds pages of many files: each goes elsewhere on its own.
 #[test]
 fn a_shared_request_that_fails_costs_no_file_anything() {
