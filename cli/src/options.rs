@@ -22,7 +22,7 @@ Options (-o a,b=c):
   io=direct                 all files pass the kernel's cache by: for many threads on one file
   io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
                             close; a killed server loses what was not synced; implies default_permissions
-  memory=SIZE               page cache (default: the lesser of 25 % of memory and 4G)
+  memory=SIZE               page cache (default: 25 % of memory or of the control group's limit, at most 4G)
   metadata_memory=SIZE      metadata pages and inodes (default 256M)
   scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
                             does nothing. memory=SIZE is for files and metadata together

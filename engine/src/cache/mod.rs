@@ -32,6 +32,7 @@
 //!    frame is taken out of an index; a fence (Release) follows the taking of either, and another thread's taking over
 //!    of a free frame, and one (Acquire) precedes the last look, so whoever has read a byte that was written later sees the latch, `BUSY` or the version.
 
+mod available;
 mod copy;
 mod frame;
 mod guards;
@@ -43,6 +44,7 @@ mod pool;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use available::available_memory;
 pub use frame::FrameState;
 pub use guards::{Found, Fresh, Glance, Latched};
 pub use index::PageIndex;

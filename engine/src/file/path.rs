@@ -3,7 +3,7 @@
 use super::stash::Counted;
 use super::work::WriteBackWork;
 use super::{DataInode, Home, Mapping};
-use crate::cache::{CacheStats, FramePool};
+use crate::cache::{CacheStats, FramePool, available_memory};
 use crate::device::BLOCK_SIZE;
 use crate::format::{MAX_FILE_SIZE, Nid};
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -43,22 +43,10 @@ impl DataOptions {
 }
 
 impl Default for DataOptions {
-    /// A quarter of the memory that the machine, or the control group, allows; 4 GiB at most.
+    /// A quarter of the memory that the machine, or the control groups, leave this process; 4 GiB at most.
     fn default() -> DataOptions {
         DataOptions::with_memory((available_memory() / 4).min(4 << 30))
     }
-}
-
-/// Bytes of memory that this process may use.
-fn available_memory() -> u64 {
-    let read = |path| std::fs::read_to_string(path).ok();
-    let group = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
-    let machine = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    let machine = machine.map_or(1 << 30, |kib| kib << 10);
-    machine.min(group.unwrap_or(u64::MAX))
 }
 
 /// What the data path has done so far.
