@@ -99,6 +99,7 @@ impl CrashPoint {
                 units
             }
             Crash::ProcessKill => {
+                base.forget_overwritten_failures();
                 let mut units = block_units(&base, |p| p.progress != Progress::Done);
                 units.extend(self.storing.and_then(|(pmem, line)| cut_short(&base, pmem, line)));
                 units

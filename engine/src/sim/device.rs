@@ -2,7 +2,8 @@
 
 use super::media::{Event, Fault, Shared, pages};
 use crate::device::{
-    BLOCK_SIZE, BlockDevice, CauseCount, Completion, Counters, DoneBatches, GroupFlush, Op, Request, Ticket,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Counters, DoneBatches, GroupFlush, Op, Request,
+    Ticket,
 };
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -43,11 +44,11 @@ impl SimDevice {
             return Started::Ended(Err(e));
         }
         self.counters.count(request);
-        let (block, count) = (request.block, request.bytes() / BLOCK_SIZE as u64);
+        let (block, count, cause) = (request.block, request.bytes() / BLOCK_SIZE as u64, request.cause);
         match request.op {
             Op::Read => {
                 let mut world = self.shared.lock();
-                if let Some(errno) = world.fault(|nth| Fault::Read { nth, block, count }, 0) {
+                if let Some(errno) = world.fault(|nth| Fault::Read { nth, block, count, cause }, 0) {
                     return Started::Ended(Err(Error::Device { context: "read", errno }));
                 }
                 for (at, into) in (block..).zip(request.buf.chunks_mut(BLOCK_SIZE)) {
@@ -55,21 +56,22 @@ impl SimDevice {
                 }
                 Started::Ended(Ok(()))
             }
-            Op::Write => self.issue(block, pages(&request.buf), true),
+            Op::Write => self.issue(block, pages(&request.buf), Some(cause)),
             Op::Discard { .. } => {
                 let pattern = Arc::new([DISCARDED; BLOCK_SIZE]);
-                self.issue(block, vec![pattern; count as usize], false)
+                self.issue(block, vec![pattern; count as usize], None)
             }
         }
     }
 
-    fn issue(&self, block: u64, contents: Vec<Arc<[u8; BLOCK_SIZE]>>, may_fail: bool) -> Started {
+    /// Issues a write, which may be made to fail if it has a cause.
+    fn issue(&self, block: u64, contents: Vec<Arc<[u8; BLOCK_SIZE]>>, cause: Option<Cause>) -> Started {
         let count = contents.len() as u64;
         let (write, errno) = {
             let mut world = self.shared.lock();
             world.writes += 1;
             let errno =
-                if may_fail { world.fault(|nth| Fault::Write { nth, block, count }, 1) } else { None };
+                cause.and_then(|cause| world.fault(|nth| Fault::Write { nth, block, count, cause }, 1));
             (world.writes, errno)
         };
         let result = errno.map_or(Ok(()), |errno| Err(Error::Device { context: "write", errno }));

@@ -195,6 +195,22 @@ impl Frontier {
         self.pending = kept;
     }
 
+    /// Forgets failed writes to blocks that have been written again since, which a kill does not take back.
+    pub fn forget_overwritten_failures(&mut self) {
+        let mut later_done: Vec<u64> = Vec::new();
+        let mut kept = Vec::new();
+        for pending in std::mem::take(&mut self.pending).into_iter().rev() {
+            match pending.progress {
+                Progress::Failed if later_done.contains(&pending.block) => continue,
+                Progress::Done => later_done.push(pending.block),
+                _ => {}
+            }
+            kept.push(pending);
+        }
+        kept.reverse();
+        self.pending = kept;
+    }
+
     /// Ends what belonged to the process: its threads, and its right to writes in flight.
     pub fn end_process(&mut self) {
         self.written_back.clear();

@@ -7,6 +7,7 @@ use super::device::SimDevice;
 use super::frontier::{Frontier, PmemFrontier};
 use super::image::{Image, PAGE, Page};
 use super::pmem::SimPmem;
+use crate::device::Cause;
 use crate::pmem::{HeapMemory, Horizon, LINE, PersistentMemory};
 use crate::sync::{Arc, Mutex, MutexGuard};
 
@@ -90,6 +91,8 @@ pub enum Fault {
         block: u64,
         /// Blocks.
         count: u64,
+        /// What for.
+        cause: Cause,
     },
     /// A write.
     Write {
@@ -99,6 +102,8 @@ pub enum Fault {
         block: u64,
         /// Blocks.
         count: u64,
+        /// What for.
+        cause: Cause,
     },
     /// A flush.
     Flush {

@@ -295,6 +295,20 @@ fn faults_fail_what_they_name_and_leave_anything_behind() {
 }
 
 #[test]
+fn a_kill_brings_no_failed_write_back_over_a_later_one() {
+    let media = SimMedia::new(8, &[]);
+    let device = media.device();
+    media.set_fault(Some(Box::new(|fault| {
+        matches!(fault, Fault::Write { nth: 0, cause: Cause::Checkpoint, .. }).then_some(libc::EIO)
+    })));
+    assert!(device.run(vec![write(0, 1)]).is_err());
+    let possible = |media: &SimMedia| outcomes(&media.crash_point(media.events()), Crash::ProcessKill).0;
+    assert_eq!(possible(&media), BTreeSet::from([[0, 0, 0], [1, 0, 0]]));
+    device.run(vec![write(0, 2)]).expect("write");
+    assert_eq!(possible(&media), BTreeSet::from([[2, 0, 0]]));
+}
+
+#[test]
 fn the_hook_sees_every_event_from_its_own_thread() {
     let media = SimMedia::new(8, &[NVM]);
     let (seen, shared) = (Arc::new(AtomicUsize::new(0)), media.pmem(0).expect("added"));
