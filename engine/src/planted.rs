@@ -66,6 +66,14 @@ bugs! {
     MappedBeforeFlush,
     /// Write-back: newer data goes home and the absorbed older data is not superseded.
     NoSupersede,
+    /// fsync: absorbed data is superseded before the newer data at home is flushed.
+    SupersedeBeforeFlush,
+    /// fsync: a page that went home after it was absorbed is absorbed again without a supersede, and in part.
+    AbsorbedOverStale,
+    /// Recovery: of data absorbed twice the older counts.
+    OlderAbsorbedCounts,
+    /// Checkpoint: a round waits for no more than fsync does.
+    RoundInWindow,
     /// Write-back: data goes home in place before what was promised earlier is durable.
     HomeBeforePromised,
     /// fsync: data that was written home is not flushed.

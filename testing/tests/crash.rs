@@ -8,7 +8,7 @@
 use narufs::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, operations, setup};
 use narufs_testing::lab::{Lab, Ring};
-use narufs_testing::op::Op;
+use narufs_testing::op::{Durable, Exists, Falloc, Op};
 use narufs_testing::settings;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +90,92 @@ fn operations_inside_a_checkpoint_round_survive_crashes() {
         let first = (op * 31 + place * 17) % before.len();
         let ops = [before[first].clone(), inside[op].clone()];
         let effort = Effort { in_round: Some(place), ..Effort::SAMPLE };
-        benches[task % benches.len()].run(&ops, &effort, settings::first_seed() + task as u64, tally)
+        // Each operation on each bench at two places, and each bench at every place.
+        let bench = &benches[(op + place) % benches.len()];
+        bench.run(&ops, &effort, settings::first_seed() + task as u64, tally)
+    });
+}
+
+/// What an fsync was answered for before it survives a loss of power, or what makes such an answer.
+fn answered(fill: u8) -> Vec<Op> {
+    let write =
+        |path: &str, offset, len, durable| Op::Write { path: path.into(), offset, len, fill, durable };
+    vec![
+        // Absorbed; too much for that; in place and superseding.
+        write("/a", 4096, 300, Durable::Fsync),
+        write("/g", 0, 80_000, Durable::Fsync),
+        Op::WriteDirect { path: "/a".into(), block: 1, blocks: 1, fill, durable: Durable::Fsync },
+        // Metadata alone, with blocks that come free, or that are taken.
+        Op::Create { path: format!("/n{fill}"), exclusive: true },
+        Op::SetXattr { path: "/b".into(), name: "user.c".into(), len: 900, fill, exists: Exists::Any },
+        Op::Unlink { path: "/g".into() },
+        Op::Rename { from: "/a".into(), to: "/b".into(), flags: 0 },
+        Op::FsyncDir { path: "/".into() },
+        Op::SyncAll,
+    ]
+}
+
+#[test]
+fn what_was_answered_within_the_window_survives_crashes_in_a_checkpoint_round() {
+    let benches: Vec<Bench> = benches();
+    let lagging = [3, 4];
+    assert!(lagging.iter().all(|at| WAYS[*at].0.may_lag() && WAYS[*at].1 == Crash::PowerLoss));
+    let (first, second, inside) = (answered(1), answered(2), answered(3));
+    // Two that are answered before the round; the third while it runs.
+    let mut sequences: Vec<[&Op; 3]> = Vec::new();
+    for one in &first {
+        for (two, three) in second.iter().zip(inside.iter().cycle().skip(sequences.len() / second.len())) {
+            sequences.push([one, two, three]);
+        }
+    }
+    let tasks = sequences.len() * PLACES * lagging.len();
+    run_all("answers lost in a checkpoint round", tasks, |task, tally| {
+        let (at, place) = (task / lagging.len() / PLACES, task / lagging.len() % PLACES);
+        let ops = sequences[at].map(Op::clone);
+        let effort = Effort { points: 6, states: 4, in_round: Some(place), ..Effort::SAMPLE };
+        let bench = &benches[lagging[task % lagging.len()]];
+        bench.run(&ops, &effort, settings::first_seed() + task as u64, tally)
+    });
+}
+
+/// What happens to the second page of a file, as an fsync of it sees it.
+fn of_one_page(fill: u8) -> Vec<Op> {
+    let path = || "/a".to_string();
+    let write = |offset, len, durable| Op::Write { path: path(), offset, len, fill, durable };
+    let direct = |durable| Op::WriteDirect { path: path(), block: 1, blocks: 1, fill, durable };
+    vec![
+        // Absorbed: a part, another that overlaps it, all of it.
+        write(4096, 300, Durable::Fsync),
+        write(4300, 3000, Durable::Fdatasync),
+        write(4096, 4096, Durable::Dsync),
+        // Dirty; home and not flushed; home and flushed.
+        write(4500, 2000, Durable::No),
+        direct(Durable::No),
+        direct(Durable::Fsync),
+        // Home together with everything else.
+        Op::SyncAll,
+        // Cut, emptied, punched, moved, replaced.
+        Op::Truncate { path: path(), size: 4200 },
+        Op::Fallocate { path: path(), mode: Falloc::Punch, offset: 4096, len: 4096 },
+        Op::Fallocate { path: path(), mode: Falloc::Collapse, offset: 0, len: 4096 },
+        Op::Rewrite { path: path(), len: 6000, fill, direct: false },
+    ]
+}
+
+#[test]
+fn absorbed_data_and_what_supersedes_it_survive_crashes() {
+    let benches = benches();
+    let (first, second, third) = (of_one_page(1), of_one_page(2), of_one_page(3));
+    let triples = first.len() * second.len() * third.len();
+    run_all("absorbed and superseded", 2 * triples, |task, tally| {
+        let (at, in_round) = (task / 2, task % 2 == 1);
+        let (rest, last) = (at / third.len(), at % third.len());
+        let ops = [&first[rest / second.len()], &second[rest % second.len()], &third[last]].map(Op::clone);
+        // Every other time the last of them runs inside a checkpoint round.
+        let in_round = in_round.then_some(rest % PLACES);
+        let effort = Effort { points: 4, states: 3, in_round, ..Effort::SAMPLE };
+        let bench = &benches[(rest + last) % benches.len()];
+        bench.run(&ops, &effort, settings::first_seed() + task as u64, tally)
     });
 }
 

@@ -98,6 +98,19 @@ fn check_of(bug: Bug) -> Check {
             CLOSE,
             vec![write("/a", 4096, 300, 1, Durable::Fsync), write("/a", 0, 80_000, 2, Durable::Fsync)],
         ),
+        // Past the cache, so that it is home and not flushed; then the older record goes.
+        Bug::SupersedeBeforeFlush => {
+            let ops = vec![absorbed("/a", 1), direct("/a", 2), fsync("/a"), fsync("/a")];
+            Crash(NVM, CLOSE, ops)
+        }
+        Bug::AbsorbedOverStale => {
+            let ops = vec![absorbed("/a", 1), direct("/a", 2), write("/a", 6000, 300, 3, Durable::Fsync)];
+            Crash(NVM, CLOSE, ops)
+        }
+        Bug::OlderAbsorbedCounts => {
+            let on = |way| Crash(way, CLOSE, vec![absorbed("/a", 1), absorbed("/a", 2)]);
+            Each(vec![on(NVM), on(SSD), on(KILLED)])
+        }
         Bug::HeadPassesAbsorbed => {
             let on = |way| Crash(way, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync)));
             Each(vec![on(NVM), on(SSD)])
@@ -109,6 +122,11 @@ fn check_of(bug: Bug) -> Check {
             Crash(SSD, CLOSING, ops)
         }
         Bug::HomeBeforeLog => Crash(SSD, ROUND, vec![create("/n"), create("/m")]),
+        // The images in the round are of records that only an answer at the process horizon was given for.
+        Bug::RoundInWindow => {
+            let ops = || vec![create("/n"), create("/m")];
+            Each(vec![Round(WINDOW, ops()), Round(PROCESS, ops())])
+        }
         // A page that changed before the round is freed when what frees it can go home in the next alone.
         Bug::ForgottenBeforeLog => {
             let dirty = [xattr("/b", 900, 1), xattr("/c", 900, 1), create("/n"), xattr("/n", 900, 2)];
@@ -161,6 +179,14 @@ fn check_of(bug: Bug) -> Check {
 
 fn write(path: &str, offset: u64, len: u32, fill: u8, durable: Durable) -> Op {
     Op::Write { path: path.into(), offset, len, fill, durable }
+}
+/// Few bytes of the second page, synced: they go into the journal.
+fn absorbed(path: &str, fill: u8) -> Op {
+    write(path, 4096, 300, fill, Durable::Fsync)
+}
+/// All of the second page, home in place and not flushed.
+fn direct(path: &str, fill: u8) -> Op {
+    Op::WriteDirect { path: path.into(), block: 1, blocks: 1, fill, durable: Durable::No }
 }
 fn create(path: &str) -> Op {
     Op::Create { path: path.into(), exclusive: true }

@@ -89,7 +89,8 @@ impl Store {
         let entries: Vec<_> = images.iter().map(Image::entry).collect();
         if self.profile().keeps() {
             if !planted::is(Bug::HomeBeforeLog) {
-                self.commit_upto(highest, Wanted::Power)?;
+                let far = if planted::is(Bug::RoundInWindow) { Wanted::Process } else { Wanted::Power };
+                self.commit_upto(highest, far)?;
             }
             area.write(sequence, &entries)?;
         }

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 
 /// The grain at which unsynced writes may survive a crash.
@@ -76,7 +77,8 @@ impl<H: Home> DataPath<H> {
             let stale = !change.supersede.is_empty();
             // Every dirty page below the size is in this record, that of the recorded end among them.
             change.size = (size != data.logged_size()).then_some(size);
-            let flushed = if stale { self.home.order_after(data.last_write()) } else { Ok(()) };
+            let waits = stale && !planted::is(Bug::SupersedeBeforeFlush);
+            let flushed = if waits { self.home.order_after(data.last_write()) } else { Ok(()) };
             flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
         } else {
             outcome.map(|_| None)
@@ -144,7 +146,7 @@ impl<H: Home> DataPath<H> {
             if !found.flags().contains(FrameState::DIRTY) {
                 continue;
             }
-            let stale = data.state.lock().stale.contains(&page);
+            let stale = !planted::is(Bug::AbsorbedOverStale) && data.state.lock().stale.contains(&page);
             let mut new = None;
             let mut unwritten = false;
             if !found.flags().contains(FrameState::MAPPED) {

@@ -7,6 +7,7 @@
 use super::Mapping;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{DataKey, Nid};
+use crate::planted::{self, Bug};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -40,10 +41,13 @@ impl DataRedo {
                 detail: format!("{} bytes where {} are announced", bytes.len(), key.len),
             });
         }
-        if !bytes.is_empty() {
+        let older_counts = |file: &BTreeMap<u64, Vec<u8>>| {
+            planted::is(Bug::OlderAbsorbedCounts) && file.contains_key(&offset)
+        };
+        let file = (key.nid.get(), key.generation.get());
+        if !bytes.is_empty() && !self.files.get(&file).is_some_and(older_counts) {
             self.supersede(key);
-            let file = self.files.entry((key.nid.get(), key.generation.get())).or_default();
-            file.insert(offset, bytes.to_vec());
+            self.files.entry(file).or_default().insert(offset, bytes.to_vec());
         }
         Ok(())
     }

@@ -141,7 +141,8 @@ impl<H: Home> DataPath<H> {
             change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
         }
         let all = stale.is_empty() && !change.supersede.is_empty();
-        if !change.supersede.is_empty() || covered > data.logged_size() {
+        let early = planted::is(Bug::SupersedeBeforeFlush);
+        if !early && (!change.supersede.is_empty() || covered > data.logged_size()) {
             // The record that still holds an older version may go only when the newer one is down; and the page of
             // the recorded end may have been written home with what the new size shows of it.
             self.home.order_after(data.last_write())?;

@@ -44,7 +44,7 @@ impl Promise {
 /// A sequence that ran: what is promised up to each event.
 pub(super) struct Ran {
     lags: bool,
-    /// Events when the first operation began, and after each.
+    /// Events when the first operation began, and after each, the unmount among them.
     marks: Vec<usize>,
     /// The time of each mark.
     times: Vec<Duration>,
@@ -69,6 +69,17 @@ impl Ran {
 
     fn note_kept(&mut self, events: usize, upto: Option<Duration>) {
         self.kept.extend(upto.map(|upto| (events, upto)));
+    }
+
+    /// A clean unmount leaves everything durable.
+    fn note_unmount(&mut self, events: usize) {
+        let Some((promise, _)) = self.promises.last() else { return };
+        let mut promise = promise.clone();
+        let _ = promise.each(|oracle| oracle.returned(&Op::SyncAll));
+        self.promises.push((promise.clone(), promise));
+        self.marks.push(events);
+        self.times.extend(self.times.last().copied());
+        self.note_kept(events, Some(Duration::MAX));
     }
 
     pub fn at(&self, events: usize) -> Promised<'_> {
@@ -156,9 +167,10 @@ impl Bench {
         let sim = self.media();
         let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;
         let start = self.promise(self.model.clone());
-        let ran = self.perform_all(&live, &sim, ops, start, effort.in_round, &mut rng)?;
+        let mut ran = self.perform_all(&live, &sim, ops, start, effort.in_round, &mut rng)?;
         if effort.closing {
             live.unmount().map_err(|e| format!("unmount: {e}"))?;
+            ran.note_unmount(sim.events());
         } else {
             drop(live);
         }
@@ -234,7 +246,9 @@ impl Bench {
 
     /// Event counts to crash at: those that stand for all others, as the module says, or a sample of them.
     pub(super) fn points(&self, sim: &SimMedia, ran: &Ran, effort: &Effort, rng: &mut StdRng) -> Vec<usize> {
-        let first = if effort.last { ran.marks.iter().rev().nth(1) } else { ran.marks.first() };
+        // The unmount has a mark of its own.
+        let before_last = 1 + usize::from(effort.closing);
+        let first = if effort.last { ran.marks.iter().rev().nth(before_last) } else { ran.marks.first() };
         let (first, end) = (first.copied().unwrap_or(0), sim.events());
         let loses_stores = self.crash == Crash::PowerLoss && self.lab.ring.is_mapped();
         let mut all = Vec::new();
