@@ -233,6 +233,14 @@ impl Live {
         self.mounted.store().check_writable()
     }
 
+    /// A checkpoint round.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.mounted.store().checkpoint()
+    }
+
     /// The time since the mount, which passes only where it is made to.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.time.get())
