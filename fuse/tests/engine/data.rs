@@ -69,7 +69,7 @@ fn every_way_is_read_back(m: &Served) {
 #[test]
 fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
     overlapping_reads_and_writes::<{ 20 * BLOCK as usize }>(200);
-    overlapping_reads_and_writes::<{ 1 << 20 }>(40);
+    overlapping_reads_and_writes::<{ 1 << 20 }>(10);
 }
 
 fn overlapping_reads_and_writes<const LEN: usize>(rounds: u8) {
