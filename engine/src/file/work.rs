@@ -272,6 +272,7 @@ impl<H: Home> DataPath<H> {
     /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
     pub(super) fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
         let (mut failures, mut idle) = (0, 0);
+        let mut failure = None;
         let mut written = self.counters.written.get();
         loop {
             if let Some(taken) = self.pool.take_many(count) {
@@ -279,16 +280,24 @@ impl<H: Home> DataPath<H> {
             }
             let files = self.work.listed.load(Relaxed);
             match self.relieve() {
-                Ok(true) => failures = 0,
+                Ok(true) => {}
                 Ok(false) => thread::yield_now(),
-                Err(e) if failures > files => return Err(e),
-                Err(_) => failures += 1,
+                Err(e) => {
+                    failures += 1;
+                    failure = Some(e);
+                }
             }
+            // What one file has nothing of does not make up for what another's pages meet.
             let now = self.counters.written.get();
-            idle = if now == written { idle + 1 } else { 0 };
+            (failures, idle) = if now == written { (failures, idle + 1) } else { (0, 0) };
             written = now;
-            if !self.keeps() && idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files {
-                return Err(Error::Errno(libc::ENOSPC));
+            match failure.take_if(|_| failures > files) {
+                Some(e) => return Err(e),
+                None if self.keeps() => {}
+                None if idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files => {
+                    return Err(failure.unwrap_or(Error::Errno(libc::ENOSPC)));
+                }
+                None => {}
             }
         }
     }

@@ -226,7 +226,8 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         let logged = if doomed { 0 } else { data.logged_size() };
         data.wrote(completed);
-        self.counters.written.add(pieces.iter().map(|piece| piece.frames.len() as u64).sum());
+        let arrived = pieces.iter().filter(|piece| piece.result.is_ok());
+        self.counters.written.add(arrived.map(|piece| piece.frames.len() as u64).sum());
 
         let bad: BTreeSet<u64> = pieces
             .iter()

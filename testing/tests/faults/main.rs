@@ -1,11 +1,11 @@
 //! Faults of the device beneath a whole file system, on simulated media, seeded.
 //!
-//! Every place meets every fault, on every ring:
+//! Every place meets every fault, on every ring, and on scratch space with room and without:
 //!
 //! | place | which requests | what it does to an operation | and to the file system |
 //! | --- | --- | --- | --- |
 //! | write-back | data going home for fsync, sync, O_DIRECT | fsync says so; tried elsewhere if nothing is recorded yet | goes on; read-only where the ring's records wait for it |
-//! | eviction | data going home for its frames | writes say so once too much cannot be written | goes on |
+//! | eviction | data going home, or spilling, for its frames | writes say so once too much cannot be written | goes on |
 //! | journal | commits, with absorbed data | fsync says so | read-only |
 //! | head | the header that moves the ring's head | nothing | read-only |
 //! | double-write, checkpoint | metadata going home | nothing, if one of three tries works | else read-only |
@@ -23,6 +23,7 @@
 mod durable;
 mod files;
 mod plan;
+mod scratch;
 
 use narufs::sim::Crash;
 use narufs_testing::lab::Ring;
@@ -90,4 +91,17 @@ fn no_fault_takes_what_was_promised() {
             })
         },
     );
+}
+
+#[test]
+fn no_fault_takes_what_scratch_space_has_accepted() {
+    let reached = |place| matches!(place, Place::Eviction | Place::Read | Place::AnyWrite | Place::Any);
+    table("scratch", reached, |kind, tally| {
+        settings::seeds(12).try_for_each(|seed| {
+            [scratch::ROOMY, scratch::FULL].into_iter().try_for_each(|sizes| {
+                scratch::run(sizes, kind, seed, tally)
+                    .map_err(|e| format!("{sizes:?}, NARUFS_SEED={seed}: {e}"))
+            })
+        })
+    });
 }

@@ -1,0 +1,202 @@
+//! Scratch space whose device fails, or is full: nothing is lost that was accepted, and all room comes back.
+
+use super::Tally;
+use super::files::Content;
+use super::plan::{Armed, Lasts, Place, Plan};
+use narufs::Error;
+use narufs::format::ROOT_NID;
+use narufs::mount::Mounted;
+use narufs::scratch::{ScratchOptions, make_on};
+use narufs::sim::SimMedia;
+use narufs::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+const FILES: usize = 3;
+const PAGE: usize = 4096;
+const MEMORY: u64 = 512 << 10;
+const STEPS: usize = 80;
+
+/// How large things are.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Blocks of the spill space.
+    pub blocks: u64,
+    /// Pages of a file at the most.
+    pub pages: usize,
+}
+
+/// All files together are twice the memory, and have room.
+pub const ROOMY: Sizes = Sizes { blocks: 1024, pages: 96 };
+/// They are twice of what memory and spill space have together.
+pub const FULL: Sizes = Sizes { blocks: 256, pages: 256 };
+
+struct Scratch {
+    sim: SimMedia,
+    sizes: Sizes,
+    running: Running,
+    mounted: Mounted,
+    files: Vec<(FileHandle, Content)>,
+    armed: Option<Armed>,
+    told: u64,
+}
+
+/// Runs a life that follows from the seed, with faults of one kind.
+pub fn run(sizes: Sizes, kind: (Place, i32, Lasts), seed: u64, tally: &mut Tally) -> Result<(), String> {
+    narufs::lane::pin(Some(0));
+    let mut rng = StdRng::seed_from_u64(seed);
+    let sim = SimMedia::new(sizes.blocks, &[]);
+    let mut options = ScratchOptions::with_memory(MEMORY);
+    options.files.background = false;
+    let said = |what: &'static str| move |e: Error| format!("{what}: {e}");
+    let (mounted, files) = make_on(&options, Some(sim.device())).map_err(said("make"))?;
+    let running = Running::start(mounted.store(), &files).map_err(said("start"))?;
+    let mut scratch = Scratch { sim, sizes, running, mounted, files: Vec::new(), armed: None, told: 0 };
+    for file in 0..FILES {
+        let handle = scratch.create(file).map_err(said("create"))?;
+        scratch.files.push((handle, Content::durable(Vec::new())));
+    }
+    // The inodes' own block stays taken.
+    let free = scratch.fs().statfs().map_err(said("statfs"))?.blocks_free;
+    let (place, errno, lasts) = kind;
+    let plan = Plan { place, errno, lasts, spared: rng.random_range(0..6) };
+    let (begins, mends) = (rng.random_range(0..STEPS / 2), rng.random_range(STEPS / 2..STEPS * 2));
+    for step in 0..STEPS {
+        if step == begins {
+            scratch.armed = Some(Armed::arm(&scratch.sim, plan));
+        }
+        if step == mends {
+            Armed::pause(&scratch.sim);
+        }
+        scratch.step(&mut rng).map_err(|e| format!("step {step}: {e}"))?;
+    }
+    Armed::pause(&scratch.sim);
+    tally.requests += scratch.armed.as_ref().map_or(0, Armed::failed);
+    tally.told += scratch.told;
+    scratch.end((lasts == Lasts::Long).then_some(free), tally)
+}
+
+impl Scratch {
+    fn fs(&self) -> &Arc<Fs> {
+        self.running.fs()
+    }
+
+    fn create(&self, file: usize) -> Result<FileHandle, Error> {
+        let (name, flags) = (format!("f{file}"), OpenFlags::READ_WRITE);
+        let (entry, handle, _) =
+            self.fs().create(&Context::root(), ROOT_NID, name.as_bytes(), 0o644, flags)?;
+        self.fs().forget(entry.nid, 1);
+        Ok(handle)
+    }
+
+    /// Whether a failure is what it may be.
+    fn allows(&mut self, e: &Error) -> bool {
+        self.told += 1;
+        let failed = self.armed.as_ref().is_some_and(|armed| armed.failed() > 0);
+        let full = self.sizes.blocks == FULL.blocks && e.errno() == libc::ENOSPC;
+        full || failed && matches!(e.errno(), libc::EIO | libc::ENOSPC | libc::EROFS)
+    }
+
+    fn content(&self, file: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0xAA; (self.sizes.pages + 1) * PAGE];
+        let len = self.fs().read(&self.files[file].0, 0, &mut bytes)?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    fn step(&mut self, rng: &mut StdRng) -> Result<(), String> {
+        let file = rng.random_range(0..FILES);
+        let span = self.sizes.pages * PAGE;
+        let at = rng.random_range(0..span);
+        let at = if rng.random() { at / PAGE * PAGE } else { at };
+        let len = match rng.random_range(0..4) {
+            0 => rng.random_range(1..300),
+            1 => PAGE,
+            _ => rng.random_range(1..span / 2),
+        };
+        let len = len.min(span - at);
+        let fill = rng.random_range(1..=255);
+        let (fs, ctx, handle) = (self.fs(), Context::root(), &self.files[file].0);
+        let mut after = self.files[file].1.now().to_vec();
+        let mut short = false;
+        let (what, done) = match rng.random_range(0..20) {
+            0..10 => {
+                after.resize(after.len().max(at + len), 0);
+                after[at..at + len].fill(fill);
+                let done = fs.write(&ctx, handle, at as u64, &vec![fill; len], WriteFlags::empty());
+                short = done.as_ref().is_ok_and(|written| *written < len);
+                ("write", done.map(drop))
+            }
+            10 => {
+                after.resize(at, 0);
+                let set = SetAttr { size: Some(at as u64), ..SetAttr::default() };
+                ("truncate", fs.setattr(&ctx, handle.nid(), Some(handle), &set).map(drop))
+            }
+            11 | 12 => {
+                let end = (at + len).min(after.len());
+                after[at.min(end)..end].fill(0);
+                ("punch", fs.fallocate(&ctx, handle, FallocateMode::PunchHole, at as u64, len as u64))
+            }
+            13 | 14 => ("fsync", fs.fsync(handle, false)),
+            15 => ("sync", fs.syncfs()),
+            16 => ("checkpoint", self.mounted.store().checkpoint()),
+            _ => match self.content(file) {
+                Ok(seen) if seen != after => return Err("a read shows what is not there".into()),
+                seen => ("read", seen.map(drop)),
+            },
+        };
+        match done {
+            Ok(()) if !short => {
+                self.files[file].1 = Content::durable(after);
+                Ok(())
+            }
+            Err(e) if !self.allows(&e) => Err(format!("{what}: {e}")),
+            // Wholly or in part it did not happen.
+            _ => {
+                Armed::pause(&self.sim);
+                let seen = self.content(file).map_err(|e| format!("a read after {what} had failed: {e}"))?;
+                if let Some(armed) = &self.armed {
+                    armed.resume(&self.sim);
+                }
+                let known = &mut self.files[file].1;
+                known.failed(after, seen).map_err(|e| format!("{what} failed and left {e}"))?;
+                known.synced();
+                Ok(())
+            }
+        }
+    }
+
+    /// The device works again: what was accepted is there, and all room comes back.
+    fn end(mut self, free: Option<u64>, tally: &mut Tally) -> Result<(), String> {
+        let failed = self.armed.take().is_some_and(|armed| armed.failed() > 0);
+        let said = |what: &'static str| move |e: Error| format!("{what} of a device that works: {e}");
+        for file in 0..FILES {
+            if self.content(file).map_err(said("a read"))? != self.files[file].1.now() {
+                return Err(format!("f{file} does not hold what it did"));
+            }
+        }
+        if self.mounted.store().check_writable().is_err() {
+            // Metadata could not be spilled. Nothing of it is wanted later.
+            tally.read_only += 1;
+            return failed.then_some(()).ok_or("read-only for no reason".into());
+        }
+        for (file, (handle, _)) in std::mem::take(&mut self.files).into_iter().enumerate() {
+            self.fs().release(handle, None);
+            let name = format!("f{file}");
+            self.fs().unlink(&Context::root(), ROOT_NID, name.as_bytes()).map_err(said("unlink"))?;
+        }
+        self.fs().syncfs().map_err(said("sync"))?;
+        // What comes free in one round can be had after the next.
+        for _ in 0..2 {
+            self.mounted.store().checkpoint().map_err(said("a checkpoint"))?;
+        }
+        let now = self.fs().statfs().map_err(said("statfs"))?.blocks_free;
+        self.running.stop().map_err(said("the end"))?;
+        self.mounted.unmount().map_err(said("unmount"))?;
+        match free {
+            Some(free) if now < free => Err(format!("{free} blocks were free at first, {now} in the end")),
+            _ => Ok(()),
+        }
+    }
+}
