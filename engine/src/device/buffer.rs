@@ -61,9 +61,19 @@ impl IoBuf {
         Self { start, len, memory: Memory::Owned(len) }
     }
 
+    /// A buffer of `len` bytes that are zeros, or what an earlier buffer of this process held: for who overwrites
+    /// all of them before anybody looks. Zeroing megabytes costs as much as the copy that follows.
+    pub fn unwiped(len: usize) -> Self {
+        if !(SMALL + 1..=CHUNK).contains(&len) {
+            return Self::zeroed(len);
+        }
+        let Some(chunk) = Chunk::any() else { handle_alloc_error(Self::layout(len)) };
+        Self { start: chunk.start(), len, memory: Memory::Chunk(Some(chunk)) }
+    }
+
     /// A buffer that holds a copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Self {
-        let mut buf = Self::zeroed(bytes.len());
+        let mut buf = Self::unwiped(bytes.len());
         buf.copy_from_slice(bytes);
         buf
     }
@@ -146,6 +156,11 @@ mod tests {
             assert!(len == 0 || buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE));
         }
         assert_eq!(&*IoBuf::from_slice(b"block"), b"block");
+        for len in [0, 1, BLOCK_SIZE, SMALL + 1, CHUNK, CHUNK + 1] {
+            let mut buf = IoBuf::unwiped(len);
+            assert!(buf.len() == len && (len == 0 || buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE)));
+            buf.fill(1);
+        }
     }
 
     #[test]

@@ -41,6 +41,17 @@ impl Chunk {
             unsafe { chunk.0.as_ptr().write_bytes(0, len) };
             return Some(chunk);
         }
+        Self::mapped()
+    }
+
+    /// A chunk of zeros, or of what its last holder left there; none if the system gives no memory.
+    pub fn any() -> Option<Chunk> {
+        let kept = free().lock().pop();
+        kept.or_else(Self::mapped)
+    }
+
+    /// A chunk fresh from the system: zeros.
+    fn mapped() -> Option<Chunk> {
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nobody's memory. Guarded by
         // `chunks_come_back_zeroed`.
         let mapped = unsafe {

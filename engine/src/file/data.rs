@@ -59,6 +59,8 @@ pub(super) struct FileState {
     /// Pages written home in place, with the device's count of writes then: to be written again should the
     /// flush that was to cover them fail.
     pub unflushed: BTreeMap<u64, u64>,
+    /// How many of those there are when it is worth looking which a flush has covered by now.
+    pub unflushed_limit: usize,
     /// A flush failed for a page that has left the cache since: its bytes are gone.
     pub lost: bool,
     /// Blocks set aside for dirty pages without a block.

@@ -35,6 +35,7 @@ mod fetching;
 mod glance;
 mod home;
 mod live;
+mod pace;
 mod path;
 mod pick;
 mod pieces;

@@ -1,5 +1,6 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
+use super::pace::Pace;
 use super::stash::Counted;
 use super::work::WriteBackWork;
 use super::{DataInode, Home, Mapping};
@@ -87,6 +88,7 @@ pub struct DataPath<H: Home> {
     pub(super) counters: Counters,
     pub(super) work: WriteBackWork<H::Inode>,
     pub(super) stashed: Counted,
+    pub(super) pace: Pace,
     /// Files whose truncation to nothing is not yet recorded.
     pub(super) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
     pub(super) deferred_count: AtomicUsize,
@@ -104,6 +106,7 @@ impl<H: Home> DataPath<H> {
             counters: Counters::default(),
             work: WriteBackWork::default(),
             stashed: Counted::default(),
+            pace: Pace::default(),
             deferred: Mutex::new(BTreeMap::new()),
             deferred_count: AtomicUsize::new(0),
             absorbed: Mutex::new(BTreeMap::new()),

@@ -4,13 +4,19 @@
 
 use super::path::DataPath;
 use super::read::REQUEST_PAGES;
-use super::write_back::BATCH_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
 use crate::cache::{Found, FrameState};
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::device::{BLOCK_SIZE, Cause, Completion, IoBuf, Op, Request};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::{Error, Result};
+use std::collections::VecDeque;
+
+/// Pages that are copied before the device is told of them: it begins while the next are copied.
+const SUBMITTED_PAGES: usize = 256;
+/// Pages of one write-back that the device has at the most, as copies in memory: 40 requests, so that never fewer
+/// than 32 are in flight before the end of a long batch.
+const IN_FLIGHT_PAGES: usize = 40 * REQUEST_PAGES as usize;
 
 /// How a piece of consecutive pages gets its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,62 +150,74 @@ impl<H: Home> DataPath<H> {
             .collect()
     }
 
-    /// Copies and writes, in rounds that bound the memory of the copies. Pieces that lie one behind the other on the
-    /// device share a request. A piece that fails where nothing is recorded yet is tried once more elsewhere, one that
-    /// shared its request once more alone.
+    /// Copies and writes. Pieces that lie one behind the other on the device share a request; the device works on
+    /// some while the next are copied, and so many are in flight that it never waits. A piece that fails where
+    /// nothing is recorded yet is tried once more elsewhere, one that shared its request once more alone.
     pub(super) fn write_pieces(&self, pieces: &mut [&mut Piece<'_>], cause: Cause) {
         let device = self.home.device();
-        for round in in_rounds(pieces, BATCH_PAGES, |_, _| true) {
-            let mut groups = in_rounds(round, REQUEST_PAGES as usize, |one, next| {
-                one.place == next.place && one.place != Place::Unwritten && one.end() == next.block
-            });
-            let batch = groups
+        let mut groups = in_rounds(pieces, REQUEST_PAGES as usize, |one, next| {
+            one.place == next.place && one.place != Place::Unwritten && one.end() == next.block
+        })
+        .into_iter()
+        .peekable();
+        let mut in_flight = VecDeque::new();
+        let mut pages_in_flight = 0;
+        let mut again = Vec::new();
+        while groups.peek().is_some() {
+            let mut pages = 0;
+            let mut together = Vec::new();
+            while pages < SUBMITTED_PAGES
+                && let Some(group) = groups.next()
+            {
+                pages += group.iter().map(|piece| piece.frames.len()).sum::<usize>();
+                together.push(group);
+            }
+            while pages_in_flight + pages > IN_FLIGHT_PAGES
+                && let Some((ticket, pages, groups)) = in_flight.pop_front()
+            {
+                pages_in_flight -= pages;
+                landed(device.wait(ticket), groups, &mut again);
+                self.landed(pages);
+            }
+            let batch = together
                 .iter_mut()
                 .map(|group| Request { op: Op::Write, block: group[0].block, buf: copy_out(group), cause })
                 .collect();
             // What was copied may be younger than an fsync that was answered already. Elsewhere the record tells.
-            let in_place = groups.iter().any(|group| group[0].place == Place::Home);
+            let in_place = together.iter().any(|group| group[0].place == Place::Home);
             if in_place
                 && !planted::is(Bug::HomeBeforePromised)
                 && let Err(e) = self.home.keep_promises()
             {
-                groups.into_iter().flatten().for_each(|piece| piece.result = Err(e.clone()));
+                together.into_iter().flatten().for_each(|piece| piece.result = Err(e.clone()));
                 continue;
             }
-            let ticket = device.submit(batch);
-            let mut again = Vec::new();
-            for (group, done) in groups.into_iter().zip(device.wait(ticket)) {
-                let mut from = 0;
-                let shared = group.len() > 1;
-                for piece in group {
-                    let bytes = from..from + piece.frames.len() * BLOCK_SIZE;
-                    from = bytes.end;
-                    piece.result = done.result.clone();
-                    if piece.result.is_err() && (piece.place == Place::New || shared) {
-                        again.push((piece, IoBuf::from_slice(&done.buf[bytes])));
-                    }
-                }
+            in_flight.push_back((device.submit(batch), pages, together));
+            pages_in_flight += pages;
+        }
+        for (ticket, pages, groups) in in_flight {
+            landed(device.wait(ticket), groups, &mut again);
+            self.landed(pages);
+        }
+        for (piece, buf) in again {
+            if piece.place != Place::New {
+                let request = Request { op: Op::Write, block: piece.block, buf, cause };
+                piece.result = device.run(vec![request]).map(|_| ());
+                continue;
             }
-            for (piece, buf) in again {
-                if piece.place != Place::New {
-                    let request = Request { op: Op::Write, block: piece.block, buf, cause };
-                    piece.result = device.run(vec![request]).map(|_| ());
-                    continue;
-                }
-                // What is set aside for others stays theirs.
-                let want = piece.frames.len() as u32;
-                let Ok(blocks) = self.home.allocate_spare(want) else { continue };
-                let request = Request { op: Op::Write, block: blocks.start, buf, cause };
-                if blocks.len < want || device.run(vec![request]).is_err() {
-                    // Where everything fails the blocks are not to blame, and all of them are wanted later.
-                    self.home.release_spare(blocks);
-                    continue;
-                }
-                // The failed ones stay taken until the next mount: nobody is to meet them again.
-                piece.block = blocks.start;
-                piece.run = usize::MAX;
-                piece.result = Ok(());
+            // What is set aside for others stays theirs.
+            let want = piece.frames.len() as u32;
+            let Ok(blocks) = self.home.allocate_spare(want) else { continue };
+            let request = Request { op: Op::Write, block: blocks.start, buf, cause };
+            if blocks.len < want || device.run(vec![request]).is_err() {
+                // Where everything fails the blocks are not to blame, and all of them are wanted later.
+                self.home.release_spare(blocks);
+                continue;
             }
+            // The failed ones stay taken until the next mount: nobody is to meet them again.
+            piece.block = blocks.start;
+            piece.run = usize::MAX;
+            piece.result = Ok(());
         }
     }
 }
@@ -211,10 +229,31 @@ impl Piece<'_> {
     }
 }
 
+/// Files what became of requests with their pieces, which follow one another in the requests' buffers. Those that are
+/// to be tried once more are added to `again`, with their bytes.
+fn landed<'m, 'p>(
+    done: Vec<Completion>,
+    groups: Vec<&'m mut [&mut Piece<'p>]>,
+    again: &mut Vec<(&'m mut Piece<'p>, IoBuf)>,
+) {
+    for (group, done) in groups.into_iter().zip(done) {
+        let mut from = 0;
+        let shared = group.len() > 1;
+        for piece in group {
+            let bytes = from..from + piece.frames.len() * BLOCK_SIZE;
+            from = bytes.end;
+            piece.result = done.result.clone();
+            if piece.result.is_err() && (piece.place == Place::New || shared) {
+                again.push((piece, IoBuf::from_slice(&done.buf[bytes])));
+            }
+        }
+    }
+}
+
 /// Copies the pages of pieces under their latches, and puts them under write-back.
 fn copy_out(pieces: &mut [&mut Piece<'_>]) -> IoBuf {
     let pages: usize = pieces.iter().map(|piece| piece.frames.len()).sum();
-    let mut buf = IoBuf::zeroed(pages * BLOCK_SIZE);
+    let mut buf = IoBuf::unwiped(pages * BLOCK_SIZE);
     let mut into = buf.chunks_exact_mut(BLOCK_SIZE);
     for piece in pieces {
         for (found, into) in piece.frames.iter().zip(&mut into) {

@@ -212,7 +212,7 @@ impl<H: Home> DataPath<H> {
             .map(|fetch| Request {
                 op: Op::Read,
                 block: fetch.block,
-                buf: IoBuf::zeroed(fetch.len as usize * BLOCK_SIZE),
+                buf: IoBuf::unwiped(fetch.len as usize * BLOCK_SIZE),
                 cause: fetch.cause,
             })
             .collect();

@@ -183,62 +183,30 @@ impl<H: Home> DataPath<H> {
         self.work.wake.notify_one();
     }
 
-    /// Dirty pages above which writers help to write: three quarters of the pool. In the scratch profile all that
-    /// read misses and partial overwrites can spare, for there is nothing to be gained by writing earlier.
-    fn dirty_limit(&self) -> usize {
-        match self.home.profile() {
-            Profile::Durable => self.pool.len() * 3 / 4,
-            Profile::Spilling { .. } => self.pool.len() * 7 / 8,
-            Profile::InMemory => usize::MAX,
-        }
-    }
-
-    /// Dirty pages that the background leaves.
-    fn dirty_target(&self) -> usize {
-        match self.home.profile() {
-            Profile::Durable => self.pool.len() / 2,
-            Profile::Spilling { .. } | Profile::InMemory => {
-                let limit = self.dirty_limit();
-                limit - (limit / 8).min(2 * BATCH_PAGES)
-            }
-        }
-    }
-
     /// Whether more than so many pages are dirty, or too many files.
-    fn is_crowded(&self, dirty: usize) -> bool {
+    pub(super) fn is_crowded(&self, dirty: usize) -> bool {
         self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
     }
 
-    /// Keeps dirty pages and their files below their limits. Called with no lock held, by who is about to write.
-    ///
-    /// # Errors
-    /// What kept them from being written; ENOSPC if memory has no room for one more file.
-    pub(super) fn throttle(&self, inode: &H::Inode) -> Result<()> {
-        if self.home.profile() == Profile::InMemory {
-            return self.charge(inode);
-        }
-        let limit = self.dirty_limit();
-        if self.is_crowded(limit) {
-            self.work.lock().pressed = true;
+    /// Has the background write until the target is reached, if there is a background.
+    pub(super) fn press(&self) {
+        let mut work = self.work.lock();
+        if work.running && !work.stop {
+            work.pressed = true;
+            self.pace.begin();
             self.work.wake.notify_one();
-            let mut failed = None;
-            for _ in 0..4 {
-                if !self.is_crowded(limit) {
-                    return Ok(());
-                }
-                match self.relieve() {
-                    Ok(_) => failed = None,
-                    Err(e) => failed = Some(e),
-                }
-            }
-            return failed.map_or(Ok(()), Err);
         }
-        Ok(())
+    }
+
+    /// Whether the file that waits longest is a small one.
+    pub(super) fn oldest_is_small(&self) -> bool {
+        let oldest = self.work.lock().files.values().next().map(|listed| Arc::clone(&listed.inode));
+        oldest.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSED).is_some())
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
     /// the list may go on without.
-    fn charge(&self, inode: &H::Inode) -> Result<()> {
+    pub(super) fn charge(&self, inode: &H::Inode) -> Result<()> {
         let due = ((self.work.listed.load(Relaxed) as u64 + 1) * LISTED_BYTES).div_ceil(PAGE);
         let charged = self.work.charged.load(Relaxed);
         if due <= charged || inode.data().state.lock().listed.is_some() {
@@ -303,7 +271,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes a batch of the files that wait longest; false if there is none.
-    fn relieve(&self) -> Result<bool> {
+    pub(super) fn relieve(&self) -> Result<bool> {
         if self.home.profile() == Profile::InMemory {
             return Ok(false);
         }
@@ -365,6 +333,7 @@ impl<H: Home> DataPath<H> {
                 let mut work = self.work.lock();
                 loop {
                     if work.stop {
+                        self.pace.end();
                         return;
                     }
                     let rewritten = std::mem::take(&mut work.urgent);
@@ -406,7 +375,7 @@ impl<H: Home> DataPath<H> {
             for inode in due {
                 let _ = self.write_home(&inode);
             }
-            let target = self.dirty_target();
+            let target = self.levels().target;
             while pressed && self.is_crowded(target) {
                 let done = self.relieve();
                 self.work.lock().batches += 1;
@@ -418,7 +387,12 @@ impl<H: Home> DataPath<H> {
             if self.keeps() {
                 self.tidy();
             }
-            self.work.lock().relieving = false;
+            let mut work = self.work.lock();
+            work.relieving = false;
+            if !work.pressed {
+                self.pace.end();
+            }
+            drop(work);
             self.work.relieved.notify_all();
         }
     }

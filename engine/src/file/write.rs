@@ -85,7 +85,7 @@ impl<H: Home> DataPath<H> {
             return Ok(Written { offset: 0, len: 0 });
         }
         let data = inode.data();
-        self.throttle(inode)?;
+        self.throttle(inode, bytes.len())?;
         let mut stash = Stash::default();
         loop {
             let size = data.size();
@@ -160,7 +160,7 @@ impl<H: Home> DataPath<H> {
         bytes: &[u8],
         stash: &mut Stash<'p>,
     ) -> Result<usize> {
-        self.throttle(inode)?;
+        self.throttle(inode, bytes.len())?;
         loop {
             match self.write_step(inode, offset, bytes, stash)? {
                 Ok(len) => return Ok(len),

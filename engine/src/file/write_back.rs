@@ -14,8 +14,10 @@ use crate::sync::Arc;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Pages of one batch; a truncated and rewritten file goes in one, however large.
+/// Pages of one batch with a small cache, or of small files.
 pub(super) const BATCH_PAGES: usize = 1024;
+/// The same with a large cache: at the end of each batch the device runs dry.
+const LARGEST_BATCH_PAGES: usize = 4096;
 
 /// Credits, and what they were taken for.
 pub(super) struct Room<C> {
@@ -105,6 +107,11 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
+    /// Pages of one batch; a truncated and rewritten file goes in one, however large.
+    fn batch_pages(&self) -> usize {
+        (self.pool.len() / 32).clamp(BATCH_PAGES, LARGEST_BATCH_PAGES)
+    }
+
     /// One batch; gives the page from which to go on. With `rewriting` only if the file was emptied so many times.
     fn write_batch(
         &self,
@@ -187,9 +194,9 @@ impl<H: Home> DataPath<H> {
         let logged = if doomed { 0 } else { data.logged_size() };
         // The record that drops the old content holds all of the new, whatever part was asked for.
         let pages = if doomed { 0..PAGES_END } else { pages };
-        let most = if doomed { usize::MAX } else { BATCH_PAGES };
+        let most = if doomed { usize::MAX } else { self.batch_pages() };
         let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
-        let mut next = (!doomed && picked.len() >= BATCH_PAGES).then(|| picked.last().map_or(0, |p| p + 1));
+        let mut next = (picked.len() >= most).then(|| picked.last().map_or(0, |p| p + 1));
 
         let mut result = Ok(());
         let arranged = self.arrange(inode, &picked, most_runs, goal);
@@ -318,8 +325,9 @@ impl<H: Home> DataPath<H> {
         let flushed = self.home.device().writes_flushed();
         let mut state = data.state.lock();
         state.in_hands = false;
-        if state.unflushed.len() > BATCH_PAGES {
+        if state.unflushed.len() > state.unflushed_limit.max(BATCH_PAGES) {
             state.unflushed.retain(|_, count| *count > flushed);
+            state.unflushed_limit = 2 * state.unflushed.len();
         }
         for piece in pieces {
             let pages = piece.page..piece.page + piece.frames.len() as u64;
