@@ -7,7 +7,7 @@ use super::write_back::{key_of, whole_pages};
 use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::FrameState;
 use crate::format::MAX_FILE_SIZE;
-use crate::lock::FileLock;
+use crate::lock::{FileLock, RangeGuard};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -90,7 +90,6 @@ impl<H: Home> DataPath<H> {
             // What moves must be home first; where everything may stay in memory it never is.
             return Err(Error::Errno(libc::EOPNOTSUPP));
         }
-        self.settle(inode)?;
         match mode {
             FallocateMode::Allocate { keep_size } => {
                 check_size(end)?;
@@ -141,6 +140,20 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
+    /// Some bytes of a file whose tree of extents is what the file is: as long as the record of a truncation to nothing
+    /// waits, it holds what is to go. Nobody empties the file while any of its bytes are in hand.
+    fn settled_range<'a>(&self, inode: &'a Arc<H::Inode>, bytes: Range<u64>) -> Result<RangeGuard<'a>> {
+        let data = inode.data();
+        loop {
+            self.settle(inode)?;
+            let guard = data.range.write(bytes.clone());
+            data.check_usable()?;
+            if !data.state.lock().doomed {
+                return Ok(guard);
+            }
+        }
+    }
+
     /// Gives the holes of a range of pages blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
         let mut page = pages.start;
@@ -148,8 +161,7 @@ impl<H: Home> DataPath<H> {
             page += match self.map(inode, page)? {
                 Mapping::Hole { len } => {
                     let hole = page..(page + len.min(FILLED_PAGES)).min(pages.end);
-                    let _range = inode.data().range.write(hole.start * PAGE..hole.end * PAGE);
-                    inode.data().check_usable()?;
+                    let _range = self.settled_range(inode, hole.start * PAGE..hole.end * PAGE)?;
                     self.fill(inode, hole)?
                 }
                 mapped => mapped.len(),
@@ -249,8 +261,7 @@ impl<H: Home> DataPath<H> {
             } else {
                 page_of(bytes.start) * PAGE..page_after(bytes.end) * PAGE
             };
-            let guard = data.range.write(range);
-            data.check_usable()?;
+            let guard = self.settled_range(inode, range)?;
             if data.size() != size {
                 continue;
             }

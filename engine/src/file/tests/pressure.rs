@@ -72,6 +72,46 @@ fn threads_that_meet_in_every_file_stop_nobody_on_a_tiny_ring() {
     image.assert_whole("");
 }
 
+/// What takes blocks for a file, or gives them back, between a truncation to nothing and its record.
+#[test]
+fn blocks_are_set_aside_while_another_empties_the_file() {
+    let image = Image::new(512, 4096);
+    let live = image.mount();
+    let page = PAGE as u64;
+    let modes = [
+        FallocateMode::Allocate { keep_size: true },
+        FallocateMode::ZeroRange { keep_size: true },
+        FallocateMode::PunchHole,
+    ];
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = live.open("f");
+            for n in 0..500 {
+                put(live.fs(), &file, 0, &vec![n as u8; 6 * PAGE]).expect("room");
+                live.fs().fsync(&file, false).expect("no faults");
+                cut(live.fs(), &file, 0).expect("no faults");
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            live.fs().release(file, None);
+        });
+        scope.spawn(|| {
+            let file = live.open("f");
+            for mode in modes.iter().cycle() {
+                if over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                live.fs()
+                    .fallocate(&Context::root(), &file, *mode, page, 4 * page)
+                    .expect("the tree is whole");
+            }
+            live.fs().release(file, None);
+        });
+    });
+    live.unmount();
+    image.assert_whole("");
+}
+
 fn meet(live: &Live, rng: &mut StdRng) -> Result<()> {
     let (root, fs) = (Context::root(), live.fs());
     let mut name = || [b'a' + rng.random_range(0..3)];
