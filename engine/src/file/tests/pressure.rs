@@ -72,10 +72,10 @@ fn threads_that_meet_in_every_file_stop_nobody_on_a_tiny_ring() {
     image.assert_whole("");
 }
 
-/// What takes blocks for a file, or gives them back, between a truncation to nothing and its record.
+/// What takes blocks for a file, or gives them back, meets truncations to nothing that are not recorded yet.
 #[test]
-fn blocks_are_set_aside_while_another_empties_the_file() {
-    let image = Image::new(512, 4096);
+fn blocks_are_set_aside_while_others_empty_the_file() {
+    let image = Image::new(512, 208);
     let live = image.mount();
     let page = PAGE as u64;
     let modes = [
@@ -83,30 +83,28 @@ fn blocks_are_set_aside_while_another_empties_the_file() {
         FallocateMode::ZeroRange { keep_size: true },
         FallocateMode::PunchHole,
     ];
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let on_the_file = |run: &dyn Fn(&FileHandle, usize) -> Result<()>| {
+        let file = live.open("f");
+        for n in 0..400 {
+            run(&file, n).expect("there is room, and the tree is whole");
+        }
+        live.fs().release(file, None);
+    };
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let file = live.open("f");
-            for n in 0..500 {
-                put(live.fs(), &file, 0, &vec![n as u8; 6 * PAGE]).expect("room");
-                live.fs().fsync(&file, false).expect("no faults");
-                cut(live.fs(), &file, 0).expect("no faults");
-            }
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
-            live.fs().release(file, None);
-        });
-        scope.spawn(|| {
-            let file = live.open("f");
-            for mode in modes.iter().cycle() {
-                if over.load(std::sync::atomic::Ordering::Relaxed) {
-                    break;
-                }
-                live.fs()
-                    .fallocate(&Context::root(), &file, *mode, page, 4 * page)
-                    .expect("the tree is whole");
-            }
-            live.fs().release(file, None);
-        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                on_the_file(&|file, n| {
+                    put(live.fs(), file, 0, &vec![n as u8; 6 * PAGE])?;
+                    live.fs().fsync(file, false)?;
+                    cut(live.fs(), file, 0)
+                });
+            });
+            scope.spawn(|| {
+                on_the_file(&|file, n| {
+                    live.fs().fallocate(&Context::root(), file, modes[n % modes.len()], page, 4 * page)
+                });
+            });
+        }
     });
     live.unmount();
     image.assert_whole("");
