@@ -1,6 +1,6 @@
 //! The command line: what can be said, and the help that teaches it.
 
-use crate::size::Size;
+use crate::size::{NewSize, Size};
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,10 @@ pub enum Command {
     Umount(Umount),
     /// Write everything that a mount holds in memory to durable media
     Sync(SyncArgs),
+    /// Make a file system larger, mounted or not
+    Resize(Resize),
+    /// Tell the device below a mount which space is free
+    Trim(Trim),
     /// Check an image, and mend it
     Fsck(Fsck),
     /// Show what an image is
@@ -154,6 +158,42 @@ pub struct SyncArgs {
     /// survives a loss of power
     #[arg(long)]
     pub power: bool,
+}
+
+/// Arguments of `narufs resize`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    narufs resize /mnt/naru 16G       while it is used; the image file grows, too\n  \
+    narufs resize disk.img +4G        one that is not mounted\n  \
+    narufs resize /mnt/naru           as large as its device, after lvextend(8) for instance\n\n\
+    A file system can grow, not shrink. A crash meanwhile leaves it with the old size or the new one. The\n\
+    space of a longer image file is reserved unless --sparse is given. The journal keeps its size, and the\n\
+    number of files stays bounded by 16 for each 4 KiB of the size that it was made with.\n\n\
+    Exit status: 0 it has the size, 1 it has not, 2 wrong usage.")]
+pub struct Resize {
+    /// A directory in the mount, or an image that is not mounted
+    pub place: PathBuf,
+    /// The size, or +SIZE for so much more [default: all that the file or device has]
+    #[arg(value_name = "SIZE")]
+    pub size: Option<NewSize>,
+    /// Do not reserve the image's space
+    #[arg(long)]
+    pub sparse: bool,
+}
+
+/// Arguments of `narufs trim`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "fstrim(8) does the same. An SSD writes faster when it knows what is free; of an image file the host\n\
+    file system gets the space back (and no longer reserves it for the image: mkfs and resize do that).\n\
+    Only root and the user who mounted may trim. Exit status: 0 done, 1 failed, 2 wrong usage."
+)]
+pub struct Trim {
+    /// A directory in the mount
+    pub dir: PathBuf,
+    /// Leave shorter free runs alone
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub least: Size,
 }
 
 /// Arguments of `narufs fsck`.

@@ -11,10 +11,12 @@ mod mount;
 mod options;
 mod output;
 mod remount;
+mod resize;
 mod server;
 mod size;
 mod stats;
 mod sync;
+mod trim;
 mod umount;
 
 use args::{Cli, Command};
@@ -71,6 +73,8 @@ fn main() -> ExitCode {
         Command::Mount(args) => ("mount", mount::run(args)),
         Command::Umount(args) => ("umount", umount::run(args)),
         Command::Sync(args) => ("sync", sync::run(args)),
+        Command::Resize(args) => ("resize", resize::run(args)),
+        Command::Trim(args) => ("trim", trim::run(args)),
         Command::Fsck(args) => ("fsck", fsck::run(args)),
         Command::Info(args) => ("info", info::run(args)),
         Command::Stats(args) => ("stats", stats::run(args)),

@@ -24,6 +24,35 @@ impl fmt::Display for Size {
     }
 }
 
+/// A size, or by how much something is to become larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewSize {
+    /// So many bytes.
+    To(u64),
+    /// So many bytes more.
+    By(u64),
+}
+
+impl FromStr for NewSize {
+    type Err = String;
+    fn from_str(s: &str) -> Result<NewSize, String> {
+        match s.strip_prefix('+') {
+            Some(more) => more.parse().map(|Size(bytes)| NewSize::By(bytes)),
+            None => s.parse().map(|Size(bytes)| NewSize::To(bytes)),
+        }
+    }
+}
+
+impl NewSize {
+    /// The size of something that has `now` bytes.
+    pub fn of(self, now: u64) -> u64 {
+        match self {
+            NewSize::To(bytes) => bytes,
+            NewSize::By(more) => now.saturating_add(more),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +64,13 @@ mod tests {
         }
         assert!("8 parrots".parse::<Size>().is_err());
         assert_eq!(Size(8 << 30).to_string(), "8.0 GiB");
+    }
+
+    #[test]
+    fn a_plus_asks_for_more_than_there_is() {
+        let of = |text: &str| text.parse::<NewSize>().map(|size| size.of(1 << 30));
+        assert_eq!(of("4G"), Ok(4 << 30));
+        assert_eq!(of("+4G"), Ok(5 << 30));
+        assert!(of("+").is_err() && of("-1G").is_err());
     }
 }

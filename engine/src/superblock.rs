@@ -17,6 +17,28 @@ const KNOWN_INCOMPAT: u64 = 0;
 /// Features that this version knows, of those that must be known for writing.
 const KNOWN_RO_COMPAT: u64 = 0;
 
+/// Where blocks can be that belong to files and directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// First block of the first group.
+    pub groups_start: u64,
+    /// Blocks of the image.
+    pub blocks: u64,
+}
+
+impl Bounds {
+    /// Those that a superblock gives.
+    pub fn of(sb: &Superblock) -> Bounds {
+        Bounds { groups_start: sb.groups_start.get(), blocks: sb.blocks.get() }
+    }
+
+    /// Number of groups: a last one of a bitmap alone would hold nothing.
+    pub fn groups(&self) -> u64 {
+        let rest = self.blocks.saturating_sub(self.groups_start);
+        rest / BLOCKS_PER_GROUP + u64::from(rest % BLOCKS_PER_GROUP > 1)
+    }
+}
+
 /// Reads the superblock that counts.
 ///
 /// # Errors

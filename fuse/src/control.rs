@@ -44,6 +44,85 @@ pub fn stats(dir: &Path) -> io::Result<String> {
     String::from_utf8(bytes[..end].to_vec()).map_err(io::Error::other)
 }
 
+/// The number of the call that makes a file system larger: an exchange of [`RESIZE_SIZE`] bytes, type `N`, number 5.
+pub const RESIZE: u32 = 0xc000_4e05 | (RESIZE_SIZE as u32) << 16;
+
+/// Bytes of a question or answer of [`RESIZE`]: bytes (8), a [`Growth`] (4), 1 for sparse (4), then why it was refused, as
+/// text.
+pub const RESIZE_SIZE: usize = 512;
+
+/// What size a file system is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// That of its device: 0 in the call.
+    ToDevice,
+    /// So many bytes: 1.
+    To(u64),
+    /// So many bytes more: 2.
+    By(u64),
+}
+
+/// Makes the file system mounted at `dir` larger; gives its size in bytes, or a line that says why not.
+pub fn resize(dir: &Path, growth: Growth, sparse: bool) -> io::Result<Result<u64, String>> {
+    let mut call = [0; RESIZE_SIZE];
+    let (how, bytes) = match growth {
+        Growth::ToDevice => (0u32, 0),
+        Growth::To(bytes) => (1, bytes),
+        Growth::By(bytes) => (2, bytes),
+    };
+    call[..8].copy_from_slice(&bytes.to_ne_bytes());
+    call[8..12].copy_from_slice(&how.to_ne_bytes());
+    call[12..16].copy_from_slice(&u32::from(sparse).to_ne_bytes());
+    sys::resize(open(dir)?, &mut call)?;
+    let size = u64::from_ne_bytes(call[..8].try_into().map_err(io::Error::other)?);
+    let why: Vec<u8> = call[16..].iter().copied().take_while(|b| *b != 0).collect();
+    Ok(if size > 0 { Ok(size) } else { Err(String::from_utf8_lossy(&why).into_owned()) })
+}
+
+/// Size of the file system mounted at `dir`, in bytes. ENOTTY: it is not a mount of narufs.
+pub fn size(dir: &Path) -> io::Result<u64> {
+    resize(dir, Growth::By(0), false)?.map_err(io::Error::other)
+}
+
+/// What a server is asked by [`RESIZE`], and whether the space is to be left unreserved.
+pub(crate) fn asked(data: &[u8]) -> Option<(Growth, bool)> {
+    let bytes = u64::from_ne_bytes(*data.first_chunk()?);
+    let how = u32::from_ne_bytes(*data.get(8..)?.first_chunk()?);
+    let sparse = u32::from_ne_bytes(*data.get(12..)?.first_chunk()?);
+    let growth = match how {
+        0 => Growth::ToDevice,
+        1 => Growth::To(bytes),
+        2 => Growth::By(bytes),
+        _ => return None,
+    };
+    Some((growth, sparse == 1))
+}
+
+/// What a server answers to [`RESIZE`].
+pub(crate) fn resized(outcome: Result<u64, String>) -> Vec<u8> {
+    let mut answer = vec![0; RESIZE_SIZE];
+    match outcome {
+        Ok(size) => answer[..8].copy_from_slice(&size.to_ne_bytes()),
+        Err(why) => {
+            let len = why.len().min(RESIZE_SIZE - 17);
+            answer[16..16 + len].copy_from_slice(&why.as_bytes()[..len]);
+        }
+    }
+    answer
+}
+
+/// The number of the kernel's call that discards what is free, FITRIM: `start`, `len` and `minlen`, of 8 bytes each.
+/// fstrim(8) makes it.
+pub const TRIM: u32 = 0xc018_5879;
+
+/// Tells the device below the mount at `dir` what is free within a range of its bytes, runs of at least `least`
+/// bytes; gives the number of bytes.
+pub fn trim(dir: &Path, range: std::ops::Range<u64>, least: u64) -> io::Result<u64> {
+    let mut call = [range.start, range.end.saturating_sub(range.start), least];
+    sys::trim(open(dir)?, &mut call)?;
+    Ok(call[1])
+}
+
 fn open(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

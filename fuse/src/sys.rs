@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
-use crate::control::{SERVER_PID, STATS, STATS_SIZE, SYNC, SYNC_POWER};
+use crate::control::{RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SYNC, SYNC_POWER, TRIM};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
@@ -75,6 +75,20 @@ pub fn stats(fd: impl AsFd) -> io::Result<Box<[u8; STATS_SIZE]>> {
     // by the number. Guarded by the test that asks a live mount.
     unsafe { ioctl::ioctl(fd, ioctl::Updater::<{ STATS as Opcode }, [u8; STATS_SIZE]>::new(&mut bytes)) }?;
     Ok(bytes)
+}
+
+/// Asks the mount that `fd` is on to become larger; the answer replaces the question.
+pub fn resize(fd: impl AsFd, call: &mut [u8; RESIZE_SIZE]) -> io::Result<()> {
+    // SAFETY: the call's number says that it reads and writes `RESIZE_SIZE` bytes, and the kernel sizes both by the
+    // number. Guarded by the test that resizes a live mount.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::Updater::<{ RESIZE as Opcode }, [u8; RESIZE_SIZE]>::new(call)) }?)
+}
+
+/// Asks the file system that `fd` is on to discard what is free; the answer replaces the question.
+pub fn trim(fd: impl AsFd, call: &mut [u64; 3]) -> io::Result<()> {
+    // SAFETY: the call reads and writes a structure of three 64-bit numbers. Guarded by the test that trims a live
+    // mount.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::Updater::<{ TRIM as Opcode }, [u64; 3]>::new(call)) }?)
 }
 
 /// Marks the calling thread as one whose allocations must not wait for I/O, since it may be what that I/O needs.

@@ -44,6 +44,17 @@ impl Bits {
         bits
     }
 
+    /// Makes the set longer; what is new is free.
+    pub fn extend(&mut self, len: u32) {
+        let old = self.len;
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words.resize(len.div_ceil(64) as usize, u64::MAX);
+        // Taken, as what lies past the end is.
+        self.words = words.into();
+        self.len = len;
+        self.give(old, len - old);
+    }
+
     /// Number of blocks that are free.
     pub fn free(&self) -> u32 {
         self.words.iter().map(|word| word.count_zeros()).sum()
@@ -150,6 +161,19 @@ mod tests {
             assert_eq!(bits.free(), 0);
             assert_eq!(bits.find(0, 1), None);
             assert!(bits.all_taken(0, len) && !bits.all_taken(0, len + 1));
+        }
+    }
+
+    #[test]
+    fn a_longer_set_keeps_what_it_had_and_frees_what_is_new() {
+        for (len, longer) in [(1, 2), (63, 65), (64, 128), (100, 101), (100, 32_512)] {
+            let mut bits = empty(len);
+            bits.take(0, len);
+            bits.extend(longer);
+            assert_eq!(bits.find(0, u32::MAX), Some((len, longer - len)));
+            bits.take(len, longer - len);
+            assert_eq!(bits.free(), 0);
+            assert!(!bits.all_taken(longer - 1, 2));
         }
     }
 

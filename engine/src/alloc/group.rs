@@ -26,7 +26,8 @@ pub(super) enum Effort {
 #[derive(Debug)]
 pub(super) struct Group {
     pub start: u64,
-    pub blocks: u32,
+    /// Changed under the lock only.
+    blocks: AtomicU32,
     free: AtomicU32,
     /// No run is longer than this.
     longest: AtomicU32,
@@ -48,13 +49,32 @@ impl Group {
     pub fn new(start: u64, bits: Bits, blocks: u32) -> Group {
         Group {
             start,
-            blocks,
+            blocks: AtomicU32::new(blocks),
             free: AtomicU32::new(bits.free()),
             longest: AtomicU32::new(blocks),
             owner: AtomicU32::new(0),
             // The first eighth is left to metadata as long as there is room elsewhere.
             inside: Mutex::new(Inside { bits, metadata_from: 0, data_from: blocks / 8 }),
         }
+    }
+
+    /// Number of its blocks: one that was read stays true, for a group only grows.
+    pub fn blocks(&self) -> u32 {
+        self.blocks.load(Relaxed)
+    }
+
+    /// Makes the group `blocks` long, what is new being free; gives how many blocks those are.
+    pub fn extend(&self, blocks: u32) -> u32 {
+        let mut inside = self.inside.lock();
+        let old = self.blocks();
+        let added = blocks.saturating_sub(old);
+        if added > 0 {
+            inside.bits.extend(blocks);
+            self.blocks.store(blocks, Relaxed);
+            self.free.fetch_add(added, Relaxed);
+            self.longest.store(blocks, Relaxed);
+        }
+        added
     }
 
     /// Number of blocks that are not taken.
@@ -131,13 +151,14 @@ impl Group {
         inside.bits.give(first, extent.len);
         inside.metadata_from = inside.metadata_from.min(first);
         self.free.fetch_add(extent.len, Relaxed);
-        self.longest.store(self.blocks, Relaxed);
+        self.longest.store(self.blocks(), Relaxed);
     }
 
-    /// Takes the next free run at or after `from` blocks into the group, of up to `most` blocks.
-    pub fn take_run(&self, from: u32, most: u32) -> Option<Extent> {
+    /// Takes the next free run from `from` up to `end` blocks into the group.
+    pub fn take_run(&self, from: u32, end: u32) -> Option<Extent> {
         let mut inside = self.inside.lock();
-        let (first, len) = inside.bits.next_run(from, most)?;
-        Some(self.take(&mut inside, first, len))
+        let (first, len) = inside.bits.next_run(from, end.saturating_sub(from))?;
+        let len = len.min(end.checked_sub(first)?);
+        (len > 0).then(|| self.take(&mut inside, first, len))
     }
 }

@@ -4,6 +4,7 @@ use super::beyond::Beyond;
 use super::bits::Bits;
 use super::budget::Budget;
 use super::group::Group;
+use super::groups::Groups;
 use super::quarantine::Quarantine;
 use super::{Alloc, Shared};
 use crate::format::{BLOCKS_PER_GROUP, BlockKind};
@@ -63,7 +64,7 @@ impl Alloc {
                 beyond,
                 quarantine: Quarantine::new(),
                 current: (0..lanes).map(|lane| CachePadded::new(spread(lane))).collect(),
-                groups: groups.into(),
+                groups: Groups::new(groups),
                 make_room: OnceLock::new(),
                 await_frees: OnceLock::new(),
                 rounds: Mutex::new(()),

@@ -21,6 +21,8 @@ mod beyond;
 mod bits;
 mod budget;
 mod group;
+mod groups;
+mod grow;
 mod load;
 mod pick;
 mod quarantine;
@@ -33,6 +35,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use grow::fresh_bitmap;
 pub(crate) use quarantine::Queue;
 pub use quarantine::WriteInFlight;
 pub use reservation::{Reservation, VolatileExtent};
@@ -48,6 +51,7 @@ use crate::{Error, Result};
 use beyond::Beyond;
 use budget::Budget;
 use group::Group;
+use groups::Groups;
 use quarantine::Quarantine;
 
 /// Bytes that one allocation or one free of an extent adds to a record.
@@ -99,7 +103,7 @@ pub struct Alloc {
 
 struct Shared {
     groups_start: u64,
-    groups: Box<[Group]>,
+    groups: Groups,
     budget: Budget,
     /// Where more is promised than there are blocks.
     beyond: Option<Beyond>,
@@ -259,10 +263,10 @@ impl Alloc {
 
     /// Whether a number from media is one of a block that can be allocated: in a group, not its bitmap.
     pub fn holds(&self, block: u64) -> bool {
-        self.group_index(Extent { start: block, len: 1 }).is_ok()
+        self.group_of(Extent { start: block, len: 1 }).is_ok()
     }
 
-    fn group_index(&self, extent: Extent) -> Result<usize> {
+    fn group_of(&self, extent: Extent) -> Result<&Group> {
         let corrupt = || Error::Corrupt {
             what: "extent",
             place: format!("blocks {} to {}", extent.start, extent.start.saturating_add(extent.len.into())),
@@ -272,14 +276,14 @@ impl Alloc {
         let index = (offset / BLOCKS_PER_GROUP) as usize;
         let first = offset % BLOCKS_PER_GROUP;
         let group = self.shared.groups.get(index).ok_or_else(corrupt)?;
-        if first == 0 || extent.len == 0 || first + u64::from(extent.len) > u64::from(group.blocks) {
+        if first == 0 || extent.len == 0 || first + u64::from(extent.len) > u64::from(group.blocks()) {
             return Err(corrupt());
         }
-        Ok(index)
+        Ok(group)
     }
 
     fn bitmap_of(&self, store: &Store, extent: Extent) -> Result<(crate::store::PageRef, u32)> {
-        let start = self.shared.groups[self.group_index(extent)?].start;
+        let start = self.group_of(extent)?.start;
         Ok((store.get(start, BlockKind::Bitmap)?, (extent.start - start) as u32))
     }
 
@@ -304,8 +308,8 @@ impl Alloc {
 
     /// Makes blocks free that are in nobody's record.
     fn release(&self, extent: Extent) {
-        if let Ok(index) = self.group_index(extent) {
-            self.shared.groups[index].give(extent);
+        if let Ok(group) = self.group_of(extent) {
+            group.give(extent);
             self.shared.budget.give(u64::from(extent.len));
             if let Some(beyond) = &self.shared.beyond {
                 beyond.give(extent.len);
@@ -316,7 +320,7 @@ impl Alloc {
     /// Blocks of the groups, bitmaps not counted, and those promised beyond.
     pub fn total(&self) -> u64 {
         let beyond = self.shared.beyond.as_ref().map_or(0, Beyond::promised);
-        self.shared.groups.iter().map(|group| u64::from(group.blocks) - 1).sum::<u64>() + beyond
+        self.shared.groups.iter().map(|group| u64::from(group.blocks()) - 1).sum::<u64>() + beyond
     }
 
     /// Blocks that are free or soon will be (quarantine), and promised to nobody: what statfs shows as free.

@@ -16,7 +16,7 @@ impl Shared {
             && let Some(goal) = goal
             && let Some(offset) = goal.checked_sub(self.groups_start)
             && let Some(group) = self.groups.get((offset / BLOCKS_PER_GROUP) as usize)
-            && goal - group.start < u64::from(group.blocks)
+            && goal - group.start < u64::from(group.blocks())
             && let Some(extent) = group.allocate_at(goal, want)
         {
             return Some(extent);
@@ -33,14 +33,16 @@ impl Shared {
     fn search(&self, want: u32, class: Class, effort: Effort) -> Option<Extent> {
         let lane = lane::current();
         let first = self.current[lane].load(Relaxed);
-        let (before, after) = self.groups.split_at(first.min(self.groups.len()));
-        for (index, group) in after.iter().chain(before).enumerate() {
+        let count = self.groups.len();
+        for index in 0..count {
+            let turn = (first + index) % count;
+            let Some(group) = self.groups.get(turn) else { continue };
             if let Some(extent) = group.allocate(lane, want, class, effort) {
                 if index != 0 && matches!(effort, Effort::Run(_)) {
                     if let Some(old) = self.groups.get(first) {
                         old.disown(lane);
                     }
-                    self.current[lane].store((first + index) % self.groups.len(), Relaxed);
+                    self.current[lane].store(turn, Relaxed);
                 }
                 return Some(extent);
             }

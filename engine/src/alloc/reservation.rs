@@ -134,8 +134,8 @@ impl VolatileExtent {
     pub fn into_reservation(self, reservation: &mut Reservation) {
         let extent = self.into_extent();
         let alloc = reservation.alloc.clone();
-        if let Ok(index) = alloc.group_index(extent) {
-            alloc.shared.groups[index].give(extent);
+        if let Ok(group) = alloc.group_of(extent) {
+            group.give(extent);
             reservation.put_back(extent.len, Class::Data);
             if let Some(beyond) = &alloc.shared.beyond {
                 beyond.give(extent.len);

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
@@ -30,7 +31,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub struct ImageFile {
     file: File,
     path: PathBuf,
-    blocks: u64,
+    // Relaxed: a bound. Whoever uses blocks behind an older one has been told of them otherwise.
+    blocks: AtomicU64,
     direct: bool,
     block_device: bool,
 }
@@ -47,26 +49,26 @@ impl ImageFile {
     /// Creates (or takes over) a regular file and makes it `blocks` long, its space reserved; a raw device is
     /// opened and must have at least that size.
     pub fn create(path: &Path, blocks: u64) -> Result<Self> {
-        let mut image = Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?;
+        let image = Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?;
         if image.block_device {
-            if image.blocks < blocks {
+            if image.blocks() < blocks {
                 return Err(image.refused(format_args!(
                     "has {} blocks of 4 KiB, fewer than the {blocks} asked for; ask for less",
-                    image.blocks
+                    image.blocks()
                 )));
             }
         } else {
             image.reserve(blocks)?;
             image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e))?;
         }
-        image.blocks = blocks;
+        image.blocks.store(blocks, Relaxed);
         Ok(image)
     }
 
     /// Makes a file without a name in a directory, `blocks` long, its space reserved: it goes with its last
     /// descriptor.
     pub(crate) fn unnamed(directory: &Path, blocks: u64) -> Result<Self> {
-        let mut image = match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
+        let image = match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
             Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
                 let path = directory.join(format!(".narufs-{}", uuid::Uuid::new_v4()));
                 let image = Self::open_with(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
@@ -77,15 +79,21 @@ impl ImageFile {
             opened => opened?,
         };
         image.reserve(blocks)?;
-        image.blocks = blocks;
+        image.blocks.store(blocks, Relaxed);
         Ok(image)
+    }
+
+    /// Makes a regular file `blocks` long, and says how many bytes that are.
+    fn lengthen(&self, blocks: u64) -> Result<u64> {
+        let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
+        let bytes = bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))?;
+        rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))?;
+        Ok(bytes)
     }
 
     /// Makes a regular file `blocks` long, and reserves its space.
     fn reserve(&self, blocks: u64) -> Result<()> {
-        let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
-        let bytes = bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))?;
-        rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))?;
+        let bytes = self.lengthen(blocks)?;
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
             // The file system cannot reserve; writes may then fail with ENOSPC later, and say so.
@@ -123,17 +131,14 @@ impl ImageFile {
         lock(&file, path)?;
         let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;
         let kind = metadata.file_type();
-        let mut image =
-            Self { file, path: path.to_owned(), blocks: 0, direct, block_device: kind.is_block_device() };
-        let bytes = if kind.is_file() {
-            metadata.len()
-        } else if kind.is_block_device() {
-            rustix::fs::seek(&image.file, rustix::fs::SeekFrom::End(0))
-                .map_err(|e| device_error("measure the device", e))?
-        } else {
+        let blocks = AtomicU64::new(metadata.len() / BLOCK_SIZE as u64);
+        let image =
+            Self { file, path: path.to_owned(), blocks, direct, block_device: kind.is_block_device() };
+        if image.block_device {
+            image.blocks.store(image.measured()?, Relaxed);
+        } else if !kind.is_file() {
             return Err(image.refused(format_args!("is neither a regular file nor a block device")));
-        };
-        image.blocks = bytes / BLOCK_SIZE as u64;
+        }
         Ok(image)
     }
 
@@ -142,10 +147,10 @@ impl ImageFile {
     /// # Errors
     /// [`Error::Refused`] when it was truncated.
     pub fn require(&self, blocks: u64) -> Result<()> {
-        if self.blocks < blocks {
+        if self.blocks() < blocks {
             return Err(self.refused(format_args!(
                 "is truncated: it has {} blocks of 4 KiB, its file system {blocks}; restore its full length",
-                self.blocks
+                self.blocks()
             )));
         }
         Ok(())
@@ -153,7 +158,47 @@ impl ImageFile {
 
     /// Size in whole blocks.
     pub fn blocks(&self) -> u64 {
-        self.blocks
+        self.blocks.load(Relaxed)
+    }
+
+    /// Blocks of the block device as it is now.
+    fn measured(&self) -> Result<u64> {
+        let bytes = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))
+            .map_err(|e| device_error("measure the device", e))?;
+        Ok(bytes / BLOCK_SIZE as u64)
+    }
+
+    /// Makes a regular file longer, its space reserved unless `sparse`, and its length durable. A block device must
+    /// have become large enough by itself.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying what there is too little of; the length is then what it was.
+    pub(super) fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
+        let old = self.blocks();
+        if blocks <= old {
+            return Ok(());
+        }
+        if self.block_device {
+            let now = self.measured()?;
+            if now < blocks {
+                return Err(self.refused(format_args!(
+                    "has {now} blocks of 4 KiB, fewer than the {blocks} asked for; enlarge the device first"
+                )));
+            }
+            self.blocks.store(now, Relaxed);
+            return Ok(());
+        }
+        let longer = if sparse { self.lengthen(blocks).map(drop) } else { self.reserve(blocks) };
+        let durable = longer
+            .and_then(|()| self.file.sync_all().map_err(|e| io_error("make the image's size durable", &e)));
+        if let Err(e) = durable {
+            if let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64) {
+                tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
+            }
+            return Err(e);
+        }
+        self.blocks.store(blocks, Relaxed);
+        Ok(())
     }
 
     /// Whether requests bypass the kernel's page cache.

@@ -209,6 +209,18 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()> {
         self.flush_upto(self.writes_completed())
     }
+
+    /// Makes the device have `blocks` blocks at the least: a file is made longer, its space reserved unless
+    /// `sparse`; a block device that has become larger is measured again.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it cannot.
+    fn grow(&self, blocks: u64, _sparse: bool) -> Result<()> {
+        if blocks <= self.blocks() {
+            return Ok(());
+        }
+        Err(Error::Refused(format!("this device has {} blocks of 4 KiB and cannot grow", self.blocks())))
+    }
 }
 
 /// Serves an open image by the fastest way that this kernel offers.

@@ -67,6 +67,10 @@ impl BlockDevice for PlainDevice {
         self.image.blocks()
     }
 
+    fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
+        self.image.grow(blocks, sparse)
+    }
+
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         blocking::about_to_block();
         let done = batch.into_iter().map(|mut request| {

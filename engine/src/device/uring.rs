@@ -269,6 +269,10 @@ impl BlockDevice for UringDevice {
         self.image.blocks()
     }
 
+    fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
+        self.image.grow(blocks, sparse)
+    }
+
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let which = rustix::thread::sched_getcpu() % self.rings.len();
         let ring = &self.rings[which];

@@ -81,7 +81,7 @@ fn visit_entries(
     }
     for (at, run) in runs.iter().enumerate() {
         if node.depth == 0 {
-            visit(match run_problem(source.store().superblock(), run) {
+            visit(match run_problem(source.store().bounds(), run) {
                 Some(detail) => Item::Problem(Problem::BadRun { run: *run, detail }),
                 None => Item::Run(*run),
             });

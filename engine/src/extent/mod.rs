@@ -120,7 +120,7 @@ pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping
 pub fn lookup_in_inode(store: &Store, inode: &Inode, logical: u32) -> Option<u64> {
     let run = root::runs_of(inode)
         .find(|run| run.logical <= logical && u64::from(logical) < run.end() && inode.extent_depth == 0)?;
-    run_problem(store.superblock(), &run).is_none().then(|| run.part(logical.into(), run.end()).block)
+    run_problem(store.bounds(), &run).is_none().then(|| run.part(logical.into(), run.end()).block)
 }
 
 /// The run that covers block `from` of the file, or else the first after it. Calling it again with the end of

@@ -6,9 +6,10 @@ use super::{LOGICAL_END, Root, Run};
 use crate::device::BLOCK_SIZE;
 use crate::format::{
     BLOCKS_PER_GROUP, BlockHeader, BlockKind, EXTENT_ENTRY_SIZE, EXTENT_NODE_ENTRIES, EXTENT_NODE_START,
-    EXTENT_UNWRITTEN, ExtentEntry, ExtentNodeHeader, Superblock, U16, U32, U64,
+    EXTENT_UNWRITTEN, ExtentEntry, ExtentNodeHeader, U16, U32, U64,
 };
 use crate::store::{Handle, PageRef, Store};
+use crate::superblock::Bounds;
 use crate::{Error, Result};
 
 /// Where pages are read: the store, or a handle that sees its own edits besides.
@@ -67,21 +68,21 @@ pub(crate) fn decode(entry: ExtentEntry) -> Run {
 }
 
 /// Why a run from media cannot be.
-pub(crate) fn run_problem(superblock: &Superblock, run: &Run) -> Option<&'static str> {
+pub(crate) fn run_problem(bounds: Bounds, run: &Run) -> Option<&'static str> {
     if run.len == 0 {
         return Some("a run of no blocks");
     }
     if run.end() > LOGICAL_END {
         return Some("a run past the end of all files");
     }
-    let start = superblock.groups_start.get();
-    let Some(offset) = run.block.checked_sub(start).map(|offset| offset % BLOCKS_PER_GROUP) else {
+    let Some(offset) = run.block.checked_sub(bounds.groups_start).map(|offset| offset % BLOCKS_PER_GROUP)
+    else {
         return Some("a run outside the groups");
     };
     if offset == 0 || offset + u64::from(run.len) > BLOCKS_PER_GROUP {
         return Some("a run that covers a bitmap");
     }
-    if run.block.saturating_add(u64::from(run.len)) > superblock.blocks.get() {
+    if run.block.saturating_add(u64::from(run.len)) > bounds.blocks {
         return Some("a run past the end of the image");
     }
     None

@@ -47,7 +47,7 @@ fn place(source: &impl Source, root: &Root, logical: u64) -> Result<Place> {
             None => return Err(damaged(root, 0, "an inner node without entries")),
             Some(Step::Leaf { before, after }) => {
                 for run in before.iter().chain(&after) {
-                    if let Some(problem) = run_problem(source.store().superblock(), run) {
+                    if let Some(problem) = run_problem(source.store().bounds(), run) {
                         return Err(damaged(root, 0, problem));
                     }
                 }
@@ -166,8 +166,8 @@ impl<'s> Edit<'_, 's> {
                 return Err(damaged(root, block, problem));
             }
             if depth == 0 {
-                let superblock = self.h.store().superblock();
-                match level.runs.iter().find_map(|run| run_problem(superblock, run)) {
+                let bounds = self.h.store().bounds();
+                match level.runs.iter().find_map(|run| run_problem(bounds, run)) {
                     Some(problem) => return Err(damaged(root, block, problem)),
                     None => return Ok(Path { levels, low, high }),
                 }

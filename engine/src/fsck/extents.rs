@@ -10,6 +10,7 @@ use crate::format::{
     EXTENT_NODE_START, ExtentEntry, ExtentNodeHeader, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, Inode,
     InodeFlags, Nid,
 };
+use crate::superblock::Bounds;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -90,7 +91,7 @@ impl Walk<'_> {
             let logical = u64::from(run.logical);
             let end = if depth == 0 { run.end() } else { logical + 1 };
             if depth == 0
-                && let Some(problem) = run_problem(&state.image.sb, &run)
+                && let Some(problem) = run_problem(Bounds::of(&state.image.sb), &run)
             {
                 let detail = format!("blocks {} of the file: {problem}", run.logical);
                 state.found(IssueKind::ExtentBounds, place, detail);

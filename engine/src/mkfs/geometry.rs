@@ -3,10 +3,10 @@
 use super::FormatOptions;
 use crate::device::BLOCK_SIZE;
 use crate::format::{
-    BLOCKS_PER_GROUP, DOUBLE_WRITE_ENTRIES, FORMAT_VERSION, INODES_PER_BLOCK, JournalKind,
-    NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, SLOT_SIZE, SLOTS_PER_BLOCK, STATE_CLEAN, SUPERBLOCK_MAGIC,
-    Superblock,
+    DOUBLE_WRITE_ENTRIES, FORMAT_VERSION, INODES_PER_BLOCK, JournalKind, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK,
+    SLOT_SIZE, SLOTS_PER_BLOCK, STATE_CLEAN, SUPERBLOCK_MAGIC, Superblock,
 };
+use crate::superblock::Bounds;
 use crate::{Error, Result};
 
 /// Slots of the journal of an image of so many blocks: a sixteenth of it, from 1 MiB to 128 MiB.
@@ -77,9 +77,7 @@ pub(super) fn geometry(device_blocks: u64, options: &FormatOptions, least_slots:
             least.saturating_mul(4)
         ));
     }
-    let rest = blocks - groups_start;
-    // A last group of a bitmap alone would hold nothing.
-    let groups = rest / BLOCKS_PER_GROUP + u64::from(rest % BLOCKS_PER_GROUP > 1);
+    let groups = Bounds { groups_start, blocks }.groups();
     let random = || *uuid::Uuid::new_v4().as_bytes();
     let mut label = [0; 32];
     label[..options.label.len()].copy_from_slice(options.label.as_bytes());

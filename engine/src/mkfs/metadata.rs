@@ -3,12 +3,12 @@
 use zerocopy::IntoBytes;
 
 use super::FormatOptions;
+use crate::alloc::fresh_bitmap;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode,
-    NatEntry, NatIndexEntry, ROOT_NID, Superblock, checksum, checksum_seed, nat_place,
+    BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode, NatEntry, NatIndexEntry,
+    ROOT_NID, Superblock, checksum, checksum_seed, nat_place,
 };
-use crate::store::fill_bits;
 use crate::{Result, superblock};
 
 /// Blocks written by one request while regions are filled.
@@ -36,10 +36,8 @@ pub(super) fn write_metadata(
     filler.block(sb, sb.orphan_root.get(), BlockKind::OrphanRoot, 0, |_| {})?;
     for group in 0..sb.groups.get() {
         filler.block(sb, superblock::group_start(sb, group), BlockKind::Bitmap, group, |page| {
-            // The bitmap itself, in the first group what follows below, and what lies beyond the image.
-            let blocks = superblock::group_blocks(sb, group) as u32;
-            fill_bits(page, 0, if group == 0 { 3 } else { 1 }, true);
-            fill_bits(page, blocks, BLOCKS_PER_GROUP as u32 - blocks, true);
+            // The bitmap itself, and in the first group what follows below.
+            *page = fresh_bitmap(sb, group, if group == 0 { 3 } else { 1 });
         })?;
     }
     filler.block(sb, first_nat, BlockKind::Nat, 0, |page| {

@@ -94,7 +94,6 @@ impl Default for MountOptions {
 pub struct Mounted {
     store: Arc<Store>,
     background: Option<Background>,
-    superblock: Superblock,
     recovery: Outcome,
     staging_file: Option<PathBuf>,
     new_journal: Option<Absence>,
@@ -155,9 +154,11 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         (sb.state.get() == STATE_DAMAGED).then(|| "fsck found damage that it has not mended".to_string())
     });
     let mounted = |store: Arc<Store>, sb| Mounted {
-        store,
+        store: {
+            *store.superblock_on_media() = sb;
+            store
+        },
         background: None,
-        superblock: sb,
         recovery: outcome,
         staging_file: staging_file.clone(),
         new_journal,
@@ -267,11 +268,7 @@ impl Fresh<'_> {
 impl Mounted {
     /// A store of the scratch profile. `recycling` is the interval of the background thread; without, operations
     /// do its work.
-    pub(crate) fn of_scratch(
-        store: Arc<Store>,
-        superblock: Superblock,
-        recycling: Option<Duration>,
-    ) -> Result<Mounted> {
+    pub(crate) fn of_scratch(store: Arc<Store>, recycling: Option<Duration>) -> Result<Mounted> {
         let mut background = None;
         match recycling {
             Some(interval) => background = Some(Background::checkpoints(Arc::clone(&store), interval)?),
@@ -280,7 +277,6 @@ impl Mounted {
         Ok(Mounted {
             store,
             background,
-            superblock,
             recovery: Outcome::default(),
             staging_file: None,
             new_journal: None,
@@ -320,9 +316,10 @@ impl Mounted {
         }
         let Some(journal) = self.store.journal() else { return Ok(()) };
         self.store.drain()?;
-        self.superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
-        self.superblock.state.set(STATE_CLEAN);
-        superblock::write(self.store.device().as_ref(), &mut self.superblock)?;
+        let mut superblock = self.store.superblock_on_media();
+        superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
+        superblock.state.set(STATE_CLEAN);
+        superblock::write(self.store.device().as_ref(), &mut superblock)?;
         match &self.staging_file {
             Some(path) => crate::pmem::unlink(path),
             None => Ok(()),

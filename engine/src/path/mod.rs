@@ -98,6 +98,22 @@ impl Files {
         self.fs.sync_power()
     }
 
+    /// Makes the file system larger while it is used, see [`vfs::Fs::resize`]; gives its size in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying why; those of the device.
+    pub fn resize(&self, bytes: Option<u64>, sparse: bool) -> Result<u64> {
+        self.fs.resize(bytes, sparse)
+    }
+
+    /// Tells the device what is free, runs of at least `least` bytes; gives the number of bytes.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn trim(&self, least: u64) -> Result<u64> {
+        self.fs.trim(0..u64::MAX, least)
+    }
+
     fn held(&self, entry: Entry) -> Held {
         Held { fs: Arc::clone(&self.fs), entry }
     }

@@ -154,5 +154,5 @@ pub fn make_on(
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);
-    Ok((Mounted::of_scratch(store, superblock, background)?, files))
+    Ok((Mounted::of_scratch(store, background)?, files))
 }

@@ -31,7 +31,9 @@ use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
 use crate::journal::{Done, Journal, Wanted};
 use crate::pmem::Horizon;
-use crate::sync::{Arc, OnceLock};
+use crate::superblock::Bounds;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use crate::{Error, Result};
 
 use dirty::DirtyPages;
@@ -67,6 +69,10 @@ impl Default for StoreOptions {
 pub struct Store {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
+    /// As media hold it; locked while it is written.
+    on_media: Mutex<Superblock>,
+    /// Blocks of the image: grown by [`Store::set_blocks`].
+    blocks: AtomicU64,
     seed: u32,
     log: Log,
     table: PageTable,
@@ -100,6 +106,8 @@ impl Store {
             signal: Arc::default(),
             read_only: OnceLock::new(),
             device,
+            on_media: Mutex::new(superblock),
+            blocks: AtomicU64::new(superblock.blocks.get()),
             superblock,
             log,
         }
@@ -110,9 +118,27 @@ impl Store {
         &self.device
     }
 
-    /// The superblock as it was at the mount: identity and geometry.
+    /// The superblock as it was at the mount: identity, and the geometry of all that does not grow.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// The superblock that media hold: whoever writes it keeps the lock meanwhile.
+    pub(crate) fn superblock_on_media(&self) -> MutexGuard<'_, Superblock> {
+        self.on_media.lock()
+    }
+
+    /// Where blocks can be that belong to files and directories.
+    pub fn bounds(&self) -> Bounds {
+        // Acquire: pairs with the Release of `set_blocks`.
+        let blocks = self.blocks.load(Ordering::Acquire);
+        Bounds { groups_start: self.superblock.groups_start.get(), blocks }
+    }
+
+    /// The image has grown: media say so, and the bitmaps of the groups that are new lie there.
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        // Release: the bitmaps are there for who reads the bound.
+        self.blocks.store(blocks, Ordering::Release);
     }
 
     /// What outlives the mount.
@@ -238,7 +264,7 @@ impl Store {
 
     /// An error if a block number from media lies outside the image.
     fn check_block(&self, block: u64) -> Result<()> {
-        let blocks = self.superblock.blocks.get();
+        let blocks = self.bounds().blocks;
         if block < blocks && block > 1 {
             return Ok(());
         }

@@ -22,6 +22,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 mod types;
+mod volume;
 
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
@@ -256,22 +257,6 @@ impl Fs {
     pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
         let upto = self.log_dir(handle)?;
         self.meta.store.settle_upto(upto, self.meta.wanted)
-    }
-    /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
-    /// that is waited for.
-    pub fn statfs(&self) -> Result<StatFs> {
-        self.departing.wait(departing::AT_ONCE);
-        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
-        let nodes = free * crate::format::INODES_PER_BLOCK as u64;
-        Ok(StatFs {
-            block_size: crate::device::BLOCK_SIZE as u32,
-            blocks: total,
-            blocks_free: free,
-            blocks_available: self.meta.alloc.statfs_available(),
-            files: total * crate::format::INODES_PER_BLOCK as u64,
-            files_free: nodes,
-            name_max: crate::format::MAX_NAME as u32,
-        })
     }
     /// Value of an extended attribute. ENODATA: there is none.
     pub fn getxattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<Vec<u8>> {

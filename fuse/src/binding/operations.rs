@@ -10,7 +10,7 @@ use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out
 use super::engine::EngineOperations;
 use super::handles::Handle;
 use super::names::Loan;
-use crate::control::STATS;
+use crate::control::{RESIZE, STATS, TRIM};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::session::{DoneReply, Features, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
@@ -60,12 +60,16 @@ impl Operations for EngineOperations {
         }
     }
 
-    fn ioctl(&self, _: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
-        if call.command != STATS {
-            return Err(Errno(libc::ENOTTY));
+    fn ioctl(&self, ctx: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
+        match call.command {
+            STATS => {
+                let stats = ServedStats { server_pid: std::process::id(), stats: self.fs.stats()? };
+                serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
+            }
+            TRIM => self.trim(ctx, call.data),
+            RESIZE => self.resize(ctx, call.data),
+            _ => Err(Errno(libc::ENOTTY)),
         }
-        let stats = ServedStats { server_pid: std::process::id(), stats: self.fs.stats()? };
-        serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
     }
 
     fn forget(&self, nodeid: u64, count: u64) {

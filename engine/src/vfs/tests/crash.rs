@@ -35,8 +35,14 @@ fn spec(kind: JournalKind) -> PmemSpec {
 }
 
 pub(super) fn media(kind: JournalKind, blocks: u64) -> SimMedia {
-    let sim = SimMedia::new(blocks, &[spec(kind)]);
+    media_of(kind, blocks, None)
+}
+
+/// A device of so many blocks, and a file system that may have fewer.
+pub(super) fn media_of(kind: JournalKind, device: u64, blocks: Option<u64>) -> SimMedia {
+    let sim = SimMedia::new(device, &[spec(kind)]);
     let options = FormatOptions {
+        blocks,
         journal_slots: Some(SLOTS),
         double_write_blocks: Some(8),
         journal: kind,

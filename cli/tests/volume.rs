@@ -1,0 +1,110 @@
+//! `narufs resize` and `narufs trim`, on a mount that is in use and on an image that is not mounted.
+
+use narufs_testing::lab::Ring;
+use narufs_testing::place::{Place, cannot_mount};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn narufs(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_narufs")).args(words).output().expect("it starts")
+}
+
+fn done(words: &[&str]) -> String {
+    let out = narufs(words);
+    assert!(out.status.success() && out.stderr.is_empty(), "{words:?}: {out:?}");
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn refused(words: &[&str], status: i32, why: &str) {
+    let out = narufs(words);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(status), "{words:?}: {said}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{words:?}: {said}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain letters")
+}
+
+fn place(ring: Ring) -> Place {
+    Place::make(Path::new(env!("CARGO_TARGET_TMPDIR")), ring, 64 << 20, 4096).expect("room")
+}
+
+fn held(image: &Path) -> u64 {
+    fs::metadata(image).expect("it is there").blocks() * 512
+}
+
+#[test]
+fn an_image_that_is_not_mounted_grows() {
+    let place = place(Ring::Ssd);
+    let (image, point) = (place.image(), place.point());
+    let image = text(&image);
+    assert_eq!(done(&["resize", image, "+32M", "--sparse"]), format!("{image}: 96.0 MiB\n"));
+    assert_eq!(done(&["resize", image, "96M"]), format!("{image}: 96.0 MiB\n"));
+    fs::OpenOptions::new().write(true).open(image).and_then(|f| f.set_len(300 << 20)).expect("room");
+    assert_eq!(done(&["resize", image]), format!("{image}: 300.0 MiB\n"));
+    assert!(done(&["fsck", image]).contains("clean"));
+    refused(&["resize", image, "64M"], 1, "it can grow, not shrink");
+    let wrong = narufs(&["resize", image, "much"]);
+    assert!(wrong.status.code() == Some(2) && String::from_utf8_lossy(&wrong.stderr).contains("not a size"));
+    refused(&["resize", text(&place.point().join("missing"))], 1, "No such file");
+    refused(&["resize", text(&point), "1G"], 1, "no narufs is mounted here");
+    refused(&["trim", text(&point)], 1, "no narufs is mounted here");
+}
+
+#[test]
+fn a_mount_grows_and_is_trimmed_while_it_is_used() {
+    if let Some(why) = cannot_mount() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    for ring in [Ring::Ssd, Ring::Nvm] {
+        let place = place(ring);
+        let (image, point) = (place.image(), place.point());
+        let (image, dir) = (text(&image), text(&point));
+        done(&["mount", image, dir]);
+        let in_use = fs::File::create(point.join("open")).expect("room");
+        let room = |point: &Path| rustix::fs::statvfs(point).expect("mounted").f_blocks * 4096;
+        let before = room(&point);
+        assert_eq!(done(&["resize", dir, "+136M"]), format!("{dir}: 200.0 MiB\n"));
+        // All but the bitmap of a second group.
+        assert_eq!(room(&point) - before, (136 << 20) - 4096);
+        assert!(held(Path::new(image)) >= 136 << 20, "its space is reserved");
+        refused(&["resize", dir, "100M"], 1, "it can grow, not shrink");
+        let bytes = vec![7; 150 << 20];
+        fs::write(point.join("large"), &bytes).expect("room by now");
+        drop(in_use);
+        done(&["sync", dir]);
+        fs::remove_file(point.join("large")).expect("there");
+        let said = done(&["trim", dir]);
+        assert!(said.ends_with("are free and discarded\n") && said.contains("MiB"), "{said}");
+        assert!(held(Path::new(image)) < 60 << 20, "{} bytes are held", held(Path::new(image)));
+        fs::write(point.join("again"), &bytes).expect("room");
+        if let Ok(fstrim) = Command::new("fstrim").arg(dir).output() {
+            assert!(fstrim.status.success(), "{fstrim:?}");
+        }
+        done(&["umount", dir]);
+        assert!(done(&["fsck", image]).contains("clean"));
+        done(&["mount", image, dir, "-o", "ro"]);
+        assert!(fs::read(point.join("again")).expect("there") == bytes);
+        refused(&["resize", dir, "+1G"], 1, "Read-only");
+        refused(&["trim", dir], 1, "Read-only");
+        done(&["umount", dir]);
+    }
+}
+
+#[test]
+fn scratch_space_cannot_be_resized_and_says_so() {
+    if let Some(why) = cannot_mount() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let place = place(Ring::Ssd);
+    let point = place.point();
+    done(&["mount", "--scratch", "--memory", "64M", text(&point)]);
+    refused(&["resize", text(&point), "+1G"], 1, "scratch space");
+    done(&["trim", text(&point)]);
+    done(&["umount", text(&point)]);
+}

@@ -1,0 +1,76 @@
+//! The file system as a whole: its room, making it larger, and telling the device what is free.
+
+use super::{Fs, StatFs, departing};
+use crate::device::BLOCK_SIZE;
+use crate::format::{INODES_PER_BLOCK, MAX_NAME, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK};
+use crate::{Error, Result};
+use std::ops::Range;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+impl Fs {
+    /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
+    /// that is waited for.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.departing.wait(departing::AT_ONCE);
+        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
+        // An image that has grown keeps the table of nodes that it was made with.
+        let table = self.meta.store.superblock().nat_index_blocks.get();
+        let most = table.saturating_mul(NAT_INDEX_PER_BLOCK * NAT_PER_BLOCK);
+        let nodes = |blocks: u64| (blocks * INODES_PER_BLOCK as u64).min(most);
+        Ok(StatFs {
+            block_size: BLOCK_SIZE as u32,
+            blocks: total,
+            blocks_free: free,
+            blocks_available: self.meta.alloc.statfs_available(),
+            files: nodes(total),
+            files_free: nodes(free),
+            name_max: MAX_NAME as u32,
+        })
+    }
+
+    /// Size of the file system in bytes: of its image, journal and metadata included.
+    pub fn size(&self) -> u64 {
+        self.meta.store.bounds().blocks * BLOCK
+    }
+
+    /// Makes the file system `bytes` long (whole blocks of 4 KiB), without interrupting anybody; a regular file is
+    /// made longer, its space reserved unless `sparse`. `None` takes what the device has. Gives the size, which is
+    /// durable then; a crash before leaves the file system with the size of before.
+    ///
+    /// The number of inodes stays bounded by what the image was made for: sixteen for each of its first blocks.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying why, if the size is less than what there is or more than the device can have;
+    /// EROFS; errors of the device. The size that it has already is no change.
+    pub fn resize(&self, bytes: Option<u64>, sparse: bool) -> Result<u64> {
+        let store = &self.meta.store;
+        if bytes == Some(self.size()) {
+            return Ok(self.size());
+        }
+        self.check_changeable()?;
+        let blocks = bytes.map_or_else(|| store.device().blocks(), |bytes| bytes / BLOCK);
+        self.meta.alloc.grow(store, blocks, sparse)?;
+        Ok(self.size())
+    }
+
+    /// Tells the device of every free run of at least `least` bytes within a range of its bytes, so that it can use
+    /// the space for something else; gives the number of bytes. What was freed is made durable before.
+    ///
+    /// # Errors
+    /// EROFS; errors of the device.
+    pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64> {
+        self.check_changeable()?;
+        self.meta.alloc.make_room()?;
+        let least = u32::try_from(least.div_ceil(BLOCK)).unwrap_or(u32::MAX).max(1);
+        let blocks = range.start.div_ceil(BLOCK)..range.end / BLOCK;
+        Ok(self.meta.alloc.trim(self.meta.store.device().as_ref(), blocks, least)? * BLOCK)
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        if self.meta.options.read_only {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.meta.store.check_writable()
+    }
+}
