@@ -22,6 +22,10 @@ Options (-o a,b=c):
   io=direct                 all files pass the kernel's cache by: for many threads on one file
   io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
                             close; a killed server loses what was not synced; implies default_permissions
+  transport=auto            the kernel hands requests over through io_uring where it has that (Linux 6.14) and
+                            /sys/module/fuse/parameters/enable_uring says Y, through /dev/fuse otherwise (default)
+  transport=uring           through io_uring, turning it on if need be, or not at all
+  transport=dev             through /dev/fuse
   memory=SIZE               page cache (default: 25 % of memory or of the control group's limit, at most 4G)
   metadata_memory=SIZE      metadata pages and inodes (default 256M)
   scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
@@ -68,7 +72,7 @@ pub enum Durability {
     Process,
 }
 
-pub use narufs_fuse::mount::Io;
+pub use narufs_fuse::mount::{Io, Transport};
 
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +91,8 @@ pub struct MountOptions {
     pub lazytime: bool,
     /// Through whose page cache files are read and written.
     pub io: Io,
+    /// How requests reach the server.
+    pub transport: Transport,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -125,6 +131,7 @@ impl Default for MountOptions {
             atime: AtimePolicy::Relative,
             lazytime: false,
             io: Io::Auto,
+            transport: Transport::Auto,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -210,6 +217,12 @@ impl MountOptions {
                 let how = wanted()?;
                 self.io = Io::from_name(how)
                     .ok_or_else(|| format!("io={how}: say io=auto, io=cached or io=direct"))?;
+            }
+            "transport" => {
+                let how = wanted()?;
+                self.transport = Transport::from_name(how).ok_or_else(|| {
+                    format!("transport={how}: say transport=auto, transport=uring or transport=dev")
+                })?;
             }
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
@@ -304,6 +317,7 @@ mod tests {
         assert!(parse("colour").unwrap_err().contains("colour"));
         assert!(parse("commit").unwrap_err().contains("needs a value"));
         assert!(parse("io=both").unwrap_err().contains("io=auto"));
+        assert!(parse("transport=mail").unwrap_err().contains("transport=uring"));
         assert!(parse("commit=0").unwrap_err().contains("1 to 3600"));
     }
 }

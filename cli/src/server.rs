@@ -151,6 +151,7 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
     kernel.exec = options.exec;
     kernel.sync = options.sync;
     kernel.io = options.io;
+    kernel.transport = options.transport;
     kernel.lazytime = options.lazytime;
     kernel.atime = match options.atime {
         AtimePolicy::Relative => Atime::Relative,

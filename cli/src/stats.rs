@@ -36,7 +36,11 @@ fn table(stats: &Value) -> String {
         out.push('\n');
     };
     let n = |path: &str| number(stats, path);
-    line(format!("server         process {}", n("/server_pid")));
+    let transport = match text(stats, "/transport") {
+        "uring" => "io_uring",
+        _ => "/dev/fuse",
+    };
+    line(format!("server         process {}, asked through {transport}", n("/server_pid")));
     if let Some(why) = stats["read_only"].as_str() {
         line(format!("read-only      {why}"));
     }

@@ -6,6 +6,7 @@
 //! [`narufs::blocking::about_to_block`]; each [`Entry`] with a node id that it gives away has raised the inode's
 //! lookup count; permissions are checked here unless the mount has `default_permissions`.
 
+use crate::mount::Transport;
 use crate::session::{DoneReply, Features, LockReply, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
@@ -77,6 +78,9 @@ const NOT_SERVED: Errno = Errno(libc::ENOSYS);
 pub trait Operations: Send + Sync + 'static {
     /// The conversation has begun. Called once, before anything else.
     fn init(&self, features: &Features) {}
+
+    /// Requests come this way, never [`Transport::Auto`]. Called once, when the mount works.
+    fn served_by(&self, transport: Transport) {}
 
     /// The mount is gone, no operation runs any more. Called once.
     fn destroy(&self) {}

@@ -1,14 +1,16 @@
 //! A mount being served: the mount, its conversation, and one lane a core.
 
-use crate::mount::{IfBusy, Mount, MountOptions};
+use crate::mount::{IfBusy, Mount, MountOptions, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Negotiated, Session, negotiate};
 use crate::transport::device::DevicePort;
 use crate::transport::focus::Focus;
-use crate::transport::{Channel, Lane, LaneConfig, Port, Service};
+use crate::transport::uring::{self, UringPort};
+use crate::transport::{Channel, Lane, LaneConfig, Port};
 use crate::wire::notify::Notification;
 use crate::wire::{Op, parse};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -28,7 +30,10 @@ pub struct ServerConfig {
 /// flight.
 pub struct Server<O: Operations> {
     mount: Mount,
+    /// Those over `/dev/fuse`: one a core, or, where requests come through io_uring, one for the rest.
     lanes: Vec<Lane<DevicePort>>,
+    queues: Vec<Lane<UringPort>>,
+    transport: Transport,
     session: Arc<Session<O>>,
     notifier: Notifier,
 }
@@ -42,40 +47,91 @@ impl<O: Operations> Server<O> {
         config: &ServerConfig,
     ) -> io::Result<Self> {
         let (mount, fd) = Mount::new(dir, options)?;
+        let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
+        // Before the kernel is told of it: afterwards it waits for its queues to be served.
+        let queues = queues(fd.as_fd(), &cores, options.transport, &config.session)?;
         let port = DevicePort::new(fd, config.session.max_write as usize);
-        let features = handshake(&port, &config.session)?;
+        let wanted = Config { io_uring: !queues.is_empty(), ..config.session.clone() };
+        let features = handshake(&port, &wanted)?;
         if let Err(e) = mount.set_readahead(config.session.max_readahead) {
             tracing::debug!("read-ahead stays as it is: {e}");
         }
         let port = Arc::new(port.with_largest(features.max_write as usize));
         let session = Arc::new(Session::new(operations, features));
         let notifier = Notifier { channel: port.clone() };
-        let mut server = Server { mount, lanes: Vec::new(), session, notifier };
-        let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
-        let focus = Arc::new(Focus::new(&cores));
-        for (lane, core) in cores.into_iter().enumerate() {
+        let mut server = Server {
+            mount,
+            lanes: Vec::new(),
+            queues: Vec::new(),
+            transport: Transport::Device,
+            session,
+            notifier,
+        };
+        let threads = LaneConfig { on_thread_start: config.on_thread_start.clone(), ..LaneConfig::default() };
+        let transport = if features.io_uring() && server.start_queues(queues, &port, &threads)? {
+            Transport::Uring
+        } else {
+            let why = "transport=uring: this kernel does not serve FUSE through io_uring";
+            if options.transport == Transport::Uring {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
+            server.start_lanes(&port, &cores, &threads)?;
+            Transport::Device
+        };
+        server.session.served_by(transport);
+        server.transport = transport;
+        Ok(server)
+    }
+
+    fn start_lanes(
+        &mut self,
+        port: &Arc<DevicePort>,
+        cores: &[usize],
+        threads: &LaneConfig,
+    ) -> io::Result<()> {
+        let focus = Arc::new(Focus::new(cores));
+        for (lane, &core) in cores.iter().enumerate() {
             // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
             let lane_port = match port.try_clone() {
                 Ok(clone) => Arc::new(clone),
                 Err(e) => {
                     tracing::debug!(core, "the descriptor is shared: {e}");
-                    Arc::clone(&port)
+                    Arc::clone(port)
                 }
             };
-            let config = LaneConfig {
-                core: Some(core),
-                on_thread_start: config.on_thread_start.clone(),
-                focus: Some((Arc::clone(&focus), lane)),
-            };
-            let service: Arc<dyn Service> = server.session.clone();
-            server.lanes.push(Lane::start(lane_port, service, config)?);
+            let focus = Some((Arc::clone(&focus), lane));
+            let config = LaneConfig { core: Some(core), focus, ..threads.clone() };
+            self.lanes.push(Lane::start(lane_port, self.session.clone(), config)?);
         }
-        Ok(server)
+        Ok(())
+    }
+
+    /// A lane for each queue, and one for what comes by `/dev/fuse` still. False: the kernel refuses a queue, and
+    /// everything comes there.
+    fn start_queues(
+        &mut self,
+        queues: Vec<(usize, UringPort)>,
+        port: &Arc<DevicePort>,
+        threads: &LaneConfig,
+    ) -> io::Result<bool> {
+        self.lanes.push(Lane::start(Arc::clone(port), self.session.clone(), threads.clone())?);
+        let queues: Vec<_> = queues.into_iter().map(|(core, queue)| (core, Arc::new(queue))).collect();
+        for (core, queue) in &queues {
+            let config = LaneConfig { core: Some(*core), ..threads.clone() };
+            self.queues.push(Lane::start(Arc::clone(queue), self.session.clone(), config)?);
+        }
+        let registered = queues.iter().try_for_each(|(_, queue)| queue.wait_registered());
+        Ok(registered.inspect_err(|e| tracing::warn!("the kernel refuses a queue: {e}")).is_ok())
     }
 
     /// What was agreed on with the kernel.
     pub fn features(&self) -> &Features {
         self.session.features()
+    }
+
+    /// How requests come: never [`Transport::Auto`].
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Where it is mounted.
@@ -90,6 +146,7 @@ impl<O: Operations> Server<O> {
 
     /// Waits until the mount is gone and everything in flight is finished, then ends the conversation.
     pub fn wait(&self) {
+        self.queues.iter().for_each(Lane::wait);
         self.lanes.iter().for_each(Lane::wait);
         self.session.destroy();
     }
@@ -129,6 +186,56 @@ impl Notifier {
 fn usable_cores() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+/// What serves the kernel's queues, each with its core: none if io_uring is not wanted or cannot be.
+fn queues(
+    device: BorrowedFd<'_>,
+    cores: &[usize],
+    transport: Transport,
+    session: &Config,
+) -> io::Result<Vec<(usize, UringPort)>> {
+    // A lock that is waited for keeps a place of its queue: as many as there are places, and the unlocking finds none.
+    let made = match transport {
+        Transport::Device => return Ok(Vec::new()),
+        Transport::Auto if session.locks => return Ok(Vec::new()),
+        Transport::Uring if session.locks => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it serves no locks"))
+        }
+        Transport::Auto if !uring::is_enabled().unwrap_or(false) => return Ok(Vec::new()),
+        Transport::Auto => make_queues(device, cores, session),
+        Transport::Uring => match uring::is_enabled() {
+            Ok(true) => Ok(()),
+            Ok(false) => uring::enable(),
+            Err(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "it takes Linux 6.14 or later")),
+        }
+        .and_then(|()| make_queues(device, cores, session)),
+    };
+    match made {
+        Err(e) if transport == Transport::Auto => {
+            tracing::debug!("requests come by /dev/fuse: {e}");
+            Ok(Vec::new())
+        }
+        made => made.map_err(|e| io::Error::new(e.kind(), format!("transport=uring: {e}"))),
+    }
+}
+
+/// A port for each core; the queues of cores that serve nobody are shared out among them.
+fn make_queues(
+    device: BorrowedFd<'_>,
+    cores: &[usize],
+    session: &Config,
+) -> io::Result<Vec<(usize, UringPort)>> {
+    let all = 0..uring::queues()?;
+    let others: Vec<u16> = all.clone().filter(|queue| !cores.contains(&usize::from(*queue))).collect();
+    let own: Vec<u16> = all.filter(|queue| cores.contains(&usize::from(*queue))).collect();
+    let port = |(nth, queue): (usize, &u16)| {
+        let share: Vec<u16> = others.iter().copied().skip(nth).step_by(own.len()).collect();
+        let device = device.try_clone_to_owned()?;
+        let port = UringPort::new(device, session.max_write as usize, *queue, &share)?;
+        Ok((usize::from(*queue), port))
+    };
+    own.iter().enumerate().map(port).collect()
 }
 
 /// Answers INIT, which is the first request of every mount.

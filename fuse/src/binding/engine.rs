@@ -6,7 +6,7 @@ use super::Caching;
 use super::convert::{engine_open_flags, kernel_attr};
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
-use crate::mount::Io;
+use crate::mount::{Io, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
@@ -28,6 +28,7 @@ pub struct EngineOperations {
     attributes_hold: Duration,
     io: Io,
     pub(super) features: OnceLock<Features>,
+    pub(super) transport: OnceLock<Transport>,
 }
 
 impl EngineOperations {
@@ -40,6 +41,7 @@ impl EngineOperations {
             attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
             io,
             features: OnceLock::new(),
+            transport: OnceLock::new(),
         }
     }
 

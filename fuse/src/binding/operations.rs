@@ -11,6 +11,7 @@ use super::engine::EngineOperations;
 use super::handles::Handle;
 use super::names::Loan;
 use crate::control::{RESIZE, STATS, TRIM};
+use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::session::{DoneReply, Features, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
@@ -22,6 +23,8 @@ use narufs::vfs::{self, Context, FallocateMode, Whence, XattrMode};
 #[derive(serde::Serialize)]
 struct ServedStats {
     server_pid: u32,
+    /// How requests reach it.
+    transport: &'static str,
     #[serde(flatten)]
     stats: narufs::stats::Stats,
 }
@@ -38,6 +41,10 @@ impl Operations for EngineOperations {
     fn init(&self, features: &Features) {
         // A second INIT of one conversation does not exist; the first stands.
         let _ = self.features.set(*features);
+    }
+
+    fn served_by(&self, transport: Transport) {
+        let _ = self.transport.set(transport);
     }
 
     fn destroy(&self) {
@@ -63,7 +70,9 @@ impl Operations for EngineOperations {
     fn ioctl(&self, ctx: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
         match call.command {
             STATS => {
-                let stats = ServedStats { server_pid: std::process::id(), stats: self.fs.stats()? };
+                let transport = self.transport.get().copied().unwrap_or_default().name();
+                let stats =
+                    ServedStats { server_pid: std::process::id(), transport, stats: self.fs.stats()? };
                 serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
             }
             TRIM => self.trim(ctx, call.data),

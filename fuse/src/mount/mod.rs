@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, Io, MountOptions};
+pub use options::{Atime, Io, MountOptions, Transport};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -152,7 +152,9 @@ pub fn place(dir: &Path) -> io::Result<PathBuf> {
 
 /// Whether the server of what is mounted at `point` is gone.
 pub fn is_dead(point: &Path) -> bool {
-    matches!(rustix::fs::stat(point), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    // The last is for a request that found its io_uring gone.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    rustix::fs::stat(point).is_err_and(|e| gone.contains(&e))
 }
 
 /// Detaches mounts of ours at `point` whose server is gone.

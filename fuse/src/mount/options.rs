@@ -43,6 +43,39 @@ impl Io {
     }
 }
 
+/// How the kernel's requests reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Through io_uring where the kernel has that and its owner has turned it on, by `/dev/fuse` otherwise.
+    #[default]
+    Auto,
+    /// Through io_uring, which root turns on by asking for it; the mount fails where that cannot be.
+    Uring,
+    /// By `/dev/fuse`.
+    Device,
+}
+
+impl Transport {
+    /// From its name.
+    pub fn from_name(name: &str) -> Option<Transport> {
+        match name {
+            "auto" => Some(Transport::Auto),
+            "uring" => Some(Transport::Uring),
+            "dev" => Some(Transport::Device),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Uring => "uring",
+            Transport::Device => "dev",
+        }
+    }
+}
+
 /// What a mount is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -72,6 +105,8 @@ pub struct MountOptions {
     pub atime: Atime,
     /// Page caches.
     pub io: Io,
+    /// The way of requests.
+    pub transport: Transport,
 }
 
 impl MountOptions {
@@ -91,6 +126,7 @@ impl MountOptions {
             lazytime: false,
             atime: Atime::Relative,
             io: Io::Auto,
+            transport: Transport::Auto,
         }
     }
 
@@ -121,6 +157,10 @@ impl MountOptions {
                 Some(("subtype", _)) => {}
                 Some(("io", name)) => match Io::from_name(name) {
                     Some(io) => self.io = io,
+                    None => return false,
+                },
+                Some(("transport", name)) => match Transport::from_name(name) {
+                    Some(transport) => self.transport = transport,
                     None => return false,
                 },
                 Some(("max_read", bytes)) => match bytes.parse() {

@@ -27,6 +27,9 @@ pub struct Config {
     pub export: bool,
     /// Creating requests bring the security attributes of the new inode.
     pub security_context: bool,
+    /// Requests come through io_uring, from a queue for each core. A [`Server`](crate::Server) decides that by
+    /// [`Transport`](crate::mount::Transport).
+    pub io_uring: bool,
 }
 
 impl Default for Config {
@@ -41,6 +44,7 @@ impl Default for Config {
             auto_inval: false,
             export: false,
             security_context: false,
+            io_uring: false,
         }
     }
 }
@@ -73,6 +77,7 @@ impl Config {
         wanted.set(InitFlags::EXPLICIT_INVAL_DATA, !self.auto_inval);
         wanted.set(InitFlags::EXPORT_SUPPORT, self.export);
         wanted.set(InitFlags::SECURITY_CTX, self.security_context);
+        wanted.set(InitFlags::OVER_IO_URING, self.io_uring);
         wanted
     }
 }
@@ -109,6 +114,11 @@ impl Features {
     /// The kernel keeps what is written, and sizes and times with it.
     pub fn writeback_cache(&self) -> bool {
         self.flags.contains(InitFlags::WRITEBACK_CACHE)
+    }
+
+    /// Requests come through io_uring once each of the kernel's queues is served.
+    pub fn io_uring(&self) -> bool {
+        self.flags.contains(InitFlags::OVER_IO_URING)
     }
 
     /// Files opened for direct I/O can be mapped shared.

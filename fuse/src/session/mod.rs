@@ -15,6 +15,7 @@ pub mod init;
 
 pub use init::{Config, Features, Negotiated, negotiate};
 
+use crate::mount::Transport;
 use crate::operations::Operations;
 use crate::transport::ReplyHandle;
 use crate::types::{Errno, Result};
@@ -44,6 +45,11 @@ impl<O: Operations> Session<O> {
     /// What was agreed on.
     pub fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// Tells the operations which way requests come.
+    pub fn served_by(&self, transport: Transport) {
+        self.operations.served_by(transport);
     }
 
     /// Ends the conversation; to be called when no request is being served any more.

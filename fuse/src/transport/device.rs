@@ -105,7 +105,7 @@ impl Port for DevicePort {
         }
     }
 
-    fn open<'s>(&self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
+    fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
         (RequestParts::whole(&slot.request.bytes()[..slot.received]), slot.reply.bytes())
     }
 }

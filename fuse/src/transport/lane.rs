@@ -12,7 +12,7 @@
 //!
 //! Invariants: at most one thread holds the role; if it is free, then a thread that will look for it is either
 //! being woken or started, or serves a request; an idle lane has one thread waiting in the port and at most
-//! [`IDLE_SPARES`] asleep, and uses no CPU.
+//! [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
 
 use super::focus::{Focus, Seen};
 use super::{Channel, Port, Reply, Service};
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Spares that are kept asleep; further ones end.
+/// Spares that are kept asleep; further ones end, where the port lets them.
 pub const IDLE_SPARES: usize = 3;
 
 /// Threads of one lane at most. If all of them sleep in operations the lane waits for the first to finish.
@@ -132,7 +132,7 @@ impl<P: Port + Send + Sync> Shared<P> {
         let channel: Arc<dyn Channel> = shared.port.clone();
         let mut slot = shared.port.slot();
         let mut seen = Seen::default();
-        while shared.take_role() {
+        while shared.take_role(&slot) {
             holds_role.set(true);
             while holds_role.get() {
                 if let Some((focus, lane)) = &shared.config.focus {
@@ -167,7 +167,7 @@ impl<P: Port + Send + Sync> Shared<P> {
     }
 
     /// Waits for the role as a spare. False: the thread is to end.
-    fn take_role(&self) -> bool {
+    fn take_role(&self, slot: &P::Slot) -> bool {
         let mut state = self.state.lock();
         loop {
             if state.over {
@@ -177,7 +177,7 @@ impl<P: Port + Send + Sync> Shared<P> {
                 state.role_free = false;
                 return true;
             }
-            if state.idle >= IDLE_SPARES {
+            if state.idle >= IDLE_SPARES && !self.port.keeps(slot) {
                 return false;
             }
             state.idle += 1;

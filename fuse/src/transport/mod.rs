@@ -1,9 +1,9 @@
 //! How requests reach the server and replies the kernel.
 //!
-//! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`; a port over
-//! io_uring has the same four methods (wait for a completion; the entry's header and payload buffers; commit),
-//! and nothing above it changes. [`lane`] runs the threads of one core, whatever the port. [`reply`] makes sure
-//! that each request is answered exactly once. [`focus`] decides which lanes read where they share a queue.
+//! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`, [`uring`] the one
+//! over io_uring, and nothing above them differs. [`lane`] runs the threads of one core, whatever the port.
+//! [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
+//! share a queue.
 //!
 //! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
 //!
@@ -14,6 +14,7 @@ pub mod device;
 pub mod focus;
 pub mod lane;
 pub mod reply;
+pub mod uring;
 
 pub use lane::{Lane, LaneConfig};
 pub use reply::{Reply, ReplyHandle};
@@ -40,8 +41,13 @@ pub trait Port: Channel + 'static {
     /// Waits for the next request. False: the mount is gone, no request will come any more.
     fn receive(&self, slot: &mut Self::Slot) -> io::Result<bool>;
 
+    /// Whether the thread of this slot must not end before the mount is gone.
+    fn keeps(&self, _: &Self::Slot) -> bool {
+        false
+    }
+
     /// The request received last, if it is whole, and a buffer of at least the largest READ for its reply.
-    fn open<'s>(&self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);
+    fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);
 }
 
 /// What serves the requests.

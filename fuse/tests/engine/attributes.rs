@@ -14,7 +14,6 @@ fn times(path: &Path) -> [(i64, i64); 3] {
     [(meta.atime(), meta.atime_nsec()), (meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
-#[test]
 fn times_are_set_to_the_nanosecond_to_now_or_left() {
     let Some(m) = served() else { return };
     let path = m.at("file");
@@ -44,7 +43,6 @@ fn times_are_set_to_the_nanosecond_to_now_or_left() {
     }
 }
 
-#[test]
 fn room_is_told() {
     let Some(m) = served() else { return };
     let before = rustix::fs::statvfs(&m.point).unwrap();
@@ -56,7 +54,6 @@ fn room_is_told() {
     assert!(before.f_bfree - after.f_bfree >= 2048, "delayed or not, 8 MiB are taken");
 }
 
-#[test]
 fn extended_attributes_keep_their_rules() {
     let Some(m) = served() else { return };
     let path = m.at("file");
@@ -163,12 +160,10 @@ fn access_lists_hold(kernel_checks: bool) {
     rustix::fs::removexattr(m.at("d"), "system.posix_acl_default").unwrap();
 }
 
-#[test]
 fn access_lists_hold_where_the_server_checks() {
     access_lists_hold(false);
 }
 
-#[test]
 fn access_lists_hold_where_the_kernel_checks() {
     access_lists_hold(true);
 }
@@ -234,17 +229,14 @@ fn permissions_hold(kernel_checks: bool) {
     });
 }
 
-#[test]
 fn permissions_hold_cached_or_not_where_the_server_checks() {
     permissions_hold(false);
 }
 
-#[test]
 fn permissions_hold_cached_or_not_where_the_kernel_checks() {
     permissions_hold(true);
 }
 
-#[test]
 fn setuid_is_lost_when_others_write_or_the_owner_changes() {
     for kernel_checks in [false, true] {
         let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else {
@@ -265,3 +257,14 @@ fn setuid_is_lost_when_others_write_or_the_owner_changes() {
         assert_eq!(mode(), 0o777);
     }
 }
+
+on_each_transport!(
+    times_are_set_to_the_nanosecond_to_now_or_left,
+    room_is_told,
+    extended_attributes_keep_their_rules,
+    access_lists_hold_where_the_server_checks,
+    access_lists_hold_where_the_kernel_checks,
+    permissions_hold_cached_or_not_where_the_server_checks,
+    permissions_hold_cached_or_not_where_the_kernel_checks,
+    setuid_is_lost_when_others_write_or_the_owner_changes,
+);

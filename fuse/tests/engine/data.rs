@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const BLOCK: u64 = 4096;
 
-#[test]
 fn every_way_of_writing_is_read_back_by_every_way_of_reading() {
     for io in [Io::Auto, Io::Cached, Io::Direct] {
         let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
@@ -66,7 +65,6 @@ fn every_way_is_read_back(m: &Served) {
 }
 
 /// A write of up to a request and a read of the same never mix where the kernel's page cache is not in between.
-#[test]
 fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
     overlapping_reads_and_writes::<{ 20 * BLOCK as usize }>(200);
     overlapping_reads_and_writes::<{ 1 << 20 }>(10);
@@ -110,7 +108,6 @@ fn overlapping_reads_and_writes<const LEN: usize>(rounds: u8) {
 
 /// With `io=cached` the kernel holds what is written: partly written pages are completed through a file open for
 /// writing alone, times stay those of the writes, and who may write may touch and cut.
-#[test]
 fn what_the_kernel_keeps_arrives_whole_with_its_times() {
     let Some(m) = served_with(Caching::Exclusive, |options| options.io = Io::Cached) else { return };
     let path = m.at("kept");
@@ -150,7 +147,6 @@ fn drop_kernel_caches(path: &std::path::Path) {
 }
 
 /// A library's readers would not see what the kernel keeps.
-#[test]
 fn the_kernel_keeps_no_writes_of_a_file_system_that_others_use() {
     let refused =
         std::panic::catch_unwind(|| served_with(Caching::Shared, |options| options.io = Io::Cached));
@@ -181,7 +177,6 @@ impl Aligned {
     }
 }
 
-#[test]
 fn appends_through_two_descriptors_do_not_overwrite_each_other() {
     let Some(m) = served() else { return };
     for way in [OFlags::empty(), OFlags::DIRECT] {
@@ -206,7 +201,6 @@ fn appends_through_two_descriptors_do_not_overwrite_each_other() {
     }
 }
 
-#[test]
 fn space_is_given_taken_zeroed_and_moved() {
     let Some(m) = served() else { return };
     let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
@@ -246,7 +240,6 @@ fn space_is_given_taken_zeroed_and_moved() {
     same(&expected);
 }
 
-#[test]
 fn data_and_holes_are_found() {
     let Some(m) = served() else { return };
     let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
@@ -263,7 +256,6 @@ fn data_and_holes_are_found() {
     }
 }
 
-#[test]
 fn copies_within_the_file_system_are_exact() {
     let Some(m) = served() else { return };
     let data = pattern(3_000_000, 3);
@@ -341,7 +333,6 @@ fn with_each_io(test: impl Fn(&Served, Io)) {
     }
 }
 
-#[test]
 fn a_shared_mapping_and_reads_and_writes_see_each_other() {
     with_each_io(|m, io| {
         for way in [OFlags::empty(), OFlags::DIRECT] {
@@ -377,7 +368,6 @@ fn a_shared_mapping_and_reads_and_writes_see_each_other() {
 
 /// What was cut off never comes back, neither in the mapping nor by any way of reading; and what is mapped of what
 /// is left, and of what comes after, stays the file's.
-#[test]
 fn a_file_is_cut_and_grown_under_a_shared_mapping() {
     with_each_io(|m, io| {
         let path = m.at("cut");
@@ -413,7 +403,6 @@ fn a_file_is_cut_and_grown_under_a_shared_mapping() {
 
 /// Where the kernel lets the direct writes of one file go beside each other, and where it does not: neighbours stay
 /// whole, and the file grows to the last of them.
-#[test]
 fn direct_writers_of_one_file_leave_their_neighbours_alone() {
     const THREADS: u64 = 4;
     const EACH: u64 = 100;
@@ -446,7 +435,6 @@ fn direct_writers_of_one_file_leave_their_neighbours_alone() {
     });
 }
 
-#[test]
 fn a_full_image_says_so_and_recovers() {
     let Some(m) = served() else { return };
     let piece = vec![3; 1 << 20];
@@ -475,7 +463,6 @@ impl Drop for Running {
     }
 }
 
-#[test]
 fn a_running_program_is_neither_opened_for_writing_nor_emptied() {
     let Some(m) = served() else { return };
     let program = m.at("program");
@@ -497,3 +484,19 @@ fn a_running_program_is_neither_opened_for_writing_nor_emptied() {
     drop(open(&program, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).unwrap());
     assert_eq!(fs::metadata(&program).unwrap().len(), 0);
 }
+
+on_each_transport!(
+    every_way_of_writing_is_read_back_by_every_way_of_reading,
+    overlapping_reads_and_writes_do_not_mix_in_the_mount,
+    what_the_kernel_keeps_arrives_whole_with_its_times,
+    the_kernel_keeps_no_writes_of_a_file_system_that_others_use,
+    appends_through_two_descriptors_do_not_overwrite_each_other,
+    space_is_given_taken_zeroed_and_moved,
+    data_and_holes_are_found,
+    copies_within_the_file_system_are_exact,
+    a_shared_mapping_and_reads_and_writes_see_each_other,
+    a_file_is_cut_and_grown_under_a_shared_mapping,
+    direct_writers_of_one_file_leave_their_neighbours_alone,
+    a_full_image_says_so_and_recovers,
+    a_running_program_is_neither_opened_for_writing_nor_emptied,
+);

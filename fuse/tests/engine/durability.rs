@@ -13,7 +13,6 @@ fn lag(served: &Served) -> u64 {
     served.stats()["power_lag_bytes"].as_u64().expect("a number")
 }
 
-#[test]
 fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
     // So long that nothing happens by itself while the test runs.
     for wanted in [Wanted::Window(Duration::from_secs(60)), Wanted::Process] {
@@ -32,3 +31,5 @@ fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
         }
     }
 }
+
+on_each_transport!(a_sync_reaches_the_power_horizon_whatever_fsync_waits_for,);

@@ -1,5 +1,9 @@
 //! The mount end to end, over an image: every operation and flag through system calls. Needs root and /dev/fuse.
 
+#[macro_use]
+#[path = "../common/transports.rs"]
+mod transports;
+
 mod attributes;
 mod data;
 mod durability;

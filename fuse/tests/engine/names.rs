@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-#[test]
 fn rename_keeps_each_of_its_flags() {
     let Some(m) = served() else { return };
     let root = File::open(&m.point).unwrap();
@@ -35,7 +34,6 @@ fn rename_keeps_each_of_its_flags() {
     assert_eq!(fs::metadata(m.at("e/..")).unwrap().ino(), fs::metadata(&m.point).unwrap().ino());
 }
 
-#[test]
 fn links_and_nodes_of_every_kind_are_made() {
     let Some(m) = served() else { return };
     let root = File::open(&m.point).unwrap();
@@ -69,7 +67,6 @@ fn links_and_nodes_of_every_kind_are_made() {
     assert_eq!(File::create(m.at(&"n".repeat(256))).unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
 }
 
-#[test]
 fn creating_keeps_each_of_its_flags() {
     let Some(m) = served() else { return };
     let path = m.at("file");
@@ -91,7 +88,6 @@ fn creating_keeps_each_of_its_flags() {
     assert!(rustix::fs::statat(&handle, "file", AtFlags::empty()).is_ok());
 }
 
-#[test]
 fn a_nameless_file_is_gone_or_gets_a_name() {
     let Some(m) = served() else { return };
     let nameless =
@@ -111,7 +107,6 @@ fn a_nameless_file_is_gone_or_gets_a_name() {
     assert_eq!(names(&m, "").len(), 1);
 }
 
-#[test]
 fn a_removed_file_lives_while_it_is_open() {
     let Some(m) = served() else { return };
     let free = || rustix::fs::statvfs(&m.point).unwrap().f_bfree;
@@ -137,7 +132,6 @@ fn names(m: &Served, dir: &str) -> Vec<String> {
     list.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-#[test]
 fn ten_thousand_names_are_listed_once_while_others_come_and_go() {
     let Some(m) = served() else { return };
     fs::create_dir(m.at("many")).unwrap();
@@ -183,7 +177,6 @@ struct Handle {
     data: [u8; 128],
 }
 
-#[test]
 fn files_are_found_by_handle_until_they_are_gone() {
     let Some(m) = served() else { return };
     fs::create_dir(m.at("d")).unwrap();
@@ -224,7 +217,6 @@ fn files_are_found_by_handle_until_they_are_gone() {
     assert_eq!(find(libc::O_RDONLY).unwrap_err().raw_os_error(), Some(libc::ESTALE));
 }
 
-#[test]
 fn a_directory_is_made_durable_and_its_mode_counts() {
     let Some(m) = served() else { return };
     fs::create_dir(m.at("d")).unwrap();
@@ -243,3 +235,14 @@ fn a_directory_is_made_durable_and_its_mode_counts() {
     dir.sync_all().unwrap();
     assert!(File::create(format!("/proc/self/fd/{}/x", dir.as_raw_fd())).is_err());
 }
+
+on_each_transport!(
+    rename_keeps_each_of_its_flags,
+    links_and_nodes_of_every_kind_are_made,
+    creating_keeps_each_of_its_flags,
+    a_nameless_file_is_gone_or_gets_a_name,
+    a_removed_file_lives_while_it_is_open,
+    ten_thousand_names_are_listed_once_while_others_come_and_go,
+    files_are_found_by_handle_until_they_are_gone,
+    a_directory_is_made_durable_and_its_mode_counts,
+);

@@ -146,8 +146,9 @@ fn locks_between_processes(m: &Served) {
     assert_eq!(four.ask("flock ex"), "ok");
 }
 
-#[test]
 fn locks_hold_between_processes_of_an_exclusive_mount() {
     let Some(m) = served() else { return };
     locks_between_processes(&m);
 }
+
+on_each_transport!(locks_hold_between_processes_of_an_exclusive_mount,);

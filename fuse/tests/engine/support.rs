@@ -1,5 +1,6 @@
 //! An image that is made, mounted and served for one test, and nothing of it left afterwards.
 
+use crate::transports::transport;
 use narufs::device::{ImageFile, open_device};
 use narufs::mkfs::{FormatOptions, format};
 use narufs::mount::{self, Mounted};
@@ -66,6 +67,7 @@ pub fn served_as(
     let mounted = mount::mount(media, &options).expect("a good image");
     let running = Running::start(mounted.store(), &files).expect("a good image");
     let mut options = MountOptions::new("image");
+    options.transport = transport();
     options.suid = true;
     options.dev = true;
     change(&mut options);

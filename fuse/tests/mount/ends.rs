@@ -1,18 +1,18 @@
 //! How mounts begin and end: as asked, or with their server.
 
 use crate::memfs::MemFs;
-use crate::support::{Mounted, Place, mounted};
+use crate::support::{Mounted, Place, mounted, options};
+use crate::transports::transport;
 use narufs_fuse::control::ServerProcess;
 use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-#[test]
 fn an_unmount_ends_the_server_in_order() {
     let Some(m) = mounted() else { return };
     let file = File::create(m.point.join("file")).unwrap();
@@ -25,7 +25,6 @@ fn an_unmount_ends_the_server_in_order() {
     assert!(!mount::is_dead(&m.point) && mountinfo::find(&m.point).unwrap().is_none());
 }
 
-#[test]
 fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
     let Some(m) = mounted() else { return };
     let mut file = File::create(m.point.join("file")).unwrap();
@@ -35,7 +34,6 @@ fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
     assert!(matches!(gone.raw_os_error(), Some(libc::ENOTCONN | libc::EIO | libc::ECONNABORTED)), "{gone}");
 }
 
-#[test]
 fn a_server_that_goes_late_leaves_later_mounts_alone() {
     let Some(Mounted { server, _place, .. }) = mounted() else { return };
     server.unmount(IfBusy::Refuse).unwrap();
@@ -49,7 +47,6 @@ fn a_server_that_goes_late_leaves_later_mounts_alone() {
     }
 }
 
-#[test]
 fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
     let Some(Mounted { server, fs, point, _place }) = mounted() else { return };
     let file = File::create(point.join("file")).unwrap();
@@ -61,10 +58,9 @@ fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
     assert!(file.set_len(6).is_err());
 }
 
-#[test]
 fn a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only() {
     let Some(place) = Place::new() else { return };
-    let mut options = MountOptions::new("an image");
+    let mut options = options("an image");
     assert!(options.apply("ro"));
     let fs = Arc::new(MemFs::new(OpenFlags::empty()));
     let _server = Server::start(fs, &place.point(), &options, &ServerConfig::default()).unwrap();
@@ -98,13 +94,15 @@ fn the_helper_for_those_who_are_not_root_mounts_the_same() {
 }
 
 const SERVE_AT: &str = "NARUFS_FUSE_TEST_SERVE_AT";
+const OPTION: &str = "NARUFS_FUSE_TEST_OPTION";
 
 /// Not a test by itself: the process that the tests below start and kill.
 #[test]
 fn serve_in_a_process_of_its_own() {
     let Some(dir) = std::env::var_os(SERVE_AT) else { return };
     let fs = Arc::new(MemFs::new(OpenFlags::empty()));
-    let options = MountOptions::new("child");
+    let mut options = MountOptions::new("child");
+    assert!(options.apply(&std::env::var(OPTION).unwrap()));
     let server = Server::start(fs, Path::new(&dir), &options, &ServerConfig::default()).unwrap();
     println!("\nserving");
     server.wait();
@@ -116,6 +114,7 @@ impl Child {
     fn serve(dir: &Path) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "ends::serve_in_a_process_of_its_own", "--nocapture"]).env(SERVE_AT, dir);
+        command.env(OPTION, format!("transport={}", transport().name()));
         let mut child = Child(command.stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "serving"), "the server did not start");
@@ -132,7 +131,6 @@ impl Drop for Child {
     }
 }
 
-#[test]
 fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
     let Some(place) = Place::new() else { return };
     let mut child = Child::serve(&place.point());
@@ -141,27 +139,33 @@ fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
     let mut open = File::open(&path).unwrap();
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    assert_eq!(fs::metadata(place.point()).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
     assert!(mount::is_dead(&place.point()));
     assert!(open.read(&mut [0]).is_err() || open.metadata().is_err());
     let fs = Arc::new(MemFs::new(OpenFlags::empty()));
-    let options = MountOptions::new("memory");
-    let server = Server::start(fs, &place.point(), &options, &ServerConfig::default()).unwrap();
+    let server = Server::start(fs, &place.point(), &options("memory"), &ServerConfig::default()).unwrap();
     assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::NotFound);
     fs::write(&path, b"new").unwrap();
     drop(server);
     assert!(mountinfo::find(&place.point()).unwrap().is_none());
 }
 
-#[test]
-fn who_unmounts_can_wait_for_the_server() -> io::Result<()> {
-    let Some(place) = Place::new() else { return Ok(()) };
+fn who_unmounts_can_wait_for_the_server() {
+    let Some(place) = Place::new() else { return };
     let mut child = Child::serve(&place.point());
-    let server = ServerProcess::of(&place.point())?;
+    let server = ServerProcess::of(&place.point()).unwrap();
     assert_eq!(server.pid.as_raw_nonzero().get() as u32, child.0.id());
-    mount::unmount(&place.point(), IfBusy::Refuse)?;
-    server.wait()?;
-    assert!(child.0.wait()?.success());
+    mount::unmount(&place.point(), IfBusy::Refuse).unwrap();
+    server.wait().unwrap();
+    assert!(child.0.wait().unwrap().success());
     assert_eq!(ServerProcess::of(&place.point()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
-    Ok(())
 }
+
+on_each_transport!(
+    an_unmount_ends_the_server_in_order,
+    an_abort_ends_the_server_even_if_the_mount_is_in_use,
+    a_server_that_goes_late_leaves_later_mounts_alone,
+    a_server_that_goes_cuts_off_users_of_a_detached_mount,
+    a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only,
+    after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew,
+    who_unmounts_can_wait_for_the_server,
+);

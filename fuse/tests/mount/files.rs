@@ -9,7 +9,6 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-#[test]
 fn names_are_made_moved_listed_and_removed() {
     let Some(m) = mounted() else { return };
     let at = |name: &str| m.point.join(name);
@@ -50,7 +49,6 @@ fn names_are_made_moved_listed_and_removed() {
     assert_eq!(fs::read_dir(&m.point).unwrap().count(), 0);
 }
 
-#[test]
 fn large_reads_and_writes_by_two_threads_are_exact() {
     for flags in [OpenFlags::empty(), OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES] {
         let Some(m) = mounted_with(flags, ServerConfig::default()) else { return };
@@ -77,7 +75,6 @@ fn large_reads_and_writes_by_two_threads_are_exact() {
     }
 }
 
-#[test]
 fn attributes_of_all_kinds_pass() {
     let Some(m) = mounted() else { return };
     let path = m.point.join("file");
@@ -104,7 +101,6 @@ fn attributes_of_all_kinds_pass() {
     assert_eq!(fs::read_dir(&m.point).unwrap().count(), 1);
 }
 
-#[test]
 fn copy_within_the_file_system_passes() {
     let Some(m) = mounted() else { return };
     let data = pattern(300_000, 3);
@@ -116,3 +112,10 @@ fn copy_within_the_file_system_passes() {
     assert_eq!(copied, Ok(200_000));
     assert_eq!(fs::read(m.point.join("to")).unwrap()[50..], data[1000..][..200_000]);
 }
+
+on_each_transport!(
+    names_are_made_moved_listed_and_removed,
+    large_reads_and_writes_by_two_threads_are_exact,
+    attributes_of_all_kinds_pass,
+    copy_within_the_file_system_passes,
+);

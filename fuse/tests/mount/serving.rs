@@ -12,7 +12,6 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-#[test]
 fn a_request_that_sleeps_stalls_nobody_on_its_core() {
     let Some(m) = mounted_with(OpenFlags::DIRECT_IO, on_one_core()) else { return };
     let gate = m.point.join("gate");
@@ -49,7 +48,6 @@ fn a_waiting_lock_occupies_no_thread_and_ends_when_its_caller_is_killed() {
     file.lock().unwrap();
 }
 
-#[test]
 fn supplementary_groups_of_the_caller_are_known() {
     let Some(m) = mounted() else { return };
     let path = m.point.join("file");
@@ -64,7 +62,6 @@ fn supplementary_groups_of_the_caller_are_known() {
     assert!(!read_with_groups("7").status.success());
 }
 
-#[test]
 fn what_the_kernel_has_cached_is_dropped_on_notice() {
     let Some(m) = mounted() else { return };
     let path = m.point.join("file");
@@ -88,10 +85,16 @@ fn what_the_kernel_has_cached_is_dropped_on_notice() {
     assert_eq!(fs::read(&path).unwrap(), b"new");
 }
 
-#[test]
 fn a_sync_reaches_the_server() {
     let Some(m) = mounted() else { return };
     control::sync(&m.point).unwrap();
     assert_eq!(m.fs.syncs(), 1);
     assert_eq!(control::sync(Path::new("/proc")).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
 }
+
+on_each_transport!(
+    a_request_that_sleeps_stalls_nobody_on_its_core,
+    supplementary_groups_of_the_caller_are_known,
+    what_the_kernel_has_cached_is_dropped_on_notice,
+    a_sync_reaches_the_server,
+);

@@ -1,6 +1,7 @@
 //! Places to mount at and mounts of the file system in memory, and nothing of them left afterwards.
 
 use crate::memfs::MemFs;
+use crate::transports::transport;
 use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
@@ -51,12 +52,18 @@ pub struct Mounted {
     pub _place: Place,
 }
 
+/// The options of a mount for this test.
+pub fn options(source: &str) -> MountOptions {
+    let mut options = MountOptions::new(source);
+    options.transport = transport();
+    options
+}
+
 pub fn mounted_with(flags: OpenFlags, config: ServerConfig) -> Option<Mounted> {
     let place = Place::new()?;
     let point = place.point();
     let fs = Arc::new(MemFs::new(flags));
-    let server =
-        Server::start(Arc::clone(&fs), &point, &MountOptions::new("memory"), &config).expect("a mount");
+    let server = Server::start(Arc::clone(&fs), &point, &options("memory"), &config).expect("a mount");
     Some(Mounted { server, fs, point, _place: place })
 }
 

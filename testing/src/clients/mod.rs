@@ -31,7 +31,7 @@ pub trait Client: Send {
 
 /// Whether an error is what the users of a killed server are told.
 pub fn is_of_a_dead_mount(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO))
+    matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::EIO))
 }
 
 /// A directory of a client's own. What follows is judged from here on, whatever is taken back.

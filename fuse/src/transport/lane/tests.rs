@@ -34,7 +34,7 @@ impl Port for QueuePort {
         Ok(true)
     }
 
-    fn open<'s>(&self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
+    fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
         (RequestParts::whole(&slot.0), &mut slot.1)
     }
 }
