@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Memory that narufs is told to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Bytes of its page cache.
+    /// Bytes of its page cache, copies for write-back included.
     pub pages: u64,
     /// Bytes for metadata pages and inodes.
     pub metadata: u64,
@@ -157,7 +157,8 @@ impl Contender {
             }
             Kind::Scratch => {
                 let (program, device) = (narufs.display().to_string(), places.device.display().to_string());
-                let memory = budget.map_or(String::new(), |b| format!(",memory={}", b.scratch()));
+                let within = |b: Budget| format!(",memory={},metadata_memory={}", b.scratch(), b.metadata);
+                let memory = budget.map_or(String::new(), within);
                 let options = format!("scratch,force,spill={device}{memory}");
                 call(&program, &["mount", "none", &at.display().to_string(), "-o", &options])?;
                 let synced = Box::new(|| Ok(Reopened::Synced));
@@ -166,6 +167,7 @@ impl Contender {
             Kind::ScratchLibrary => {
                 let usual = DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
                 let mut options = ScratchOptions::with_memory(budget.map_or(usual, |b| b.scratch()));
+                options.metadata_memory = budget.map(|b| b.metadata);
                 options.spill = Some(SpillOptions { path: places.device.clone(), size: None, force: true });
                 let library = Library::scratch(&places.device, self.name, &options)?;
                 Ok(Ready::Scratch(Box::new(library)))

@@ -1,6 +1,7 @@
 //! A frame's state word and what else is known of it.
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use super::index::Slot;
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 bitflags::bitflags! {
     /// The flags of a frame. The bits below them in the same word count pins, those above are its version.
@@ -14,7 +15,7 @@ bitflags::bitflags! {
         const WRITEBACK = 1 << 22;
         /// Dirty, but a committed record of the journal holds what is new.
         const SYNCED = 1 << 23;
-        /// Used since the clock's hand came by.
+        /// Used again since it came in, or since the hand came by.
         const REFERENCED = 1 << 24;
         /// Belongs to one thread and cannot be pinned.
         const BUSY = 1 << 25;
@@ -22,6 +23,12 @@ bitflags::bitflags! {
         const MAPPED = 1 << 26;
         /// Dirty, without a block: one reserved block is this page's.
         const RESERVED = 1 << 27;
+        /// Of the class that gives way last.
+        const HOT = 1 << 28;
+        /// Read before anybody asked for it: the next use is the first.
+        const AHEAD = 1 << 29;
+        /// The kernel has a copy of its own.
+        const LENT = 1 << 30;
     }
 }
 
@@ -35,6 +42,34 @@ const VERSION: u64 = 1 << 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
+/// What a look at a page is, for eviction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// None: the page is written home, or another part of it is read by who has just read one.
+    No,
+    /// A use.
+    Yes,
+    /// The kernel asks for a cache of its own: a use only if it has asked before.
+    ByKernel,
+}
+
+impl Use {
+    /// The state word after it.
+    #[inline]
+    fn change(self, word: u64) -> u64 {
+        let asked_before = FrameState::LENT | FrameState::HOT;
+        if self == Use::No {
+            word
+        } else if word & FrameState::AHEAD.bits() != 0 {
+            word & !FrameState::AHEAD.bits()
+        } else if self == Use::Yes || word & asked_before.bits() != 0 {
+            word | FrameState::REFERENCED.bits()
+        } else {
+            word
+        }
+    }
+}
+
 /// A frame: type-stable, so any thread may look at any frame at any time. It has a cache line to itself: its
 /// neighbours are often other files' and other cores'.
 #[derive(Debug)]
@@ -42,9 +77,12 @@ pub(super) struct Seen(u64);
 pub(super) struct Frame {
     state: AtomicU64,
     /// The index slot that names the frame; changed only by the holder of `BUSY`.
-    pub(super) slot: AtomicPtr<AtomicU32>,
+    pub(super) slot: AtomicPtr<Slot>,
     /// First and last-plus-one dirty byte in 16 bits each; changed only under the latch.
     dirty: AtomicU32,
+    /// Marks of the queues of [`super::evict`].
+    pub(super) in_cold: AtomicBool,
+    pub(super) in_lent: AtomicBool,
 }
 
 /// To be called by who got a busy frame from another thread, before it writes the bytes.
@@ -56,11 +94,17 @@ pub(super) fn taken_over() {
 }
 
 impl Frame {
+    pub(super) const fn bytes() -> usize {
+        size_of::<Frame>()
+    }
+
     pub(super) fn new() -> Frame {
         Frame {
             state: AtomicU64::new(FrameState::BUSY.bits()),
             slot: AtomicPtr::new(std::ptr::null_mut()),
             dirty: AtomicU32::new(0),
+            in_cold: AtomicBool::new(false),
+            in_lent: AtomicBool::new(false),
         }
     }
 
@@ -71,14 +115,14 @@ impl Frame {
 
     /// Adds a pin unless the frame is busy.
     #[inline]
-    pub(super) fn pin(&self) -> bool {
+    pub(super) fn pin(&self, by: Use) -> bool {
         // Relaxed: the exchange below decides.
         let mut seen = self.state.load(Ordering::Relaxed);
         loop {
             if seen & FrameState::BUSY.bits() != 0 {
                 return false;
             }
-            let new = (seen | FrameState::REFERENCED.bits()) + 1;
+            let new = by.change(seen) + 1;
             // Acquire: pairs with the Release in `publish`, for the bytes. Relaxed on failure: tried again.
             match self.state.compare_exchange_weak(seen, new, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -97,7 +141,7 @@ impl Frame {
     pub(super) fn publish(&self, flags: FrameState) {
         // Relaxed: this thread holds the frame, and nobody else changes its word.
         let version = self.state.load(Ordering::Relaxed) / VERSION * VERSION;
-        let state = version + (flags | FrameState::REFERENCED).bits() + 1;
+        let state = version + flags.bits() + 1;
         // Release: pairs with the Acquire in `pin`, for the bytes and the slot address. A store is enough:
         // nobody else changes the word of a busy frame.
         self.state.store(state, Ordering::Release);
@@ -129,7 +173,7 @@ impl Frame {
         let not = FrameState::LATCH | FrameState::BUSY;
         // Relaxed: the exchange decides.
         let seen = self.state.load(Ordering::Relaxed);
-        let latched = seen | (FrameState::LATCH | FrameState::REFERENCED).bits();
+        let latched = seen | FrameState::LATCH.bits();
         // Acquire: as in `try_latch` and `pin`. Relaxed on failure: the caller looks again.
         let got = seen & not.bits() == 0
             && self.state.compare_exchange(seen, latched, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -158,16 +202,20 @@ impl Frame {
 
     /// Looks at a frame that is to be read without a pin. None: its bytes are being changed.
     #[inline]
-    pub(super) fn see(&self) -> Option<Seen> {
+    pub(super) fn see(&self, by: Use) -> Option<Seen> {
         // Acquire: pairs with the Release of `publish` and `unlatch`, for the bytes and for what the writer's
         // range says.
         let state = self.state.load(Ordering::Acquire);
         if state & (FrameState::LATCH | FrameState::BUSY).bits() != 0 {
             return None;
         }
-        if state & FrameState::REFERENCED.bits() == 0 {
-            // Relaxed: a hint for the clock. Once for each of its rounds, so that readers write nothing else.
-            self.state.fetch_or(FrameState::REFERENCED.bits(), Ordering::Relaxed);
+        if by.change(state) != state {
+            // Relaxed: hints for eviction. Once for each of its rounds, so that readers write nothing else.
+            if state & FrameState::AHEAD.bits() != 0 {
+                self.state.fetch_and(!FrameState::AHEAD.bits(), Ordering::Relaxed);
+            } else {
+                self.state.fetch_or(FrameState::REFERENCED.bits(), Ordering::Relaxed);
+            }
         }
         Some(Seen(state / VERSION))
     }
@@ -181,6 +229,44 @@ impl Frame {
         // Relaxed: the fence orders it.
         let state = self.state.load(Ordering::Relaxed);
         state & (FrameState::LATCH | FrameState::BUSY).bits() == 0 && state / VERSION == seen.0
+    }
+
+    /// Changes flags of its class, of a frame that is not busy and has none of `without`; false if it is, or has.
+    fn reclass(&self, without: FrameState, add: FrameState, remove: FrameState) -> bool {
+        let without = (without | FrameState::BUSY).bits();
+        // Relaxed: the exchange below decides.
+        let mut seen = self.state.load(Ordering::Relaxed);
+        while seen & without == 0 {
+            let new = (seen | add.bits()) & !remove.bits();
+            // Relaxed: its class says nothing of anything else; what others released stays released, for this changes
+            // the word in one step.
+            match self.state.compare_exchange_weak(seen, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// From cold and used to hot; false if it has been taken meanwhile.
+    pub(super) fn warm(&self) -> bool {
+        self.reclass(FrameState::HOT, FrameState::HOT, FrameState::LENT)
+    }
+
+    /// From hot to cold; false if it is not hot any more.
+    pub(super) fn cool(&self) -> bool {
+        // Relaxed: the exchange below decides.
+        let was = self.state.load(Ordering::Relaxed);
+        let hot = FrameState::HOT.bits();
+        was & hot != 0
+            && was & FrameState::BUSY.bits() == 0
+            // Relaxed: as in `reclass`. The mark of the queue orders what follows.
+            && self.state.compare_exchange(was, was & !hot, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Notes that the kernel has a copy; false if that is known, or the page is hot.
+    pub(super) fn lend(&self) -> bool {
+        self.reclass(FrameState::HOT | FrameState::LENT, FrameState::LENT, FrameState::empty())
     }
 
     pub(super) fn set(&self, flags: FrameState) {

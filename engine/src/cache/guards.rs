@@ -2,9 +2,10 @@
 
 use super::copy::copy;
 use super::frame::{Frame, FrameState, Seen};
+use super::index::Slot;
 use super::pool::{FramePool, pause};
 use crate::device::BLOCK_SIZE;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
 /// A frame that was found and is pinned.
@@ -43,27 +44,45 @@ impl<'p> Fresh<'p> {
         unsafe { &mut *self.pool.memory.frame(self.number).cast() }
     }
 
+    /// Gives the frame's memory back to the system. It stays busy; its number is the caller's.
+    pub(super) fn retire(self) -> u32 {
+        let number = self.number;
+        // SAFETY: rule 1, as above. Guarded by `indexes_are_paid_for_with_frames`.
+        unsafe { self.pool.memory.release(number, 1) };
+        std::mem::forget(self);
+        number
+    }
+
     /// Puts the frame in a slot, pinned, with these flags and dirty bytes; gives it back if the slot is taken.
     pub fn publish(
         self,
-        slot: &AtomicU32,
+        slot: &Slot,
         flags: FrameState,
         dirty: Range<usize>,
     ) -> Result<Found<'p>, Fresh<'p>> {
-        let frame = &self.pool.frames[self.number as usize];
+        let pool = self.pool;
+        let frame = &pool.frames[self.number as usize];
         frame.set_dirty_bytes(dirty);
         // Relaxed: `publish` below releases it.
         frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `find`: who sees the number sees the frame busy or published,
-        // never its state from before it was taken. Relaxed on failure: nothing was read through the slot.
-        if slot.compare_exchange(0, self.number + 1, Ordering::Release, Ordering::Relaxed).is_err() {
+        let comes_back = |left| pool.eviction.comes_back_hot(&pool.frames, left);
+        let class = match slot.left_at().is_some_and(comes_back) {
+            true => FrameState::HOT | FrameState::REFERENCED,
+            false => FrameState::empty(),
+        };
+        if !slot.name(self.number) {
+            pool.eviction.left(class);
             return Err(self);
         }
         if flags.contains(FrameState::DIRTY) {
-            self.pool.count_dirty(true);
+            pool.count_dirty(true);
         }
-        frame.publish(flags);
-        let found = Found { pool: self.pool, number: self.number };
+        if !class.is_empty() {
+            pool.counters.returned.add(1);
+        }
+        frame.publish(flags | class);
+        pool.eviction.joins(&pool.frames, self.number);
+        let found = Found { pool, number: self.number };
         std::mem::forget(self);
         Ok(found)
     }
@@ -71,7 +90,7 @@ impl<'p> Fresh<'p> {
 
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
-        self.pool.give_back(self.number);
+        self.pool.free.give_back(self.number, &self.pool.memory);
     }
 }
 
@@ -150,6 +169,11 @@ impl Found<'_> {
         let latched = self.latch();
         self.mark_dirty(&latched, 0..BLOCK_SIZE);
         latched.frame.clear(FrameState::WRITEBACK);
+    }
+
+    /// The kernel has the page in a cache of its own now, or will have: it need not stay here.
+    pub fn lend(&self) {
+        self.pool.eviction.lend(&self.pool.frames, self.number);
     }
 
     /// Sets flags that the caller's locks protect.

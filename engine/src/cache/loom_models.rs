@@ -1,5 +1,5 @@
-//! Models of the frame's state word. Where bytes are read without a pin they are two atomics; else a cell that
-//! reports two who are not ordered one behind the other.
+//! Models of the frame's state word, of slots, and of the queues of eviction. Where bytes are read without a pin they
+//! are two atomics; else a cell that reports two who are not ordered one behind the other.
 //!
 //! Each rule was broken by hand in turn; what then failed (among others):
 //!
@@ -17,11 +17,19 @@
 //! | `claim`: no fence, or the version stays; `publish`: the version is lost | `a_frame_that_left_is_not_taken_for_the_page` |
 //! | `see`: Acquire to Relaxed, or a busy frame is seen | `a_frame_that_left_is_not_taken_for_the_page` |
 //! | `taken_over`: no fence | `a_free_frame_that_another_thread_fills_is_not_taken_for_the_page` |
+//! | `Slot::named` Acquire, `Slot::leave` Release: to Relaxed | `a_slot_that_names_none_is_not_touched_any_more` |
+//! | `Ring::push` Release, `Ring::pop` Acquire: to Relaxed; `push` into a place that is not emptied yet | `a_number_of_the_ring_is_one_threads` |
+//! | `joins`: the swap Relaxed, or a number put in whatever the mark was | `no_cold_frame_is_lost_from_the_queue` |
+//! | `next_cold`: the swap Relaxed or not done, or the flags read before it | `a_frame_that_becomes_cold_is_found_by_who_drops_it_as_hot` |
+//! | `next_cold`: what cannot be claimed is not put in again | `no_cold_frame_is_lost_from_the_queue` |
 //!
-//! Not needed, but cheap: that `see` refuses a latched frame, and `is_as_seen` a busy one. The version tells of both.
+//! Not needed, but cheap: that `see` refuses a latched frame, and `is_as_seen` a busy one, for the version tells of
+//! both; and the Release in `Slot::name`, for a fence comes before it.
 
-use super::FrameState;
+use super::evict::Eviction;
 use super::frame::{self, Frame};
+use super::ring::Ring;
+use super::{FrameState, Slot, Use};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, thread};
 use loom::cell::UnsafeCell;
@@ -51,7 +59,7 @@ impl Page {
     }
 
     fn glance(&self) {
-        let Some(seen) = self.frame.see() else { return };
+        let Some(seen) = self.frame.see(Use::Yes) else { return };
         let [one, two] = [&self.bytes[1], &self.bytes[0]].map(|half| half.load(Ordering::Relaxed));
         if self.frame.is_as_seen(seen) {
             assert_eq!(one, two, "half of what was written");
@@ -68,7 +76,7 @@ fn bytes_seen_at_a_glance_are_of_one_version() {
             let writer = thread::spawn(move || {
                 for value in 1..3 {
                     let latched = if pinned {
-                        assert!(theirs.frame.pin());
+                        assert!(theirs.frame.pin(Use::Yes));
                         theirs.frame.try_latch()
                     } else {
                         theirs.frame.try_latch_unpinned()
@@ -106,7 +114,7 @@ fn a_frame_that_left_is_not_taken_for_the_page() {
         });
         // As `FramePool::glance`.
         if slot.load(Ordering::Acquire) == 1
-            && let Some(seen) = page.frame.see()
+            && let Some(seen) = page.frame.see(Use::Yes)
             && slot.load(Ordering::Acquire) == 1
         {
             let read = page.bytes[0].load(Ordering::Relaxed);
@@ -139,7 +147,7 @@ fn a_free_frame_that_another_thread_fills_is_not_taken_for_the_page() {
                 theirs.write(7);
             }
         });
-        if let Some(seen) = page.frame.see() {
+        if let Some(seen) = page.frame.see(Use::Yes) {
             let read = page.bytes[0].load(Ordering::Relaxed);
             if page.frame.is_as_seen(seen) {
                 assert_eq!(read, 0, "another page's bytes");
@@ -205,7 +213,7 @@ fn beside(first: fn(&Held), second: fn(&Held)) {
 fn who_has_a_pin_is_not_disturbed() {
     let read = |held: &Held| {
         for _ in 0..2 {
-            if held.frame.pin() {
+            if held.frame.pin(Use::Yes) {
                 held.read();
                 held.frame.unpin();
             }
@@ -217,7 +225,7 @@ fn who_has_a_pin_is_not_disturbed() {
 #[test]
 fn who_has_the_latch_is_alone() {
     let pinned = |held: &Held| {
-        assert!(held.frame.pin());
+        assert!(held.frame.pin(Use::Yes));
         if held.frame.try_latch() {
             held.write();
             held.frame.unlatch();
@@ -266,5 +274,164 @@ fn what_a_flag_says_is_done() {
         assert!(mapped || !flags.contains(FrameState::MAPPED));
         assert!(down || flags.contains(FrameState::WRITEBACK));
         other.join().expect("a model's threads do not panic");
+    });
+}
+
+/// The only frame moves from one page to another, whose reader must not get the bytes that it had before.
+#[test]
+fn a_slot_does_not_show_what_the_frame_was_before() {
+    bounded(|| {
+        let page = page();
+        let slot = Arc::new(Slot::new());
+        let (theirs, their_slot) = (page.clone(), slot.clone());
+        let mover = thread::spawn(move || {
+            assert!(theirs.frame.claim(FrameState::empty()).is_some());
+            theirs.write(7);
+            assert!(their_slot.name(0));
+            theirs.frame.publish(FrameState::MAPPED);
+            theirs.frame.unpin();
+        });
+        // As `FramePool::glance`.
+        if slot.is_cached()
+            && let Some(seen) = page.frame.see(Use::No)
+            && slot.is_cached()
+        {
+            let read = page.bytes[0].load(Ordering::Relaxed);
+            if page.frame.is_as_seen(seen) {
+                assert_eq!(read, 7, "another page's bytes");
+            }
+        }
+        mover.join().expect("a model's threads do not panic");
+    });
+}
+
+/// A slot, and whether it is still there.
+struct Place {
+    slot: Slot,
+    there: UnsafeCell<bool>,
+}
+
+// SAFETY: the models find out whether it is so: the cell reports whoever is not ordered behind another.
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+unsafe impl Send for Place {}
+
+/// An index goes once its slots name none: by then whoever took a frame out of it has done with it.
+#[test]
+fn a_slot_that_names_none_is_not_touched_any_more() {
+    bounded(|| {
+        let place = Arc::new(Place { slot: Slot::new(), there: UnsafeCell::new(true) });
+        assert!(place.slot.name(0));
+        let theirs = place.clone();
+        let evictor = thread::spawn(move || {
+            // SAFETY: the cell checks it.
+            assert!(theirs.there.with(|there| unsafe { *there }));
+            theirs.slot.leave(Some(1));
+        });
+        if !place.slot.is_cached() {
+            // SAFETY: the cell checks it.
+            place.there.with_mut(|there| unsafe { *there = false });
+        }
+        evictor.join().expect("a model's threads do not panic");
+    });
+}
+
+/// What belongs to each number of a ring: the cell reports two who have it at once.
+struct Numbered {
+    ring: Ring,
+    owned: [UnsafeCell<u64>; 2],
+}
+
+// SAFETY: the models find out whether it is so: the cell reports whoever is not ordered behind another.
+unsafe impl Sync for Numbered {}
+// SAFETY: as above.
+unsafe impl Send for Numbered {}
+
+#[test]
+fn a_number_of_the_ring_is_one_threads() {
+    bounded(|| {
+        let both = Arc::new(Numbered { ring: Ring::new(2), owned: [UnsafeCell::new(0), UnsafeCell::new(0)] });
+        both.ring.push(0);
+        both.ring.push(1);
+        let round = |both: &Numbered| {
+            if let Some(number) = both.ring.pop() {
+                // SAFETY: the cell checks it.
+                both.owned[number as usize].with_mut(|owned| unsafe { *owned += 1 });
+                both.ring.push(number);
+            }
+        };
+        let theirs = both.clone();
+        let other = thread::spawn(move || round(&theirs));
+        round(&both);
+        round(&both);
+        other.join().expect("a model's threads do not panic");
+        let mut left = [both.ring.pop(), both.ring.pop()];
+        left.sort_unstable();
+        assert_eq!(left, [Some(0), Some(1)], "a number is lost");
+        assert_eq!(both.ring.pop(), None);
+    });
+}
+
+/// Two frames, published cold.
+fn queued() -> Arc<(Vec<Frame>, Eviction)> {
+    let frames: Vec<_> = (0..2).map(|_| Frame::new()).collect();
+    let eviction = Eviction::new(frames.len());
+    for number in 0..2 {
+        frames[number as usize].publish(FrameState::MAPPED);
+        frames[number as usize].unpin();
+        eviction.joins(&frames, number);
+    }
+    Arc::new((frames, eviction))
+}
+
+#[test]
+fn no_cold_frame_is_lost_from_the_queue() {
+    bounded(|| {
+        let both = queued();
+        let theirs = both.clone();
+        let evictor = thread::spawn(move || {
+            let (frames, eviction) = &*theirs;
+            // As `FramePool::take` and `Fresh::publish`.
+            if let Some(number) = eviction.next(frames) {
+                frames[number as usize].publish(FrameState::MAPPED);
+                eviction.joins(frames, number);
+                frames[number as usize].unpin();
+            }
+        });
+        let (frames, eviction) = &*both;
+        // As `FramePool::remove`, and what comes next in that frame.
+        if let Some(flags) = frames[0].claim(FrameState::empty()) {
+            eviction.left(flags);
+            frames[0].publish(FrameState::MAPPED);
+            eviction.joins(frames, 0);
+            frames[0].unpin();
+        }
+        evictor.join().expect("a model's threads do not panic");
+        let mut left = [eviction.next(frames), eviction.next(frames)];
+        left.sort_unstable();
+        assert_eq!(left, [Some(0), Some(1)], "a frame that could be evicted is not found");
+        assert_eq!(eviction.next(frames), None);
+    });
+}
+
+#[test]
+fn a_frame_that_becomes_cold_is_found_by_who_drops_it_as_hot() {
+    bounded(|| {
+        let both = queued();
+        assert!(both.0[0].warm());
+        let theirs = both.clone();
+        let cooler = thread::spawn(move || {
+            let (frames, eviction) = &*theirs;
+            if frames[0].cool() {
+                eviction.joins(frames, 0);
+            }
+        });
+        let (frames, eviction) = &*both;
+        // The other frame, for the first is hot, or cold, or its number is just being put in.
+        let first = eviction.next(frames);
+        cooler.join().expect("a model's threads do not panic");
+        let mut left = [first, eviction.next(frames)];
+        left.sort_unstable();
+        assert_eq!(left, [Some(0), Some(1)], "a cold frame is lost");
     });
 }

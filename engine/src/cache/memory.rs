@@ -42,6 +42,49 @@ impl FrameMemory {
         // SAFETY: the frame lies within the mapping, as just checked. Guarded by cache::tests.
         unsafe { self.base.as_ptr().add(number as usize * BLOCK_SIZE) }
     }
+
+    /// Gives the memory of `count` frames back to the system; they read as zeros then.
+    ///
+    /// # Safety
+    /// The frames are busy, and the caller has them.
+    pub(super) unsafe fn release(&self, first: u32, count: usize) {
+        assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
+        // SAFETY: the frames lie within the mapping, as just checked, and nobody has bytes of theirs that count, as
+        // the caller has promised: who copies without a pin finds the frame busy afterwards. A failure leaves the
+        // memory where it is. Guarded by `frames_that_are_not_kept_go_back_to_the_system`.
+        let _ = unsafe {
+            let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
+            rustix::mm::madvise(start.cast(), count * BLOCK_SIZE, rustix::mm::Advice::LinuxDontNeed)
+        };
+    }
+
+    /// Frames that have memory of the system's.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn resident(&self) -> usize {
+        let mut present = vec![0u8; self.frames];
+        // SAFETY: the mapping is this value's, and there is a byte for each page of it; nothing is changed but those.
+        // Guarded by the tests that call it.
+        let done = unsafe {
+            libc::mincore(self.base.as_ptr().cast(), self.frames * BLOCK_SIZE, present.as_mut_ptr())
+        };
+        assert_eq!(done, 0, "the mapping is there");
+        present.iter().filter(|byte| **byte & 1 != 0).count()
+    }
+}
+
+/// Gives what the heap has free back to the system, if that is more than so many bytes. It is worth its while before
+/// much new memory is taken for something else: a heap that has grown keeps what it has.
+pub(super) fn trim_heap(beyond: usize) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: both take the heap's own locks and touch no memory that is in use. Guarded by
+    // `frames_that_are_not_kept_go_back_to_the_system`.
+    unsafe {
+        if libc::mallinfo2().fordblks > beyond {
+            libc::malloc_trim(0);
+        }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = beyond;
 }
 
 impl Drop for FrameMemory {

@@ -1,29 +1,54 @@
-//! The pool: free lists, the clock, and how a frame is found.
+//! The pool: where frames come from, and how they are found.
+//!
+//! What a file's index takes is counted here: for each page of it one frame is *retired*, whose memory goes back to
+//! the system, until the index goes; an eighth of the frames at the most, which indexes of files a hundred times as
+//! large as the pool do not reach. A pool whose memory is another's too ([`FramePool::sharing`]) leaves that to who
+//! shares it out.
 
 use super::copy::copy;
-use super::frame::{self, Frame, FrameState};
+use super::evict::Eviction;
+use super::frame::{Frame, FrameState, Use};
+use super::free::FreeFrames;
 use super::guards::{Found, Fresh, Glance, Latched};
+use super::index::Slot;
 use super::memory::FrameMemory;
 use crate::Result;
 use crate::device::BLOCK_SIZE;
-use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{CachePadded, LaneCounter, Mutex, available_cores, hint, thread};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{CachePadded, LaneCounter, Mutex, hint, thread};
 
 /// A bounded number of frames.
 #[derive(Debug)]
 pub struct FramePool {
     pub(super) memory: FrameMemory,
     pub(super) frames: Box<[Frame]>,
-    free: Box<[CachePadded<Mutex<Vec<u32>>>]>,
-    hand: AtomicUsize,
-    dirty: AtomicUsize,
-    evicted: LaneCounter,
+    pub(super) free: FreeFrames,
+    pub(super) eviction: Eviction,
+    retired: Mutex<Vec<u32>>,
+    /// Most frames that are retired.
+    most_retired: usize,
+    pub(super) counters: PoolCounters,
+    // What follows is written by all cores, and lies on lines of its own.
+    dirty: CachePadded<AtomicUsize>,
+    /// Bytes of the indexes, and frames retired for them.
+    index_bytes: CachePadded<AtomicUsize>,
+    retired_count: AtomicUsize,
 }
+
+#[derive(Debug, Default)]
+pub(super) struct PoolCounters {
+    pub evicted: LaneCounter,
+    pub returned: LaneCounter,
+}
+
+/// Bytes that a frame takes with all that is kept about it: its state, its places in the list of free frames, in the
+/// two queues of eviction and in a file's index, and in the file's set of dirty pages.
+pub const FRAME_BYTES: u64 = (BLOCK_SIZE + Frame::bytes() + 4 + 2 * 4 + 4 + 20) as u64;
 
 /// What the cache is doing.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct CacheStats {
-    /// Frames of the pool.
+    /// Frames of the pool, those not counted whose memory the indexes have.
     pub frames: u64,
     /// Frames that hold bytes newer than the device's.
     pub dirty: u64,
@@ -31,6 +56,12 @@ pub struct CacheStats {
     pub free: u64,
     /// Clean frames given to other pages so far.
     pub evicted: u64,
+    /// Frames of the class that gives way last.
+    pub hot: u64,
+    /// Pages that came back soon after they were evicted.
+    pub returned: u64,
+    /// Bytes of the indexes.
+    pub index_bytes: u64,
 }
 
 /// What a page was when it left the cache.
@@ -49,28 +80,72 @@ pub(super) fn pause(round: &mut u32) {
 impl FramePool {
     /// A pool of `frames` frames.
     pub fn new(frames: usize) -> Result<FramePool> {
-        let frames = frames.clamp(4, (u32::MAX - 1) as usize);
-        let lanes = if frames < 256 { 1 } else { available_cores().clamp(1, 64) };
-        let free = (0..lanes)
-            .map(|lane| {
-                // Descending, so that a lane gives out its lowest frames first.
-                let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
-                CachePadded::new(Mutex::new(own.into_iter().rev().collect()))
-            })
-            .collect();
+        FramePool::sharing(frames, usize::MAX)
+    }
+
+    /// A pool whose free frames keep their memory up to so many; what others have is the system's.
+    pub fn sharing(frames: usize, kept: usize) -> Result<FramePool> {
+        // A number plus one has 31 bits in a slot.
+        let frames = frames.clamp(4, (1 << 31) - 2);
         Ok(FramePool {
             memory: FrameMemory::new(frames)?,
             frames: (0..frames).map(|_| Frame::new()).collect(),
-            free,
-            hand: AtomicUsize::new(0),
-            dirty: AtomicUsize::new(0),
-            evicted: LaneCounter::new(),
+            free: FreeFrames::new(frames, kept),
+            eviction: Eviction::new(frames),
+            retired: Mutex::new(Vec::new()),
+            most_retired: if kept < frames { 0 } else { frames / 8 },
+            counters: PoolCounters::default(),
+            dirty: CachePadded::new(AtomicUsize::new(0)),
+            index_bytes: CachePadded::new(AtomicUsize::new(0)),
+            retired_count: AtomicUsize::new(0),
         })
     }
 
-    /// Number of frames.
+    /// Number of frames that are not retired.
     pub fn len(&self) -> usize {
-        self.frames.len()
+        // Relaxed: limits are derived from it.
+        self.frames.len() - self.retired_count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the indexes that name frames.
+    pub fn index_bytes(&self) -> usize {
+        // Relaxed: as in `len`.
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// An index has grown.
+    pub(super) fn charge(&self, bytes: usize) {
+        // Relaxed, here and below: a sum; the mutex orders what follows from it.
+        self.index_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// An index is gone.
+    pub fn discharge(&self, bytes: usize) {
+        self.index_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.settle();
+    }
+
+    /// Retires frames, or brings them back.
+    fn settle(&self) {
+        let want = |pool: &FramePool| (pool.index_bytes() / BLOCK_SIZE).min(pool.most_retired);
+        if want(self) == self.retired_count.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut retired = self.retired.lock();
+        let want = want(self);
+        while retired.len() > want
+            && let Some(number) = retired.pop()
+        {
+            self.free.give_back(number, &self.memory);
+        }
+        while retired.len() < want
+            // None to be had now: the next node looks again.
+            && let Some(fresh) = self.take()
+        {
+            retired.push(fresh.retire());
+        }
+        self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
     /// Never so.
@@ -93,30 +168,28 @@ impl FramePool {
         }
     }
 
+    /// Frames that have memory of the system's.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn resident(&self) -> usize {
+        self.memory.resident()
+    }
+
     /// Counters.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
             frames: self.len() as u64,
             dirty: self.dirty() as u64,
-            free: self.free.iter().map(|lane| lane.lock().len() as u64).sum(),
-            evicted: self.evicted.get(),
+            free: self.free.len() as u64,
+            evicted: self.counters.evicted.get(),
+            hot: self.eviction.hot() as u64,
+            returned: self.counters.returned.get(),
+            index_bytes: self.index_bytes() as u64,
         }
-    }
-
-    fn lane(&self) -> usize {
-        if self.free.len() == 1 { 0 } else { rustix::thread::sched_getcpu() % self.free.len() }
     }
 
     /// A free frame, or one that held a clean page. None when all are dirty or in use.
     pub fn take(&self) -> Option<Fresh<'_>> {
-        let own = self.lane();
-        let lanes = self.free.len();
-        // A statement of its own, so that the list is unlocked before the clock runs.
-        let free = (0..lanes).find_map(|i| self.free[(own + i) % lanes].lock().pop());
-        if free.is_some() {
-            frame::taken_over();
-        }
-        let number = free.or_else(|| self.evict())?;
+        let number = self.free.take().or_else(|| self.evict())?;
         Some(Fresh { pool: self, number })
     }
 
@@ -129,62 +202,39 @@ impl FramePool {
         Some(taken)
     }
 
-    /// Second chance: the hand passes over used frames once before it takes one.
     fn evict(&self) -> Option<u32> {
-        let count = self.frames.len();
-        for _ in 0..2 * count {
-            // Relaxed: the hand is a hint where to look.
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % count;
-            let frame = &self.frames[at];
-            let flags = frame.flags();
-            if flags.intersects(FrameState::DIRTY | FrameState::WRITEBACK | FrameState::BUSY) {
-                continue;
-            }
-            if flags.contains(FrameState::REFERENCED) {
-                frame.clear(FrameState::REFERENCED);
-                continue;
-            }
-            if frame.claim(FrameState::DIRTY).is_some() {
-                self.leave_slot(frame);
-                self.evicted.add(1);
-                return Some(at as u32);
-            }
-        }
-        None
+        let number = self.eviction.next(&self.frames)?;
+        self.leave_slot(&self.frames[number as usize], Some(self.eviction.tick()));
+        self.counters.evicted.add(1);
+        Some(number)
     }
 
-    /// Takes a frame that this thread just made busy out of the slot that names it.
-    fn leave_slot(&self, frame: &Frame) {
+    /// Takes a frame that this thread just made busy out of the slot that names it; `time` if it is evicted.
+    fn leave_slot(&self, frame: &Frame, time: Option<u32>) {
         // Relaxed: stored before `publish`, read after `claim`, which pair.
         let slot = frame.slot.load(Ordering::Relaxed);
         assert!(!slot.is_null(), "a published frame has a slot");
         // SAFETY: rule 7 of the protocol: the index outlives the frame's presence in the slot, and the slot
         // names the frame until this store. Guarded by cache::tests.
         let slot = unsafe { &*slot };
-        // Release: pairs with the Acquire loads of the slot in `find` and `remove`.
-        slot.store(0, Ordering::Release);
-    }
-
-    pub(super) fn give_back(&self, number: u32) {
-        self.free[self.lane()].lock().push(number);
+        slot.leave(time);
     }
 
     /// The frame that a slot names, pinned.
     #[inline]
-    pub fn find(&self, slot: &AtomicU32) -> Option<Found<'_>> {
+    pub fn find(&self, slot: &Slot, by: Use) -> Option<Found<'_>> {
         let mut round = 0;
         loop {
-            // Acquire: pairs with the Release in `publish`, so that the state is the published one or newer.
-            let named = slot.load(Ordering::Acquire);
+            let named = slot.named();
             if named == 0 {
                 return None;
             }
             let number = named - 1;
             let frame = &self.frames[number as usize];
-            if frame.pin() {
-                // Acquire: not to be moved before the pin; pairs as above. If it still names the frame, the
-                // frame cannot leave before the pin does.
-                if slot.load(Ordering::Acquire) == named {
+            if frame.pin(by) {
+                // Not to be moved before the pin, which is an Acquire. If it still names the frame, the frame cannot
+                // leave before the pin does.
+                if slot.named() == named {
                     return Some(Found { pool: self, number });
                 }
                 frame.unpin();
@@ -196,14 +246,19 @@ impl FramePool {
     /// Looks at the page that a slot names, to read it without a pin (rule 8). None: it is not there, or is
     /// being changed.
     #[inline]
-    pub fn glance(&self, slot: &AtomicU32) -> Option<Glance> {
-        // Acquire: pairs as in `find`.
-        let named = slot.load(Ordering::Acquire);
+    pub fn glance(&self, slot: &Slot, by: Use) -> Option<Glance> {
+        let named = slot.named();
         let number = named.checked_sub(1)?;
-        let seen = self.frames[number as usize].see()?;
-        // Acquire: not to be moved before `see`, whose Acquire keeps it behind. A frame that the slot names after
-        // it was seen was the slot's when seen, or its version changes before the bytes do.
-        (slot.load(Ordering::Acquire) == named).then_some(Glance { number, seen })
+        let seen = self.frames[number as usize].see(by)?;
+        // Not to be moved before `see`, whose Acquire keeps it behind. A frame that the slot names after it was seen
+        // was the slot's when seen, or its version changes before the bytes do.
+        (slot.named() == named).then_some(Glance { number, seen })
+    }
+
+    /// The kernel has a page that was looked at in a cache of its own now. Should the frame have got another page
+    /// meanwhile, that one is taken for it, which costs a read at the worst.
+    pub fn lend(&self, glance: Glance) {
+        self.eviction.lend(&self.frames, glance.number);
     }
 
     /// Copies bytes of a page that was looked at. They count only if [`FramePool::is_as_seen`] says so.
@@ -225,26 +280,24 @@ impl FramePool {
     /// Latches the page that a slot names if it is there and nobody else has the latch. The caller has the
     /// page's range exclusively.
     #[inline]
-    pub fn latch(&self, slot: &AtomicU32) -> Option<Latched<'_>> {
-        // Acquire: pairs as in `find`.
-        let named = slot.load(Ordering::Acquire);
+    pub fn latch(&self, slot: &Slot) -> Option<Latched<'_>> {
+        let named = slot.named();
         let number = named.checked_sub(1)?;
         let frame = &self.frames[number as usize];
         if !frame.try_latch_unpinned() {
             return None;
         }
         let latched = Latched::new(frame, self.memory.frame(number));
-        // Acquire: as in `find`. While the latch is held the frame cannot leave.
-        (slot.load(Ordering::Acquire) == named).then_some(latched)
+        // As in `find`. While the latch is held the frame cannot leave.
+        (slot.named() == named).then_some(latched)
     }
 
     /// Takes the page out of the cache without writing it. Waits for pins to go: the caller has the page's
     /// range exclusively and no write-back of the file is running.
-    pub fn remove(&self, slot: &AtomicU32) -> Option<Removed> {
+    pub fn remove(&self, slot: &Slot) -> Option<Removed> {
         let mut round = 0;
         loop {
-            // Acquire: pairs with the Release in `leave_slot`: at 0 nobody uses the slot any more.
-            let named = slot.load(Ordering::Acquire);
+            let named = slot.named();
             if named == 0 {
                 return None;
             }
@@ -254,14 +307,16 @@ impl FramePool {
             if let Some(flags) = frame.claim(FrameState::empty()) {
                 // Relaxed: this thread holds the frame.
                 if std::ptr::eq(frame.slot.load(Ordering::Relaxed), slot) {
-                    self.leave_slot(frame);
+                    self.leave_slot(frame, None);
+                    self.eviction.left(flags);
                     if flags.contains(FrameState::DIRTY) {
                         self.count_dirty(false);
                     }
-                    self.give_back(named - 1);
+                    self.free.give_back(named - 1, &self.memory);
                     return Some(Removed { flags });
                 }
                 frame.publish(flags);
+                self.eviction.joins(&self.frames, named - 1);
                 frame.unpin();
             }
             pause(&mut round);

@@ -4,7 +4,7 @@
 //! Broken by hand: without the second look at the slot after the pin, `many_threads_find_evict_and_remove` sees
 //! another page's bytes. A frame that is given back before its slot is 0 is too short a window for it.
 
-use super::{FramePool, FrameState, PageIndex};
+use super::{FramePool, FrameState, PageIndex, Use};
 use crate::sync::{Arc, thread};
 
 /// More pages than frames, so that finding one evicts another.
@@ -23,12 +23,12 @@ fn cache() -> Arc<Cache> {
 fn work(cache: &Cache, me: u64, rounds: u64) {
     for round in 0..rounds {
         let page = (me * 3 + round * 5 + round / 3) % PAGES;
-        let slot = cache.index.slot(page);
+        let slot = cache.index.slot(page, &cache.pool);
         if (round + me) % 4 == 3 {
             cache.pool.remove(slot);
             continue;
         }
-        let found = cache.pool.find(slot).or_else(|| {
+        let found = cache.pool.find(slot, Use::Yes).or_else(|| {
             let mut fresh = cache.pool.take()?;
             fresh.bytes().fill(page as u8 + 1);
             fresh.publish(slot, FrameState::MAPPED, 0..0).ok()
@@ -51,7 +51,7 @@ fn run(threads: u64, rounds: u64) {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("no foreign bytes"));
     for page in 0..PAGES {
-        cache.pool.remove(cache.index.slot(page));
+        cache.pool.remove(cache.index.slot(page, &cache.pool));
     }
     let stats = cache.pool.stats();
     assert_eq!((stats.free, stats.dirty), (stats.frames, 0), "a frame is lost");
@@ -72,14 +72,15 @@ mod real {
         for page in 0..4 {
             let mut fresh = cache.pool.take().expect("four frames");
             fresh.bytes().fill(9);
-            let found = fresh.publish(cache.index.slot(page), FrameState::DIRTY, 5..10).expect("empty");
+            let found =
+                fresh.publish(cache.index.slot(page, &cache.pool), FrameState::DIRTY, 5..10).expect("empty");
             let mut latched = found.latch();
             latched.write(20, &[1; 10]);
             assert!(!found.mark_dirty(&latched, 20..30), "it was dirty");
             assert_eq!(latched.dirty_bytes(), 5..30);
         }
         assert!(cache.pool.take().is_none());
-        let found = cache.pool.find(cache.index.slot(2)).expect("it stays");
+        let found = cache.pool.find(cache.index.slot(2, &cache.pool), Use::Yes).expect("it stays");
         let latched = found.latch();
         found.start_write_back(&latched);
         drop(latched);
@@ -88,9 +89,9 @@ mod real {
         assert!(cache.pool.take().is_none(), "it is pinned");
         drop(found);
         assert!(cache.pool.take().is_some());
-        assert!(cache.pool.find(cache.index.slot(2)).is_none());
+        assert!(cache.pool.find(cache.index.slot(2, &cache.pool), Use::Yes).is_none());
         for page in 0..4 {
-            cache.pool.remove(cache.index.slot(page));
+            cache.pool.remove(cache.index.slot(page, &cache.pool));
         }
         assert_eq!(cache.pool.dirty(), 0);
     }

@@ -6,13 +6,16 @@
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
 /// Bytes of a chunk.
 pub(super) const CHUNK: usize = 256 << 10;
-/// Chunks that are kept while nobody has them: 16 MiB.
-const KEPT: usize = 64;
+/// Chunks that are kept while nobody has them, unless more are asked for.
+const KEPT: usize = 4;
+/// Most that are kept: 16 MiB.
+const MOST_KEPT: usize = 64;
 
 /// A mapping of [`CHUNK`] bytes, aligned to a page.
 #[derive(Debug)]
@@ -26,7 +29,15 @@ unsafe impl Sync for Chunk {}
 
 fn free() -> &'static Mutex<Vec<Chunk>> {
     static FREE: OnceLock<Mutex<Vec<Chunk>>> = OnceLock::new();
-    FREE.get_or_init(|| Mutex::new(Vec::with_capacity(KEPT)))
+    FREE.get_or_init(|| Mutex::new(Vec::with_capacity(MOST_KEPT)))
+}
+
+/// Chunks that are kept. Relaxed: a bound that only grows.
+static KEEP: AtomicUsize = AtomicUsize::new(KEPT);
+
+/// Keeps large buffers of so many bytes together, once they have been used, for the next who asks.
+pub fn keep_buffers(bytes: usize) {
+    KEEP.fetch_max((bytes / CHUNK).min(MOST_KEPT), Ordering::Relaxed);
 }
 
 impl Chunk {
@@ -73,7 +84,7 @@ impl Chunk {
     /// Keeps it for the next who asks, or gives it back to the system.
     pub fn give(self) {
         let mut free = free().lock();
-        if free.len() < KEPT {
+        if free.len() < KEEP.load(Ordering::Relaxed) {
             free.push(self);
             return;
         }
@@ -92,12 +103,12 @@ mod tests {
     #[test]
     fn chunks_come_back_zeroed() {
         for round in 0..3u8 {
-            let mut many: Vec<IoBuf> = (0..KEPT + 9).map(|n| IoBuf::zeroed(CHUNK - n * 512)).collect();
+            let mut many: Vec<IoBuf> = (0..MOST_KEPT + 9).map(|n| IoBuf::zeroed(CHUNK - n * 512)).collect();
             for buf in &mut many {
                 assert!(buf.iter().all(|byte| *byte == 0));
                 buf.fill(round + 1);
             }
         }
-        assert!(free().lock().len() <= KEPT);
+        assert!(free().lock().len() <= MOST_KEPT);
     }
 }

@@ -23,6 +23,7 @@ mod unordered;
 mod uring;
 
 pub use buffer::IoBuf;
+pub use chunk::keep_buffers;
 pub(crate) use counters::Counters;
 pub(crate) use done::DoneBatches;
 pub use file::ImageFile;

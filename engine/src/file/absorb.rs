@@ -4,6 +4,7 @@ use super::path::{DataPath, PAGE, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::Result;
+use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
@@ -140,7 +141,7 @@ impl<H: Home> DataPath<H> {
         let mut sum = 0;
         let mut goal = None;
         for &page in pages {
-            let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) else {
+            let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No)) else {
                 continue;
             };
             if !found.flags().contains(FrameState::DIRTY) {

@@ -5,7 +5,7 @@ use super::stash::Stash;
 use super::write::{At, Outcome};
 use super::write_back::{key_of, whole_pages};
 use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
-use crate::cache::FrameState;
+use crate::cache::{FrameState, Use};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::{FileLock, RangeGuard};
 use crate::sync::Arc;
@@ -232,7 +232,7 @@ impl<H: Home> DataPath<H> {
     fn give_up_reserved(&self, data: &FileData, pages: Range<u64>) {
         let mut unwanted = 0;
         data.index.each(pages, &mut |_, slot| {
-            if let Some(found) = self.pool.find(slot)
+            if let Some(found) = self.pool.find(slot, Use::No)
                 && found.flags().contains(FrameState::RESERVED)
             {
                 found.clear(FrameState::RESERVED);
@@ -392,8 +392,8 @@ impl<H: Home> DataPath<H> {
     fn first_dirty(&self, inode: &H::Inode, pages: Range<u64>) -> Option<u64> {
         let mut first = None;
         inode.data().index.each(pages, &mut |page, slot| {
-            // Acquire: pairs with the publication of the page. It stays: the range is shared.
-            if first.is_none() && slot.load(crate::sync::atomic::Ordering::Acquire) != 0 {
+            // It stays: the range is shared.
+            if first.is_none() && slot.is_cached() {
                 first = Some(page);
             }
         });

@@ -281,6 +281,7 @@ impl Drop for FileData {
             self.index.each(0..u64::MAX, &mut |_, slot| {
                 pool.remove(slot);
             });
+            pool.discharge(self.index.bytes());
         }
     }
 }

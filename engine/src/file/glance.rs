@@ -27,16 +27,23 @@
 use super::path::{DataPath, PAGE, page_after, page_of};
 use super::read::overlap;
 use super::{FileData, Home};
-use crate::cache::Glance;
+use crate::cache::{Glance, Use};
 use crate::lock::FileLock;
 
 /// Pages of a read that is tried so: beyond, the range costs little beside the copy.
 const MOST_PAGES: usize = 8;
 
 impl<H: Home> DataPath<H> {
-    /// Reads all of `buf` from `offset` on; false if that takes the range.
+    /// Reads all of `buf` from `offset` on; false if that takes the range. `by` is what that is to the pages, but
+    /// for the first, to which it is `first`.
     #[inline]
-    pub(super) fn read_at_a_glance(&self, data: &FileData, offset: u64, buf: &mut [u8]) -> bool {
+    pub(super) fn read_at_a_glance(
+        &self,
+        data: &FileData,
+        offset: u64,
+        buf: &mut [u8],
+        [first, by]: [Use; 2],
+    ) -> bool {
         let Some(end) = offset.checked_add(buf.len() as u64) else { return false };
         let pages = page_of(offset)..page_after(end);
         let count = (pages.end - pages.start) as usize;
@@ -45,7 +52,8 @@ impl<H: Home> DataPath<H> {
         }
         let mut glances: [Option<Glance>; MOST_PAGES] = [None; MOST_PAGES];
         for (glance, page) in glances.iter_mut().zip(pages.clone()) {
-            *glance = data.index.get(page).and_then(|slot| self.pool.glance(slot));
+            let by = if page == pages.start { first } else { by };
+            *glance = data.index.get(page).and_then(|slot| self.pool.glance(slot, by));
             if glance.is_none() {
                 return false;
             }
@@ -66,6 +74,9 @@ impl<H: Home> DataPath<H> {
         if !whole {
             // It may be anything, of any file.
             buf.fill(0);
+        }
+        if by == Use::ByKernel {
+            glances().for_each(|(_, glance)| self.pool.lend(glance));
         }
         whole
     }

@@ -41,6 +41,7 @@ mod pick;
 mod pieces;
 mod read;
 mod redo;
+mod staging;
 mod stash;
 mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -57,6 +58,7 @@ pub use home::{
     Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED,
 };
 pub use path::{DataOptions, DataPath, DataStats};
+pub use read::Keep;
 pub use redo::{DataRedo, Resolve};
 pub use sync::{BegunSync, SyncKind};
 pub use write::{At, Written};

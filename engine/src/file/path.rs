@@ -1,11 +1,12 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
 use super::pace::Pace;
+use super::staging::Staging;
 use super::stash::Counted;
 use super::work::WriteBackWork;
 use super::{DataInode, Home, Mapping};
-use crate::cache::{CacheStats, FramePool, available_memory};
-use crate::device::BLOCK_SIZE;
+use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory};
+use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::format::{MAX_FILE_SIZE, Nid};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, LaneCounter, Mutex};
@@ -17,11 +18,18 @@ pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
 /// Page number after the last that a file can have.
 pub(super) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
 
+/// Bytes of copies on their way to the device: enough to keep fast ones busy.
+const MOST_STAGING: u64 = 16 << 20;
+
 /// What may be chosen at mount time.
 #[derive(Debug, Clone, Copy)]
 pub struct DataOptions {
     /// Frames of the page cache.
     pub frames: usize,
+    /// Free frames that keep their memory: all, unless it is for others too.
+    pub kept: usize,
+    /// Pages of the copies that are on their way to the device.
+    pub staging: usize,
     /// Bytes that one fsync absorbs into the journal at most.
     pub absorb_limit: usize,
     /// Dirty data is written home after this time.
@@ -31,15 +39,26 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// A page cache of `bytes`, everything else as usual.
+    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and copies for write-back.
+    /// Everything else is as usual.
     pub fn with_memory(bytes: u64) -> DataOptions {
-        let frames = (bytes / PAGE).clamp(16, u64::from(u32::MAX / 2)) as usize;
+        let staging = DataOptions::staging_of(bytes);
+        let frames = ((bytes - staging) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
         DataOptions {
             frames,
+            kept: usize::MAX,
+            staging: (staging / PAGE) as usize,
             absorb_limit: super::ABSORB_LIMIT,
             expire: Duration::from_secs(30),
             files: usize::MAX,
         }
+    }
+}
+
+impl DataOptions {
+    /// Of so many bytes, those for copies.
+    pub fn staging_of(bytes: u64) -> u64 {
+        (bytes / 32).min(MOST_STAGING)
     }
 }
 
@@ -85,6 +104,7 @@ pub struct DataPath<H: Home> {
     pub(super) home: Arc<H>,
     pub(super) pool: Arc<FramePool>,
     pub(super) options: DataOptions,
+    pub(super) staging: Staging,
     pub(super) counters: Counters,
     pub(super) work: WriteBackWork<H::Inode>,
     pub(super) stashed: Counted,
@@ -99,9 +119,11 @@ pub struct DataPath<H: Home> {
 impl<H: Home> DataPath<H> {
     /// A data path without threads; see [`DataPath::run_background`].
     pub fn new(home: Arc<H>, options: DataOptions) -> Result<DataPath<H>> {
+        keep_buffers(options.staging * BLOCK_SIZE);
         Ok(DataPath {
             home,
-            pool: Arc::new(FramePool::new(options.frames)?),
+            pool: Arc::new(FramePool::sharing(options.frames, options.kept)?),
+            staging: Staging::new(options.staging),
             options,
             counters: Counters::default(),
             work: WriteBackWork::default(),

@@ -5,7 +5,7 @@
 use super::path::DataPath;
 use super::read::REQUEST_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
-use crate::cache::{Found, FrameState};
+use crate::cache::{Found, FrameState, Use};
 use crate::device::{BLOCK_SIZE, Cause, Completion, IoBuf, Op, Request};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 
 /// Pages that are copied before the device is told of them: it begins while the next are copied.
 const SUBMITTED_PAGES: usize = 256;
-/// Pages of one write-back that the device has at the most, as copies in memory: 40 requests, so that never fewer
-/// than 32 are in flight before the end of a long batch.
+/// Pages of one write-back that the device has at the most, as copies in memory, where there is memory for so many
+/// ([`super::staging`]): 40 requests, so that never fewer than 32 are in flight before the end of a long batch.
 const IN_FLIGHT_PAGES: usize = 40 * REQUEST_PAGES as usize;
 
 /// How a piece of consecutive pages gets its place.
@@ -144,7 +144,7 @@ impl<H: Home> DataPath<H> {
     fn found<'p>(&'p self, data: &FileData, page: u64, len: u64) -> Vec<Found<'p>> {
         (page..page + len)
             .map_while(|page| {
-                let found = self.pool.find(data.index.get(page)?)?;
+                let found = self.pool.find(data.index.get(page)?, Use::No)?;
                 found.flags().contains(FrameState::DIRTY).then_some(found)
             })
             .collect()
@@ -155,6 +155,9 @@ impl<H: Home> DataPath<H> {
     /// nothing is recorded yet is tried once more elsewhere, one that shared its request once more alone.
     pub(super) fn write_pieces(&self, pieces: &mut [&mut Piece<'_>], cause: Cause) {
         let device = self.home.device();
+        let share = self.staging.share(pages_of(pieces).min(IN_FLIGHT_PAGES));
+        // With a small share the device has half of it while the other half is copied.
+        let submitted = SUBMITTED_PAGES.min(share.pages() / 2);
         let mut groups = in_rounds(pieces, REQUEST_PAGES as usize, |one, next| {
             one.place == next.place && one.place != Place::Unwritten && one.end() == next.block
         })
@@ -166,13 +169,12 @@ impl<H: Home> DataPath<H> {
         while groups.peek().is_some() {
             let mut pages = 0;
             let mut together = Vec::new();
-            while pages < SUBMITTED_PAGES
-                && let Some(group) = groups.next()
+            while let Some(group) = groups.next_if(|group| pages == 0 || pages + pages_of(group) <= submitted)
             {
-                pages += group.iter().map(|piece| piece.frames.len()).sum::<usize>();
+                pages += pages_of(group);
                 together.push(group);
             }
-            while pages_in_flight + pages > IN_FLIGHT_PAGES
+            while pages_in_flight + pages > share.pages()
                 && let Some((ticket, pages, groups)) = in_flight.pop_front()
             {
                 pages_in_flight -= pages;
@@ -229,6 +231,10 @@ impl Piece<'_> {
     }
 }
 
+fn pages_of(pieces: &[&mut Piece<'_>]) -> usize {
+    pieces.iter().map(|piece| piece.frames.len()).sum()
+}
+
 /// Files what became of requests with their pieces, which follow one another in the requests' buffers. Those that are
 /// to be tried once more are added to `again`, with their bytes.
 fn landed<'m, 'p>(
@@ -252,8 +258,7 @@ fn landed<'m, 'p>(
 
 /// Copies the pages of pieces under their latches, and puts them under write-back.
 fn copy_out(pieces: &mut [&mut Piece<'_>]) -> IoBuf {
-    let pages: usize = pieces.iter().map(|piece| piece.frames.len()).sum();
-    let mut buf = IoBuf::unwiped(pages * BLOCK_SIZE);
+    let mut buf = IoBuf::unwiped(pages_of(pieces) * BLOCK_SIZE);
     let mut into = buf.chunks_exact_mut(BLOCK_SIZE);
     for piece in pieces {
         for (found, into) in piece.frames.iter().zip(&mut into) {

@@ -3,7 +3,7 @@
 use super::path::{DataPath, PAGE, page_after, page_of};
 use super::{DataInode, Home, Mapping};
 use crate::Result;
-use crate::cache::FrameState;
+use crate::cache::{FrameState, Slot, Use};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
@@ -18,6 +18,25 @@ const STEP_PAGES: u64 = 256;
 const MIN_WINDOW: u64 = 4;
 const MAX_WINDOW: u64 = 128;
 
+/// What is to become of the pages of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// They are cached.
+    Yes,
+    /// They are cached, but the kernel keeps them too: they give way first.
+    Lent,
+    /// What is not cached is not kept either.
+    No,
+}
+
+/// What a step of a read does with the pages it finds.
+#[derive(Clone, Copy)]
+struct Reading {
+    keep: Keep,
+    /// What it is to the first page, and to the others.
+    uses: [Use; 2],
+}
+
 /// Consecutive pages that lie in consecutive blocks, to be read.
 struct Fetch {
     page: u64,
@@ -29,16 +48,18 @@ struct Fetch {
 impl<H: Home> DataPath<H> {
     /// Reads from `offset` on; the number of bytes is less than asked for only at the end of the file.
     pub fn read(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_steps(inode, offset, buf, true)
+        self.read_keeping(inode, offset, buf, Keep::Yes)
     }
 
-    /// The same, without keeping in the cache what was not there.
-    pub fn read_direct(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_steps(inode, offset, buf, false)
-    }
-
-    /// With the range of all that is asked for in hand from the first step to the last: another's write is seen whole.
-    fn read_steps(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8], keep: bool) -> Result<usize> {
+    /// The same, and what is to become of the pages. With the range of all that is asked for in hand from the first
+    /// step to the last: another's write is seen whole.
+    pub fn read_keeping(
+        &self,
+        inode: &Arc<H::Inode>,
+        offset: u64,
+        buf: &mut [u8],
+        keep: Keep,
+    ) -> Result<usize> {
         let data = inode.data();
         let Some(end) = offset.checked_add(buf.len() as u64).filter(|_| offset < MAX_FILE_SIZE) else {
             return Ok(0);
@@ -46,16 +67,20 @@ impl<H: Home> DataPath<H> {
         let pages = page_of(offset)..page_after(end);
         // Relaxed, here and below: the guess of a stream needs no order.
         let sequential = data.stream.expected.load(Ordering::Relaxed) == pages.start;
-        if self.read_at_a_glance(data, offset, buf) {
+        let by = if keep == Keep::Lent { Use::ByKernel } else { Use::Yes };
+        // The rest of a page that the same reader has begun with is no other use of it.
+        let goes_on = sequential && !offset.is_multiple_of(PAGE);
+        let uses = [if goes_on { Use::No } else { by }, by];
+        if self.read_at_a_glance(data, offset, buf, uses) {
             if sequential {
                 data.stream.expected.store(page_of(end), Ordering::Relaxed);
             }
             return Ok(buf.len());
         }
-        let absent = data.index.get(pages.start).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0);
+        let absent = !data.index.get(pages.start).is_some_and(Slot::is_cached);
         let mut ahead = 0;
         let mut guard = None;
-        if keep && absent {
+        if keep != Keep::No && absent {
             let most = MAX_WINDOW.min(self.pool.len() as u64 / 8);
             let window = data.stream.window.load(Ordering::Relaxed);
             ahead = if sequential { (window * 2).clamp(MIN_WINDOW, MAX_WINDOW).min(most) } else { 0 };
@@ -83,7 +108,8 @@ impl<H: Home> DataPath<H> {
             let at = offset + done as u64;
             let step = (STEP_PAGES * PAGE - at % PAGE).min((len - done) as u64) as usize;
             let ahead = if done + step == len { ahead } else { 0 };
-            self.read_step(inode, at, &mut buf[done..done + step], size, ahead, keep)?;
+            let uses = if done == 0 { uses } else { [by, by] };
+            self.read_step(inode, at, &mut buf[done..done + step], size, ahead, Reading { keep, uses })?;
             done += step;
         }
         Ok(len)
@@ -98,7 +124,7 @@ impl<H: Home> DataPath<H> {
         buf: &mut [u8],
         size: u64,
         ahead: u64,
-        keep: bool,
+        Reading { keep, uses }: Reading,
     ) -> Result<()> {
         let data = inode.data();
         let len = buf.len();
@@ -107,8 +133,12 @@ impl<H: Home> DataPath<H> {
         loop {
             let mut missing = Vec::new();
             for page in pages.clone() {
-                match data.index.get(page).and_then(|slot| self.pool.find(slot)) {
+                let by = uses[usize::from(page > pages.start)];
+                match data.index.get(page).and_then(|slot| self.pool.find(slot, by)) {
                     Some(found) => {
+                        if keep == Keep::Lent {
+                            found.lend();
+                        }
                         let (within, part) = overlap(page, offset, len);
                         found.read(within.start, &mut buf[part]);
                     }
@@ -120,8 +150,8 @@ impl<H: Home> DataPath<H> {
             }
             let misses = missing.len() as u64;
             for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
-                // Relaxed: a hint; publishing decides.
-                if data.index.get(page).is_none_or(|slot| slot.load(Ordering::Relaxed) == 0) {
+                // A hint; publishing decides.
+                if !data.index.get(page).is_some_and(Slot::is_cached) {
                     missing.push(page);
                 }
             }
@@ -148,7 +178,7 @@ impl<H: Home> DataPath<H> {
         pages: &[u64],
         wanted_end: u64,
         size: u64,
-        keep: bool,
+        keep: Keep,
         give: &mut dyn FnMut(u64, Option<&[u8]>),
     ) -> Result<bool> {
         let mut fetches: Vec<Fetch> = Vec::new();
@@ -181,7 +211,7 @@ impl<H: Home> DataPath<H> {
             }
         }
         // What is not kept is of no use to another reader.
-        let underway = match fetches.first().zip(fetches.last()).filter(|_| keep) {
+        let underway = match fetches.first().zip(fetches.last()).filter(|_| keep != Keep::No) {
             None => None,
             Some((first, last)) => {
                 let wanted = fetches.iter().rfind(|fetch| fetch.cause == Cause::ReadMiss);
@@ -190,8 +220,8 @@ impl<H: Home> DataPath<H> {
                 let Some(underway) = data.fetching.announce(wanted, last.page + last.len) else {
                     return Ok(false);
                 };
-                // Relaxed: a hint; the mutex of the announcement is what orders it behind another reader's.
-                let has = |page: &u64| data.index.get(*page).is_some_and(|s| s.load(Ordering::Relaxed) != 0);
+                // A hint; the mutex of the announcement is what orders it behind another reader's.
+                let has = |page: &u64| data.index.get(*page).is_some_and(Slot::is_cached);
                 if pages.iter().any(has) {
                     return Ok(false);
                 }
@@ -233,8 +263,9 @@ impl<H: Home> DataPath<H> {
                 if page < wanted_end {
                     give(page, Some(bytes));
                 }
-                if keep {
-                    self.keep_clean(inode, page, bytes);
+                let is_ahead = page >= wanted_end;
+                if keep != Keep::No {
+                    self.keep_clean(inode, page, bytes, keep == Keep::Lent, is_ahead);
                 }
             }
         }
@@ -242,17 +273,23 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Caches a page as it was read, if there is a frame to spare.
-    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8]) {
+    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let slot = data.index.slot(page);
-        // Relaxed: a hint; publishing decides.
-        if slot.load(Ordering::Relaxed) == 0
+        let slot = data.index.slot(page, &self.pool);
+        // A hint; publishing decides.
+        if !slot.is_cached()
             && let Some(mut fresh) = self.pool.take()
         {
             fresh.bytes().copy_from_slice(bytes);
-            // Taken by another reader meanwhile: the same bytes.
-            let _ = fresh.publish(slot, FrameState::MAPPED, 0..0);
+            let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
+            // Or it was taken by another reader meanwhile: the same bytes.
+            if let Ok(found) = fresh.publish(slot, flags, 0..0)
+                && is_lent
+                && !is_ahead
+            {
+                found.lend();
+            }
         }
     }
 

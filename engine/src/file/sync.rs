@@ -4,6 +4,7 @@ use super::path::{DataPath, PAGE, PAGES_END};
 use super::write::{At, Written};
 use super::write_back::{Order, covered_size, key_of};
 use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
+use crate::cache::Use;
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
 use crate::planted::{self, Bug};
@@ -209,7 +210,7 @@ impl<H: Home> DataPath<H> {
             }
             if result.is_ok() {
                 state.unflushed.remove(&page);
-            } else if let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot)) {
+            } else if let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No)) {
                 let latched = found.latch();
                 if found.mark_dirty(&latched, 0..BLOCK_SIZE) {
                     state.dirty.insert(page);

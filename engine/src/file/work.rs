@@ -21,9 +21,9 @@ const IDLE_TRIES: usize = 16;
 const RELIEVED_FILES: usize = 64;
 /// Batches of the background that a sync of scratch files waits for at the most.
 const AWAITED_BATCHES: u64 = 4;
-/// Bytes that a file on the list takes beside its pages: its inode, and what is kept for its data.
-const LISTED_BYTES: u64 = 1536;
-/// Blocks charged in advance, or given back late.
+/// Bytes that a file on the list takes beside its pages and its index: its inode, and what is kept for its data.
+const LISTED_BYTES: u64 = 1280;
+/// Most blocks charged in advance, or given back late.
 const CHARGE: u64 = 32;
 
 /// A file with something to write.
@@ -205,15 +205,17 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
-    /// the list may go on without.
+    /// the list may go on without, for what it overwrites has its room.
     pub(super) fn charge(&self, inode: &H::Inode) -> Result<()> {
-        let due = ((self.work.listed.load(Relaxed) as u64 + 1) * LISTED_BYTES).div_ceil(PAGE);
+        let due = self.due(1);
         let charged = self.work.charged.load(Relaxed);
-        if due <= charged || inode.data().state.lock().listed.is_some() {
+        if due <= charged {
             return Ok(());
         }
-        let more = match self.home.reserve(due - charged + CHARGE) {
-            Ok(()) => due - charged + CHARGE,
+        let ahead = self.charged_ahead();
+        let more = match self.home.reserve(due - charged + ahead) {
+            Ok(()) => due - charged + ahead,
+            Err(_) if inode.data().state.lock().listed.is_some() => return Ok(()),
             Err(_) => {
                 self.home.reserve(due - charged)?;
                 due - charged
@@ -223,15 +225,26 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
+    /// Blocks that the files on the list, and so many more, are to be charged for, with what the indexes take.
+    fn due(&self, more: u64) -> u64 {
+        let files = self.work.listed.load(Relaxed) as u64 + more;
+        (files * LISTED_BYTES + self.pool.index_bytes() as u64).div_ceil(PAGE)
+    }
+
     /// Gives back what was charged for files that are on the list no more.
     fn discharge(&self) {
-        let due = (self.work.listed.load(Relaxed) as u64 * LISTED_BYTES).div_ceil(PAGE);
+        let (due, ahead) = (self.due(0), self.charged_ahead());
         let charged = self.work.charged.load(Relaxed);
-        if charged > due + 2 * CHARGE
-            && self.work.charged.compare_exchange(charged, due + CHARGE, Relaxed, Relaxed).is_ok()
+        if charged > due + 2 * ahead
+            && self.work.charged.compare_exchange(charged, due + ahead, Relaxed, Relaxed).is_ok()
         {
-            self.home.unreserve(charged - due - CHARGE);
+            self.home.unreserve(charged - due - ahead);
         }
+    }
+
+    /// Blocks charged before they are due: few where there are few, for nobody has the use of them.
+    fn charged_ahead(&self) -> u64 {
+        (self.pool.len() as u64 / 64).clamp(1, CHARGE)
     }
 
     /// `count` frames, writing dirty pages home to get them. Called with no lock held.

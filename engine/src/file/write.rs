@@ -13,7 +13,7 @@ use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::read::overlap;
 use super::stash::Stash;
 use super::{DataInode, FileData, Home, Mapping};
-use crate::cache::{Found, FrameState, Fresh};
+use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
@@ -252,7 +252,7 @@ impl<H: Home> DataPath<H> {
         let mut reserve = 0;
         let mut known: Option<(u64, Mapping)> = None;
         for (i, edit) in edits.iter().enumerate() {
-            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot));
+            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot, Use::Yes));
             if let Some(found) = found {
                 // It is mapped, or dirty with a block set aside.
                 ready.push(Some(Ready::Cached(found)));
@@ -330,7 +330,8 @@ impl<H: Home> DataPath<H> {
                         Some(source) => bytes[edit.within.clone()].copy_from_slice(source),
                         None => bytes[edit.within.clone()].fill(0),
                     }
-                    let published = frame.publish(data.index.slot(edit.page), flags, edit.within.clone());
+                    let published =
+                        frame.publish(data.index.slot(edit.page, &self.pool), flags, edit.within.clone());
                     assert!(published.is_ok(), "the range keeps everybody else from the page");
                     joined.push(edit.page);
                 }

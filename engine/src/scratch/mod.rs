@@ -6,12 +6,14 @@
 //!
 //! # Memory
 //! With spill space, an eighth of the memory (256 MiB at the most) is for metadata: pages five eighths, inodes
-//! the rest. What is left is frames for data. Room is promised for the spill space and three quarters of the
-//! frames: the last quarter is for reading when everything else holds what has no block.
+//! the rest. What is left is frames for data, and copies of them on their way to the spill space. Room is promised for
+//! the spill space and three quarters of the frames: the last quarter is for reading when everything else holds what
+//! has no block.
 //!
-//! Without spill space the memory is one pot of blocks, from which frames of data and pages of metadata are taken
-//! alike. It has more frames than blocks, for writers take frames before they know whether there is room; memory
-//! is taken by those alone that hold something.
+//! Without spill space the memory, less some for idle inodes, is one pot of blocks, from which frames of data and pages
+//! of metadata are taken alike. It has more frames than blocks, for writers take frames before they know whether there is room; memory
+//! is taken by those alone that hold something, and a sixty-fourth that have held something: the memory of other
+//! free frames, and free parts of the heap before frames take more, go back to the system.
 
 mod spill;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -20,7 +22,9 @@ mod tests;
 pub(crate) use spill::SpillSpace;
 pub use spill::{SpillOptions, is_spill_space};
 
+use crate::cache::FRAME_BYTES;
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
+use crate::file::DataOptions;
 use crate::mkfs::lay_out;
 use crate::mount::Mounted;
 use crate::store::{Log, Profile, Store, StoreOptions};
@@ -29,9 +33,6 @@ use crate::vfs::AssembleOptions;
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// Bytes of a frame with what is kept about it: its state, its places in the file's index and sets, and in the list
-/// of free frames.
-const FRAME_BYTES: u64 = BLOCK_SIZE as u64 + 56;
 /// Least memory of a scratch file system.
 const LEAST_MEMORY: u64 = 256 << 10;
 /// Least spill space.
@@ -65,6 +66,9 @@ impl ScratchOptions {
 struct Shares {
     store: StoreOptions,
     frames: u64,
+    /// Free frames that keep their memory.
+    kept: usize,
+    staging: u64,
     inodes: usize,
 }
 
@@ -74,11 +78,25 @@ impl ScratchOptions {
         self.metadata_memory.unwrap_or_else(|| (self.memory / 8).min(METADATA_MEMORY)).min(most)
     }
 
+    /// Without spill space, bytes of inodes that have no data, or none in memory; those that have are charged.
+    fn idle_inodes(&self) -> u64 {
+        self.metadata() / 8 * 3
+    }
+
+    /// Without spill space, blocks for data and metadata.
+    fn pot(&self) -> u64 {
+        (self.memory - self.idle_inodes()) / FRAME_BYTES
+    }
+
     fn with_spill(&self) -> Shares {
         let metadata = self.metadata();
         let pages = metadata / 8 * 5;
-        let frames = ((self.memory - metadata) / FRAME_BYTES).max(16);
+        let data = self.memory - metadata;
+        let staging = DataOptions::staging_of(data);
+        let frames = ((data - staging) / FRAME_BYTES).max(16);
         Shares {
+            kept: usize::MAX,
+            staging,
             store: StoreOptions {
                 profile: Profile::Spilling { in_memory: frames / 4 * 3 },
                 ..StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2))
@@ -89,11 +107,13 @@ impl ScratchOptions {
     }
 
     fn without_spill(&self) -> Shares {
-        let blocks = self.memory / FRAME_BYTES;
+        let blocks = self.pot();
         Shares {
             store: StoreOptions { budget: usize::MAX, dirty_limit: usize::MAX, profile: Profile::InMemory },
             frames: blocks + (blocks / 8).clamp(16, 2048),
-            inodes: AssembleOptions::inodes_within(self.metadata() / 8 * 3),
+            kept: usize::try_from(blocks / 64).unwrap_or(usize::MAX),
+            staging: 0,
+            inodes: AssembleOptions::inodes_within(self.idle_inodes()),
         }
     }
 }
@@ -143,7 +163,7 @@ pub fn make_on(
             (Arc::new(Unordered(device)), options.with_spill())
         }
         None => {
-            let blocks = options.memory / FRAME_BYTES;
+            let blocks = options.pot();
             (Arc::new(MemoryDevice::new(blocks)), options.without_spill())
         }
     };
@@ -151,6 +171,8 @@ pub fn make_on(
     let store = Arc::new(Store::new(device, superblock, Log::default(), &shares.store));
     let mut files = options.files.clone();
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
+    files.data.kept = shares.kept;
+    files.data.staging = usize::try_from(shares.staging / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);

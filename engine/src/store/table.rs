@@ -87,6 +87,11 @@ impl Shard {
         if self.pages.insert(block, page).is_none() {
             self.order.push_back(block);
         }
+        if self.order.len() > 2 * self.pages.len() + LOOKS {
+            // Blocks that come and go would add to it for ever where the share is never reached.
+            let mut there = std::collections::HashSet::new();
+            self.order.retain(|block| self.pages.contains_key(block) && there.insert(*block));
+        }
         let mut looks = LOOKS;
         while self.pages.len() > share && looks > 0 {
             looks -= 1;

@@ -3,7 +3,7 @@
 use super::names::New;
 use super::*;
 use crate::acl;
-use crate::file::{At, DataInode, SyncKind};
+use crate::file::{At, DataInode, Keep, SyncKind};
 use crate::format::{InodeFlags, XATTR_SYMLINK};
 use crate::inode::{InodeObj, tick};
 use crate::lock::{Access, StripeSet};
@@ -156,11 +156,14 @@ impl Fs {
         if !handle.flags.fills() {
             return Err(Error::Errno(libc::EBADF));
         }
-        let read = if handle.flags.contains(OpenFlags::DIRECT) {
-            self.data.read_direct(&handle.inode, offset, into)?
+        let keep = if handle.flags.contains(OpenFlags::DIRECT) {
+            Keep::No
+        } else if handle.flags.contains(OpenFlags::KERNEL_CACHES) {
+            Keep::Lent
         } else {
-            self.data.read(&handle.inode, offset, into)?
+            Keep::Yes
         };
+        let read = self.data.read_keeping(&handle.inode, offset, into, keep)?;
         self.accessed(handle);
         Ok(read)
     }

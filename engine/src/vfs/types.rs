@@ -177,13 +177,15 @@ bitflags::bitflags! {
         /// Reading is allowed whatever else is said: the kernel fills the pages of its cache that a program
         /// writes in part. No flag of the kernel's.
         const FILLS_CACHE = 1 << 30;
+        /// What is read goes into a cache of the kernel's: it need not stay in the engine's too.
+        const KERNEL_CACHES = 1 << 29;
     }
 }
 
 impl OpenFlags {
     /// The flags of a system call or FUSE request; unknown bits are dropped.
     pub fn from_kernel(flags: u32) -> OpenFlags {
-        OpenFlags::from_bits_truncate(flags as i32) - OpenFlags::FILLS_CACHE
+        OpenFlags::from_bits_truncate(flags as i32) - OpenFlags::FILLS_CACHE - OpenFlags::KERNEL_CACHES
     }
 
     /// Whether reading is allowed.

@@ -125,6 +125,7 @@ impl EngineOperations {
     pub(super) fn open_flags(&self, flags: i32) -> vfs::OpenFlags {
         let mut wanted = engine_open_flags(flags, self.is_direct(flags));
         wanted.set(vfs::OpenFlags::FILLS_CACHE, self.kernel_keeps_writes());
+        wanted.set(vfs::OpenFlags::KERNEL_CACHES, !self.is_direct(flags));
         wanted
     }
 }

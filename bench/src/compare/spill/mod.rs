@@ -83,12 +83,12 @@ impl Spilling {
     }
 }
 
-/// What narufs is told to use: what the limit leaves when its buffers, the generator (some 30 MiB together), and
-/// some page cache of the kernel are in it too.
+/// What narufs is told to use: what the limit leaves when the server at rest with its threads, the generator (some
+/// 20 MiB together), and some page cache of the kernel are in it too. One file takes little metadata.
 fn budget(limit: u64) -> Budget {
-    let metadata = (limit / 32).clamp(8 << 20, 64 << 20);
+    let metadata = (limit / 64).clamp(4 << 20, 64 << 20);
     let journal = (limit / 32).clamp(4 << 20, 64 << 20);
-    let others = metadata + journal + (32 << 20) + limit / 32;
+    let others = metadata + journal + (20 << 20) + limit / 64;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
 

@@ -1,7 +1,7 @@
 //! Reads and writes of the same pages, from many threads at once.
 
 use super::model::{ModelHome, path};
-use crate::file::{At, DataInode, FallocateMode, SyncKind};
+use crate::file::{At, DataInode, FallocateMode, Keep, SyncKind};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::thread;
 
@@ -46,7 +46,7 @@ fn check(frames: usize, sync: bool, direct: bool) {
                     let mut bytes = vec![0; pages * KIB4];
                     let least = written.load(SeqCst).max(seen);
                     let got = if direct && round % 3 == 0 {
-                        path.read_direct(file, (first * KIB4) as u64, &mut bytes)
+                        path.read_keeping(file, (first * KIB4) as u64, &mut bytes, Keep::No)
                     } else {
                         path.read(file, (first * KIB4) as u64, &mut bytes)
                     };

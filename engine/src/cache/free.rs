@@ -1,0 +1,114 @@
+//! Free frames: a list for each core.
+//!
+//! A frame that was used has its memory, and a new one costs a page fault: so lists give out first what came back
+//! last. Where the memory of frames is another's too, as in a scratch file system without spill space, a pool keeps
+//! the memory of a share of its free frames alone, and gives that of the others back to the system; and before it
+//! takes more for frames, what the heap has free goes back.
+//!
+//! Invariant: a frame on a list is busy, and the list's.
+
+use super::frame::taken_over;
+use super::memory::{FrameMemory, trim_heap};
+use crate::device::BLOCK_SIZE;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{CachePadded, Mutex, available_cores};
+
+/// Frames whose memory goes back at once.
+const BATCH: usize = 64;
+
+/// The free frames of one core.
+#[derive(Debug)]
+struct Lane {
+    numbers: Vec<u32>,
+    /// So many of them, from the bottom, have no memory.
+    dry: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct FreeFrames {
+    lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    /// Free frames of each lane that keep their memory.
+    kept: usize,
+    /// Frames without memory that were given out.
+    wetted: CachePadded<AtomicUsize>,
+    /// After so many of these the heap is looked at.
+    look: usize,
+}
+
+impl FreeFrames {
+    /// All of `frames` frames, of which so many keep their memory when they come back.
+    pub fn new(frames: usize, kept: usize) -> FreeFrames {
+        let lanes = if frames < 256 { 1 } else { available_cores().clamp(1, 64) };
+        let lists = (0..lanes).map(|lane| {
+            // Descending, so that a lane gives out its lowest frames first.
+            let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
+            let numbers: Vec<_> = own.into_iter().rev().collect();
+            CachePadded::new(Mutex::new(Lane { dry: numbers.len(), numbers }))
+        });
+        FreeFrames {
+            lanes: lists.collect(),
+            kept: kept / lanes,
+            wetted: CachePadded::new(AtomicUsize::new(0)),
+            look: if kept < frames { (kept / 2).max(BATCH) } else { usize::MAX },
+        }
+    }
+
+    /// Number of frames here.
+    pub fn len(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.lock().numbers.len()).sum()
+    }
+
+    fn own(&self) -> usize {
+        if self.lanes.len() == 1 { 0 } else { rustix::thread::sched_getcpu() % self.lanes.len() }
+    }
+
+    /// A frame, of this core if there is one.
+    pub fn take(&self) -> Option<u32> {
+        let own = self.own();
+        let count = self.lanes.len();
+        let (number, is_dry) = (0..count).find_map(|i| self.lanes[(own + i) % count].lock().take())?;
+        // Relaxed: a number to count by.
+        if is_dry
+            && self.look != usize::MAX
+            && self.wetted.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.look)
+        {
+            trim_heap(self.look * BLOCK_SIZE);
+        }
+        taken_over();
+        Some(number)
+    }
+
+    /// Takes a frame back from who had it busy.
+    pub fn give_back(&self, number: u32, memory: &FrameMemory) {
+        let mut lane = self.lanes[self.own()].lock();
+        lane.numbers.push(number);
+        if lane.numbers.len() - lane.dry >= self.kept.saturating_add(BATCH) {
+            lane.dry_out(memory);
+        }
+    }
+}
+
+impl Lane {
+    fn take(&mut self) -> Option<(u32, bool)> {
+        let number = self.numbers.pop()?;
+        let is_dry = self.dry > self.numbers.len();
+        self.dry = self.dry.min(self.numbers.len());
+        Some((number, is_dry))
+    }
+
+    /// Gives the memory back of those that came back first.
+    fn dry_out(&mut self, memory: &FrameMemory) {
+        let batch = &mut self.numbers[self.dry..self.dry + BATCH];
+        batch.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+        let mut rest = &*batch;
+        while let Some(&last) = rest.first() {
+            let run = rest.iter().zip(0..).take_while(|(number, i)| **number + i == last).count();
+            // SAFETY: frames on a list are busy, and this thread has the list. Guarded by
+            // `frames_that_are_not_kept_go_back_to_the_system`.
+            unsafe { memory.release(rest[run - 1], run) };
+            rest = &rest[run..];
+        }
+        self.dry += BATCH;
+    }
+}
