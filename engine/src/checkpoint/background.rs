@@ -57,7 +57,10 @@ fn run_rounds(store: &Store, interval: Duration) {
             Woken::Round => store.checkpoint_in_background(),
             Woken::Commit => store.commit_upto(store.tail(), Wanted::Power),
         };
-        if let Err(e) = outcome {
+        if let Err(e) = outcome
+            // Else whoever needs what did not succeed is told, and has it tried again.
+            && store.profile().keeps()
+        {
             // The store is read-only by now and says why; nothing is left to do but to wait for the end.
             store.fail(format!("background work failed: {e}"));
         }

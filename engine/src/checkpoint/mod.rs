@@ -27,7 +27,8 @@
 //! written twice in flight. An error that retries do not cure makes the file system read-only.
 //!
 //! The scratch profile has steps 3 and 6 alone, without a flush: its pages go to the spill space to make room in
-//! memory, and nobody reads them after the mount.
+//! memory, and nobody reads them after the mount. An error leaves it as it was, with the pages that did not go dirty:
+//! operations go on until far too much is dirty, from then on each has one more round tried, and fails with it.
 
 mod background;
 mod signal;
@@ -36,14 +37,14 @@ mod write_home;
 pub use background::Background;
 pub use signal::Signal;
 
-use crate::Result;
 use crate::format::Position;
 use crate::journal::Wanted;
 use crate::planted::{self, Bug};
 use crate::pmem::Horizon;
 use crate::store::{Profile, Store};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::{Error, Result};
 
 /// What marks the images of a round.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,6 +68,10 @@ enum Steps {
 /// The rounds of one mount; its lock lets one run at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
+    /// Why the last round failed, if it did, in the scratch profile.
+    failure: Mutex<Option<Error>>,
+    /// Rounds that failed there.
+    failures: AtomicU64,
     /// The last round that finished.
     last: Mutex<RoundId>,
     /// Whether no thread runs rounds: operations do, when they are due.
@@ -91,6 +96,32 @@ impl Rounds {
         self.inline.load(Ordering::Relaxed)
     }
 
+    /// Rounds that failed without making the file system read-only.
+    pub fn failures(&self) -> u64 {
+        // Acquire: pairs with the Release in `note`: who sees that one more has failed finds out why.
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Why the last round failed, unless it went well.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.lock().clone()
+    }
+
+    /// Notes what became of a round.
+    fn note(&self, failure: Option<Error>) {
+        let has_failed = failure.is_some();
+        let before = std::mem::replace(&mut *self.failure.lock(), failure.clone());
+        match (before, failure) {
+            (None, Some(e)) => tracing::error!("metadata cannot be spilled, and stays in memory: {e}"),
+            (Some(_), None) => tracing::info!("metadata is spilled again"),
+            _ => {}
+        }
+        if has_failed {
+            // Release: pairs with the Acquire in `failures`.
+            self.failures.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Whether a round is running.
     pub fn running(&self) -> bool {
         self.last.try_lock().is_none()
@@ -101,7 +132,8 @@ impl Store {
     /// Runs a round: afterwards the head has passed every record that was logged before the call. May sleep.
     ///
     /// # Errors
-    /// The file system is read-only, or has just become so for want of a working device.
+    /// The file system is read-only, or has just become so for want of a working device; in the scratch profile what
+    /// the spill space said, and it can be tried again.
     pub fn checkpoint(&self) -> Result<()> {
         self.checkpoint_as(Steps::InTurn)
     }
@@ -116,6 +148,9 @@ impl Store {
         self.check_writable()?;
         let next = RoundId { number: last.number + 1, ..*last };
         let done = self.round(next, steps);
+        if !self.profile().keeps() {
+            self.rounds.note(done.as_ref().err().cloned());
+        }
         match &done {
             Ok(passed) => {
                 last.number += u64::from(passed.is_some());
@@ -129,7 +164,9 @@ impl Store {
                     observer.head_passed(head);
                 }
             }
-            Err(e) => self.fail(format!("a checkpoint failed: {e}")),
+            Err(e) if self.profile().keeps() => self.fail(format!("a checkpoint failed: {e}")),
+            // Nothing is lost: what did not go is dirty still.
+            Err(_) => {}
         }
         self.signal().wake_throttled();
         done.map(drop)

@@ -65,7 +65,7 @@ impl Store {
         if planted::is(Bug::AreaReusedEarly) {
             self.device().flush()?;
         }
-        // What was not reached stays dirty; the file system is about to go read-only.
+        // What was not reached stays dirty.
         for page in batches.flat_map(|(_, batch)| batch) {
             if self.dirty.claim(page) {
                 self.dirty.note(page, page.finish(true));

@@ -7,12 +7,16 @@ use crate::journal::CreditClass;
 impl Store {
     /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
     /// sleeps while the journal is full or too much metadata is dirty.
+    ///
+    /// # Errors
+    /// The file system is read-only. In the scratch profile: there is too much dirty metadata, and the spill space has
+    /// just refused it; the next operation has it tried again.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
         if self.rounds.inline() {
             self.make_room_inline(max_slots, CreditClass::Ordinary)?;
         } else {
-            self.throttle();
+            self.throttle()?;
         }
         self.handle(max_slots, CreditClass::Ordinary)
     }
@@ -22,9 +26,18 @@ impl Store {
     pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
         if self.rounds.inline() {
-            self.make_room_inline(max_slots, CreditClass::Reserve)?;
+            match self.make_room_inline(max_slots, CreditClass::Reserve) {
+                Err(_) if !self.profile.keeps() => {}
+                done => done?,
+            }
         }
         self.handle(max_slots, CreditClass::Reserve)
+    }
+
+    /// As [`Store::begin`], for what frees, or is the rest of what others see begun: where no journal would finish it
+    /// after the mount it does not fail, nor wait, because metadata could not be spilled.
+    pub fn begin_rest(&self, max_slots: u32) -> Result<Handle<'_>> {
+        if self.profile.keeps() { self.begin(max_slots) } else { self.begin_reserve(max_slots) }
     }
 
     /// As [`Store::begin_reserve`], for who has begun another operation already, and so must not wait: `None` if
@@ -42,14 +55,26 @@ impl Store {
         if (due || short) && !self.rounds.running() { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Starts a round where much is dirty, and waits where it is far too much.
-    fn throttle(&self) {
-        let dirty = self.dirty.count();
-        if dirty >= self.dirty_limit {
+    /// Starts a round where much is dirty, and waits where it is far too much: until it is less, or a round has failed.
+    fn throttle(&self) -> Result<()> {
+        if self.dirty.count() < self.dirty_limit {
+            return Ok(());
+        }
+        let is_far_too_much = || self.dirty.count() >= 2 * self.dirty_limit;
+        loop {
+            let failures = self.rounds.failures();
             self.signal.need_round();
-            if dirty >= 2 * self.dirty_limit {
-                let ready = || self.dirty.count() < 2 * self.dirty_limit || self.failed().is_some();
-                self.signal.wait_throttled(ready);
+            if !is_far_too_much() {
+                return Ok(());
+            }
+            let has_failed = || self.rounds.failures() != failures;
+            self.signal.wait_throttled(|| !is_far_too_much() || has_failed() || self.failed().is_some());
+            self.check_writable()?;
+            if is_far_too_much()
+                && has_failed()
+                && let Some(e) = self.rounds.failure()
+            {
+                return Err(e);
             }
         }
     }

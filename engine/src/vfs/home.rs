@@ -113,7 +113,8 @@ impl Meta {
         begun: &mut bool,
     ) -> Result<()> {
         loop {
-            let mut h = self.begin(self.step_slots(inode))?;
+            let slots = self.step_slots(inode);
+            let mut h = if *begun { self.begin_rest(slots)? } else { self.begin(slots)? };
             let mut image = inode.lock.write();
             let mut draft = inode.draft(&image);
             let mut root = Root::load(&draft.image)?;

@@ -123,6 +123,14 @@ impl Meta {
         self.store.begin(self.allowed(slots))
     }
 
+    /// As [`Meta::begin`], for what frees, or is the rest of what others see begun ([`Store::begin_rest`]).
+    pub(super) fn begin_rest(&self, slots: u32) -> Result<Handle<'_>> {
+        if self.options.read_only {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.store.begin_rest(self.allowed(slots))
+    }
+
     /// What a record may have of `slots`: an operation's bound is far above what it takes as a rule, and a tiny
     /// ring would refuse it.
     pub(super) fn allowed(&self, slots: u32) -> u32 {
@@ -264,7 +272,7 @@ impl Meta {
                 let attributes = if image.xattr_block.get() > 0 { xattr::slots(0) } else { 0 };
                 tree + attributes + FREE_SLOTS + if inode.is_dir() { budget } else { 0 }
             };
-            let mut h = self.begin(slots)?;
+            let mut h = self.begin_rest(slots)?;
             let mut image = inode.lock.write();
             let mut draft = inode.draft(&image);
             let mut root = Root::load(&draft.image)?;

@@ -8,7 +8,7 @@
 //! | eviction | data going home, or spilling, for its frames | writes say so once too much cannot be written | goes on |
 //! | journal | commits, with absorbed data | fsync says so | read-only |
 //! | head | the header that moves the ring's head | nothing | read-only |
-//! | double-write, checkpoint | metadata going home | nothing, if one of three tries works | else read-only |
+//! | double-write, checkpoint | metadata going home | nothing, if one of three tries works | else read-only; scratch space goes on while memory lasts, and once the device works again |
 //! | flush | any | fsync says so until the next mount | read-only, but with a ring in memory not before a checkpoint |
 //! | read | data, asked for or ahead | the read, or the write of a part of a page, says so | goes on |
 //! | read of metadata | pages | the operation says so | goes on |
@@ -95,7 +95,9 @@ fn no_fault_takes_what_was_promised() {
 
 #[test]
 fn no_fault_takes_what_scratch_space_has_accepted() {
-    let reached = |place| matches!(place, Place::Eviction | Place::Read | Place::AnyWrite | Place::Any);
+    let reached = |place| {
+        matches!(place, Place::Eviction | Place::Checkpoint | Place::Read | Place::AnyWrite | Place::Any)
+    };
     table("scratch", reached, |kind, tally| {
         settings::seeds(12).try_for_each(|seed| {
             [scratch::ROOMY, scratch::FULL].into_iter().try_for_each(|sizes| {
@@ -104,4 +106,15 @@ fn no_fault_takes_what_scratch_space_has_accepted() {
             })
         })
     });
+}
+
+#[test]
+fn metadata_that_cannot_be_spilled_is_told_and_goes_once_it_can() {
+    for errno in [libc::EIO, libc::ENOSPC] {
+        for background in [false, true] {
+            if let Err(e) = scratch::fill_with_metadata(errno, background) {
+                panic!("errno {errno}, background {background}: {e}");
+            }
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! Scratch space whose device fails, or is full: nothing is lost that was accepted, and all room comes back.
+//! Scratch space whose device fails, or is full: nothing is lost that was accepted, all room comes back, and once the
+//! device works again so does the file system.
 
 use super::Tally;
 use super::files::Content;
@@ -74,7 +75,58 @@ pub fn run(sizes: Sizes, kind: (Place, i32, Lasts), seed: u64, tally: &mut Tally
     Armed::pause(&scratch.sim);
     tally.requests += scratch.armed.as_ref().map_or(0, Armed::failed);
     tally.told += scratch.told;
-    scratch.end((lasts == Lasts::Long).then_some(free), tally)
+    scratch.end((lasts == Lasts::Long).then_some(free))
+}
+
+/// Files are made until no more metadata fits memory and none can be spilled; then the device works again.
+pub fn fill_with_metadata(errno: i32, background: bool) -> Result<(), String> {
+    let sim = SimMedia::new(2048, &[]);
+    let mut options = ScratchOptions::with_memory(MEMORY);
+    options.files.background = background;
+    let said = |what: &'static str| move |e: Error| format!("{what}: {e}");
+    let (mounted, files) = make_on(&options, Some(sim.device())).map_err(said("make"))?;
+    let running = Running::start(mounted.store(), &files).map_err(said("start"))?;
+    let (fs, ctx) = (running.fs(), Context::root());
+    let make = |number: usize| {
+        let name = format!("{number:0>200}");
+        let made = fs.create(&ctx, ROOT_NID, name.as_bytes(), 0o644, OpenFlags::READ_WRITE);
+        made.map(|(entry, handle, _)| {
+            fs.forget(entry.nid, 1);
+            fs.release(handle, None);
+        })
+    };
+    let armed = Armed::arm(&sim, Plan { place: Place::Checkpoint, errno, lasts: Lasts::Long, spared: 0 });
+    let mut made = 0;
+    let refused = loop {
+        match make(made) {
+            Ok(()) if made < 10_000 => made += 1,
+            Ok(()) => return Err("all metadata fits memory".into()),
+            Err(e) => break e,
+        }
+    };
+    if refused.errno() != libc::EIO {
+        return Err(format!("told {refused}"));
+    }
+    // Each one who needs it has it tried again, and is told.
+    let before = armed.failed();
+    for _ in 0..3 {
+        match make(made) {
+            Err(e) if e.errno() == libc::EIO => {}
+            other => return Err(format!("{other:?} while the device fails")),
+        }
+    }
+    if armed.failed() < before + 3 {
+        return Err("it was not tried again".into());
+    }
+    Armed::pause(&sim);
+    let all = made + 200;
+    (made..all).try_for_each(make).map_err(said("create on a device that works again"))?;
+    for number in 0..all {
+        let name = format!("{number:0>200}");
+        fs.unlink(&ctx, ROOT_NID, name.as_bytes()).map_err(said("unlink of what was made"))?;
+    }
+    running.stop().map_err(said("the end"))?;
+    mounted.unmount().map_err(said("unmount"))
 }
 
 impl Scratch {
@@ -95,7 +147,7 @@ impl Scratch {
         self.told += 1;
         let failed = self.armed.as_ref().is_some_and(|armed| armed.failed() > 0);
         let full = self.sizes.blocks == FULL.blocks && e.errno() == libc::ENOSPC;
-        full || failed && matches!(e.errno(), libc::EIO | libc::ENOSPC | libc::EROFS)
+        full || failed && matches!(e.errno(), libc::EIO | libc::ENOSPC)
     }
 
     fn content(&self, file: usize) -> Result<Vec<u8>, Error> {
@@ -168,19 +220,14 @@ impl Scratch {
     }
 
     /// The device works again: what was accepted is there, and all room comes back.
-    fn end(mut self, free: Option<u64>, tally: &mut Tally) -> Result<(), String> {
-        let failed = self.armed.take().is_some_and(|armed| armed.failed() > 0);
+    fn end(mut self, free: Option<u64>) -> Result<(), String> {
         let said = |what: &'static str| move |e: Error| format!("{what} of a device that works: {e}");
         for file in 0..FILES {
             if self.content(file).map_err(said("a read"))? != self.files[file].1.now() {
                 return Err(format!("f{file} does not hold what it did"));
             }
         }
-        if self.mounted.store().check_writable().is_err() {
-            // Metadata could not be spilled. Nothing of it is wanted later.
-            tally.read_only += 1;
-            return failed.then_some(()).ok_or("read-only for no reason".into());
-        }
+        self.mounted.store().check_writable().map_err(said("a look"))?;
         for (file, (handle, _)) in std::mem::take(&mut self.files).into_iter().enumerate() {
             self.fs().release(handle, None);
             let name = format!("f{file}");
