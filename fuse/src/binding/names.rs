@@ -5,7 +5,9 @@
 //! closed by now. Where the server checks, a name is therefore *lent* for [`HOLD`], and only in a directory that
 //! everyone may search; whatever closes such a directory, or moves a name out of it into a closed one, is not
 //! answered before every loan has run out. A path that is walked all the time costs a look-up of each of its
-//! names every [`HOLD`], and closing a directory that was just used costs a wait of up to [`RECORDED`].
+//! names every [`HOLD`], and closing a directory that was just used costs a wait of up to that and [`LATE`]. Who
+//! moves many names pays that once: loans of a directory for which somebody had to wait are [`SHORT`] for the
+//! time after, [`WARY`].
 //!
 //! What it leaves to others: attributes, which no permission hangs on here.
 //!
@@ -24,9 +26,13 @@ use std::time::{Duration, Instant};
 /// As good as for ever.
 pub const LONG: Duration = Duration::from_secs(24 * 3600);
 /// How long a loan is.
-const HOLD: Duration = Duration::from_millis(50);
-/// How long it is taken for: the kernel counts from when the caller runs again, which may be late.
-const RECORDED: Duration = Duration::from_millis(100);
+const HOLD: Duration = Duration::from_millis(200);
+/// How long it is where somebody had to wait for its end.
+const SHORT: Duration = Duration::from_millis(50);
+/// For how long it is that then.
+const WARY: Duration = Duration::from_secs(10);
+/// How much longer it is taken for: the kernel counts from when the caller runs again, which may be late.
+const LATE: Duration = Duration::from_millis(50);
 /// Records are this much longer still, so that a busy directory's record is written now and then only.
 const AHEAD: Duration = Duration::from_millis(20);
 /// Records; a power of two.
@@ -50,6 +56,8 @@ pub struct Loans {
     /// When all loans of a directory have run out, in microseconds from the start. SeqCst is not needed: the
     /// directory's own lock orders a record with the closing (see the module), so that Relaxed is enough.
     ends: Box<[AtomicU64]>,
+    /// Until when loans of a directory are short, likewise. Relaxed is enough: a loan is recorded as long as it is.
+    wary: Box<[AtomicU64]>,
 }
 
 impl Names {
@@ -58,8 +66,8 @@ impl Names {
             (Caching::Shared, _) => Names::Never,
             (Caching::Exclusive, true) => Names::Long,
             (Caching::Exclusive, false) => {
-                let ends = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-                Names::Lent(Loans { start: Instant::now(), ends })
+                let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+                Names::Lent(Loans { start: Instant::now(), ends: zeros(), wary: zeros() })
             }
         }
     }
@@ -71,8 +79,9 @@ impl Names {
             Names::Long => Loan { since: None, hold: LONG },
             Names::Lent(loans) => {
                 let since = Instant::now();
-                loans.record(dir, loans.micros(since + RECORDED));
-                let hold = if fs.everyone_may_search(dir) { HOLD } else { Duration::ZERO };
+                let hold = loans.hold(dir, since);
+                loans.record(dir, loans.micros(since + hold + LATE));
+                let hold = if fs.everyone_may_search(dir) { hold } else { Duration::ZERO };
                 Loan { since: Some(since), hold }
             }
         }
@@ -83,7 +92,7 @@ impl Names {
         if let Names::Lent(loans) = self
             && !fs.everyone_may_search(dir)
         {
-            loans.wait(loans.end(dir));
+            loans.wait(dir, loans.end(dir));
         }
     }
 
@@ -93,7 +102,7 @@ impl Names {
             let end = loans.end(from);
             loans.record(to, end);
             if !fs.everyone_may_search(to) {
-                loans.wait(end);
+                loans.wait(from, end);
             }
         }
     }
@@ -104,25 +113,32 @@ impl Loans {
         at.duration_since(self.start).as_micros() as u64
     }
 
-    fn slot(&self, dir: Nid) -> &AtomicU64 {
-        &self.ends[(dir.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS]
+    fn slot(dir: Nid) -> usize {
+        (dir.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
+    }
+
+    /// How long a loan in `dir` is.
+    fn hold(&self, dir: Nid, now: Instant) -> Duration {
+        let is_wary = self.micros(now) < self.wary[Loans::slot(dir)].load(Ordering::Relaxed);
+        if is_wary { SHORT } else { HOLD }
     }
 
     fn end(&self, dir: Nid) -> u64 {
-        self.slot(dir).load(Ordering::Relaxed)
+        self.ends[Loans::slot(dir)].load(Ordering::Relaxed)
     }
 
     fn record(&self, dir: Nid, end: u64) {
-        let slot = self.slot(dir);
+        let slot = &self.ends[Loans::slot(dir)];
         if slot.load(Ordering::Relaxed) < end {
             slot.fetch_max(end + AHEAD.as_micros() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Sleeps until `end`.
-    fn wait(&self, end: u64) {
+    /// Sleeps until `end`, when loans of `dir` have run out.
+    fn wait(&self, dir: Nid, end: u64) {
         let now = self.micros(Instant::now());
         if now < end {
+            self.wary[Loans::slot(dir)].store(now + WARY.as_micros() as u64, Ordering::Relaxed);
             blocking::about_to_block();
             std::thread::sleep(Duration::from_micros(end - now));
         }
@@ -143,9 +159,7 @@ impl Loan {
     /// For how long, from now on. An operation that took long has used its loan up.
     pub fn hold(&self) -> Duration {
         match self.since {
-            Some(since) if !self.hold.is_zero() && since.elapsed() > RECORDED - HOLD - HOLD / 2 => {
-                Duration::ZERO
-            }
+            Some(since) if !self.hold.is_zero() && since.elapsed() > LATE / 2 => Duration::ZERO,
             _ => self.hold,
         }
     }
@@ -177,17 +191,29 @@ mod tests {
     #[test]
     fn waiting_ends_after_the_last_loan() {
         let loans = loans();
-        let end = loans.micros(Instant::now() + RECORDED);
-        loans.wait(end);
+        let end = loans.micros(Instant::now() + SHORT);
+        loans.wait(5, end);
         assert!(loans.micros(Instant::now()) >= end);
-        loans.wait(0);
+        loans.wait(6, 0);
+    }
+
+    #[test]
+    fn loans_are_short_for_a_time_where_somebody_waited_for_their_end() {
+        let loans = loans();
+        let hold = |dir, later| loans.hold(dir, Instant::now() + later);
+        assert_eq!(hold(5, Duration::ZERO), HOLD);
+        loans.wait(5, 0);
+        assert_eq!(hold(5, Duration::ZERO), HOLD, "nobody waited");
+        loans.wait(5, loans.micros(Instant::now()) + 1000);
+        assert_eq!((hold(5, WARY / 2), hold(6, Duration::ZERO)), (SHORT, HOLD));
+        assert_eq!(hold(5, WARY), HOLD);
     }
 
     #[test]
     fn a_loan_that_lay_too_long_is_worth_nothing() {
         let fresh = Loan { since: Some(Instant::now()), hold: HOLD };
         assert_eq!(fresh.hold(), HOLD);
-        let old = Instant::now().checked_sub(RECORDED).expect("the machine is up longer than this");
+        let old = Instant::now().checked_sub(LATE).expect("the machine is up longer than this");
         assert_eq!(Loan { since: Some(old), hold: HOLD }.hold(), Duration::ZERO);
         assert_eq!(Loan { since: None, hold: LONG }.hold(), LONG);
     }
