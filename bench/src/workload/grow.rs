@@ -14,7 +14,8 @@ fn path(thread: usize) -> String {
     format!("{}/data", own_dir(thread))
 }
 
-/// DWAL: each thread appends pages to a file of its own, and empties it where the next would be too much.
+/// DWAL: each thread appends pages to a file of its own, and empties it where the next would be too much. What is left
+/// in the end is synced within the time: who keeps it in memory has not written it yet.
 #[derive(Debug)]
 pub struct Append {
     env: Env,
@@ -93,6 +94,10 @@ impl<S: Session> Worker<S> for AppendWorker<S::File> {
         session.append(file, self.content.bytes(self.number, self.size, PAGE))?;
         self.size += PAGE as u64;
         Ok(Step::Done(PAGE as u64))
+    }
+
+    fn finish(&mut self, session: &mut S) -> Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| session.fsync(file))
     }
 
     fn end(&mut self, session: &mut S) -> Result<()> {

@@ -125,7 +125,7 @@ pub const ALL: &[Spec] = &[
         "DWAL",
         Data,
         Kind::Append,
-        "appends to a private file, and empties it when it is full",
+        "appends to a private file, and empties it when it is full; synced in the end, within the time",
         "append of 4 KiB, with the truncation where it is due",
         "full at --size (1G) divided by the threads",
     ),
