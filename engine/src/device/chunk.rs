@@ -14,8 +14,8 @@ use crate::sync::Mutex;
 pub(super) const CHUNK: usize = 256 << 10;
 /// Chunks that are kept while nobody has them, unless more are asked for.
 const KEPT: usize = 4;
-/// Most that are kept: 16 MiB.
-const MOST_KEPT: usize = 64;
+/// Most that are kept: 32 MiB.
+const MOST_KEPT: usize = 128;
 
 /// A mapping of [`CHUNK`] bytes, aligned to a page.
 #[derive(Debug)]

@@ -146,7 +146,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         loop {
             self.settle(inode)?;
-            let guard = data.range.write(bytes.clone());
+            let guard = data.write_range(bytes.clone());
             data.check_usable()?;
             if !data.state.lock().doomed {
                 return Ok(guard);
@@ -313,7 +313,7 @@ impl<H: Home> DataPath<H> {
         loop {
             self.write_home(inode)?;
             self.flush_data(inode)?;
-            let range = data.range.write(0..u64::MAX);
+            let range = data.write_range(0..u64::MAX);
             data.check_usable()?;
             let removing = data.removing.lock();
             let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;

@@ -1,9 +1,11 @@
 //! What the data path keeps for one regular file.
 
+use super::ahead::Streams;
 use super::fetching::Fetching;
+use super::path::{page_after, page_of};
 use crate::cache::{FramePool, PageIndex};
 use crate::format::{Nid, Position};
-use crate::lock::{FileLock, RangeLock};
+use crate::lock::{FileLock, RangeGuard, RangeLock};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock};
 use crate::{Error, Result};
@@ -31,7 +33,10 @@ pub struct FileData {
     /// An operation of many records was given up between two of them.
     stuck: AtomicBool,
     errors: ErrorLog,
-    pub(super) stream: Stream,
+    /// The page that the reader met last goes on with, or in.
+    pub(super) expected: AtomicU64,
+    /// Where its readers are that have found pages absent.
+    pub(super) streams: Mutex<Streams>,
     /// What readers have asked the device for.
     pub(super) fetching: Fetching,
     /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
@@ -91,15 +96,6 @@ pub(super) struct Live {
     pub last: Position,
 }
 
-/// A reader's way through the file, guessed.
-#[derive(Debug)]
-pub(super) struct Stream {
-    /// The page that a sequential reader would ask for next.
-    pub expected: AtomicU64,
-    /// Pages to read ahead.
-    pub window: AtomicU64,
-}
-
 /// Failures of write-back, counted so that each open file is told once.
 #[derive(Debug)]
 struct ErrorLog {
@@ -125,12 +121,30 @@ impl FileData {
             written_before: AtomicBool::new(size > 0),
             stuck: AtomicBool::new(false),
             errors: ErrorLog { failures: AtomicU64::new(0) },
-            stream: Stream { expected: AtomicU64::new(0), window: AtomicU64::new(0) },
+            expected: AtomicU64::new(0),
+            streams: Mutex::new(Streams::default()),
             fetching: Fetching::new(),
             removing: Mutex::new(()),
             write_back: Mutex::new(()),
             state: Mutex::new(FileState::default()),
         }
+    }
+
+    /// Waits for a range of bytes, and gives up what is being read ahead of them. Every change of the content, and
+    /// of what is mapped, is made with a range that was taken so, or by [`FileData::try_write_range`].
+    pub(super) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
+        let pages = page_of(bytes.start)..page_after(bytes.end);
+        let guard = self.range.write(bytes);
+        self.fetching.cancel(&pages);
+        guard
+    }
+
+    /// The same without waiting.
+    pub(super) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
+        let pages = page_of(bytes.start)..page_after(bytes.end);
+        let guard = self.range.try_write(bytes)?;
+        self.fetching.cancel(&pages);
+        Some(guard)
     }
 
     /// Bytes, as `stat` shows them.

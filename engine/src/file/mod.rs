@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod absorb;
+mod ahead;
 mod allocate;
 mod data;
 mod fetching;

@@ -1,5 +1,6 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
+use super::ahead::Ledger;
 use super::pace::Pace;
 use super::staging::Staging;
 use super::stash::Counted;
@@ -18,8 +19,11 @@ pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
 /// Page number after the last that a file can have.
 pub(super) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
 
-/// Bytes of copies on their way to the device: enough to keep fast ones busy.
+/// Bytes of copies on their way to the device, and of buffers that it fills ahead of readers: enough to keep fast ones
+/// busy.
 const MOST_STAGING: u64 = 16 << 20;
+/// Memory below which nothing is read ahead.
+const LEAST_FOR_AHEAD: u64 = 4 << 20;
 
 /// What may be chosen at mount time.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +34,8 @@ pub struct DataOptions {
     pub kept: usize,
     /// Pages of the copies that are on their way to the device.
     pub staging: usize,
+    /// Pages that are read ahead of all readers at the most, in buffers of their own.
+    pub ahead: usize,
     /// Bytes that one fsync absorbs into the journal at most.
     pub absorb_limit: usize,
     /// Dirty data is written home after this time.
@@ -39,15 +45,17 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and copies for write-back.
+    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers.
     /// Everything else is as usual.
     pub fn with_memory(bytes: u64) -> DataOptions {
         let staging = DataOptions::staging_of(bytes);
-        let frames = ((bytes - staging) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
+        let ahead = DataOptions::ahead_of(bytes);
+        let frames = ((bytes - staging - ahead) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
         DataOptions {
             frames,
             kept: usize::MAX,
             staging: (staging / PAGE) as usize,
+            ahead: (ahead / PAGE) as usize,
             absorb_limit: super::ABSORB_LIMIT,
             expire: Duration::from_secs(30),
             files: usize::MAX,
@@ -59,6 +67,11 @@ impl DataOptions {
     /// Of so many bytes, those for copies.
     pub fn staging_of(bytes: u64) -> u64 {
         (bytes / 32).min(MOST_STAGING)
+    }
+
+    /// Of so many bytes, those for what is read ahead.
+    pub fn ahead_of(bytes: u64) -> u64 {
+        if bytes < LEAST_FOR_AHEAD { 0 } else { DataOptions::staging_of(bytes) }
     }
 }
 
@@ -76,6 +89,12 @@ pub struct DataStats {
     pub cache: CacheStats,
     /// Pages that reads and partial overwrites did not find.
     pub misses: u64,
+    /// Pages that were read ahead.
+    pub ahead: u64,
+    /// Of these, pages of requests that a reader has come for.
+    pub ahead_used: u64,
+    /// Of these, pages given up to make room for other streams, or because they were overwritten.
+    pub ahead_dropped: u64,
     /// Pages written home.
     pub written: u64,
     /// Pages absorbed into the journal.
@@ -109,6 +128,7 @@ pub struct DataPath<H: Home> {
     pub(super) work: WriteBackWork<H::Inode>,
     pub(super) stashed: Counted,
     pub(super) pace: Pace,
+    pub(super) ledger: Arc<Ledger>,
     /// Files whose truncation to nothing is not yet recorded.
     pub(super) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
     pub(super) deferred_count: AtomicUsize,
@@ -119,7 +139,7 @@ pub struct DataPath<H: Home> {
 impl<H: Home> DataPath<H> {
     /// A data path without threads; see [`DataPath::run_background`].
     pub fn new(home: Arc<H>, options: DataOptions) -> Result<DataPath<H>> {
-        keep_buffers(options.staging * BLOCK_SIZE);
+        keep_buffers((options.staging + options.ahead) * BLOCK_SIZE);
         Ok(DataPath {
             home,
             pool: Arc::new(FramePool::sharing(options.frames, options.kept)?),
@@ -129,6 +149,7 @@ impl<H: Home> DataPath<H> {
             work: WriteBackWork::default(),
             stashed: Counted::default(),
             pace: Pace::default(),
+            ledger: Arc::new(Ledger::default()),
             deferred: Mutex::new(BTreeMap::new()),
             deferred_count: AtomicUsize::new(0),
             absorbed: Mutex::new(BTreeMap::new()),
@@ -140,6 +161,9 @@ impl<H: Home> DataPath<H> {
         DataStats {
             cache: self.pool.stats(),
             misses: self.counters.misses.get(),
+            ahead: self.ledger.asked.get(),
+            ahead_used: self.ledger.used.get(),
+            ahead_dropped: self.ledger.dropped.get(),
             written: self.counters.written.get(),
             absorbed: self.counters.absorbed.get(),
             syncs_home: self.counters.syncs_home.get(),

@@ -1,7 +1,8 @@
 //! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
 
+use super::fetching::{Announced, Landing};
 use super::path::{DataPath, PAGE, page_after, page_of};
-use super::{DataInode, Home, Mapping};
+use super::{DataInode, FileData, Home, Mapping};
 use crate::Result;
 use crate::cache::{FrameState, Slot, Use};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
@@ -15,8 +16,6 @@ use std::ops::Range;
 pub(super) const REQUEST_PAGES: u64 = 64;
 /// Pages of a step.
 const STEP_PAGES: u64 = 256;
-const MIN_WINDOW: u64 = 4;
-const MAX_WINDOW: u64 = 128;
 
 /// What is to become of the pages of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,11 +37,37 @@ struct Reading {
 }
 
 /// Consecutive pages that lie in consecutive blocks, to be read.
-struct Fetch {
-    page: u64,
-    block: u64,
-    len: u64,
-    cause: Cause,
+pub(super) struct Fetch {
+    pub page: u64,
+    pub block: u64,
+    pub len: u64,
+}
+
+/// The bytes that a reader asked for, on their way into its buffer.
+struct Wanted<'b> {
+    offset: u64,
+    buf: &'b mut [u8],
+}
+
+/// Where pages are cached that nobody waits for.
+struct Caching<'r, I> {
+    inode: &'r I,
+    /// Those whose range the reader has.
+    covered: &'r Range<u64>,
+    /// Of the file.
+    size: u64,
+    is_lent: bool,
+}
+
+impl Wanted<'_> {
+    /// Takes what the reader wants of a page; no bytes: of a hole.
+    fn give(&mut self, page: u64, bytes: Option<&[u8]>) {
+        let (within, part) = overlap(page, self.offset, self.buf.len());
+        match bytes {
+            Some(bytes) => self.buf[part].copy_from_slice(&bytes[within]),
+            None => self.buf[part].fill(0),
+        }
+    }
 }
 
 impl<H: Home> DataPath<H> {
@@ -65,38 +90,38 @@ impl<H: Home> DataPath<H> {
             return Ok(0);
         };
         let pages = page_of(offset)..page_after(end);
-        // Relaxed, here and below: the guess of a stream needs no order.
-        let sequential = data.stream.expected.load(Ordering::Relaxed) == pages.start;
+        // Relaxed, here and below: a guess, which needs no order.
+        let goes_on = data.expected.load(Ordering::Relaxed) == pages.start;
         let by = if keep == Keep::Lent { Use::ByKernel } else { Use::Yes };
         // The rest of a page that the same reader has begun with is no other use of it.
-        let goes_on = sequential && !offset.is_multiple_of(PAGE);
-        let uses = [if goes_on { Use::No } else { by }, by];
+        let uses = [if goes_on && !offset.is_multiple_of(PAGE) { Use::No } else { by }, by];
         if self.read_at_a_glance(data, offset, buf, uses) {
-            if sequential {
-                data.stream.expected.store(page_of(end), Ordering::Relaxed);
+            if goes_on {
+                data.expected.store(page_of(end), Ordering::Relaxed);
             }
             return Ok(buf.len());
         }
-        let absent = !data.index.get(pages.start).is_some_and(Slot::is_cached);
-        let mut ahead = 0;
-        let mut guard = None;
-        if keep != Keep::No && absent {
-            let most = MAX_WINDOW.min(self.pool.len() as u64 / 8);
-            let window = data.stream.window.load(Ordering::Relaxed);
-            ahead = if sequential { (window * 2).clamp(MIN_WINDOW, MAX_WINDOW).min(most) } else { 0 };
-            data.stream.window.store(ahead, Ordering::Relaxed);
-            if ahead > 0 {
-                guard = data.range.try_read(pages.start * PAGE..(pages.end + ahead) * PAGE);
+        let absent = pages.clone().find(|page| keep != Keep::No && self.is_absent(data, *page));
+        if goes_on || absent.is_some() {
+            data.expected.store(page_of(end), Ordering::Relaxed);
+        }
+        let mut window = absent.and_then(|absent| self.advance(inode, pages.clone(), page_of(end), absent));
+        // A thread holds one range of a file: it covers all that may be cached for this read, if that can be had.
+        let mut covered = pages.clone();
+        if absent.is_some() {
+            covered = data.fetching.around(&pages);
+            covered.end = window.as_ref().map_or(0, |window| window.end).max(covered.end);
+        }
+        let in_bytes = |pages: &Range<u64>| pages.start * PAGE..pages.end * PAGE;
+        let guard = (covered != pages).then(|| data.range.try_read(in_bytes(&covered))).flatten();
+        if guard.is_none() {
+            covered = pages.clone();
+            if let Some(window) = window.take() {
+                data.streams.lock().retract(&window, window.start);
             }
         }
-        if guard.is_none() {
-            ahead = 0;
-        }
-        let _guard = guard.unwrap_or_else(|| data.range.read(pages.start * PAGE..pages.end * PAGE));
+        let _guard = guard.unwrap_or_else(|| data.range.read(in_bytes(&pages)));
         data.check_usable()?;
-        if sequential || absent {
-            data.stream.expected.store(page_of(end), Ordering::Relaxed);
-        }
 
         let size = data.size();
         if offset >= size {
@@ -107,190 +132,212 @@ impl<H: Home> DataPath<H> {
         while done < len {
             let at = offset + done as u64;
             let step = (STEP_PAGES * PAGE - at % PAGE).min((len - done) as u64) as usize;
-            let ahead = if done + step == len { ahead } else { 0 };
+            let next = at + step as u64;
+            // The device is asked for the next step, or what is ahead of the last, before this one is waited for.
+            let then = if done + step == len {
+                window.take()
+            } else {
+                absent.map(|_| {
+                    page_after(next)..page_after(offset + len as u64).min(page_of(next) + STEP_PAGES)
+                })
+            };
+            let wanted = Wanted { offset: at, buf: &mut buf[done..done + step] };
             let uses = if done == 0 { uses } else { [by, by] };
-            self.read_step(inode, at, &mut buf[done..done + step], size, ahead, Reading { keep, uses })?;
+            self.read_step(inode, wanted, size, &covered, then, Reading { keep, uses })?;
             done += step;
         }
         Ok(len)
     }
 
-    /// A step of a read below `size`; of the `ahead` pages behind it, those that are there are cached. The caller has
-    /// the range of all of them.
+    /// A step of a read below `size`, and the pages of the file that are asked for behind it. The caller has the
+    /// range of what is covered, which all of them are.
     fn read_step(
         &self,
         inode: &H::Inode,
-        offset: u64,
-        buf: &mut [u8],
+        mut wanted: Wanted<'_>,
         size: u64,
-        ahead: u64,
+        covered: &Range<u64>,
+        mut ahead: Option<Range<u64>>,
         Reading { keep, uses }: Reading,
     ) -> Result<()> {
         let data = inode.data();
-        let len = buf.len();
-        let pages = page_of(offset)..page_after(offset + len as u64);
-        let wanted_end = pages.end;
+        let (offset, len) = (wanted.offset, wanted.buf.len());
+        let mut missing: Vec<u64> = (page_of(offset)..page_after(offset + len as u64)).collect();
+        let mut counted = false;
+        let by = |page| uses[usize::from(page > page_of(offset))];
+        let found = |page| data.index.get(page).and_then(|slot| self.pool.find(slot, by(page)));
         loop {
-            let mut missing = Vec::new();
-            for page in pages.clone() {
-                let by = uses[usize::from(page > pages.start)];
-                match data.index.get(page).and_then(|slot| self.pool.find(slot, by)) {
-                    Some(found) => {
-                        if keep == Keep::Lent {
-                            found.lend();
-                        }
-                        let (within, part) = overlap(page, offset, len);
-                        found.read(within.start, &mut buf[part]);
+            missing.retain(|page| match found(*page) {
+                Some(found) => {
+                    if keep == Keep::Lent {
+                        found.lend();
                     }
-                    None => missing.push(page),
+                    let (within, part) = overlap(*page, offset, len);
+                    found.read(within.start, &mut wanted.buf[part]);
+                    false
                 }
-            }
-            if missing.is_empty() {
+                None => true,
+            });
+            let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
+                self.read_ahead(inode, ahead, size);
                 return Ok(());
+            };
+            if !counted {
+                self.counters.misses.add(missing.len() as u64);
+                counted = true;
             }
-            let misses = missing.len() as u64;
-            for page in wanted_end..(wanted_end + ahead).min(page_after(size)) {
-                // A hint; publishing decides.
-                if !data.index.get(page).is_some_and(Slot::is_cached) {
-                    missing.push(page);
-                }
+            if keep == Keep::No {
+                // What is not kept is of no use to another reader.
+                return self.fetch(inode, &missing, size, keep, None, &mut wanted);
             }
-            let fetched = self.fetch(inode, &missing, wanted_end, size, keep, &mut |page, bytes| {
-                let (within, part) = overlap(page, offset, len);
-                match bytes {
-                    Some(bytes) => buf[part].copy_from_slice(&bytes[within]),
-                    None => buf[part].fill(0),
+            match data.fetching.announce(&(*first..last + 1)) {
+                Announced::Again => {}
+                Announced::Landing(landing) => {
+                    self.read_ahead(inode, ahead.take(), size);
+                    let cache = Caching { inode, covered, size, is_lent: keep == Keep::Lent };
+                    self.land(&cache, landing, &mut missing, &mut wanted);
                 }
-            })?;
-            if fetched {
-                self.counters.misses.add(misses);
-                return Ok(());
+                Announced::Mine(_underway) => {
+                    // Another reader has brought some since they were looked for.
+                    if missing.iter().any(|page| !self.is_absent(data, *page)) {
+                        continue;
+                    }
+                    return self.fetch(inode, &missing, size, keep, ahead, &mut wanted);
+                }
             }
         }
     }
 
-    /// Reads pages that are not cached; those from `wanted_end` on are only kept. `give` gets each wanted
-    /// page's bytes, or none where there is a hole. The caller has the range of all of them. False if another
-    /// reader was bringing some of them: it has, and they are to be looked for again.
-    fn fetch(
+    /// Whether a page is not cached, as of some recent moment.
+    pub(super) fn is_absent(&self, data: &FileData, page: u64) -> bool {
+        // A hint; publishing decides.
+        !data.index.get(page).is_some_and(Slot::is_cached)
+    }
+
+    /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
+    pub(super) fn places(
         &self,
         inode: &H::Inode,
         pages: &[u64],
-        wanted_end: u64,
-        size: u64,
-        keep: Keep,
-        give: &mut dyn FnMut(u64, Option<&[u8]>),
-    ) -> Result<bool> {
+        hole: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Fetch>> {
         let mut fetches: Vec<Fetch> = Vec::new();
         let mut known: Option<(u64, Mapping)> = None;
         for &page in pages {
-            let wanted = page < wanted_end;
             let (at, mapping) = match known {
                 Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
                 _ => (page, self.map(inode, page)?),
             };
             known = Some((at, mapping));
             let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
-                if wanted {
-                    give(page, None);
-                }
+                hole(page);
                 continue;
             };
             let block = block + (page - at);
-            let cause = if wanted { Cause::ReadMiss } else { Cause::ReadAhead };
             match fetches.last_mut() {
                 Some(last)
                     if last.page + last.len == page
                         && last.block + last.len == block
-                        && last.cause == cause
                         && last.len < REQUEST_PAGES =>
                 {
                     last.len += 1;
                 }
-                _ => fetches.push(Fetch { page, block, len: 1, cause }),
+                _ => fetches.push(Fetch { page, block, len: 1 }),
             }
         }
-        // What is not kept is of no use to another reader.
-        let underway = match fetches.first().zip(fetches.last()).filter(|_| keep != Keep::No) {
-            None => None,
-            Some((first, last)) => {
-                let wanted = fetches.iter().rfind(|fetch| fetch.cause == Cause::ReadMiss);
-                let wanted = first.page..wanted.map_or(first.page, |fetch| fetch.page + fetch.len);
-                let data = inode.data();
-                let Some(underway) = data.fetching.announce(wanted, last.page + last.len) else {
-                    return Ok(false);
-                };
-                // A hint; the mutex of the announcement is what orders it behind another reader's.
-                let has = |page: &u64| data.index.get(*page).is_some_and(Slot::is_cached);
-                if pages.iter().any(has) {
-                    return Ok(false);
-                }
-                Some(underway)
-            }
-        };
-        if let Some(underway) = &underway {
-            fetches.retain(|fetch| fetch.page < underway.end());
-            if let Some(last) = fetches.last_mut() {
-                last.len = last.len.min(underway.end() - last.page);
-            }
-        }
-        if fetches.is_empty() {
-            return Ok(true);
-        }
-        let batch = fetches
+        Ok(fetches)
+    }
+
+    /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead, which
+    /// is asked for behind them.
+    fn fetch(
+        &self,
+        inode: &H::Inode,
+        pages: &[u64],
+        size: u64,
+        keep: Keep,
+        ahead: Option<Range<u64>>,
+        wanted: &mut Wanted<'_>,
+    ) -> Result<()> {
+        let fetches = self.places(inode, pages, &mut |page| wanted.give(page, None))?;
+        let batch: Vec<_> = fetches
             .iter()
-            .map(|fetch| Request {
-                op: Op::Read,
-                block: fetch.block,
-                buf: IoBuf::unwiped(fetch.len as usize * BLOCK_SIZE),
-                cause: fetch.cause,
+            .map(|fetch| {
+                let buf = IoBuf::unwiped(fetch.len as usize * BLOCK_SIZE);
+                Request::read(fetch.block, buf, Cause::ReadMiss)
             })
             .collect();
         let device = self.home.device();
-        let ticket = device.submit(batch);
-        let mut result = Ok(true);
-        for (fetch, done) in fetches.iter().zip(device.wait(ticket)) {
+        let ticket = (!batch.is_empty()).then(|| device.submit(batch));
+        self.read_ahead(inode, ahead, size);
+        let done = ticket.map_or_else(Vec::new, |ticket| device.wait(ticket));
+        let mut result = Ok(());
+        for (fetch, done) in fetches.iter().zip(done) {
             if let Err(e) = done.result {
-                if fetch.cause == Cause::ReadMiss && result.is_ok() {
-                    result = Err(e);
-                }
+                result = result.and(Err(e));
                 continue;
             }
             let mut buf = done.buf;
-            for (i, bytes) in buf.chunks_exact_mut(BLOCK_SIZE).enumerate() {
-                let page = fetch.page + i as u64;
+            for (page, bytes) in (fetch.page..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
                 zero_beyond(page, size, bytes);
-                if page < wanted_end {
-                    give(page, Some(bytes));
-                }
-                let is_ahead = page >= wanted_end;
+                wanted.give(page, Some(bytes));
                 if keep != Keep::No {
-                    self.keep_clean(inode, page, bytes, keep == Keep::Lent, is_ahead);
+                    self.keep_clean(inode, page, bytes, keep == Keep::Lent, false);
                 }
             }
         }
         result
     }
 
-    /// Caches a page as it was read, if there is a frame to spare.
-    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) {
+    /// Takes over what was read ahead: gives what is missing, and caches what is covered by the caller's range. If
+    /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
+    fn land(
+        &self,
+        to: &Caching<'_, H::Inode>,
+        landing: Landing<'_>,
+        missing: &mut Vec<u64>,
+        wanted: &mut Wanted<'_>,
+    ) {
+        let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
+        if done.result.is_err() {
+            return;
+        }
+        let (pages, mut buf) = (landing.underway.pages(), done.buf);
+        let mut has_room = true;
+        for (page, bytes) in pages.clone().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+            if !to.covered.contains(&page) {
+                continue;
+            }
+            zero_beyond(page, to.size, bytes);
+            let is_wanted = missing.binary_search(&page).is_ok();
+            if is_wanted {
+                wanted.give(page, Some(bytes));
+            }
+            has_room = has_room && self.keep_clean(to.inode, page, bytes, to.is_lent, !is_wanted);
+        }
+        missing.retain(|page| !pages.contains(page));
+    }
+
+    /// Caches a page as it was read; false if there is no frame to spare.
+    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
         let slot = data.index.slot(page, &self.pool);
         // A hint; publishing decides.
-        if !slot.is_cached()
-            && let Some(mut fresh) = self.pool.take()
-        {
-            fresh.bytes().copy_from_slice(bytes);
-            let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
-            // Or it was taken by another reader meanwhile: the same bytes.
-            if let Ok(found) = fresh.publish(slot, flags, 0..0)
-                && is_lent
-                && !is_ahead
-            {
-                found.lend();
-            }
+        if slot.is_cached() {
+            return true;
         }
+        let Some(mut fresh) = self.pool.take() else { return false };
+        fresh.bytes().copy_from_slice(bytes);
+        let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
+        // Or it was taken by another reader meanwhile: the same bytes.
+        if let Ok(found) = fresh.publish(slot, flags, 0..0)
+            && is_lent
+            && !is_ahead
+        {
+            found.lend();
+        }
+        true
     }
 
     /// One page from the device, zero beyond `size`.

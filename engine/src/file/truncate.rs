@@ -13,7 +13,6 @@ use super::write_back::{Order, key_of};
 use super::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
 use crate::Result;
 use crate::cache::FrameState;
-use crate::lock::FileLock;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -46,7 +45,7 @@ impl<H: Home> DataPath<H> {
         // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
         let guards = loop {
             self.write_pages(inode, 0..PAGES_END, Order::LIVE)?;
-            let guards = (data.range.write(0..u64::MAX), data.write_back.lock());
+            let guards = (data.write_range(0..u64::MAX), data.write_back.lock());
             if !data.state.lock().holds_live() {
                 break guards;
             }
@@ -98,7 +97,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         let mut stash = Stash::default();
         loop {
-            let guard = data.range.write(page_of(size) * PAGE..u64::MAX);
+            let guard = data.write_range(page_of(size) * PAGE..u64::MAX);
             data.check_usable()?;
             let old = data.size();
             if old < size {
@@ -232,12 +231,12 @@ impl<H: Home> DataPath<H> {
 
     /// Until it is dropped nobody reads the file, writes it, or writes it back.
     fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
-        (data.range.write(0..u64::MAX), data.write_back.lock())
+        (data.write_range(0..u64::MAX), data.write_back.lock())
     }
 
     /// The same if nobody does so now.
     pub(crate) fn try_quiet<'d>(&self, data: &'d FileData) -> Option<impl Sized + use<'d, H>> {
-        Some((data.range.try_write(0..u64::MAX)?, data.write_back.try_lock()?))
+        Some((data.try_write_range(0..u64::MAX)?, data.write_back.try_lock()?))
     }
 
     /// [`DataPath::discard`] by a caller for whom the file is quiet.

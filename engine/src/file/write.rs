@@ -16,7 +16,6 @@ use super::{DataInode, FileData, Home, Mapping};
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::format::MAX_FILE_SIZE;
-use crate::lock::FileLock;
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -101,7 +100,7 @@ impl<H: Home> DataPath<H> {
             let grows = end > size;
             let start = if grows { offset.min(size) } else { offset };
             let until = if grows { u64::MAX } else { page_after(end) * PAGE };
-            let guard = data.range.write(page_of(start) * PAGE..until);
+            let guard = data.write_range(page_of(start) * PAGE..until);
             data.check_usable()?;
             let now = data.size();
             if now != size && (grows || end > now) {
@@ -370,7 +369,7 @@ impl<H: Home> DataPath<H> {
             if size <= old {
                 return Ok(());
             }
-            let guard = data.range.write(page_of(old) * PAGE..u64::MAX);
+            let guard = data.write_range(page_of(old) * PAGE..u64::MAX);
             data.check_usable()?;
             if data.size() != old {
                 continue;

@@ -69,6 +69,7 @@ struct Shares {
     /// Free frames that keep their memory.
     kept: usize,
     staging: u64,
+    ahead: u64,
     inodes: usize,
 }
 
@@ -93,10 +94,12 @@ impl ScratchOptions {
         let pages = metadata / 8 * 5;
         let data = self.memory - metadata;
         let staging = DataOptions::staging_of(data);
-        let frames = ((data - staging) / FRAME_BYTES).max(16);
+        let ahead = DataOptions::ahead_of(data);
+        let frames = ((data - staging - ahead) / FRAME_BYTES).max(16);
         Shares {
             kept: usize::MAX,
             staging,
+            ahead,
             store: StoreOptions {
                 profile: Profile::Spilling { in_memory: frames / 4 * 3 },
                 ..StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2))
@@ -113,6 +116,7 @@ impl ScratchOptions {
             frames: blocks + (blocks / 8).clamp(16, 2048),
             kept: usize::try_from(blocks / 64).unwrap_or(usize::MAX),
             staging: 0,
+            ahead: 0,
             inodes: AssembleOptions::inodes_within(self.idle_inodes()),
         }
     }
@@ -173,6 +177,7 @@ pub fn make_on(
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
     files.data.kept = shares.kept;
     files.data.staging = usize::try_from(shares.staging / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
+    files.data.ahead = usize::try_from(shares.ahead / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);

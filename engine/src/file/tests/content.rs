@@ -42,7 +42,7 @@ fn a_whole_page_is_overwritten_without_a_read_and_clean_pages_leave_without_a_wr
 }
 
 #[test]
-fn what_one_reader_reads_ahead_another_waits_for() {
+fn what_one_reader_brings_others_wait_for_and_what_it_reads_ahead_they_take_over() {
     let home = ModelHome::new(1000, false);
     let bytes: Vec<u8> = (0..40 * KIB4).map(|i| (i / KIB4) as u8).collect();
     let before = path(&home, 64);
@@ -62,7 +62,7 @@ fn what_one_reader_reads_ahead_another_waits_for() {
                 crate::blocking::set_hook(Some(Box::new(move || {
                     let _ = waits.send(());
                 })));
-                let got = path.read(&file, 2 * KIB4 as u64, &mut page).expect("no faults");
+                let got = path.read(&file, 0, &mut page).expect("no faults");
                 let _ = tell.send(());
                 page.truncate(got);
                 page
@@ -74,8 +74,17 @@ fn what_one_reader_reads_ahead_another_waits_for() {
     let mut page = vec![9; KIB4];
     assert_eq!(path.read(&file, 0, &mut page), Ok(KIB4));
     let other = other.lock().take().expect("it was started").join().expect("no panic");
-    assert_eq!((&page[..], &other[..]), (&bytes[..KIB4], &bytes[2 * KIB4..3 * KIB4]));
+    assert_eq!((&page[..], &other[..]), (&bytes[..KIB4], &bytes[..KIB4]));
     assert_eq!(home.device.reads.load(SeqCst) - reads, 2, "the page asked for, and those behind it in one");
+    let other = thread::spawn({
+        let (path, file) = (Arc::clone(&path), Arc::clone(&file));
+        move || {
+            let mut page = vec![9; KIB4];
+            path.read(&file, 2 * KIB4 as u64, &mut page).map(|_| page)
+        }
+    });
+    assert_eq!(other.join().expect("no panic").as_deref(), Ok(&bytes[2 * KIB4..3 * KIB4]));
+    assert_eq!(home.device.reads.load(SeqCst) - reads, 3, "those behind them");
 }
 
 #[test]

@@ -10,4 +10,5 @@ mod mounted;
 mod overlapping;
 mod pressure;
 mod read_only;
+mod streaming;
 mod together;

@@ -32,6 +32,8 @@ pub struct LossyDevice {
     pub fail_writes: AtomicU64,
     pub fail_flushes: AtomicBool,
     pub reads: AtomicU64,
+    /// Most requests that were submitted and not yet waited for.
+    pub most_in_flight: AtomicU64,
     /// Run once, in the midst of a read.
     pub when_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -108,7 +110,9 @@ impl BlockDevice for LossyDevice {
                 Completion { buf: request.buf, result }
             })
             .collect();
-        self.done.lock().insert(ticket, done);
+        let mut all = self.done.lock();
+        all.insert(ticket, done);
+        self.most_in_flight.fetch_max(all.values().map(|done| done.len() as u64).sum(), SeqCst);
         Ticket(ticket)
     }
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {
@@ -534,7 +538,13 @@ impl Home for ModelHome {
 
 /// A data path of `frames` frames over `home`.
 pub fn path(home: &Arc<ModelHome>, frames: usize) -> Arc<DataPath<ModelHome>> {
-    let options = DataOptions { frames, expire: Duration::from_secs(30), ..DataOptions::with_memory(0) };
+    let options = DataOptions {
+        frames,
+        staging: frames / 8,
+        ahead: frames / 8,
+        expire: Duration::from_secs(30),
+        ..DataOptions::with_memory(0)
+    };
     Arc::new(DataPath::new(Arc::clone(home), options).expect("a few frames"))
 }
 

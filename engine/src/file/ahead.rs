@@ -1,0 +1,337 @@
+//! Reading ahead: which streams readers follow, how far ahead of them the device is asked, and what that may take.
+//!
+//! A window is asked for in requests of their own, so that a reader waits for the one with its page. What has come
+//! stays in the buffers of the requests until a reader comes for it; then it is given and cached. So no thread is
+//! needed to take in what completes, nothing is evicted for pages that nobody has come for, and who comes to the
+//! first page of a request finds it absent, which is the mark at which the next is asked for.
+//!
+//! Invariant: the pages in flight or waiting in buffers, of all files, are counted in the [`Ledger`], and never more
+//! than its limit. Who finds no room asks for less; what nobody has come for while a few times the limit was asked for
+//! behind it is given up.
+
+use super::path::{DataPath, page_after};
+use super::read::REQUEST_PAGES;
+use super::{DataInode, Home};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, Completion, IoBuf, Request, Ticket};
+use crate::sync::{Arc, LaneCounter, Mutex};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Weak;
+
+const MIN_WINDOW: u64 = 4;
+/// Pages ahead of one reader at the most: 4 MiB.
+const MAX_WINDOW: u64 = 1024;
+/// Requests that are remembered, dead ones among them.
+const MOST_FLIGHTS: usize = 8192;
+/// A request that nobody has come for is given up when others have wanted so many times the limit since.
+const PATIENCE: u64 = 4;
+/// Streams of one file that are remembered.
+const STREAMS: usize = 8;
+/// Cached pages that a reader may have passed by unseen since it was last met.
+const GAP: u64 = 32;
+
+/// A reader's way through a file, guessed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    /// The page that it would ask for next.
+    next: u64,
+    /// The page up to which it has been read or asked for.
+    ahead: u64,
+    /// Pages to be ahead; 0: not yet known to be sequential.
+    window: u64,
+}
+
+/// A read that found pages absent.
+#[derive(Debug)]
+pub(super) struct Missed {
+    pub pages: Range<u64>,
+    /// The page where a sequential reader goes on.
+    pub next: u64,
+    /// The first absent page is in no span.
+    pub is_free: bool,
+    /// Pages of the file.
+    pub end: u64,
+    /// Pages that a window may have.
+    pub most: u64,
+}
+
+/// The streams of a file, the one met last in front.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Vec<Stream>);
+
+impl Streams {
+    /// Notes a read, and gives the pages to be asked for ahead of its reader.
+    pub fn advance(&mut self, missed: &Missed, is_cached: impl Fn(Range<u64>) -> bool) -> Option<Range<u64>> {
+        let Range { start, end } = missed.pages;
+        let follows = |stream: &Stream| {
+            let reach = stream.next.max(stream.ahead);
+            (stream.next..=reach).contains(&start)
+                || stream.window > 0
+                    && (reach..=stream.next + GAP).contains(&start)
+                    && is_cached(reach..start)
+        };
+        let mut stream = match self.0.iter().position(follows) {
+            Some(known) => self.0.remove(known),
+            // A file is read from its beginning, more often than not to its end.
+            None if start == 0 && self.0.is_empty() => Stream { next: 0, ahead: 0, window: 0 },
+            None => {
+                self.0.truncate(STREAMS - 1);
+                self.0.insert(0, Stream { next: missed.next, ahead: end, window: 0 });
+                return None;
+            }
+        };
+        let count = end - start;
+        stream.window = match stream.window {
+            0 if start == 0 => MIN_WINDOW.max(count),
+            0 => MIN_WINDOW.max(2 * count),
+            // What was asked for has gone again before it was read: memory is short.
+            window if missed.is_free && start < stream.ahead => (window / 4).max(MIN_WINDOW),
+            window => 2 * window,
+        }
+        .min(missed.most);
+        if missed.is_free && start < stream.ahead {
+            stream.ahead = end;
+        }
+        stream.next = missed.next;
+        stream.ahead = stream.ahead.max(end);
+        let from = stream.ahead;
+        let to = (end + stream.window).min(missed.end);
+        let enough = (stream.window / 2).clamp(1, REQUEST_PAGES);
+        let asks = to >= from + enough || (to > from && to == missed.end);
+        if asks {
+            stream.ahead = to;
+        }
+        self.0.insert(0, stream);
+        asks.then_some(from..to)
+    }
+
+    /// The pages of a window from `at` on were not asked for after all.
+    pub fn retract(&mut self, window: &Range<u64>, at: u64) {
+        if let Some(stream) = self.0.iter_mut().find(|stream| stream.ahead == window.end) {
+            stream.ahead = at;
+        }
+    }
+}
+
+/// A request that reads ahead.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// None: somebody waits for it, or it was given up.
+    ticket: Mutex<Option<Ticket>>,
+    pages: usize,
+    ledger: Arc<Ledger>,
+}
+
+impl Flight {
+    /// The request, for one who waits for it; none if another does.
+    pub(super) fn take(&self) -> Option<Ticket> {
+        self.ticket.lock().take()
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.take() {
+            self.ledger.inside.lock().orphans.push((ticket, self.pages));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// Pages counted.
+    pages: usize,
+    /// Pages that anybody has wanted to ask for, so far: the clock by which requests grow old.
+    wanted: u64,
+    /// Those asked for longest ago in front, with what was wanted until then.
+    flights: VecDeque<(u64, Weak<Flight>)>,
+    /// Requests that nobody will come for, with their pages.
+    orphans: Vec<(Ticket, usize)>,
+}
+
+/// What [`Inside::room`] has found.
+enum Room {
+    /// The pages are counted.
+    Counted,
+    /// None, and nothing that can be given up.
+    None,
+    /// Nobody will come for this, which has so many pages.
+    Orphan(Ticket, usize),
+    /// Nobody has come for this for long.
+    Old(Weak<Flight>),
+}
+
+impl Inside {
+    /// Counts so many pages if they are no more than `limit` together with the others. No reference to a flight ends
+    /// here: the last one would lock this.
+    fn room(&mut self, pages: usize, limit: usize) -> Room {
+        if let Some((ticket, pages)) = self.orphans.pop() {
+            return Room::Orphan(ticket, pages);
+        }
+        if self.pages + pages <= limit {
+            self.pages += pages;
+            return Room::Counted;
+        }
+        let is_old = |since: u64| self.wanted - since >= PATIENCE * limit as u64;
+        match self.flights.front() {
+            Some((since, flight)) if flight.strong_count() == 0 || is_old(*since) => {
+                self.flights.pop_front().map_or(Room::None, |(_, flight)| Room::Old(flight))
+            }
+            _ => Room::None,
+        }
+    }
+}
+
+/// What is read ahead in all files. No lock is taken, and nothing waited for, while it is locked.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    inside: Mutex<Inside>,
+    /// Pages asked for, come for, given up.
+    pub asked: LaneCounter,
+    pub used: LaneCounter,
+    pub dropped: LaneCounter,
+}
+
+impl Ledger {
+    /// Counts so many pages, giving up such as nobody will come for if they are more than `limit` together. False: no
+    /// room.
+    fn admit(&self, device: &dyn BlockDevice, pages: usize, limit: usize) -> bool {
+        self.inside.lock().wanted += pages as u64;
+        loop {
+            // A statement of its own: what follows locks again.
+            let room = self.inside.lock().room(pages, limit);
+            let given_up = match room {
+                Room::Counted => return true,
+                Room::None => return false,
+                Room::Orphan(ticket, pages) => Some((ticket, pages)),
+                Room::Old(flight) => flight.upgrade().and_then(|flight| Some((flight.take()?, flight.pages))),
+            };
+            if let Some((ticket, pages)) = given_up {
+                drop(device.wait(ticket));
+                self.inside.lock().pages -= pages;
+                self.dropped.add(pages as u64);
+            }
+        }
+    }
+
+    /// A request that was admitted and submitted.
+    pub(super) fn flight(self: &Arc<Self>, ticket: Ticket, pages: usize) -> Arc<Flight> {
+        self.asked.add(pages as u64);
+        let flight = Arc::new(Flight { ticket: Mutex::new(Some(ticket)), pages, ledger: Arc::clone(self) });
+        let mut inside = self.inside.lock();
+        while inside.flights.front().is_some_and(|(_, oldest)| oldest.strong_count() == 0) {
+            inside.flights.pop_front();
+        }
+        if inside.flights.len() > MOST_FLIGHTS {
+            inside.flights.retain(|(_, flight)| flight.strong_count() > 0);
+        }
+        let since = inside.wanted;
+        inside.flights.push_back((since, Arc::downgrade(&flight)));
+        flight
+    }
+
+    /// Waits for a request that somebody has come for; none if it was given up.
+    pub fn land(&self, device: &dyn BlockDevice, flight: &Flight) -> Option<Completion> {
+        let done = device.wait(flight.take()?).pop();
+        self.inside.lock().pages -= flight.pages;
+        self.used.add(flight.pages as u64);
+        done
+    }
+}
+
+impl<H: Home> DataPath<H> {
+    /// Notes a read that finds pages absent, and gives the pages to be asked for ahead of its reader.
+    pub(super) fn advance(
+        &self,
+        inode: &H::Inode,
+        pages: Range<u64>,
+        next: u64,
+        absent: u64,
+    ) -> Option<Range<u64>> {
+        let data = inode.data();
+        let missed = Missed {
+            is_free: !data.fetching.has(absent),
+            end: page_after(data.size()),
+            // A reader has a request in hand beside its window.
+            most: MAX_WINDOW.min(self.options.ahead as u64 / 2),
+            pages,
+            next,
+        };
+        data.streams.lock().advance(&missed, |mut pages| !pages.any(|page| self.is_absent(data, page)))
+    }
+
+    /// Asks the device for pages of a file of `size` bytes that nobody waits for. The caller shares their range.
+    /// Nothing here is an error: who needs a page reads it.
+    pub(super) fn read_ahead(&self, inode: &H::Inode, window: Option<Range<u64>>, size: u64) {
+        let Some(window) = window else { return };
+        let data = inode.data();
+        let device = self.home.device();
+        let mut pages: Vec<u64> = (window.start..window.end.min(page_after(size)))
+            .filter(|page| self.is_absent(data, *page))
+            .collect();
+        data.fetching.retain_free(&mut pages);
+        let Ok(fetches) = self.places(inode, &pages, &mut |_| {}) else { return };
+        for fetch in fetches {
+            let pages = fetch.page..fetch.page + fetch.len;
+            let count = fetch.len as usize;
+            let Some(underway) = data.fetching.claim(&pages) else { continue };
+            if !self.ledger.admit(device, count, self.options.ahead) {
+                return data.streams.lock().retract(&window, pages.start);
+            }
+            let buf = IoBuf::unwiped(count * BLOCK_SIZE);
+            let ticket = device.submit(vec![Request::read(fetch.block, buf, Cause::ReadAhead)]);
+            underway.leave(self.ledger.flight(ticket, count));
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn missed(pages: Range<u64>, is_free: bool) -> Missed {
+        Missed { next: pages.end, pages, is_free, end: 10_000, most: 64 }
+    }
+
+    #[test]
+    fn a_window_grows_with_each_request_that_follows() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.advance(&missed(0..1, true), |_| false), Some(1..5));
+        assert_eq!(streams.advance(&missed(1..2, false), |_| false), Some(5..10));
+        assert_eq!(streams.advance(&missed(5..6, false), |_| false), Some(10..22));
+        assert_eq!(streams.advance(&missed(10..11, false), |_| false), Some(22..43));
+        // What was asked for is gone.
+        assert_eq!(streams.advance(&missed(22..23, true), |_| false), Some(23..31));
+        // The end of the file.
+        let last = Missed { end: 40, ..missed(31..32, false) };
+        assert_eq!(streams.advance(&last, |_| false), Some(32..40));
+    }
+
+    #[test]
+    fn several_readers_are_told_apart_and_random_ones_get_nothing() {
+        let mut streams = Streams::default();
+        let mut asked = [0; 5];
+        for at in 0..20 {
+            for reader in 0..5 {
+                let first = (reader + 1) * 1000 + at * 10;
+                let window = streams.advance(&missed(first..first + 10, false), |_| false);
+                asked[reader as usize] += window.map_or(0, |window| window.end - window.start);
+            }
+        }
+        assert!(asked.iter().all(|pages| (190..=250).contains(pages)), "{asked:?}");
+        let mut streams = Streams::default();
+        for at in [500, 7, 9000, 400, 502, 9, 3, 700, 6000, 30, 90] {
+            assert_eq!(streams.advance(&missed(at..at + 1, true), |_| false), None, "{at}");
+        }
+        assert!(streams.0.len() <= STREAMS);
+    }
+
+    #[test]
+    fn cached_pages_between_do_not_end_a_stream() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.advance(&missed(100..101, true), |_| false), None);
+        assert_eq!(streams.advance(&missed(101..102, true), |_| false), Some(102..106));
+        assert_eq!(streams.advance(&missed(120..121, true), |pages| pages == (106..120)), Some(121..129));
+        assert_eq!(streams.advance(&missed(140..141, true), |_| false), None);
+    }
+}

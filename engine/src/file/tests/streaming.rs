@@ -1,0 +1,164 @@
+//! Long files that are read and written from one end to the other, by the counters of what is read ahead.
+
+use super::model::{ModelHome, ModelInode, path};
+use crate::file::{At, DataPath, FallocateMode, SyncKind};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering::SeqCst;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 2000;
+/// Of the cache: a small part of the file.
+const FRAMES: usize = 512;
+
+fn page(number: usize, version: u8) -> Vec<u8> {
+    let mut bytes = vec![version; PAGE];
+    bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    bytes
+}
+
+/// A file that is on the device, and nowhere else.
+fn cold(home: &Arc<ModelHome>) -> (Arc<DataPath<ModelHome>>, Arc<ModelInode>) {
+    let (writing, file) = (path(home, 2 * PAGES), home.open(1));
+    let bytes: Vec<u8> = (0..PAGES).flat_map(|number| page(number, 1)).collect();
+    writing.write(&file, At::Offset(0), &bytes).expect("room");
+    writing
+        .fsync(&file, SyncKind::All, &crate::file::DataInode::data(&*file).error_mark())
+        .expect("no faults");
+    (path(home, FRAMES), home.open(1))
+}
+
+fn check(path: &DataPath<ModelHome>, file: &Arc<ModelInode>, pages: std::ops::Range<usize>, version: u8) {
+    let mut bytes = vec![0; pages.len() * PAGE];
+    assert_eq!(path.read(file, (pages.start * PAGE) as u64, &mut bytes), Ok(bytes.len()));
+    for (number, found) in pages.zip(bytes.chunks_exact(PAGE)) {
+        assert!(found == page(number, version), "page {number}");
+    }
+}
+
+#[test]
+fn a_sequential_reader_finds_nearly_all_of_it_read_ahead() {
+    for step in [1, 3, 32, 250] {
+        let home = ModelHome::new(4000, false);
+        let (path, file) = cold(&home);
+        for first in (0..PAGES).step_by(step) {
+            check(&path, &file, first..(first + step).min(PAGES), 1);
+        }
+        let stats = path.stats();
+        assert_eq!(stats.ahead, stats.ahead_used, "step {step}");
+        // A window is no more than a part of what may be ahead of all readers, here few pages.
+        let most = if step > 32 { PAGES * 32 / step * 3 / 4 } else { PAGES * 3 / 4 };
+        assert!(stats.ahead as usize > most, "{} pages, step {step}", stats.ahead);
+    }
+}
+
+#[test]
+fn readers_in_several_places_of_a_file_are_each_followed() {
+    let home = ModelHome::new(4000, false);
+    let (path, file) = cold(&home);
+    for at in 0..PAGES / 5 {
+        for reader in 0..5 {
+            let first = reader * (PAGES / 5) + at;
+            check(&path, &file, first..first + 1, 1);
+        }
+    }
+    let stats = path.stats();
+    assert!(stats.ahead_used as usize > PAGES * 3 / 4, "{stats:?}");
+    // Each stops where the next has begun, where little is left to drop.
+    assert!(stats.ahead - stats.ahead_used <= FRAMES as u64 / 8, "{stats:?}");
+}
+
+#[test]
+fn random_readers_get_what_they_ask_for() {
+    let home = ModelHome::new(4000, false);
+    let (path, file) = cold(&home);
+    let mut at = 7;
+    for _ in 0..3 * PAGES {
+        at = (at * 5 + 3271) % PAGES;
+        check(&path, &file, at..at + 1, 1);
+    }
+    let stats = path.stats();
+    assert!(stats.ahead * 100 <= 3 * stats.misses, "{stats:?}");
+}
+
+/// What changes the file between the request and the reader is what the reader sees.
+#[test]
+fn what_is_overwritten_cut_or_punched_is_not_taken_from_what_was_read_ahead() {
+    type Change = fn(&DataPath<ModelHome>, &Arc<ModelInode>) -> Vec<u8>;
+    let changes: [Change; 4] = [
+        |path, file| {
+            path.write(file, At::Offset(40 * PAGE as u64), &page(40, 2)).expect("room");
+            page(40, 2)
+        },
+        |path, file| {
+            path.write_direct(file, At::Offset(40 * PAGE as u64), &page(40, 3)).expect("room");
+            page(40, 3)
+        },
+        |path, file| {
+            path.truncate(file, 39 * PAGE as u64 + 5).expect("always");
+            path.truncate(file, 100 * PAGE as u64).expect("always");
+            vec![0; PAGE]
+        },
+        |path, file| {
+            let (offset, len) = (40 * PAGE as u64, PAGE as u64);
+            path.fallocate(file, FallocateMode::PunchHole, offset, len).expect("always");
+            vec![0; PAGE]
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let home = ModelHome::new(4000, false);
+        let (path, file) = cold(&home);
+        let mut first = 0;
+        while path.stats().ahead <= 40 {
+            check(&path, &file, first..first + 1, 1);
+            first += 1;
+        }
+        assert!(first < 39, "page 40 is ahead");
+        let expected = change(&path, &file);
+        let mut found = vec![9; PAGE];
+        assert_eq!(path.read(&file, 40 * PAGE as u64, &mut found), Ok(PAGE));
+        assert!(found == expected, "change {number}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_ahead_is_read_by_who_needs_it() {
+    let home = ModelHome::new(4000, false);
+    let (path, file) = cold(&home);
+    check(&path, &file, 0..1, 1);
+    // Page 1 has been read ahead; coming to it has others asked for.
+    home.device.fail_reads.store(true, SeqCst);
+    check(&path, &file, 1..2, 1);
+    assert!(path.stats().ahead > 4);
+    home.device.fail_reads.store(false, SeqCst);
+    check(&path, &file, 2..PAGES, 1);
+}
+
+/// Streams that were left in the middle give their room to others.
+#[test]
+fn what_is_never_come_for_is_given_up() {
+    let home = ModelHome::new(4000, false);
+    let (path, file) = cold(&home);
+    let files: Vec<_> = (0..60).map(|_| home.open(1)).collect();
+    for left in &files {
+        (0..8).for_each(|number| check(&path, left, number..number + 1, 1));
+    }
+    for number in 0..PAGES {
+        check(&path, &file, number..number + 1, 1);
+    }
+    drop(files);
+    let stats = path.stats();
+    assert!(stats.ahead_dropped > 0, "{stats:?}");
+    assert!(stats.ahead - stats.ahead_used - stats.ahead_dropped <= FRAMES as u64 / 8, "{stats:?}");
+}
+
+#[test]
+fn writing_back_keeps_many_requests_in_flight() {
+    let home = ModelHome::new(4 * PAGES as u64, false);
+    let (path, file) = (path(&home, 40 * PAGES), home.open(1));
+    let bytes = vec![1; 3 * PAGES * PAGE];
+    path.write(&file, At::Offset(0), &bytes).expect("room");
+    home.device.most_in_flight.store(0, SeqCst);
+    path.fsync(&file, SyncKind::All, &crate::file::DataInode::data(&*file).error_mark()).expect("no faults");
+    let most = home.device.most_in_flight.load(SeqCst);
+    assert!((32..=40).contains(&most), "{most} requests");
+}
