@@ -229,6 +229,11 @@ impl Contender {
         self.kind == Kind::TmpfsSwap
     }
 
+    /// Whether a server of narufs's own is between it and who uses it.
+    pub fn is_served(&self) -> bool {
+        matches!(self.kind, Kind::Mount(..) | Kind::Scratch)
+    }
+
     /// Why it cannot run here, if so.
     pub fn missing(&self) -> Option<String> {
         let Kind::Kernel(kernel) = self.kind else { return None };

@@ -83,12 +83,18 @@ impl Spilling {
     }
 }
 
-/// What narufs is told to use: what the limit leaves when the server at rest with its threads, the generator (some
-/// 20 MiB together), and some page cache of the kernel are in it too. One file takes little metadata.
-fn budget(limit: u64) -> Budget {
+/// What the generator takes, with what any process does.
+const GENERATOR: u64 = 12 << 20;
+/// What a server takes beside what it is told: at rest, and for its threads.
+const SERVER: u64 = 24 << 20;
+
+/// What narufs is told to use: what the limit leaves when the generator, a server if there is one, and some page cache
+/// of the kernel are in it too. One file takes little metadata.
+fn budget(limit: u64, is_served: bool) -> Budget {
     let metadata = (limit / 64).clamp(4 << 20, 64 << 20);
     let journal = (limit / 32).clamp(4 << 20, 64 << 20);
-    let others = metadata + journal + (20 << 20) + limit / 64;
+    let beside = if is_served { GENERATOR + SERVER } else { GENERATOR };
+    let others = metadata + journal + beside + limit / 64;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
 
@@ -232,7 +238,7 @@ impl Ground<'_> {
             contender: contender.name.to_owned(),
             places: self.places.clone(),
             narufs: self.narufs.to_owned(),
-            budget: budget(limit),
+            budget: budget(limit, contender.is_served()),
             memory: limit,
             ratio,
         };
@@ -278,7 +284,7 @@ fn clear(point: &Path) -> Result<()> {
 
 fn machine(hierarchy: &Hierarchy, spilling: &Spilling) -> Vec<(String, String)> {
     let read = |path: &str| std::fs::read_to_string(path).map_or("unknown".into(), |s| s.trim().to_owned());
-    let budget = budget(spilling.memory);
+    let [mount, library] = [true, false].map(|is_served| budget(spilling.memory, is_served));
     let mib = |bytes: u64| bytes >> 20;
     let rows = [
         ("memory limit", format!("{} MiB, {}", mib(spilling.memory), hierarchy.describe())),
@@ -291,10 +297,11 @@ fn machine(hierarchy: &Hierarchy, spilling: &Spilling) -> Vec<(String, String)> 
         (
             "narufs",
             format!(
-                "memory={}M, metadata_memory={}M, a journal of {} MiB",
-                mib(budget.pages),
-                mib(budget.metadata),
-                mib(budget.journal)
+                "memory={}M, as a library {}M; metadata_memory={}M, a journal of {} MiB",
+                mib(mount.pages),
+                mib(library.pages),
+                mib(mount.metadata),
+                mib(mount.journal)
             ),
         ),
         ("swap of tmpfs", "the device of all, highest priority".to_owned()),
@@ -313,9 +320,11 @@ mod tests {
     #[test]
     fn what_narufs_is_told_stays_within_the_limit() {
         for limit in [LEAST, 96 << 20, 256 << 20, 512 << 20, 8 << 30] {
-            let budget = budget(limit);
-            assert!(budget.pages + budget.metadata + budget.journal < limit, "{limit}: {budget:?}");
-            assert!(budget.pages >= limit / 4, "{limit}: {budget:?}");
+            for is_served in [false, true] {
+                let budget = budget(limit, is_served);
+                assert!(budget.pages + budget.metadata + budget.journal < limit, "{limit}: {budget:?}");
+                assert!(budget.pages >= limit / 4, "{limit}: {budget:?}");
+            }
         }
     }
 
