@@ -1,4 +1,4 @@
-//! The bytes of all frames: one anonymous mapping, given to the kernel's huge pages if it likes.
+//! The bytes of all frames: one anonymous mapping, of huge pages if the kernel has any.
 
 use crate::device::BLOCK_SIZE;
 use crate::{Error, Result};
@@ -18,8 +18,9 @@ unsafe impl Send for FrameMemory {}
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Maps `frames` frames. Memory is taken from the system as frames are first used.
-    pub(super) fn new(frames: usize) -> Result<FrameMemory> {
+    /// Maps `frames` frames. Memory is taken from the system as frames are first used; in huge pages, where there are
+    /// any, if it is not to go back frame by frame.
+    pub(super) fn new(frames: usize, goes_back: bool) -> Result<FrameMemory> {
         let len = frames.max(1) * BLOCK_SIZE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nobody's memory; the
         // length is not 0. Guarded by cache::tests.
@@ -32,8 +33,23 @@ impl FrameMemory {
             )
         }
         .map_err(|e| Error::Refused(format!("cannot map {len} bytes for the page cache: {e}")))?;
+        if !goes_back {
+            // SAFETY: this is the mapping just made, whole; its bytes stay as they are. A kernel without huge pages
+            // refuses, which harms nothing. Guarded by cache::tests.
+            let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
+        }
         let base = NonNull::new(base.cast()).expect("a mapping is not at address 0");
         Ok(FrameMemory { base, frames })
+    }
+
+    /// No more huge pages from now on: the kernel would fill what went back again to make one.
+    pub(super) fn stay_small(&self) {
+        // SAFETY: this is the mapping of `new`, whole; its bytes stay as they are. A failure leaves it as it was.
+        // Guarded by `indexes_are_paid_for_with_frames`.
+        let _ = unsafe {
+            let len = self.frames.max(1) * BLOCK_SIZE;
+            rustix::mm::madvise(self.base.as_ptr().cast(), len, rustix::mm::Advice::LinuxNoHugepage)
+        };
     }
 
     /// The first byte of a frame.

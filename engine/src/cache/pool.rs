@@ -88,7 +88,7 @@ impl FramePool {
         // A number plus one has 31 bits in a slot.
         let frames = frames.clamp(4, (1 << 31) - 2);
         Ok(FramePool {
-            memory: FrameMemory::new(frames)?,
+            memory: FrameMemory::new(frames, kept < frames)?,
             frames: (0..frames).map(|_| Frame::new()).collect(),
             free: FreeFrames::new(frames, kept),
             eviction: Eviction::new(frames),
@@ -134,6 +134,10 @@ impl FramePool {
         }
         let mut retired = self.retired.lock();
         let want = want(self);
+        let much = self.frames.len() / 32;
+        if retired.len() <= much && want > much {
+            self.memory.stay_small();
+        }
         while retired.len() > want
             && let Some(number) = retired.pop()
         {
