@@ -108,9 +108,23 @@ pub fn walk<'a, B>(
     found.transpose()
 }
 
-/// The dentry of a name, whose hash is known. Of the others, only lengths are verified: this is what every
-/// operation on a name does.
+/// Whether some aligned word of a block reads as a cookie of this hash. Without one no name in it has the hash; with
+/// one there may be such a name, or what is left of one. The walk from dentry to dentry waits for each length before
+/// it knows where the next lies, and so for each cache line in turn; here nothing depends on anything.
+fn mentions(block: &[u8], hash: u64) -> bool {
+    /// Words that are compared without a branch.
+    const AT_ONCE: usize = 32;
+    let (words, _) = block.get(BUCKET_START..).unwrap_or_default().as_chunks::<8>();
+    let is_cookie = |word: &[u8; 8]| hash_of(u64::from_le_bytes(*word)) == hash;
+    words.chunks(AT_ONCE).any(|words| words.iter().fold(false, |found, word| found | is_cookie(word)))
+}
+
+/// The dentry of a name, whose hash is known. Of the others, only lengths are verified, and only where one may have
+/// that hash: this is what every operation on a name does.
 pub fn find<'a>(block: &'a [u8], hash: u64, name: &[u8]) -> Result<Option<(Spot, Dentry<'a>)>, &'static str> {
+    if !mentions(block, hash) {
+        return Ok(None);
+    }
     let found = scan(block, |spot, header, other| {
         if hash_of(header.cookie.get()) == hash && other == name {
             return ControlFlow::Break(verified(header, other).map(|dentry| (spot, dentry)));
@@ -140,13 +154,15 @@ pub fn gap<'a>(
 ) -> Result<Result<Option<Gap>, Dentry<'a>>, &'static str> {
     let mut gap = None;
     let need = room_for(name);
+    // If none can, the first gap ends the walk.
+    let may_meet = mentions(block, hash);
     let found = scan(block, |spot, header, other| {
         let used = match header.nid.get() {
             0 => 0,
             _ => {
                 if hash_of(header.cookie.get()) == hash {
                     if other == name {
-                        return ControlFlow::Break(verified(header, other));
+                        return ControlFlow::Break(Some(verified(header, other)));
                     }
                     meet(header.cookie.get());
                 }
@@ -155,10 +171,13 @@ pub fn gap<'a>(
         };
         if gap.is_none() && spot.rec_len >= used + need {
             gap = Some(Gap { at: spot.at, used, rec_len: spot.rec_len });
+            if !may_meet {
+                return ControlFlow::Break(None);
+            }
         }
         ControlFlow::Continue(())
     })?;
-    Ok(match found.transpose()? {
+    Ok(match found.flatten().transpose()? {
         Some(there) => Err(there),
         None => Ok(gap),
     })
