@@ -35,6 +35,7 @@ pub mod recovery;
 pub mod scratch;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod spare;
 pub mod stats;
 pub mod store;
 pub mod superblock;

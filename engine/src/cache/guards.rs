@@ -234,6 +234,21 @@ impl<'f> Latched<'f> {
         unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset), into.as_mut_ptr(), into.len()) }
     }
 
+    /// As [`Latched::copy`], to the end of a buffer.
+    pub fn append(&self, bytes: Range<usize>, to: &mut Vec<u8>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= BLOCK_SIZE, "a copy within the page");
+        let len = bytes.len();
+        to.reserve(len);
+        let filled = to.len();
+        // SAFETY: the source as in `copy`; the target is the room just reserved behind what the buffer holds, and all of
+        // it is written before it counts. Guarded by cache::tests.
+        unsafe {
+            let room = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+            std::ptr::copy_nonoverlapping(self.bytes.add(bytes.start), room, len);
+            to.set_len(filled + len);
+        }
+    }
+
     /// The bytes that are newer than the home copy, or than the absorbed one.
     pub fn dirty_bytes(&self) -> Range<usize> {
         self.frame.dirty_bytes()

@@ -7,8 +7,9 @@ use crate::Result;
 use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
-use crate::format::Position;
+use crate::format::{DataKey, Position};
 use crate::planted::{self, Bug};
+use crate::spare;
 use crate::sync::Arc;
 
 /// The grain at which unsynced writes may survive a crash.
@@ -16,6 +17,9 @@ const SECTOR: usize = 512;
 
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
 const ABSORB_PAGES: usize = 64;
+
+/// Most bytes of neighbouring pages that are logged as one.
+const PIECE: usize = 8 * BLOCK_SIZE;
 
 /// A page on its way into the journal.
 struct Taken<'p> {
@@ -161,7 +165,6 @@ impl<H: Home> DataPath<H> {
                 }
             }
             let whole = new.is_some() || unwritten || stale;
-            let mut bytes = vec![0; BLOCK_SIZE];
             let latched = found.latch();
             let dirty = latched.dirty_bytes();
             // Behind the recorded end the home copy may hold what was cut off.
@@ -174,11 +177,23 @@ impl<H: Home> DataPath<H> {
             // Whole sectors: redo may meet a home copy that is newer, and must not mix the two within one.
             let sectors = start / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
             let range = if whole { 0..BLOCK_SIZE } else { sectors };
-            bytes.truncate(range.len());
-            latched.copy(range.start, &mut bytes);
+            sum += range.len();
+            if !range.is_empty() {
+                let at = page * PAGE + range.start as u64;
+                let goes_on = |(key, bytes): &(DataKey, Vec<u8>)| {
+                    key.offset.get() + bytes.len() as u64 == at && bytes.len() + range.len() <= PIECE
+                };
+                if !change.data.last().is_some_and(goes_on) {
+                    let room = (pages.len() * BLOCK_SIZE).min(PIECE);
+                    change.data.push((key_of(inode.as_ref(), at, 0), spare::take(room)));
+                }
+                if let Some((key, bytes)) = change.data.last_mut() {
+                    latched.append(range, bytes);
+                    key.len.set(bytes.len() as u64);
+                }
+            }
             found.set(FrameState::SYNCED);
             drop(latched);
-            sum += bytes.len();
             if let Some(blocks) = new {
                 change.insert.push(Insert { page, blocks, unwritten: false });
             }
@@ -190,10 +205,6 @@ impl<H: Home> DataPath<H> {
             }
             if stale {
                 change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
-            }
-            if !range.is_empty() {
-                let key = key_of(inode.as_ref(), page * PAGE + range.start as u64, range.len() as u64);
-                change.data.push((key, bytes));
             }
             taken.push(Taken { page, found, new, unwritten });
             let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();

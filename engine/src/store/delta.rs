@@ -141,7 +141,8 @@ impl Delta<'_> {
             Delta::Forget { .. } => {}
             Delta::Data { ref key, bytes } => {
                 payload.extend_from_slice(key.as_bytes());
-                payload.extend_from_slice(bytes);
+                // `memcpy` of more may be one instruction that is slow where the two lie unevenly.
+                bytes.chunks(BLOCK_SIZE).for_each(|part| payload.extend_from_slice(part));
             }
             Delta::Supersede { ref key } => payload.extend_from_slice(key.as_bytes()),
         }

@@ -16,6 +16,7 @@ use super::page::{Page, PageRef};
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockKind, DataKey, Nid, Position, SLOT_PAYLOAD, U64};
+use crate::spare;
 use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
@@ -220,7 +221,7 @@ impl<'s> Handle<'s> {
                 Staged::Data { bytes, .. } => DELTA_HEADER_SIZE + size_of::<DataKey>() + bytes.len() + GRAIN,
                 _ => 0,
             };
-            payload.reserve_exact(USUAL_RECORD + self.staged.iter().map(data).sum::<usize>());
+            payload = spare::take(USUAL_RECORD + self.staged.iter().map(data).sum::<usize>());
             self.for_each_delta(|delta| delta.encode(&mut payload));
             changes_nothing = payload.is_empty();
         }
@@ -234,6 +235,12 @@ impl<'s> Handle<'s> {
             self.apply(end);
             self.applied(end);
         })?;
+        spare::give(payload);
+        for staged in self.staged.drain(..) {
+            if let Staged::Data { bytes, .. } = staged {
+                spare::give(bytes);
+            }
+        }
         store.signal.uncommitted();
         Ok(end)
     }
