@@ -30,6 +30,8 @@ bugs! {
     ForgottenBeforeLog,
     /// Checkpoint: the head passes absorbed data that is not home.
     HeadPassesAbsorbed,
+    /// Checkpoint: the head passes young records, where data was brought home for the old ones alone.
+    HeadPassesYoung,
     /// Journal: the slots of a record are not written back.
     NoWriteBack,
     /// Journal: a record is sealed without a fence after its write-back.

@@ -115,6 +115,11 @@ fn check_of(bug: Bug) -> Check {
             let on = |way| Crash(way, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync)));
             Each(vec![on(NVM), on(SSD)])
         }
+        // So few metadata beside so much data that a round leaves the youngest alone.
+        Bug::HeadPassesYoung => {
+            let page = |n: u32| write("/a", u64::from(n % 24) * 4096, 3500, n as u8, Durable::Fsync);
+            Crash(NVM, WIDE, (0..140).map(page).collect())
+        }
         Bug::StaleSlotAccepted | Bug::HeadNotFlushed => Crash(NVM, WIDE, churn(create("/n"))),
         Bug::HeadMovedBeforeFlush | Bug::NoRestore => Crash(SSD, WIDE, churn(create("/n"))),
         Bug::NoDoubleWriteFlush | Bug::AreaReusedEarly => {

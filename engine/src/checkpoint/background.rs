@@ -33,7 +33,7 @@ impl Background {
         })
     }
 
-    fn start(
+    pub(super) fn start(
         store: Arc<Store>,
         name: &'static str,
         run: impl FnOnce(&Store) + Send + 'static,

@@ -6,11 +6,14 @@
 //! # A round, in this order
 //! 1. Everything logged so far is committed at the power horizon; the end of that commit is where the head
 //!    will move. In the background an earlier commit will do, if it covers the most of what is in the ring: then the
-//!    round waits neither for a device nor for a thread that was set aside in the midst of its record. A commit covers only sealed records, and a record is applied before it is sealed, so every
-//!    page that a record below has changed is clean at home or dirty in memory now.
+//!    round waits neither for a device nor for a thread that was set aside in the midst of its record; and where the
+//!    metadata that the round writes are little beside what the ring holds, an older one, as old as leaves enough room:
+//!    what is younger may be superseded or deleted before it is due. A commit covers only sealed records, and a record
+//!    is applied before it is sealed, so every page that a record below has changed is clean at home or dirty in memory
+//!    now.
 //! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
-//!    on them: in the background both go on side by side. What no flush of 5 or 6 has covered when both are over, one
-//!    more does.
+//!    on them: in the background both go on side by side ([`cleaner`]). What no flush of 5 or 6 has covered when both
+//!    are over, one more does.
 //! 3. The dirty lists are taken. Threads claim pages by compare-and-swap, copy their images under the latch,
 //!    and checksum the copies. An image's *tag* is the end of the highest record that it holds; it may lie
 //!    far above the head's new place, for a page goes on changing.
@@ -31,20 +34,23 @@
 //! operations go on until far too much is dirty, from then on each has one more round tried, and fails with it.
 
 mod background;
+mod cleaner;
 mod signal;
 mod write_home;
 
 pub use background::Background;
 pub use signal::Signal;
 
-use crate::format::Position;
-use crate::journal::Wanted;
+use crate::device::BLOCK_SIZE;
+use crate::format::{Position, SLOT_SIZE};
+use crate::journal::{Journal, Wanted};
 use crate::planted::{self, Bug};
 use crate::pmem::Horizon;
 use crate::store::{Profile, Store};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::{Error, Result};
+use cleaner::Cleaner;
 
 /// What marks the images of a round.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,11 +64,21 @@ pub(crate) struct RoundId {
 /// A background round begins with a commit of its own where at least this part of what is in the ring lacks one.
 const PENDING_PART: u64 = 4;
 
-/// How the steps 2 and 3 to 6 of a round follow one another.
+/// A round passes only what is old if the dirty metadata are at most this part of what the ring holds: all of them are
+/// written, however far the head moves.
+const METADATA_PART: u64 = 8;
+/// It passes at least this part of what the ring holds.
+const PASSED_PART: u64 = 4;
+
+/// What a round is to pass, and how its steps 2 and 3 to 6 follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
-    InTurn,
-    SideBySide,
+    /// Everything that was logged; in turn.
+    AllInTurn,
+    /// What is old; in turn.
+    OldInTurn,
+    /// What is old; side by side.
+    OldSideBySide,
 }
 
 /// The rounds of one mount; its lock lets one run at a time.
@@ -76,6 +92,7 @@ pub(crate) struct Rounds {
     last: Mutex<RoundId>,
     /// Whether no thread runs rounds: operations do, when they are due.
     inline: AtomicBool,
+    cleaner: Cleaner,
 }
 
 impl Rounds {
@@ -135,12 +152,18 @@ impl Store {
     /// The file system is read-only, or has just become so for want of a working device; in the scratch profile what
     /// the spill space said, and it can be tried again.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_as(Steps::InTurn)
+        self.checkpoint_as(Steps::AllInTurn)
+    }
+
+    /// Runs a round that need not pass the youngest records: so that there is room, but not for a caller who has found
+    /// none. May sleep.
+    pub(crate) fn checkpoint_old(&self) -> Result<()> {
+        self.checkpoint_as(Steps::OldInTurn)
     }
 
     /// As [`Store::checkpoint`], by the background thread.
     fn checkpoint_in_background(&self) -> Result<()> {
-        self.checkpoint_as(if cfg!(any(loom, shuttle)) { Steps::InTurn } else { Steps::SideBySide })
+        self.checkpoint_as(Steps::OldSideBySide)
     }
 
     fn checkpoint_as(&self, steps: Steps) -> Result<()> {
@@ -182,29 +205,25 @@ impl Store {
         let tail = journal.tail();
         let used = tail.saturating_sub(journal.head());
         let pending = tail.saturating_sub(journal.committed(Horizon::Power));
-        if steps == Steps::InTurn || pending * PENDING_PART >= used {
+        if steps == Steps::AllInTurn || pending * PENDING_PART >= used {
             self.commit_upto(tail, Wanted::Power)?;
         }
-        let target = journal.committed(Horizon::Power);
+        let target = match steps {
+            Steps::AllInTurn => journal.committed(Horizon::Power),
+            Steps::OldInTurn | Steps::OldSideBySide => journal.commit_beyond(self.old_goal(journal)),
+        };
         if target == journal.head() && self.dirty.count() == 0 {
             return Ok(None);
         }
         let observed = || self.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target));
         match steps {
-            Steps::InTurn => observed().and_then(|()| self.write_all(id))?,
-            // A thread of the standard library: models do not come here, and it ends before the call does.
-            Steps::SideBySide => std::thread::scope(|scope| {
-                let name = "narufs-reclaim".into();
-                match std::thread::Builder::new().name(name).spawn_scoped(scope, observed) {
-                    Ok(beside) => {
-                        let written = self.write_all(id);
-                        let observed = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                        written.and(observed)
-                    }
-                    // There are too many threads: one does both.
-                    Err(_) => observed().and_then(|()| self.write_all(id)),
-                }
-            })?,
+            Steps::AllInTurn | Steps::OldInTurn => observed().and_then(|()| self.write_all(id))?,
+            Steps::OldSideBySide => {
+                self.rounds.cleaner.ask(target);
+                let written = self.write_all(id);
+                let cleaned = self.rounds.cleaner.wait(target);
+                written.and(if cleaned? { Ok(()) } else { observed() })?;
+            }
         }
         self.check_observed()?;
         if !planted::is(Bug::HeadMovedBeforeFlush) && !planted::is(Bug::AreaReusedEarly) {
@@ -213,8 +232,22 @@ impl Store {
         if !planted::is(Bug::ForgottenBeforeLog) {
             self.commit_upto(journal.tail(), Wanted::Power)?;
         }
-        journal.advance_head(target, id.number)?;
-        Ok(Some(target))
+        let passed =
+            if planted::is(Bug::HeadPassesYoung) { journal.committed(Horizon::Power) } else { target };
+        journal.advance_head(passed, id.number)?;
+        Ok(Some(passed))
+    }
+
+    /// How far a round that passes what is old goes, at the least.
+    fn old_goal(&self, journal: &Journal) -> Position {
+        let (head, tail) = (journal.head(), journal.tail());
+        let used = tail.saturating_sub(head);
+        let metadata = self.dirty.count() as u64 * BLOCK_SIZE as u64;
+        if metadata * METADATA_PART > used * SLOT_SIZE as u64 {
+            return journal.committed(Horizon::Power);
+        }
+        let kept = journal.kept_young().min(used - used / PASSED_PART);
+        (tail - kept).min(journal.committed(Horizon::Power))
     }
 
     /// Rounds until the journal is empty and nothing is dirty: the end of a mount. Nobody logs meanwhile.

@@ -6,6 +6,7 @@ use super::{DataInode, Home};
 use crate::Result;
 use crate::format::Position;
 use crate::planted::{self, Bug};
+use crate::sync::Arc;
 
 impl<H: Home> DataPath<H> {
     /// What of a file only records below `upto` hold.
@@ -35,12 +36,17 @@ impl<H: Home> DataPath<H> {
         if planted::is(Bug::HeadPassesAbsorbed) {
             return Ok(());
         }
-        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
-        let waiting: Vec<_> = files
-            .iter()
-            .filter(|inode| matches!(self.still_absorbed(inode, upto), Absorbed::Cached))
-            .cloned()
-            .collect();
+        let mut files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let mut waiting = Vec::new();
+        // What has nothing here now has nothing later: what is absorbed from now on lies beyond.
+        files.retain(|inode| match self.still_absorbed(inode, upto) {
+            Absorbed::No => false,
+            Absorbed::Cached => {
+                waiting.push(Arc::clone(inode));
+                true
+            }
+            Absorbed::InHands => true,
+        });
         self.write_together(&waiting, Order::LIVE);
         for inode in files {
             let data = inode.data();

@@ -8,7 +8,7 @@ use super::group::Lead;
 use super::handle::Reserved;
 use super::{Journal, Wanted};
 use crate::Result;
-use crate::format::{CommitPayload, Position, SlotKind};
+use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
 use crate::planted::{self, Bug};
 use crate::sync::WaitQueue;
 use crate::sync::atomic::Ordering;
@@ -27,6 +27,24 @@ impl Journal {
                 self.settle_upto(upto, wanted)
             }
         }
+    }
+
+    /// The end of the first commit that ends beyond `from`, which is at or above the head; the newest durable one's if
+    /// there is none. The head must not move meanwhile.
+    pub fn commit_beyond(&self, from: Position) -> Position {
+        let durable = self.durable();
+        let mut at = from.max(self.head());
+        while at < durable {
+            // Nobody writes below `durable` as long as the head does not pass: every slot here verifies.
+            let mut bytes = [0; SLOT_SIZE];
+            self.front.read(self.offset(at), &mut bytes);
+            let Some(slot) = self.ring.verify(at, &bytes) else { break };
+            at = at - u64::from(slot.index) + u64::from(slot.count);
+            if slot.kind == SlotKind::Commit {
+                return at.min(durable);
+            }
+        }
+        durable
     }
 
     /// Returns once every operation that has returned, of those below `upto`, is durable as `wanted`: what an

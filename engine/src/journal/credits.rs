@@ -12,7 +12,8 @@
 //!    record just sealed may hold the very slots that are missing.
 //! 3. The reserve class does the same in a queue of its own, and may take the reserve.
 //! 4. A checkpoint is asked for once the centre falls below a mark. It follows the pace: what was used up while the
-//!    last round ran, and half as much again, is what must be free when the next one begins, lest anybody wait.
+//!    last round ran, and half as much again, is what must be free when the next one begins, lest anybody wait. Where
+//!    that leaves room, the head does not pass the youngest part of the ring ([`Journal::kept_young`]).
 //! 5. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
 //!    gives to the centre.
 
@@ -78,6 +79,13 @@ impl Journal {
         Ok(taken.then(|| Credits { journal: self, slots, price }))
     }
 
+    /// How many of the youngest slots a round need not pass to make enough room for as much as is used up while it
+    /// runs. What they hold may be superseded or deleted before the next round comes to it.
+    pub fn kept_young(&self) -> u64 {
+        // Relaxed: a hint.
+        self.pool.young.load(Ordering::Relaxed)
+    }
+
     /// Whether [`Journal::credits`] would find room without a checkpoint, if nobody else asks meanwhile.
     pub fn has_room(&self, max_slots: u32, class: CreditClass) -> bool {
         let leave = if class == CreditClass::Ordinary { self.pool.reserve } else { 0 };
@@ -129,8 +137,10 @@ pub(super) struct Pool {
     reserve: u64,
     /// Below this lanes are given nothing in advance.
     ample: u64,
-    /// Below this a checkpoint is due: half of the slots, or more where a round would come too late.
+    /// Below this a checkpoint is due: a quarter of the slots, or more where a round would come too late.
     low: AtomicU64,
+    /// Slots of the youngest part, half of the ring at the most.
+    young: AtomicU64,
     slots: u64,
     max_record: u32,
     /// Whether a checkpoint was asked for since the head last moved.
@@ -151,6 +161,7 @@ impl Pool {
             reserve: size::reserve(slots, pad),
             ample: slots / 2,
             low: AtomicU64::new(slots / 2),
+            young: AtomicU64::new(0),
             slots,
             max_record: size::max_record(slots, pad) as u32,
             asked: AtomicBool::new(false),
@@ -230,11 +241,13 @@ impl Pool {
     }
 
     /// Slots below the new head are free; `since` were used while the round ran that moved it. The next is to begin
-    /// while there is room for half as many again.
+    /// while there is room for half as many again, and to have as many to pass.
     pub(super) fn head_moved(&self, slots: u64, since: u64) {
-        let low = (self.reserve + since + since / 2).clamp(self.slots / 2, self.slots / 4 * 3);
-        // Relaxed: a hint.
-        self.low.store(low, Ordering::Relaxed);
+        let low = self.reserve + since + since / 2;
+        let young = self.slots.saturating_sub(low + since).min(self.slots / 2);
+        // Relaxed: hints.
+        self.low.store(low.clamp(self.slots / 4, self.slots / 4 * 3), Ordering::Relaxed);
+        self.young.store(young, Ordering::Relaxed);
         // Release: pairs with the Acquire in `take`: the readers of these slots are done.
         self.centre.fetch_add(slots, Ordering::Release);
         // Relaxed: asking once too often does no harm.

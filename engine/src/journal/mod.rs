@@ -259,6 +259,11 @@ impl Journal {
         self.pool.max_record()
     }
 
+    /// Slots of the ring.
+    pub fn slots(&self) -> u64 {
+        self.ring.slots
+    }
+
     /// The next position to be reserved. Every operation that returned before this call lies below it.
     pub fn tail(&self) -> Position {
         self.sequence.tail()

@@ -93,7 +93,7 @@ impl Default for MountOptions {
 /// A mounted image. Dropped without [`Mounted::unmount`], it is left as a crash of the process leaves it.
 pub struct Mounted {
     store: Arc<Store>,
-    background: Option<Background>,
+    background: Vec<Background>,
     recovery: Outcome,
     staging_file: Option<PathBuf>,
     new_journal: Option<Absence>,
@@ -158,7 +158,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
             *store.superblock_on_media() = sb;
             store
         },
-        background: None,
+        background: Vec::new(),
         recovery: outcome,
         staging_file: staging_file.clone(),
         new_journal,
@@ -217,8 +217,10 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     if !options.background {
         mounted.store.rounds.set_inline();
     } else {
-        mounted.background =
-            Some(Background::checkpoints(Arc::clone(&mounted.store), options.commit_interval)?);
+        let store = || Arc::clone(&mounted.store);
+        // In this order they end.
+        let rounds = Background::checkpoints(store(), options.commit_interval)?;
+        mounted.background = vec![rounds, Background::cleaning(store())?];
     }
     Ok(mounted)
 }
@@ -269,9 +271,9 @@ impl Mounted {
     /// A store of the scratch profile. `recycling` is the interval of the background thread; without, operations
     /// do its work.
     pub(crate) fn of_scratch(store: Arc<Store>, recycling: Option<Duration>) -> Result<Mounted> {
-        let mut background = None;
+        let mut background = Vec::new();
         match recycling {
-            Some(interval) => background = Some(Background::checkpoints(Arc::clone(&store), interval)?),
+            Some(interval) => background.push(Background::checkpoints(Arc::clone(&store), interval)?),
             None => store.rounds.set_inline(),
         }
         Ok(Mounted {
@@ -310,7 +312,7 @@ impl Mounted {
     /// # Errors
     /// If that was not possible; the image is then left as it is, for recovery.
     pub fn unmount(mut self) -> Result<()> {
-        self.background = None;
+        self.background.clear();
         if let Some(space) = self.spill_space.take() {
             return space.close();
         }

@@ -51,8 +51,13 @@ impl Store {
     fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
         let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
         let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
-        // Within a round, what it calls must make do with the reserve.
-        if (due || short) && !self.rounds.running() { self.checkpoint() } else { Ok(()) }
+        match (due, short) {
+            // Within a round, what it calls must make do with the reserve.
+            _ if self.rounds.running() => Ok(()),
+            (_, true) => self.checkpoint(),
+            (true, false) => self.checkpoint_old(),
+            (false, false) => Ok(()),
+        }
     }
 
     /// Starts a round where much is dirty, and waits where it is far too much: until it is less, or a round has failed.

@@ -15,6 +15,7 @@ use crate::mkfs::{FormatOptions, format_cramped};
 use crate::pmem::Horizon;
 use crate::sim::{Crash, PmemSpec, SimMedia};
 use crate::store::PageRef;
+use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crash::{recovered, work};
 
 const BLOCKS: u64 = 64;
@@ -202,4 +203,49 @@ fn a_failure_that_passes_is_tried_again() {
     mounted.store().checkpoint().expect("the second try works");
     sim.set_fault(None);
     mounted.unmount().expect("works");
+}
+
+/// Notes how far it was asked to bring things home, and whether the head went further; fails beyond a position.
+struct Brings {
+    upto: AtomicU64,
+    passed: AtomicU64,
+    fails_beyond: Position,
+}
+
+impl crate::store::Observer for Brings {
+    fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        if upto > self.fails_beyond {
+            return Err(Error::Device { context: "bring home", errno: libc::EIO });
+        }
+        self.upto.fetch_max(upto, SeqCst);
+        Ok(())
+    }
+    fn head_passed(&self, head: Position) {
+        if head > self.upto.load(SeqCst) {
+            self.passed.fetch_max(head, SeqCst);
+        }
+    }
+}
+
+#[test]
+fn the_head_waits_in_the_background_for_what_observers_bring_home() {
+    for (kind, fails) in [Kind::Mapped, Kind::Ssd].into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    {
+        let sim = kind.make();
+        let mounted =
+            mount(kind.media(&sim), &MountOptions { background: true, ..options() }).expect("clean");
+        let start = mounted.store().tail();
+        let fails_beyond = if fails { start + kind.slots() } else { Position::MAX };
+        let brings = Arc::new(Brings { upto: start.into(), passed: 0.into(), fails_beyond });
+        mounted.store().observe(&brings);
+        let done = (0..8 * kind.slots()).try_for_each(|n| operate(mounted.store(), n));
+        assert_eq!(brings.passed.load(SeqCst), 0, "{kind:?}: the head was ahead of what was home");
+        if fails {
+            assert!(matches!(done, Err(Error::ReadOnly(_))), "{kind:?}: {done:?}");
+            continue;
+        }
+        done.expect("the ring is emptied");
+        assert!(brings.upto.load(SeqCst) > start + 4 * kind.slots(), "{kind:?}");
+        mounted.unmount().expect("works");
+    }
 }
