@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 
-.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -58,6 +58,9 @@ bench-agree: build ## narufs bench beside fio and dbench on tmpfs and ext4 (root
 bench-stream: build ## a long file written and read through library and mount, beside fio (root)
 	scripts/deps.sh agree
 	scripts/stream.sh
+
+sharing: ## what cache lines pairs of operations share: docs/SHARING.md
+	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs testing/tests/sharing.free
 
 report: bench-deps build ## the committed report, docs/report (root)
 	$(NARUFS) compare --quick --rounds 2 --compact --size 2G --threads 2,16 \

@@ -13,5 +13,7 @@ pub mod oracle;
 pub mod place;
 pub mod served;
 pub mod settings;
+#[cfg(target_arch = "x86_64")]
+pub mod sharing;
 pub mod stress;
 pub mod target;

@@ -1,0 +1,45 @@
+//! Runs the catalogue of operations under a tracer, and reports which cache lines pairs of them share:
+//! `narufs-sharing` prints the report, `narufs-sharing DOCS FREE` writes
+//! `SHARING.md` and `sharing.svg` into a directory, and the pairs that share nothing into a file.
+
+use std::process::ExitCode;
+
+#[cfg(target_arch = "x86_64")]
+fn main() -> ExitCode {
+    use narufs_testing::sharing::trace::{TRACED, be_traced};
+    let argument = std::env::args().nth(1);
+    if argument.as_deref() == Some(TRACED) {
+        be_traced();
+        return ExitCode::SUCCESS;
+    }
+    match report(argument.as_deref(), std::env::args().nth(2).as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("narufs-sharing: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn report(dir: Option<&str>, free: Option<&str>) -> std::io::Result<()> {
+    use narufs_testing::sharing::{report, trace};
+    let traced = trace::run(&std::env::current_exe()?)?;
+    let Some(dir) = dir else {
+        print!("{}", report::text(&traced));
+        return Ok(());
+    };
+    if let Some(free) = free {
+        let pairs: String = report::free_pairs(&traced).into_iter().map(|pair| pair + "\n").collect();
+        std::fs::write(free, pairs)?;
+    }
+    let dir = std::path::Path::new(dir);
+    std::fs::write(dir.join("SHARING.md"), report::text(&traced))?;
+    std::fs::write(dir.join("sharing.svg"), report::svg(&traced))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn main() -> ExitCode {
+    eprintln!("narufs-sharing: it decodes the instructions of x86-64 alone");
+    ExitCode::FAILURE
+}
