@@ -15,7 +15,7 @@ use super::memory::FrameMemory;
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{CachePadded, LaneCounter, Mutex, hint, thread};
+use crate::sync::{CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
 
 /// A bounded number of frames.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct FramePool {
     most_retired: usize,
     pub(super) counters: PoolCounters,
     // What follows is written by all cores, and lies on lines of its own.
-    dirty: CachePadded<AtomicUsize>,
+    dirty: Gauge,
     /// Bytes of the indexes, and frames retired for them.
     index_bytes: CachePadded<AtomicUsize>,
     retired_count: AtomicUsize,
@@ -95,7 +95,7 @@ impl FramePool {
             retired: Mutex::new(Vec::new()),
             most_retired: if kept < frames { 0 } else { frames / 8 },
             counters: PoolCounters::default(),
-            dirty: CachePadded::new(AtomicUsize::new(0)),
+            dirty: Gauge::new((frames / 2048).clamp(1, 16) as u32),
             index_bytes: CachePadded::new(AtomicUsize::new(0)),
             retired_count: AtomicUsize::new(0),
         })
@@ -157,19 +157,13 @@ impl FramePool {
         self.frames.is_empty()
     }
 
-    /// Number of dirty frames as of some recent moment.
+    /// About how many frames are dirty: right to a share of them that no limit depends on.
     pub fn dirty(&self) -> usize {
-        // Relaxed: a threshold is compared with it, nothing is read through it.
-        self.dirty.load(Ordering::Relaxed)
+        self.dirty.about() as usize
     }
 
     pub(super) fn count_dirty(&self, more: bool) {
-        // Relaxed: as in `dirty`.
-        if more {
-            self.dirty.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.dirty.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.dirty.add(if more { 1 } else { -1 });
     }
 
     /// Frames that have memory of the system's.
@@ -182,7 +176,7 @@ impl FramePool {
     pub fn stats(&self) -> CacheStats {
         CacheStats {
             frames: self.len() as u64,
-            dirty: self.dirty() as u64,
+            dirty: self.dirty.get(),
             free: self.free.len() as u64,
             evicted: self.counters.evicted.get(),
             hot: self.eviction.hot() as u64,

@@ -37,7 +37,10 @@ impl Place {
 /// commit fails the image stays. Times and size run ahead of the image: writing a file changes them alone,
 /// and they reach the image with the next record about the inode (times), or once the data is down (size).
 /// The times of a directory whose lock is only shared are staged by themselves, see [`super::touch`].
+///
+/// Its lines are its own: whoever locks one inode must not slow down who locks its neighbour in memory.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct InodeObj {
     nid: Nid,
     generation: u32,

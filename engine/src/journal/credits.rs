@@ -157,9 +157,11 @@ impl Pool {
         Pool {
             centre: CachePadded::new(AtomicU64::new(slots)),
             lanes: (0..lanes).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
-            share: (slots / 16 / lanes as u64).min(256),
+            // Several operations' worth, if the ring has it: else each would go to the centre and back.
+            share: (slots / 16 / lanes as u64).min(2048),
             reserve: size::reserve(slots, pad),
-            ample: slots / 2,
+            // Below half a round is due: while it runs, lanes are to have their own all the more.
+            ample: slots / 4,
             low: AtomicU64::new(slots / 2),
             young: AtomicU64::new(0),
             slots,

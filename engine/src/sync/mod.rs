@@ -30,7 +30,7 @@ mod native;
 mod tests;
 mod wait_queue;
 
-pub use counter::{Counter, LaneCounter};
+pub use counter::{Counter, Gauge, LaneCounter};
 pub use wait_queue::WaitQueue;
 
 pub use crossbeam_utils::CachePadded;

@@ -36,8 +36,8 @@ pub struct Traced {
     pub name: &'static str,
     /// On the first lane and on the second.
     pub lanes: [Footprint; 2],
-    /// Instructions of either run.
-    pub steps: [u64; 2],
+    /// Instructions of the first run, by the place in the engine that carries them out or has them carried out.
+    pub steps: BTreeMap<String, u64>,
 }
 
 /// The cache lines of a pair that would travel: where each is touched, and how many lines there are of that kind.

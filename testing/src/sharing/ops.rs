@@ -130,6 +130,8 @@ impl Bench {
         fs.write(&caller, &handle, 0, &[8; 256 << 10], WriteFlags::empty()).expect("room");
         fs.release(handle, None);
         fs.syncfs().expect("memory");
+        // With room in the ring, as between two rounds of a checkpoint.
+        fs.meta().store().checkpoint().expect("memory");
     }
 
     /// The operations.

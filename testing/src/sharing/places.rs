@@ -13,7 +13,7 @@ pub const HEAP: &str = "heap of the C library";
 /// Where the engine's sources lie.
 const ENGINE: &str = "engine/src/";
 /// Sources that wrap primitives for all others, and name no structure.
-const WRAPPERS: [&str; 3] = ["sync/", "lane.rs", "blocking.rs"];
+const WRAPPERS: [&str; 5] = ["sync/", "lane.rs", "blocking.rs", "numbers.rs", "lib.rs"];
 
 /// A mapped object file.
 struct Module {

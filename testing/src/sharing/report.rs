@@ -12,7 +12,7 @@ pub fn text(traced: &[Traced]) -> String {
     let _ = writeln!(out, "| | operation | instructions | {} |", columns(traced.len()));
     let _ = writeln!(out, "| ---: | --- | ---: |{}", " ---: |".repeat(traced.len()));
     for (a, one) in traced.iter().enumerate() {
-        let _ = write!(out, "| {} | {} | {} |", a + 1, one.name, one.steps[0]);
+        let _ = write!(out, "| {} | {} | {} |", a + 1, one.name, one.steps.values().sum::<u64>());
         for b in 0..traced.len() {
             let count = pairs.get(&(a.min(b), a.max(b))).map_or(0, |found| structures(found).len());
             let _ = if count == 0 { write!(out, " · |") } else { write!(out, " {count} |") };
@@ -43,7 +43,24 @@ pub fn text(traced: &[Traced]) -> String {
         let (a, b) = (a + 1, b + 1);
         let _ = writeln!(out, "| `{file}` | {} | {count} | {a} with {b} |", functions.join(", "));
     }
+    out.push_str("\n## Where the instructions go\nBy module of the engine; what it calls outside the engine is its own, but for the heap.\n\n| operation | instructions of its modules |\n| --- | --- |\n");
+    for one in traced {
+        let _ = writeln!(out, "| {} | {} |", one.name, modules(one));
+    }
     out
+}
+
+/// The modules with most instructions, at least a hundredth of all.
+fn modules(one: &Traced) -> String {
+    let mut by_module: BTreeMap<&str, u64> = BTreeMap::new();
+    for (place, count) in &one.steps {
+        let file = place.split_once(' ').map_or(place.as_str(), |(file, _)| file);
+        *by_module.entry(file.split_once('/').map_or(file, |(module, _)| module)).or_default() += count;
+    }
+    let all: u64 = by_module.values().sum();
+    let mut rows: Vec<_> = by_module.into_iter().filter(|(_, count)| count * 100 >= all).collect();
+    rows.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    rows.into_iter().map(|(module, count)| format!("{module} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 const HEAD: &str = "# What operations share

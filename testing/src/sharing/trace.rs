@@ -13,12 +13,13 @@ use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Regist
 use narufs::vfs::Fs;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::low_level::raise;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc::channel;
 
 /// The argument that makes the program be traced.
@@ -117,11 +118,8 @@ pub fn run(program: &Path) -> io::Result<Vec<Traced>> {
         return Err(io::Error::other(format!("{} operations were seen", windows.len())));
     }
     let both = windows.into_iter().zip(second).zip(OPERATIONS);
-    let traced = both.map(|(((first, steps), (second, more)), (name, _))| Traced {
-        name,
-        lanes: [first, second],
-        steps: [steps, more],
-    });
+    let traced =
+        both.map(|(((first, steps), (second, _)), (name, _))| Traced { name, lanes: [first, second], steps });
     Ok(traced.collect())
 }
 
@@ -144,10 +142,14 @@ impl Tracer {
     }
 
     /// Follows a thread to the next signal, and lets it go on.
-    fn window(&mut self, tid: Tid) -> io::Result<(Footprint, u64)> {
-        let (mut footprint, mut steps, mut signal) = (Footprint::new(), 0, 0);
+    fn window(&mut self, tid: Tid) -> io::Result<(Footprint, BTreeMap<String, u64>)> {
+        let (mut footprint, mut steps, mut signal) = (Footprint::new(), BTreeMap::new(), 0);
         loop {
-            self.account(tid, &mut footprint)?;
+            let place = self.account(tid, &mut footprint)?;
+            match steps.get_mut(&*place) {
+                Some(count) => *count += 1,
+                None => drop(steps.insert(place.to_string(), 1)),
+            }
             ptrace::step(tid, signal)?;
             signal = match ptrace::wait(tid)?.1 {
                 Event::Stopped(SIGTRAP) => 0,
@@ -157,14 +159,13 @@ impl Tracer {
                     return Err(io::Error::other(format!("a lane ended with status {status}")));
                 }
             };
-            steps += 1;
         }
         ptrace::go_on(tid, 0)?;
         Ok((footprint, steps))
     }
 
-    /// Notes what the next instruction will touch.
-    fn account(&mut self, tid: Tid, footprint: &mut Footprint) -> io::Result<()> {
+    /// Notes what the next instruction will touch; gives its place.
+    fn account(&mut self, tid: Tid, footprint: &mut Footprint) -> io::Result<Rc<str>> {
         let registers = ptrace::registers(tid)?;
         let place = self.places.next(registers.rip);
         if !self.decoded.contains_key(&registers.rip) {
@@ -196,7 +197,7 @@ impl Tracer {
                 }
             }
         }
-        Ok(())
+        Ok(place)
     }
 }
 
