@@ -52,11 +52,11 @@ impl Store {
         let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
         let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
         match (due, short) {
+            (false, false) => Ok(()),
             // Within a round, what it calls must make do with the reserve.
             _ if self.rounds.running() => Ok(()),
             (_, true) => self.checkpoint(),
             (true, false) => self.checkpoint_old(),
-            (false, false) => Ok(()),
         }
     }
 

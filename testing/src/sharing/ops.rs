@@ -2,16 +2,19 @@
 
 use narufs::format::{JournalKind, Nid, ROOT_NID};
 use narufs::mkfs::FormatOptions;
-use narufs::vfs::{self, AssembleOptions, Context, OpenFlags, SetAttr, WriteFlags};
+use narufs::vfs::{self, Context, OpenFlags, SetAttr, WriteFlags};
 use narufs::{Fs, MountOptions, mount};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Files in the directory that both lanes use: many buckets.
 const SHARED_FILES: u32 = 3000;
 /// Files in a lane's own directory.
 const OWN_FILES: u32 = 300;
 const PAGE: u64 = 4096;
+/// The threads of the mount have nothing to do by themselves.
+const NEVER: Duration = Duration::from_secs(86_400);
 
 /// What is done in the traced window; what it returns is dropped outside.
 pub type Act<'f> = Box<dyn FnOnce() -> Box<dyn std::any::Any> + 'f>;
@@ -76,7 +79,7 @@ fn act<'f, T: 'static>(f: impl FnOnce() -> T + 'f) -> Act<'f> {
     Box::new(move || Box::new(f()))
 }
 
-/// A file system in memory on which operations follow from the calls alone.
+/// A file system in memory whose own threads sleep.
 pub struct Bench {
     fs: Fs,
     _dir: tempfile::TempDir,
@@ -148,8 +151,7 @@ impl Default for Bench {
 
 fn mounted(image: &Path) -> Fs {
     let options = MountOptions {
-        image: mount::MountOptions { background: false, lanes: 2, ..mount::MountOptions::default() },
-        files: AssembleOptions { background: false, ..AssembleOptions::default() },
+        image: mount::MountOptions { lanes: 2, commit_interval: NEVER, ..mount::MountOptions::default() },
         ..MountOptions::default()
     };
     Fs::mount(image, &options).expect("a new image")
