@@ -1,4 +1,8 @@
 //! How a directory gets room: the first bucket, splits, overflow blocks.
+//!
+//! Buckets are split in turn, and a split is one record. A chain too long for it would therefore end all
+//! splits, and every chain would grow from then on: so nobody adds a block but for a bucket that is full when
+//! the directory is locked, and whoever has the credits splits a chain of any length.
 
 use super::bucket::{self, Dentry, pack};
 use super::hash::{bucket_of, hash_of, next_to_split};
@@ -11,42 +15,66 @@ use std::ops::ControlFlow;
 
 /// Slots that one block's image takes, with what its allocation takes beside.
 const BLOCK_SLOTS: u32 = (BLOCK_SIZE / SLOT_PAYLOAD) as u32 + 3;
-/// Longest chain that is split in one record: twice as many blocks are logged.
-const MAX_SPLIT: u32 = 3;
-/// Slots that [`Dir::grow`] takes at the most, the directory's inode included.
-pub const GROW_SLOTS: u32 = (2 * MAX_SPLIT + 2) * BLOCK_SLOTS + 8;
-/// The same where it may not split: the ring is tiny, or the device full.
+/// Longest chain that is met as a rule, and that every ring has room to split.
+pub const USUAL_CHAIN: u32 = 3;
+/// [`split_slots`] of a usual chain.
+pub const GROW_SLOTS: u32 = split_slots(USUAL_CHAIN);
+/// Slots that [`Dir::grow`] takes at the most where it may not split: the device is full.
 pub const OVERFLOW_SLOTS: u32 = 16;
 
+/// Slots that [`Dir::grow`] takes at the most where it may split a chain of so many blocks, the directory's inode
+/// included: twice as many blocks are logged.
+pub const fn split_slots(chain: u32) -> u32 {
+    (2 * chain + 2) * BLOCK_SLOTS + 8
+}
+
 impl<B: DirBlocks> Dir<'_, B> {
-    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the bucket whose turn it
-    /// is (unless `split` is false, or its chain is too long for one record), and gives the name's bucket an
-    /// overflow block if the split did not concern it. Changes the image.
-    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], split: bool) -> Result<()> {
+    /// The bucket whose turn to be split it is, if there is one.
+    pub fn next_to_split(&self, image: &Inode) -> Option<u32> {
         let buckets = image.buckets.get();
-        if buckets == 0 {
-            return self.new_bucket(h, image, &[]).map(|_| ());
+        (1..u32::MAX / 2).contains(&buckets).then(|| next_to_split(buckets))
+    }
+
+    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the bucket whose turn it
+    /// is (unless its chain has more than `longest` blocks), and gives the name's bucket an overflow block if
+    /// the split did not concern it. Changes the image.
+    ///
+    /// False, and nothing is changed: the name is there, or its bucket has room by now. Who found it full had
+    /// to let the directory go, and others may have come first.
+    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], longest: u32) -> Result<bool> {
+        if !self.vacancy(Some(h), image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
+            return Ok(false);
+        }
+        if image.buckets.get() == 0 {
+            return self.new_bucket(h, image, &[]).map(|()| true);
         }
         let hash = self.hash.of(name);
-        let victim = next_to_split(buckets);
-        let mut relieved = false;
-        if split && buckets < u32::MAX / 2 {
+        let mut split = false;
+        if let Some(victim) = self.next_to_split(image).filter(|_| longest > 0) {
             let chain = self.chain(Some(h), image, victim)?;
-            if chain.len() <= MAX_SPLIT as usize {
+            if chain.len() <= longest as usize {
+                let new = image.buckets.get();
                 self.split(h, image, victim, &chain)?;
-                relieved = [victim, buckets].contains(&bucket_of(hash, buckets + 1));
+                split = true;
+                if [victim, new].contains(&bucket_of(hash, new + 1)) {
+                    return Ok(true);
+                }
             }
         }
-        if relieved { Ok(()) } else { self.add_overflow(h, image, bucket_of(hash, image.buckets.get())) }
+        let bucket = bucket_of(hash, image.buckets.get());
+        let chain = self.chain(Some(h), image, bucket)?;
+        if chain.len() < super::MAX_CHAIN {
+            self.add_overflow(h, image, bucket, &chain)?;
+        } else if !split {
+            return Err(crate::Error::Errno(libc::ENOSPC));
+        }
+        // Where the chain is as long as can be, its turn comes with the splits that follow.
+        Ok(true)
     }
 
     /// Puts an empty block at the end of a bucket's chain.
-    fn add_overflow(&self, h: &mut Handle, image: &mut Inode, bucket: u32) -> Result<()> {
-        let chain = self.chain(Some(h), image, bucket)?;
+    fn add_overflow(&self, h: &mut Handle, image: &mut Inode, bucket: u32, chain: &[PageRef]) -> Result<()> {
         let Some(last) = chain.last() else { return Ok(()) };
-        if chain.len() >= super::MAX_CHAIN {
-            return Err(crate::Error::Errno(libc::ENOSPC));
-        }
         let block = self.blocks.add_overflow(h, image, last.block() + 1)?;
         let page = h.init(block, BlockKind::Bucket, self.nid, self.generation)?;
         let body = pack(bucket, &[]);

@@ -20,7 +20,7 @@ mod read;
 mod tests;
 
 pub use bucket::Dentry;
-pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS};
+pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, USUAL_CHAIN, split_slots};
 pub use hash::{NameHash, bucket_of};
 pub use read::{OwnedDentry, Page as ReadPage};
 
@@ -99,6 +99,13 @@ pub struct Vacancy {
     grows: bool,
 }
 
+impl Vacancy {
+    /// Whether [`Dir::grow`] must come first.
+    pub fn grows(&self) -> bool {
+        self.grows
+    }
+}
+
 /// An entry, and where it lies.
 struct Located {
     page: PageRef,
@@ -168,7 +175,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         nid: Nid,
         file_type: FileType,
     ) -> Result<Insertion> {
-        if vacancy.grows {
+        if vacancy.grows() {
             return Ok(Insertion::Full);
         }
         let (Some(cookie), Some((page, gap))) = (vacancy.cookie, vacancy.room) else {

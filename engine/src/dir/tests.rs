@@ -81,13 +81,27 @@ impl Fixture {
                 return;
             }
             drop(h);
-            let mut h = self.store.begin(GROW_SLOTS).expect("writable");
-            let mut image = self.image;
-            self.dir().grow(&mut h, &mut image, name, split).expect("grows");
-            assert!(h.slots_needed() <= if split { GROW_SLOTS } else { OVERFLOW_SLOTS });
-            h.commit().expect("commits");
-            self.image = image;
+            assert!(self.grow(name, if split { MAX_CHAIN as u32 } else { 0 }));
         }
+    }
+
+    /// Gives a name room with a record of its own; whether there was none.
+    fn grow(&mut self, name: &[u8], longest: u32) -> bool {
+        let victim = self.dir().next_to_split(&self.image);
+        let chain = victim.map_or(0, |b| self.dir().chain(None, &self.image, b).expect("sound").len() as u32);
+        let slots = if chain <= longest { split_slots(chain) } else { OVERFLOW_SLOTS };
+        let mut h = self.store.begin(slots).expect("writable");
+        let mut image = self.image;
+        let grown = self.dir().grow(&mut h, &mut image, name, longest).expect("grows");
+        assert!(h.slots_needed() <= slots, "{} slots of {slots}", h.slots_needed());
+        h.commit().expect("commits");
+        self.image = image;
+        grown
+    }
+
+    fn chains(&self) -> Vec<usize> {
+        let length = |bucket| self.dir().chain(None, &self.image, bucket).expect("sound").len();
+        (0..self.image.buckets.get()).map(length).collect()
     }
 
     fn remove(&mut self, name: &[u8]) -> Option<Nid> {
@@ -202,13 +216,50 @@ fn splits_keep_chains_short() {
     for n in 0..30_000 {
         fixture.insert(&name(n, 20), 1, true);
     }
-    let buckets = fixture.image.buckets.get();
-    let chains: Vec<_> =
-        (0..buckets).map(|b| fixture.dir().chain(None, &fixture.image, b).expect("sound").len()).collect();
+    let chains = fixture.chains();
     assert!(chains.iter().all(|len| *len <= 3), "longest chain {:?}", chains.iter().max());
     let blocks: usize = chains.iter().sum();
     assert_eq!(blocks as u64, fixture.image.blocks.get());
     assert!(blocks < 30_000 / 84 * 2, "{blocks} blocks");
+}
+
+/// Many find a bucket full at once, let the directory go, and come back for room one after the other.
+#[test]
+fn only_who_comes_first_gives_a_bucket_room() {
+    let mut fixture = Fixture::new();
+    for n in 0..2000 {
+        let name = name(n, 20);
+        let mut h = fixture.store.begin(ENTRY_SLOTS).expect("writable");
+        let before = fixture.dir().insert(&mut h, &fixture.image, &name, 1, FileType::Regular);
+        drop(h);
+        if before.expect("sound") == Insertion::Full {
+            assert!(fixture.grow(&name, USUAL_CHAIN));
+            let grown = (fixture.image.buckets.get(), fixture.chains());
+            for _ in 0..16 {
+                assert!(!fixture.grow(&name, USUAL_CHAIN));
+            }
+            assert_eq!((fixture.image.buckets.get(), fixture.chains()), grown);
+        }
+        fixture.insert(&name, 1, true);
+        assert!(!fixture.grow(&name, USUAL_CHAIN), "it is there");
+    }
+}
+
+/// A full image adds blocks where it has no room to split: chains become as long as can be.
+#[test]
+fn long_chains_are_split_when_there_is_room_again() {
+    let mut fixture = Fixture::new();
+    let mut n = 0;
+    while fixture.chains().iter().all(|len| *len < MAX_CHAIN) {
+        fixture.insert(&name(n, 250), 1, fixture.image.buckets.get() < 5);
+        n += 1;
+    }
+    for more in n..4 * n {
+        fixture.insert(&name(more, 250), 1, true);
+    }
+    assert_eq!(fixture.all().len(), 4 * n as usize);
+    let chains = fixture.chains();
+    assert!(chains.iter().all(|len| *len <= 4), "longest chain {:?}", chains.iter().max());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::acl::{self, Acl, Acls};
-use crate::dir::{self, ENTRY_SLOTS, GROW_SLOTS, Insertion};
+use crate::dir::{self, ENTRY_SLOTS, Insertion};
 use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::{Holds, InodeObj, Place, fresh_image};
 use crate::lock::{Access, StripeSet, Want};
@@ -286,20 +286,27 @@ impl Fs {
         })
     }
 
-    /// Gives the bucket of a name room.
+    /// Gives the bucket of a name room, unless it has room by now.
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
-        let ring = self.meta.store.superblock().ring_slots.get();
-        let mut split = ring >= 8 * u64::from(GROW_SLOTS);
+        let mut may_split = true;
         loop {
-            let depth = dir.lock.read().extent_depth;
-            let own = if split { GROW_SLOTS } else { dir::OVERFLOW_SLOTS };
-            let mut h = self.meta.begin(own + crate::extent::edit_slots(depth, 1))?;
+            let (depth, chain) = self.split_ahead(dir)?;
+            let edit = crate::extent::edit_slots(depth, 1);
+            let fits = |chain: &u32| {
+                let slots = dir::split_slots(*chain) + edit;
+                self.meta.allowed(slots) == slots
+            };
+            let lengths = [chain.max(dir::USUAL_CHAIN), dir::USUAL_CHAIN];
+            let longest = lengths.into_iter().find(fits).filter(|_| may_split);
+            let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
+            let mut h = self.meta.begin(own + edit)?;
             let mut image = dir.lock.write();
             let mut draft = dir.draft(&image);
-            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, split) {
-                Err(Error::Errno(libc::ENOSPC)) if split => split = false,
+            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, longest.unwrap_or(0)) {
+                Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,
                 Err(e) => return Err(e),
-                Ok(()) => {
+                Ok(false) => return Ok(()),
+                Ok(true) => {
                     self.meta.stage(&mut h, dir, &draft.image)?;
                     h.commit()?;
                     dir.install(&mut image, &draft);
@@ -307,6 +314,16 @@ impl Fs {
                 }
             }
         }
+    }
+
+    /// What the credits for a split follow from: the height of the directory's tree, and the length of the chain
+    /// whose turn it is. If another chain has come to its turn when the directory is locked, it may be too long.
+    fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32)> {
+        let image = dir.lock.read();
+        let entries = self.meta.dir(dir);
+        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0)) };
+        let _bucket = dir.bucket_locks().lock(StripeSet::of(u64::from(bucket)), Access::Read);
+        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32))
     }
 
     /// Gives an inode another name.
