@@ -13,9 +13,6 @@ use std::sync::Arc;
 use super::BLOCK_SIZE;
 use super::chunk::{CHUNK, Chunk};
 
-/// What is not larger comes from the heap.
-const SMALL: usize = 64 << 10;
-
 /// Whose memory it is.
 enum Memory {
     /// Allocated here with this many bytes; freed on drop.
@@ -40,6 +37,19 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
+    /// Bytes of the longest buffer, below that of a chunk, which holds no more memory than it has bytes: it comes from
+    /// the heap.
+    pub(crate) const SMALL: usize = 64 << 10;
+
+    /// Bytes of memory that a buffer of `len` bytes holds.
+    pub(crate) const fn held(len: usize) -> usize {
+        if Self::is_chunk(len) { CHUNK } else { len }
+    }
+
+    const fn is_chunk(len: usize) -> bool {
+        Self::SMALL < len && len <= CHUNK
+    }
+
     /// A buffer without bytes, for requests that move none.
     pub const fn empty() -> Self {
         Self { start: NonNull::dangling(), len: 0, memory: Memory::Owned(0) }
@@ -51,7 +61,7 @@ impl IoBuf {
             return Self::empty();
         }
         let layout = Self::layout(len);
-        if (SMALL + 1..=CHUNK).contains(&len) {
+        if Self::is_chunk(len) {
             let Some(chunk) = Chunk::zeroed(len) else { handle_alloc_error(layout) };
             return Self { start: chunk.start(), len, memory: Memory::Chunk(Some(chunk)) };
         }
@@ -64,7 +74,7 @@ impl IoBuf {
     /// A buffer of `len` bytes that are zeros, or what an earlier buffer of this process held: for who overwrites
     /// all of them before anybody looks. Zeroing megabytes costs as much as the copy that follows.
     pub fn unwiped(len: usize) -> Self {
-        if !(SMALL + 1..=CHUNK).contains(&len) {
+        if !Self::is_chunk(len) {
             return Self::zeroed(len);
         }
         let Some(chunk) = Chunk::any() else { handle_alloc_error(Self::layout(len)) };
@@ -149,14 +159,14 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_zero() {
-        for len in [0, 1, 512, BLOCK_SIZE, 3 * BLOCK_SIZE, SMALL + 1, CHUNK, CHUNK + 1] {
+        for len in [0, 1, 512, BLOCK_SIZE, 3 * BLOCK_SIZE, IoBuf::SMALL + 1, CHUNK, CHUNK + 1] {
             let buf = IoBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert!(buf.iter().all(|b| *b == 0));
             assert!(len == 0 || buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE));
         }
         assert_eq!(&*IoBuf::from_slice(b"block"), b"block");
-        for len in [0, 1, BLOCK_SIZE, SMALL + 1, CHUNK, CHUNK + 1] {
+        for len in [0, 1, BLOCK_SIZE, IoBuf::SMALL + 1, CHUNK, CHUNK + 1] {
             let mut buf = IoBuf::unwiped(len);
             assert!(buf.len() == len && (len == 0 || buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE)));
             buf.fill(1);

@@ -186,11 +186,11 @@ mod tests {
     use super::*;
     use crate::blocking;
     use crate::device::Ticket;
-    use crate::file::ahead::Ledger;
+    use crate::file::ahead::{Ledger, Size};
     use crate::sync::thread;
 
     fn leave(fetching: &Fetching, pages: Range<u64>) {
-        let flight = Arc::new(Ledger::default()).flight(Ticket(pages.start), 0);
+        let flight = Arc::new(Ledger::default()).flight(Ticket(pages.start), Size::of(0));
         fetching.claim(&pages).expect("free").leave(flight);
     }
 

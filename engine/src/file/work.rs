@@ -410,8 +410,9 @@ impl<H: Home> DataPath<H> {
         }
     }
 
-    /// Ends [`DataPath::run_background`].
+    /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].
     pub fn stop(&self) {
+        self.ledger.end();
         self.work.lock().stop = true;
         self.work.wake.notify_all();
         self.work.relieved.notify_all();

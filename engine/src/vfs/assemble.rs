@@ -28,7 +28,7 @@ pub struct AssembleOptions {
     pub inodes: usize,
     /// Extents that one record of a long operation (truncate, punch, collapse, insert) touches at most.
     pub step: u32,
-    /// Whether a thread writes dirty data home by itself.
+    /// Whether threads write dirty data home, and give back what was read ahead in vain, by themselves.
     pub background: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for AssembleOptions {
 #[derive(Debug)]
 pub struct Running {
     fs: Arc<Fs>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     _streamer: Option<Background>,
 }
 
@@ -89,22 +89,28 @@ impl Running {
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
-        let writer = match options.background && !options.fs.read_only {
-            true => {
-                let fs = Arc::clone(&fs);
-                let thread = std::thread::Builder::new().name("narufs-writer".into());
-                let spawned = thread.spawn(move || fs.data.run_background());
-                Some(spawned.map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))?)
-            }
-            false => None,
-        };
-        let streamer = match options.wanted {
-            Wanted::Window(window) if options.background && !options.fs.read_only => {
-                Some(Background::streaming(Arc::clone(store), window)?)
-            }
-            _ => None,
-        };
-        Ok(Running { fs, writer: Mutex::new(writer), _streamer: streamer })
+        let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
+        if options.background {
+            running.start_thread("narufs-settler", |fs| fs.data.run_settling())?;
+        }
+        if options.background && !options.fs.read_only {
+            running.start_thread("narufs-writer", |fs| fs.data.run_background())?;
+        }
+        if let Wanted::Window(window) = options.wanted
+            && options.background
+            && !options.fs.read_only
+        {
+            running._streamer = Some(Background::streaming(Arc::clone(store), window)?);
+        }
+        Ok(running)
+    }
+
+    /// Starts a thread that [`DataPath::stop`](crate::file::DataPath::stop) ends.
+    fn start_thread(&self, name: &str, run: fn(&Fs)) -> Result<()> {
+        let fs = Arc::clone(&self.fs);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&fs));
+        self.threads.lock().push(thread.map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))?);
+        Ok(())
     }
 
     /// The file system.
@@ -132,10 +138,13 @@ impl Running {
     }
 
     fn end_threads(&self) {
-        if let Some(writer) = self.writer.lock().take() {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if !threads.is_empty() {
             self.fs.data.stop();
-            if writer.join().is_err() {
-                tracing::error!("the thread that writes data home has panicked");
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the data path has panicked");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The model: metadata as maps in memory, every record kept with the state it leads to, and a device whose
 //! unflushed writes a crash applies in part.
 
-use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, Op, Request, Ticket};
+use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, IoBuf, Op, Request, Ticket};
 use crate::file::{
     Blocks, Change, DataInode, DataOptions, DataPath, DataRedo, FileData, Home, Logged, Mapping, Need,
     ROOM_CHANGED, Resolve,
@@ -79,6 +79,12 @@ impl LossyDevice {
             Op::Discard { .. } => {}
         }
         Ok(())
+    }
+
+    /// Pages of memory that batches hold which were not waited for.
+    pub fn held(&self) -> usize {
+        let all = self.done.lock();
+        all.values().flatten().map(|done| IoBuf::held(done.buf.len()).div_ceil(BLOCK_SIZE)).sum()
     }
 
     /// Loses power: of what was not flushed, any sectors may have arrived.

@@ -151,6 +151,52 @@ fn what_is_never_come_for_is_given_up() {
     assert!(stats.ahead - stats.ahead_used - stats.ahead_dropped <= FRAMES as u64 / 8, "{stats:?}");
 }
 
+/// The pieces of the file are shorter than a large buffer.
+#[test]
+fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
+    let home = ModelHome::new(2 * PAGES as u64, false);
+    let (writing, file, between) = (path(&home, 2 * PAGES), home.open(1), home.open(2));
+    let fsync = |file: &Arc<ModelInode>| {
+        let mark = crate::file::DataInode::data(&**file).error_mark();
+        writing.fsync(file, SyncKind::All, &mark).expect("no faults");
+    };
+    for first in (0..PAGES).step_by(20) {
+        let bytes: Vec<u8> = (first..first + 20).flat_map(|number| page(number, 1)).collect();
+        writing.write(&file, At::Offset((first * PAGE) as u64), &bytes).expect("room");
+        fsync(&file);
+        writing.write(&between, At::Append, &page(0, 1)).expect("room");
+        fsync(&between);
+    }
+    for frames in [FRAMES, 8 * FRAMES] {
+        let (path, file) = (path(&home, frames), home.open(1));
+        let mut most = 0;
+        for number in 0..PAGES {
+            check(&path, &file, number..number + 1, 1);
+            most = most.max(home.device.held());
+        }
+        let stats = path.stats();
+        assert!((frames / 32..=frames / 8).contains(&most), "{most} pages of {frames}");
+        assert!(stats.ahead as usize > PAGES * 3 / 4, "{stats:?}");
+    }
+}
+
+#[test]
+fn what_was_cancelled_is_given_back_before_anybody_reads_again() {
+    let home = ModelHome::new(4000, false);
+    let (path, file) = cold(&home);
+    (0..20).for_each(|number| check(&path, &file, number..number + 1, 1));
+    assert!(home.device.held() > 0 && path.ledger.held() > 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| path.run_settling());
+        path.truncate(&file, 0).expect("always");
+        while path.ledger.held() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(home.device.held(), 0);
+        path.stop();
+    });
+}
+
 #[test]
 fn writing_back_keeps_many_requests_in_flight() {
     let home = ModelHome::new(4 * PAGES as u64, false);
