@@ -33,6 +33,8 @@ mod ahead;
 mod allocate;
 mod data;
 mod fetching;
+#[cfg(all(test, any(loom, shuttle)))]
+mod fetching_models;
 mod glance;
 mod home;
 mod live;
