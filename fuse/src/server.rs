@@ -46,10 +46,15 @@ impl<O: Operations> Server<O> {
         options: &MountOptions,
         config: &ServerConfig,
     ) -> io::Result<Self> {
+        // The kernel says what it offers when the mount begins.
+        let by_uring = offered(options.transport, &config.session)?;
         let (mount, fd) = Mount::new(dir, options)?;
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
         // Before the kernel is told of it: afterwards it waits for its queues to be served.
-        let queues = queues(fd.as_fd(), &cores, options.transport, &config.session)?;
+        let queues = match by_uring {
+            true => queues(fd.as_fd(), &cores, options.transport, &config.session)?,
+            false => Vec::new(),
+        };
         let port = DevicePort::new(fd, config.session.max_write as usize);
         let wanted = Config { io_uring: !queues.is_empty(), ..config.session.clone() };
         let features = handshake(&port, &wanted)?;
@@ -195,28 +200,36 @@ fn queues(
     transport: Transport,
     session: &Config,
 ) -> io::Result<Vec<(usize, UringPort)>> {
-    // A lock that is waited for keeps a place of its queue: as many as there are places, and the unlocking finds none.
-    let made = match transport {
-        Transport::Device => return Ok(Vec::new()),
-        Transport::Auto if session.locks => return Ok(Vec::new()),
-        Transport::Uring if session.locks => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it serves no locks"))
-        }
-        Transport::Auto if !uring::is_enabled().unwrap_or(false) => return Ok(Vec::new()),
-        Transport::Auto => make_queues(device, cores, session),
-        Transport::Uring => match uring::is_enabled() {
-            Ok(true) => Ok(()),
-            Ok(false) => uring::enable(),
-            Err(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "it takes Linux 6.14 or later")),
-        }
-        .and_then(|()| make_queues(device, cores, session)),
-    };
-    match made {
+    match make_queues(device, cores, session) {
         Err(e) if transport == Transport::Auto => {
             tracing::debug!("requests come by /dev/fuse: {e}");
             Ok(Vec::new())
         }
-        made => made.map_err(|e| io::Error::new(e.kind(), format!("transport=uring: {e}"))),
+        made => made.map_err(uring_failed),
+    }
+}
+
+fn uring_failed(e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("transport=uring: {e}"))
+}
+
+/// Whether requests are to come through io_uring; has the kernel offer it where that is asked for.
+fn offered(transport: Transport, session: &Config) -> io::Result<bool> {
+    // A lock that is waited for keeps a place of its queue: as many as there are places, and the unlocking finds none.
+    match transport {
+        Transport::Device => Ok(false),
+        Transport::Auto => Ok(!session.locks && uring::is_enabled().unwrap_or(false)),
+        Transport::Uring if session.locks => {
+            Err(uring_failed(io::Error::new(io::ErrorKind::InvalidInput, "it serves no locks")))
+        }
+        Transport::Uring => match uring::is_enabled() {
+            Ok(true) => Ok(true),
+            Ok(false) => uring::enable().map(|()| true).map_err(uring_failed),
+            Err(_) => {
+                let why = "it takes Linux 6.14 or later";
+                Err(uring_failed(io::Error::new(io::ErrorKind::Unsupported, why)))
+            }
+        },
     }
 }
 
