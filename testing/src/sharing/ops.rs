@@ -37,7 +37,7 @@ pub const OPERATIONS: [(&str, Prepare); 18] = [
             lane.fs
                 .readdir(&handle, 0, &mut |_| {
                     entries += 1;
-                    entries < 50
+                    entries < 10
                 })
                 .expect("whole");
             handle
