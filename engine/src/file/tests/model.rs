@@ -81,6 +81,11 @@ impl LossyDevice {
         Ok(())
     }
 
+    /// Whether a flush has covered each write of these blocks; others may be written meanwhile.
+    fn all_down(&self, blocks: &BTreeSet<u64>) -> bool {
+        self.pending.lock().iter().all(|(block, _)| !blocks.contains(block))
+    }
+
     /// Pages of memory that batches hold which were not waited for.
     pub fn held(&self) -> usize {
         let all = self.done.lock();
@@ -317,6 +322,18 @@ impl ModelHome {
         *self.metas.lock() = metas;
     }
 
+    /// The blocks that the change lets readers see.
+    fn reachable_by(&self, nid: Nid, change: &Change) -> BTreeSet<u64> {
+        let inserted = change.insert.iter().filter(|insert| !insert.unwritten);
+        let inserted = inserted
+            .flat_map(|insert| insert.blocks.start..insert.blocks.start + u64::from(insert.blocks.len));
+        let metas = self.metas.lock();
+        let map = metas.get(&nid).map(|meta| &meta.map);
+        let marked = change.mark_written.iter().flat_map(Range::clone);
+        let marked = marked.filter_map(|page| map?.get(&page).map(|(block, _)| *block));
+        inserted.chain(marked).collect()
+    }
+
     fn change(&self, nid: Nid, f: impl FnOnce(&mut Meta) -> Vec<u64>) -> Meta {
         let mut metas = self.metas.lock();
         let meta = metas.entry(nid).or_default();
@@ -440,9 +457,10 @@ impl Home for ModelHome {
         if again && self.rooms_changed.fetch_update(SeqCst, SeqCst, takes_one).is_ok() {
             return Err(ROOM_CHANGED);
         }
-        let unflushed = self.device.completed.load(SeqCst) > self.device.flushed.load(SeqCst);
-        let ordered = change.insert.iter().any(|insert| !insert.unwritten) || !change.mark_written.is_empty();
-        assert!(!(ordered && unflushed && change.data.is_empty()), "reachable before it is down");
+        if change.data.is_empty() {
+            let down = self.device.all_down(&self.reachable_by(inode.nid, &change));
+            assert!(down, "reachable before it is down");
+        }
         let after = self.change(inode.nid, |meta| {
             let mut freed = Vec::new();
             if let Some(range) = &change.remove {
