@@ -39,6 +39,7 @@ mod spare;
 pub mod stats;
 pub mod store;
 pub mod superblock;
+mod swept;
 pub mod sync;
 pub mod vfs;
 pub mod xattr;

@@ -4,9 +4,9 @@ use super::InodeObj;
 use crate::error::Result;
 use crate::format::Nid;
 use crate::numbers::NumberMap;
+use crate::swept::Swept;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, RwLock};
-use std::collections::{HashMap, VecDeque};
+use crate::sync::{Arc, CachePadded, Mutex, RwLock};
 
 const SHARDS: usize = 64;
 /// Inodes that one insertion may look at in order to make room.
@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// remember millions of inodes that need not be in memory.
 #[derive(Debug)]
 pub struct InodeTable {
-    shards: Box<[Shard]>,
+    shards: Box<[CachePadded<Shard>]>,
     shard_limit: usize,
     /// Inodes that could leave but for times that wait to be logged.
     waiting: Mutex<Vec<Arc<InodeObj>>>,
@@ -39,10 +39,8 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Entries {
-    live: NumberMap<Arc<InodeObj>>,
-    parked: HashMap<Nid, u64>,
-    /// Every live nid, in the order of the sweeping hand; a removed one is skipped when it comes up.
-    hand: VecDeque<Nid>,
+    live: Swept<Arc<InodeObj>>,
+    parked: NumberMap<u64>,
 }
 
 /// What became of forgotten lookup counts.
@@ -59,7 +57,7 @@ impl InodeTable {
     /// A table that keeps about `limit` inodes beside those in use.
     pub fn new(limit: usize) -> InodeTable {
         InodeTable {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             shard_limit: (limit / SHARDS).max(4),
             waiting: Mutex::new(Vec::with_capacity(BATCH)),
             crowded: AtomicBool::new(false),
@@ -75,7 +73,7 @@ impl InodeTable {
     /// The inode, if it is in memory.
     pub fn get(&self, nid: Nid) -> Option<Arc<InodeObj>> {
         let entries = self.shard(nid).entries.read();
-        let found = entries.live.get(&nid)?;
+        let found = entries.live.get(nid)?;
         // Relaxed: a hint for the hand.
         if !found.referenced.load(Ordering::Relaxed) {
             found.referenced.store(true, Ordering::Relaxed);
@@ -116,7 +114,6 @@ impl InodeTable {
         if let Some(lookups) = entries.parked.remove(&inode.nid()) {
             inode.holds.restore(lookups);
         }
-        entries.hand.push_back(inode.nid());
         entries.live.insert(inode.nid(), inode);
         let waiting = entries.sweep(self.shard_limit);
         drop(entries);
@@ -146,15 +143,15 @@ impl InodeTable {
     /// Takes an inode out that is freed or was not created after all.
     pub fn remove(&self, inode: &Arc<InodeObj>) {
         let mut entries = self.shard(inode.nid()).entries.write();
-        if entries.live.get(&inode.nid()).is_some_and(|found| Arc::ptr_eq(found, inode)) {
-            entries.live.remove(&inode.nid());
+        if entries.live.get(inode.nid()).is_some_and(|found| Arc::ptr_eq(found, inode)) {
+            entries.live.remove(inode.nid());
         }
     }
 
     /// Settles forgotten lookup counts as far as the table can.
     pub fn forget_parked(&self, nid: Nid, n: u64) -> Forgotten {
         let mut entries = self.shard(nid).entries.write();
-        if let Some(found) = entries.live.get(&nid) {
+        if let Some(found) = entries.live.get(nid) {
             return Forgotten::Live(Arc::clone(found));
         }
         match entries.parked.get_mut(&nid) {
@@ -215,28 +212,22 @@ impl Entries {
     /// Makes room: looks at a few inodes from the hand on. Those that only their times keep are handed out.
     fn sweep(&mut self, limit: usize) -> Vec<Arc<InodeObj>> {
         let mut waiting = Vec::new();
-        for _ in 0..SWEEP {
-            if self.live.len() <= limit {
-                break;
-            }
-            let Some(nid) = self.hand.pop_front() else { break };
-            let Some(inode) = self.live.get(&nid) else { continue };
+        let Entries { live, parked } = self;
+        live.sweep(limit, SWEEP, |nid, inode| {
             // Relaxed: a hint.
             if inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
-                self.hand.push_back(nid);
-                continue;
+                return false;
             }
             if inode.has_lazy_times() {
                 waiting.push(Arc::clone(inode));
-                self.hand.push_back(nid);
-                continue;
+                return false;
             }
             let lookups = inode.holds.lookups();
-            self.live.remove(&nid);
             if lookups > 0 {
-                self.parked.insert(nid, lookups);
+                parked.insert(nid, lookups);
             }
-        }
+            true
+        });
         waiting
     }
 }
@@ -292,6 +283,21 @@ mod tests {
         assert!(weak.upgrade().is_some());
         assert!(table.get(2).is_some());
         assert_eq!(table.stale(10).len(), 1);
+    }
+
+    /// What the shards keep beside inodes: nothing that grows with how many there have been.
+    #[test]
+    fn inodes_that_come_and_go_leave_nothing_behind() {
+        let table = InodeTable::new(1 << 20);
+        for nid in 1..100_000 {
+            let inode = Arc::new(object(nid, 0));
+            table.insert(Arc::clone(&inode));
+            table.remove(&inode);
+        }
+        assert!(table.is_empty());
+        let kept = |shard: &Shard| shard.entries.read().live.queued();
+        let most = table.shards.iter().map(|shard| kept(shard)).max();
+        assert!(most < Some(64), "a shard remembers {most:?} inodes that are gone");
     }
 
     #[test]

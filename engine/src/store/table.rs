@@ -7,11 +7,9 @@
 //! only reference to it and it is clean. References come out of the table under the shard's lock alone, so
 //! the count cannot rise meanwhile; dirty lists hold references, so what is dirty stays.
 
-use std::collections::VecDeque;
-
 use super::page::PageRef;
 use crate::device::BLOCK_SIZE;
-use crate::numbers::NumberMap;
+use crate::swept::Swept;
 use crate::sync::{Arc, CachePadded, Mutex};
 
 const SHARDS: usize = 64;
@@ -19,16 +17,9 @@ const SHARDS: usize = 64;
 const LOOKS: usize = 16;
 
 pub(super) struct PageTable {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Mutex<Swept<PageRef>>>]>,
     /// Pages of a shard.
     share: usize,
-}
-
-#[derive(Default)]
-struct Shard {
-    pages: NumberMap<PageRef>,
-    /// Blocks in order of arrival; one that is not in `pages` any more is skipped when its turn comes.
-    order: VecDeque<u64>,
 }
 
 impl PageTable {
@@ -38,14 +29,14 @@ impl PageTable {
         PageTable { shards, share: (budget / BLOCK_SIZE / SHARDS).max(1) }
     }
 
-    fn shard(&self, block: u64) -> &Mutex<Shard> {
+    fn shard(&self, block: u64) -> &Mutex<Swept<PageRef>> {
         // The odd multiplier of Knuth's spreads neighbours over the shards.
         &self.shards[(block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS]
     }
 
     /// The page of a block, if it is here.
     pub fn find(&self, block: u64) -> Option<PageRef> {
-        let page = self.shard(block).lock().pages.get(&block).cloned();
+        let page = self.shard(block).lock().get(block).cloned();
         page.inspect(|page| page.touch())
     }
 
@@ -53,55 +44,37 @@ impl PageTable {
     /// caller, who holds its exclusive latch, loads it.
     pub fn find_or_insert(&self, unloaded: &PageRef) -> Option<PageRef> {
         let mut shard = self.shard(unloaded.block()).lock();
-        if let Some(page) = shard.pages.get(&unloaded.block()) {
+        if let Some(page) = shard.get(unloaded.block()) {
             page.touch();
             return Some(Arc::clone(page));
         }
-        shard.insert(Arc::clone(unloaded), self.share);
+        self.insert(&mut shard, Arc::clone(unloaded));
         None
     }
 
     /// Puts a fresh page in the place of whatever the block had.
     pub fn replace(&self, page: PageRef) {
         let mut shard = self.shard(page.block()).lock();
-        shard.insert(page, self.share);
+        self.insert(&mut shard, page);
     }
 
     /// Drops a page whose block was freed, or whose load failed; not another page of the same block.
     pub fn remove(&self, page: &PageRef) {
         let mut shard = self.shard(page.block()).lock();
-        if shard.pages.get(&page.block()).is_some_and(|found| Arc::ptr_eq(found, page)) {
-            shard.pages.remove(&page.block());
+        if shard.get(page.block()).is_some_and(|found| Arc::ptr_eq(found, page)) {
+            shard.remove(page.block());
         }
     }
 
     /// Number of pages here.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().pages.len()).sum()
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
-}
 
-impl Shard {
-    fn insert(&mut self, page: PageRef, share: usize) {
-        let block = page.block();
-        if self.pages.insert(block, page).is_none() {
-            self.order.push_back(block);
-        }
-        if self.order.len() > 2 * self.pages.len() + LOOKS {
-            // Blocks that come and go would add to it for ever where the share is never reached.
-            let mut there = std::collections::HashSet::new();
-            self.order.retain(|block| self.pages.contains_key(block) && there.insert(*block));
-        }
-        let mut looks = LOOKS;
-        while self.pages.len() > share && looks > 0 {
-            looks -= 1;
-            let Some(block) = self.order.pop_front() else { break };
-            let Some(page) = self.pages.get(&block) else { continue };
-            if Arc::strong_count(page) == 1 && !page.is_dirty() && !page.take_touch() {
-                self.pages.remove(&block);
-            } else {
-                self.order.push_back(block);
-            }
-        }
+    fn insert(&self, shard: &mut Swept<PageRef>, page: PageRef) {
+        shard.insert(page.block(), page);
+        shard.sweep(self.share, LOOKS, |_, page| {
+            Arc::strong_count(page) == 1 && !page.is_dirty() && !page.take_touch()
+        });
     }
 }
