@@ -7,6 +7,7 @@ pub mod dir_target;
 pub mod file_lock;
 pub mod lab;
 pub mod lib_target;
+pub mod linear;
 pub mod model;
 pub mod op;
 pub mod oracle;

@@ -10,7 +10,7 @@ use crate::target::Target;
 use narufs::error::Result;
 use narufs::mount::{MountOptions, Mounted, mount, open};
 use narufs::pmem::EmulationCosts;
-use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
+use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -32,6 +32,11 @@ impl Server {
         let fs = FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() };
         let running = Running::start(mounted.store(), &AssembleOptions { fs, ..AssembleOptions::default() })?;
         Ok(Server { running, mounted })
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &Fs {
+        self.running.fs()
     }
 
     /// Makes the directories of the threads.

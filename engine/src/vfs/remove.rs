@@ -193,7 +193,7 @@ impl Fs {
     }
 
     /// Whether `inner` is `outer` or lies below it. The caller holds the directory-move lock: no directory
-    /// changes its parent meanwhile.
+    /// changes its parent meanwhile. What is removed lies below nothing, and where it lay may be gone as well.
     fn is_below(&self, inner: &Arc<InodeObj>, outer: Nid) -> Result<bool> {
         let mut at = Arc::clone(inner);
         let mut visited = std::collections::HashSet::new();
@@ -201,11 +201,18 @@ impl Fs {
             if at.nid() == outer {
                 return Ok(true);
             }
-            let up = at.lock.read().parent.get();
-            if at.nid() == crate::format::ROOT_NID || !visited.insert(up) {
+            let (up, removed) = {
+                let image = at.lock.read();
+                (image.parent.get(), image.flags.get() & InodeFlags::DEAD.bits() != 0)
+            };
+            if at.nid() == crate::format::ROOT_NID || removed || !visited.insert(up) {
                 return Ok(false);
             }
-            at = self.meta.named(up)?;
+            at = match self.meta.inode(up) {
+                // It was empty when it went, so all that was below it is removed too.
+                Err(Error::Errno(libc::ESTALE)) => return Ok(false),
+                above => above?,
+            };
         }
     }
 
@@ -242,20 +249,22 @@ impl Fs {
                 }
                 let mut h = self.meta.begin(RENAME_SLOTS)?;
                 let moving = across.then(|| self.directory_move.lock());
-                match &target {
-                    Some(_) if no_replace => return Err(Error::Errno(libc::EEXIST)),
-                    None if exchange => return Err(Error::Errno(libc::ENOENT)),
-                    _ => {}
-                }
-                if across {
-                    if source.is_dir() && self.is_below(&new_dir, source.nid())? {
-                        return Err(Error::Errno(libc::EINVAL));
-                    }
-                    if let Some(target) = &target
-                        && target.is_dir()
-                        && self.is_below(&old_dir, target.nid())?
+                // Told under the locks, if then both names still lead there: they were looked up one after the
+                // other, and one may have led nowhere when the other came.
+                let mut refusal = match &target {
+                    Some(_) if no_replace => Some(libc::EEXIST),
+                    None if exchange => Some(libc::ENOENT),
+                    _ => None,
+                };
+                if across && refusal.is_none() {
+                    let below =
+                        |inner, outer: &InodeObj| Ok(outer.is_dir() && self.is_below(inner, outer.nid())?);
+                    if below(&new_dir, &source)? {
+                        refusal = Some(libc::EINVAL);
+                    } else if let Some(target) = &target
+                        && below(&old_dir, target)?
                     {
-                        return Err(Error::Errno(if exchange { libc::EINVAL } else { libc::ENOTEMPTY }));
+                        refusal = Some(if exchange { libc::EINVAL } else { libc::ENOTEMPTY });
                     }
                 }
                 let settles = target.is_some() && !exchange && source.file_type() == FileType::Regular;
@@ -282,6 +291,9 @@ impl Fs {
                     || there(new_entries.lookup(None, new_image, to.1)?) != target.as_ref().map(|t| t.nid())
                 {
                     continue;
+                }
+                if let Some(errno) = refusal {
+                    return Err(Error::Errno(errno));
                 }
                 self.may_change_entries(ctx, &old_dir, old_image)?;
                 self.may_change_entries(ctx, &new_dir, new_image)?;

@@ -68,7 +68,7 @@ impl<'f> LibTarget<'f> {
     }
 
     /// Names in a directory, but for "." and "..".
-    fn names(&self, dir: Nid) -> Result<Vec<String>> {
+    pub(crate) fn names(&self, dir: Nid) -> Result<Vec<String>> {
         let handle = self.fs.opendir(&self.ctx, dir)?;
         let mut names = Vec::new();
         let read = self.fs.readdir(&handle, 0, &mut |entry| {

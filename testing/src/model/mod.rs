@@ -112,11 +112,17 @@ impl Model {
         id
     }
 
+    /// What is made next gets this identity, which nothing has had.
+    pub(crate) fn next_is(&mut self, id: usize) {
+        self.next = id;
+    }
+
     fn node(&mut self, id: usize) -> &mut Node {
         self.nodes.get_mut(&id).expect("ids in the model are never dangling")
     }
 
-    fn kind(&self, id: usize) -> u32 {
+    /// The type of what has this identity.
+    pub(crate) fn kind(&self, id: usize) -> u32 {
         self.nodes[&id].kind()
     }
 
@@ -178,7 +184,8 @@ impl Model {
         }
     }
 
-    fn links(&self, id: usize) -> u32 {
+    /// How often it is named; of a directory its own names, ".", and ".." of each subdirectory.
+    pub(crate) fn links(&self, id: usize) -> u32 {
         let names: usize =
             self.nodes.values().map(|n| n.children.values().filter(|c| **c == id).count()).sum();
         if self.kind(id) == libc::S_IFDIR {

@@ -38,6 +38,13 @@ impl Model {
         self.nodes.keys().copied().filter(|id| self.kind(*id) == libc::S_IFREG).collect()
     }
 
+    /// Every name: the directory's identity, the name, and what it leads to; in order.
+    pub fn names(&self) -> impl Iterator<Item = (usize, &str, usize)> {
+        self.nodes.iter().flat_map(|(dir, node)| {
+            node.children.iter().map(move |(name, child)| (*dir, name.as_str(), *child))
+        })
+    }
+
     /// The model of a tree that was found: everything in it is as it is seen.
     pub fn of(tree: &Tree) -> Model {
         let mut model = Model { nodes: BTreeMap::new(), next: ROOT };

@@ -149,6 +149,22 @@ fn directories_count_their_links_and_must_be_empty_to_go() {
 }
 
 #[test]
+fn nothing_is_moved_into_a_removed_directory_even_if_what_it_lay_in_is_gone() {
+    let fs = fs();
+    let (outer, moved) = (dir(&fs, &root(), ROOT_NID, "outer"), dir(&fs, &root(), ROOT_NID, "moved"));
+    let inner = dir(&fs, &root(), outer.nid, "inner");
+    fs.rmdir(&root(), outer.nid, b"inner").expect("empty");
+    let flags = RenameFlags::empty();
+    let into = |name: &[u8]| fs.rename(&root(), ROOT_NID, name, inner.nid, b"in", flags);
+    assert_eq!([b"moved", b"outer"].map(|name| errno(into(name))), [libc::ENOENT; 2]);
+    fs.rmdir(&root(), ROOT_NID, b"outer").expect("empty");
+    fs.forget(outer.nid, 1);
+    assert_eq!(errno(fs.getattr(outer.nid)), libc::ESTALE);
+    assert_eq!(errno(into(b"moved")), libc::ENOENT);
+    assert_eq!(fs.lookup(&root(), ROOT_NID, b"moved").expect("it stays").nid, moved.nid);
+}
+
+#[test]
 fn times_that_wait_do_not_keep_inodes_in_memory() {
     let fs = fs();
     let mut atimes = Vec::new();
