@@ -154,7 +154,7 @@ impl<B: DirBlocks> Dir<'_, B> {
             while let Some(spot) = after_removal(h)? {
                 let patches = h.read(page, |bytes| bucket::remove(bytes, spot));
                 let patches = patches.map_err(|detail| self.damaged(page, detail))?;
-                self.patch(h, page, patches);
+                self.patch(h, page, &patches);
             }
             return Ok(());
         }

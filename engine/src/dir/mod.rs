@@ -13,9 +13,11 @@
 //! Where a directory's blocks come from is behind [`DirBlocks`].
 
 pub(crate) mod bucket;
+mod change;
 mod grow;
 pub(crate) mod hash;
 mod read;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +30,9 @@ use crate::error::{Error, Result};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};
 use crate::inode::FileType;
 use crate::store::{Handle, PageRef, Store};
-use bucket::{Gap, Patch, Spot};
+use bucket::{Fault, Spot};
+use change::Patches;
+use search::Gap;
 use std::ops::ControlFlow;
 
 /// Most blocks of a bucket. Keyed hashes keep chains at one or two.
@@ -106,11 +110,19 @@ impl Vacancy {
     }
 }
 
-/// An entry, and where it lies.
-struct Located {
+/// An entry, and where it lies. It holds as long as the bucket is locked, and until the handle changes the bucket.
+#[derive(Debug)]
+pub struct Located {
     page: PageRef,
     spot: Spot,
     hit: Hit,
+}
+
+impl Located {
+    /// The entry.
+    pub fn hit(&self) -> Hit {
+        self.hit
+    }
 }
 
 /// EINVAL, ENAMETOOLONG or nothing.
@@ -146,19 +158,20 @@ impl<B: DirBlocks> Dir<'_, B> {
         let hash = self.hash.of(name);
         let mut ties = [0u64; 4];
         let mut room = None;
-        for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
-            let gap = self.with_bytes(h, &page, |bytes| {
-                let gap = bucket::gap(bytes, hash, name, |cookie| {
-                    let tie = cookie as u8;
-                    ties[usize::from(tie / 64)] |= 1 << (tie % 64);
-                });
-                Ok(gap?.map_err(Hit::of))
+        let there = self.each(h, image, bucket_of(hash, image.buckets.get()), |page, bytes| {
+            let gap = bucket::gap(bytes, hash, name, |cookie| {
+                let tie = cookie as u8;
+                ties[usize::from(tie / 64)] |= 1 << (tie % 64);
             });
-            match gap.map_err(|detail: &str| self.damaged(&page, detail))? {
-                Err(hit) => return Ok(Err(hit)),
-                Ok(Some(gap)) if room.is_none() => room = Some((page, gap)),
+            match gap? {
+                Err(there) => return Ok(Some(Hit::of(there))),
+                Ok(Some(gap)) if room.is_none() => room = Some((page.clone(), gap)),
                 Ok(_) => {}
             }
+            Ok(None)
+        })?;
+        if let Some(hit) = there {
+            return Ok(Err(hit));
         }
         let word = ties.iter().position(|w| *w != u64::MAX);
         let tie = word.map(|word| word as u64 * 64 + u64::from(ties[word].trailing_ones()));
@@ -184,7 +197,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         let dentry = Dentry { name, nid, cookie, file_type };
         let patches = h.read(&page, |bytes| bucket::insert(bytes, gap, &dentry));
         let patches = patches.map_err(|detail| self.damaged(&page, detail))?;
-        self.patch(h, &page, patches);
+        self.patch(h, &page, &patches);
         Ok(Insertion::Done)
     }
 
@@ -209,10 +222,16 @@ impl<B: DirBlocks> Dir<'_, B> {
     /// Takes an entry out, if it is there.
     pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
         let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
+        self.take(h, &found)?;
+        Ok(Some(found.hit))
+    }
+
+    /// Takes an entry out that was located.
+    pub fn take(&self, h: &mut Handle, found: &Located) -> Result<()> {
         let patches = h.read(&found.page, |bytes| bucket::remove(bytes, found.spot));
         let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
-        self.patch(h, &found.page, patches);
-        Ok(Some(found.hit))
+        self.patch(h, &found.page, &patches);
+        Ok(())
     }
 
     /// Makes a name lead to another inode, if it is there; what it led to.
@@ -227,63 +246,73 @@ impl<B: DirBlocks> Dir<'_, B> {
         let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
         let patches = h.read(&found.page, |bytes| bucket::replace(bytes, found.spot, nid, file_type));
         let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
-        self.patch(h, &found.page, patches);
+        self.patch(h, &found.page, &patches);
         Ok(Some(found.hit))
     }
 
     /// Whether there is no entry.
     pub fn is_empty(&self, h: Option<&Handle>, image: &Inode) -> Result<bool> {
         for bucket in 0..image.buckets.get() {
-            for page in self.chain(h, image, bucket)? {
-                if self.walk(h, &page, |_, _| ControlFlow::Break(()))?.is_some() {
-                    return Ok(false);
-                }
+            let entry = |_: &PageRef, bytes: &[u8]| bucket::walk(bytes, |_, _| ControlFlow::Break(()));
+            if self.each(h, image, bucket, entry)?.is_some() {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn locate(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Located>> {
+    /// The entry of a name, and where it lies.
+    pub fn locate(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Located>> {
         if image.buckets.get() == 0 {
             return Ok(None);
         }
         let hash = self.hash.of(name);
-        for page in self.chain(h, image, bucket_of(hash, image.buckets.get()))? {
-            let found = self.with_bytes(h, &page, |bytes| {
-                Ok(bucket::find(bytes, hash, name)?.map(|(spot, dentry)| (spot, Hit::of(dentry))))
-            });
-            if let Some((spot, hit)) = found.map_err(|detail: &str| self.damaged(&page, detail))? {
-                return Ok(Some(Located { page, spot, hit }));
-            }
-        }
-        Ok(None)
+        self.each(h, image, bucket_of(hash, image.buckets.get()), |page, bytes| {
+            let found = bucket::find(bytes, hash, name)?;
+            Ok(found.map(|(spot, dentry)| Located { page: page.clone(), spot, hit: Hit::of(dentry) }))
+        })
     }
 
     /// The blocks of a bucket, each verified to be of this directory and bucket.
     pub(crate) fn chain(&self, h: Option<&Handle>, image: &Inode, bucket: u32) -> Result<Vec<PageRef>> {
         let mut chain = Vec::with_capacity(1);
+        self.each(h, image, bucket, |page, _| {
+            chain.push(page.clone());
+            Ok(None::<()>)
+        })?;
+        Ok(chain)
+    }
+
+    /// Shows each block of a bucket, verified to be of this directory and bucket, until `f` returns something. A page's
+    /// latch is held meanwhile: `f` takes no lock and reads no other page.
+    fn each<R>(
+        &self,
+        h: Option<&Handle>,
+        image: &Inode,
+        bucket: u32,
+        mut f: impl FnMut(&PageRef, &[u8]) -> Result<Option<R>, Fault>,
+    ) -> Result<Option<R>> {
         let mut next = self.blocks.block_of(h, image, bucket)?;
-        while next != 0 {
+        for _ in 0..MAX_CHAIN {
             let page = match h {
                 Some(h) => h.get(next, BlockKind::Bucket)?,
                 None => self.store.get(next, BlockKind::Bucket)?,
             };
-            let owner = page.header();
-            if owner.owner.get() != self.nid || owner.generation.get() != self.generation {
-                let whose = format!("it belongs to nid {} of generation {}", owner.owner, owner.generation);
-                return Err(self.damaged(&page, &whose));
-            }
-            let header = self.with_bytes(h, &page, bucket::header);
-            let Some(header) = header.filter(|header| header.bucket.get() == bucket) else {
-                return Err(self.damaged(&page, &format!("it is not part of bucket {bucket}")));
-            };
-            next = header.next.get();
-            chain.push(page);
-            if chain.len() > MAX_CHAIN {
-                return Err(self.damaged(&chain[0], "its overflow does not end"));
+            let seen = self.with_bytes(h, &page, |bytes| {
+                let header = bucket::header_of(bytes, self.nid, self.generation, bucket)?;
+                Ok((f(&page, bytes)?, header.next.get()))
+            });
+            match seen.map_err(|fault: Fault| self.damaged(&page, fault))? {
+                (None, 0) => return Ok(None),
+                (None, after) => next = after,
+                (found, _) => return Ok(found),
             }
         }
-        Ok(chain)
+        Err(Error::Corrupt {
+            what: "directory",
+            place: format!("nid {}", self.nid),
+            detail: format!("the overflow of bucket {bucket} does not end"),
+        })
     }
 
     fn with_bytes<R>(&self, h: Option<&Handle>, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
@@ -303,9 +332,9 @@ impl<B: DirBlocks> Dir<'_, B> {
             .map_err(|detail| self.damaged(page, detail))
     }
 
-    fn patch(&self, h: &mut Handle, page: &PageRef, patches: Vec<Patch>) {
-        for (at, bytes) in patches {
-            h.edit(page, at..at + bytes.len()).copy_from_slice(&bytes);
+    fn patch(&self, h: &mut Handle, page: &PageRef, patches: &Patches) {
+        for (at, bytes) in patches.iter() {
+            h.edit(page, at..at + bytes.len()).copy_from_slice(bytes);
         }
     }
 

@@ -33,6 +33,7 @@ mod tests;
 
 pub use check::{Item, Problem, walk};
 pub use node::Source;
+use node::{NodeView, damaged_of};
 pub(crate) use node::{decode, encode, run_problem};
 pub use ops::{Progress, insert, mark_unwritten, mark_written, remove, shift_down, shift_up};
 pub use root::{Root, stays_in_root};
@@ -40,7 +41,6 @@ pub use root::{Root, stays_in_root};
 use crate::Result;
 use crate::alloc::BITS_DELTA_BYTES;
 use crate::format::{EXTENT_MAX_DEPTH, Inode, SLOT_PAYLOAD};
-use crate::store::Store;
 
 /// End of the highest block number that a file can have.
 pub const LOGICAL_END: u64 = 1 << 32;
@@ -115,12 +115,29 @@ pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping
     })
 }
 
-/// The device's block behind block `logical` of the file, if the inode itself holds the run that covers it: what
-/// [`lookup`] finds, without a root of its own. None says nothing.
-pub fn lookup_in_inode(store: &Store, inode: &Inode, logical: u32) -> Option<u64> {
-    let run = root::runs_of(inode)
-        .find(|run| run.logical <= logical && u64::from(logical) < run.end() && inode.extent_depth == 0)?;
-    run_problem(store.bounds(), &run).is_none().then(|| run.part(logical.into(), run.end()).block)
+/// The device's block behind block `logical` of the file, if there is one: what [`lookup`] finds, read in place where a
+/// root of its own would cost more than the search.
+pub fn lookup_block(source: &impl Source, inode: &Inode, logical: u32) -> Result<Option<u64>> {
+    let owner = (inode.nid.get(), inode.generation.get());
+    let mut depth = inode.extent_depth;
+    if depth > EXTENT_MAX_DEPTH {
+        return Err(damaged_of(owner.0, 0, "the tree is higher than it can be"));
+    }
+    let mut found = root::runs_of(inode).take_while(|run| run.logical <= logical).last();
+    while let Some(child) = found.filter(|_| depth > 0) {
+        depth -= 1;
+        let page = source.extents_page(child.block)?;
+        let before = source.read_page(&page, |bytes| {
+            let node = NodeView::of(bytes, owner, depth)?;
+            Ok(node.upto(logical.into()).checked_sub(1).and_then(|at| node.get(at)))
+        });
+        found = before.map_err(|problem: &str| damaged_of(owner.0, child.block, problem))?;
+    }
+    let Some(run) = found.filter(|run| u64::from(logical) < run.end()) else { return Ok(None) };
+    match run_problem(source.store().bounds(), &run) {
+        Some(problem) => Err(damaged_of(owner.0, 0, problem)),
+        None => Ok(Some(run.block + u64::from(logical - run.logical))),
+    }
 }
 
 /// The run that covers block `from` of the file, or else the first after it. Calling it again with the end of

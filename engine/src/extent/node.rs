@@ -6,7 +6,7 @@ use super::{LOGICAL_END, Root, Run};
 use crate::device::BLOCK_SIZE;
 use crate::format::{
     BLOCKS_PER_GROUP, BlockHeader, BlockKind, EXTENT_ENTRY_SIZE, EXTENT_NODE_ENTRIES, EXTENT_NODE_START,
-    EXTENT_UNWRITTEN, ExtentEntry, ExtentNodeHeader, U16, U32, U64,
+    EXTENT_UNWRITTEN, ExtentEntry, ExtentNodeHeader, Nid, U16, U32, U64,
 };
 use crate::store::{Handle, PageRef, Store};
 use crate::superblock::Bounds;
@@ -90,9 +90,14 @@ pub(crate) fn run_problem(bounds: Bounds, run: &Run) -> Option<&'static str> {
 
 /// A damaged tree.
 pub(super) fn damaged(root: &Root, block: u64, detail: impl Into<String>) -> Error {
+    damaged_of(root.nid, block, detail)
+}
+
+/// The damaged tree of an inode.
+pub(super) fn damaged_of(nid: Nid, block: u64, detail: impl Into<String>) -> Error {
     let place = match block {
-        0 => format!("inode {}", root.nid),
-        _ => format!("block {block} of inode {}", root.nid),
+        0 => format!("inode {nid}"),
+        _ => format!("block {block} of inode {nid}"),
     };
     Error::Corrupt { what: "extent tree", place, detail: detail.into() }
 }
@@ -105,8 +110,13 @@ pub(super) struct NodeView<'a> {
 impl<'a> NodeView<'a> {
     /// The node, if it belongs to the root's inode and has the height expected.
     pub fn new(bytes: &'a [u8], root: &Root, depth: u8) -> Result<NodeView<'a>, &'static str> {
+        NodeView::of(bytes, (root.nid, root.generation), depth)
+    }
+
+    /// The node, if it belongs to this inode and has the height expected.
+    pub fn of(bytes: &'a [u8], owner: (Nid, u32), depth: u8) -> Result<NodeView<'a>, &'static str> {
         let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else { return Err("it is cut short") };
-        if header.owner.get() != root.nid || header.generation.get() != root.generation {
+        if (header.owner.get(), header.generation.get()) != owner {
             return Err("the block belongs to another inode");
         }
         let Ok((node, entries)) = ExtentNodeHeader::read_from_prefix(rest) else {

@@ -127,15 +127,22 @@ impl Fixture {
             iterated += u64::from(run.len);
         }
         assert_eq!(iterated, self.model.len() as u64);
+        assert_eq!(Root::load(&self.image()).expect("a good root"), self.root);
+    }
+
+    fn image(&self) -> Inode {
         let mut inode = Inode::new_zeroed();
         inode.nid.set(self.root.nid);
         inode.generation.set(self.root.generation);
         self.root.store(&mut inode);
-        assert_eq!(Root::load(&inode).expect("a good root"), self.root);
+        inode
     }
 
     fn lookups(&self, upto: u32) {
+        let image = self.image();
         for logical in 0..upto {
+            let block = lookup_block(&self.store, &image, logical).expect("a good tree");
+            assert_eq!(block, self.model.get(&u64::from(logical)).map(|(block, _)| *block));
             let found = lookup(&self.store, &self.root, logical).expect("a good tree");
             match (found, self.model.get(&u64::from(logical))) {
                 (Mapping::Mapped { block, unwritten, len }, Some(mapped)) => {

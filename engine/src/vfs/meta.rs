@@ -322,22 +322,15 @@ impl Meta {
 
 impl DirBlocks for Meta {
     fn block_of(&self, h: Option<&Handle<'_>>, image: &Inode, bucket: u32) -> Result<u64> {
-        if let Some(block) = extent::lookup_in_inode(&self.store, image, bucket) {
-            return Ok(block);
-        }
-        let root = Root::load(image)?;
         let found = match h {
-            Some(h) => extent::lookup(h, &root, bucket)?,
-            None => extent::lookup(&*self.store, &root, bucket)?,
+            Some(h) => extent::lookup_block(h, image, bucket)?,
+            None => extent::lookup_block(&*self.store, image, bucket)?,
         };
-        match found {
-            extent::Mapping::Mapped { block, .. } => Ok(block),
-            extent::Mapping::Hole { .. } => Err(Error::Corrupt {
-                what: "directory",
-                place: format!("nid {}", image.nid),
-                detail: format!("bucket {bucket} has no block"),
-            }),
-        }
+        found.ok_or_else(|| Error::Corrupt {
+            what: "directory",
+            place: format!("nid {}", image.nid),
+            detail: format!("bucket {bucket} has no block"),
+        })
     }
 
     fn add_bucket(&self, h: &mut Handle<'_>, image: &mut Inode, bucket: u32) -> Result<u64> {

@@ -73,17 +73,17 @@ impl Fs {
                 Want::Inode(&inode.lock, Access::Write),
             ]);
             let image = locked(&locks, &dir);
-            if entries.bucket_of(image, name) != bucket
-                || entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid())
-            {
+            if entries.bucket_of(image, name) != bucket {
                 continue;
             }
+            let entry = entries.locate(None, image, name)?.filter(|entry| entry.hit().nid == inode.nid());
+            let Some(entry) = entry else { continue };
             self.may_change_entries(ctx, &dir, image)?;
             self.check_sticky(ctx, image, locked(&locks, &inode))?;
             if inode.is_dir() {
                 return Err(Error::Errno(libc::EISDIR));
             }
-            entries.remove(&mut h, image, name)?;
+            entries.take(&mut h, &entry)?;
             let at = now();
             let mut draft = inode.draft(locked(&locks, &inode));
             self.meta.stage_dir_time(&mut h, &dir, at)?;

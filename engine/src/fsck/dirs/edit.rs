@@ -60,8 +60,8 @@ pub(in crate::fsck) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> 
             && let Ok(patches) = bucket::insert(bytes, gap, &dentry)
         {
             let mut bytes = bytes.clone();
-            for (at, patch) in patches {
-                bytes[at..at + patch.len()].copy_from_slice(&patch);
+            for (at, patch) in patches.iter() {
+                bytes[at..at + patch.len()].copy_from_slice(patch);
             }
             state.image.put(*block, BlockKind::Bucket, bytes)?;
             return Ok(true);

@@ -263,7 +263,8 @@ fn write_bucket(
     let dentries: Vec<Dentry<'_>> = entries.iter().map(Entry::borrow).collect();
     let mut buf = image::fresh(BlockKind::Bucket, dir.nid, dir.generation);
     // What is left of a block's entries fits the block.
-    buf[BLOCK_HEADER_SIZE..].copy_from_slice(&pack(bucket, &dentries)[0]);
+    let packed = &pack(bucket, &dentries)[0];
+    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
     buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
     state.image.put(block, BlockKind::Bucket, buf)
 }
