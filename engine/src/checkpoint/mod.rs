@@ -255,7 +255,7 @@ impl Store {
         loop {
             self.checkpoint()?;
             let empty = self.journal().is_none_or(|journal| journal.head() == journal.tail());
-            if empty && self.dirty.count() == 0 {
+            if empty && self.dirty.unwritten() == 0 {
                 return Ok(());
             }
         }

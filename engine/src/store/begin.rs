@@ -61,14 +61,18 @@ impl Store {
     }
 
     /// Starts a round where much is dirty, and waits where it is far too much: until it is less, or a round has failed.
+    /// What a round is writing counts: should it fail, it is as dirty as before.
     fn throttle(&self) -> Result<()> {
-        if self.dirty.count() < self.dirty_limit {
+        if self.dirty.unwritten() < self.dirty_limit {
             return Ok(());
         }
-        let is_far_too_much = || self.dirty.count() >= 2 * self.dirty_limit;
+        let is_far_too_much = || self.dirty.unwritten() >= 2 * self.dirty_limit;
         loop {
             let failures = self.rounds.failures();
-            self.signal.need_round();
+            // Else what is too much is in the hands of the round that is running, whose end is told.
+            if self.dirty.count() >= self.dirty_limit {
+                self.signal.need_round();
+            }
             if !is_far_too_much() {
                 return Ok(());
             }

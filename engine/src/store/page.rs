@@ -11,7 +11,8 @@
 //! | WRITEBACK | claimed: an image of it is on its way home | no |
 //! | DIRTY, WRITEBACK | changed again meanwhile | no: put there when the write is over |
 //!
-//! FORGOTTEN is set once, when the block is freed: it is never claimed again, nor marked dirty.
+//! FORGOTTEN is set once, when the block is freed: it is never claimed again, nor marked dirty, not even should a
+//! write of it that was under way fail.
 //! Invariants: bytes and position change only under the exclusive latch, and DIRTY is set before that latch
 //! is dropped; whoever changes CLEAN to DIRTY puts the page on a list, exactly once; an image is copied after
 //! the claim, so a change that it lacks finds DIRTY clear and sets it.
@@ -153,42 +154,40 @@ impl Page {
         drop(self.latch.read());
     }
 
-    /// Marks it changed. The caller holds the exclusive latch, and lists the page if told so.
-    pub(crate) fn mark_dirty(&self) -> Marked {
+    /// Marks it changed. The caller holds the exclusive latch, and has the change counted.
+    pub(crate) fn mark_dirty(&self) -> Moved {
         // Relaxed: the latch, held by the caller and taken by whoever copies an image, orders the bytes.
         let old = self.state.fetch_or(DIRTY | REFERENCED, Ordering::Relaxed);
         debug_assert!(old & FORGOTTEN == 0, "block {} is changed after it was freed", self.block);
-        Marked { newly: old & DIRTY == 0, list: old & (DIRTY | WRITEBACK) == 0 }
+        Moved { old, new: old | DIRTY }
     }
 
-    /// Claims a dirty page for writing: true for one caller.
-    pub(crate) fn claim(&self) -> bool {
+    /// Claims a dirty page for writing: one caller gets it.
+    pub(crate) fn claim(&self) -> Option<Moved> {
+        let claimed = |state| state & !DIRTY | WRITEBACK;
         // Relaxed on both: the latch orders the bytes, the round's own channel orders claim and finish.
-        let claimed = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-            (state & (DIRTY | WRITEBACK | FORGOTTEN) == DIRTY).then_some(state & !DIRTY | WRITEBACK)
+        let old = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+            (state & (DIRTY | WRITEBACK | FORGOTTEN) == DIRTY).then(|| claimed(state))
         });
-        claimed.is_ok()
+        old.ok().map(|old| Moved { old, new: claimed(old) })
     }
 
-    /// Ends the write-back; `failed` leaves it dirty.
-    pub(crate) fn finish(&self, failed: bool) -> Marked {
-        let mut newly = false;
-        if failed {
-            // Relaxed: as in `claim`.
-            newly = self.state.fetch_or(DIRTY, Ordering::Relaxed) & DIRTY == 0;
-        }
-        // Relaxed: as in `claim`.
-        let old = self.state.fetch_and(!WRITEBACK, Ordering::Relaxed);
-        Marked { newly, list: old & DIRTY != 0 }
+    /// Ends the write-back; `failed` leaves it dirty, unless its block was freed meanwhile.
+    pub(crate) fn finish(&self, failed: bool) -> Moved {
+        let again = |state| if failed && state & FORGOTTEN == 0 { DIRTY } else { 0 };
+        self.change(|state| state & !WRITEBACK | again(state))
     }
 
-    /// Its block was freed: it is not written any more. True if it was dirty.
-    pub(crate) fn forget(&self) -> bool {
-        // Relaxed: the claim is a read-modify-write of the same word.
-        let old = self
-            .state
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| Some(state & !DIRTY | FORGOTTEN));
-        old.is_ok_and(|state| state & DIRTY != 0)
+    /// Its block was freed: it is not written any more.
+    pub(crate) fn forget(&self) -> Moved {
+        self.change(|state| state & !DIRTY | FORGOTTEN)
+    }
+
+    fn change(&self, to: impl Fn(u32) -> u32) -> Moved {
+        // Relaxed: as in `claim`, which is a read-modify-write of the same word.
+        let old = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| Some(to(state)));
+        let (Ok(old) | Err(old)) = old;
+        Moved { old, new: to(old) }
     }
 
     /// Whether its block was freed.
@@ -218,14 +217,27 @@ impl Page {
     }
 }
 
-/// What a change of state asks of the caller.
+/// A change of state, for [`super::dirty`] to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Marked {
-    /// It was not dirty before: count it.
-    pub newly: bool,
-    /// Put it on a dirty list.
-    pub list: bool,
+pub(crate) struct Moved {
+    old: u32,
+    new: u32,
+}
+
+impl Moved {
+    /// What it adds to the number of dirty pages, and to that of pages that are on their way home and not dirty.
+    pub fn adds(self) -> (i64, i64) {
+        let dirty = |state: u32| i64::from(state & DIRTY != 0);
+        let in_flight = |state: u32| i64::from(state & (DIRTY | WRITEBACK) == WRITEBACK);
+        (dirty(self.new) - dirty(self.old), in_flight(self.new) - in_flight(self.old))
+    }
+
+    /// Whether the page is to be put on a dirty list.
+    pub fn lists(self) -> bool {
+        let is_listed = |state: u32| state & (DIRTY | WRITEBACK) == DIRTY;
+        is_listed(self.new) && !is_listed(self.old)
+    }
 }
 
 impl fmt::Debug for Page {
