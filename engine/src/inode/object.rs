@@ -60,6 +60,8 @@ pub struct InodeObj {
     mode: AtomicU32,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
+    /// It may have `security.capability`: it is not known that it has not.
+    may_have_capability: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
@@ -91,6 +93,9 @@ impl InodeObj {
             nlink: AtomicU32::new(image.nlink.get()),
             mode: AtomicU32::new(u32::from(image.mode.get())),
             unlinkable: AtomicBool::new(false),
+            may_have_capability: AtomicBool::new(
+                file_type == FileType::Regular && image.xattr_block.get() != 0,
+            ),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
             acls: RwLock::new(None),
@@ -148,6 +153,17 @@ impl InodeObj {
     pub fn is_unlinkable(&self) -> bool {
         // Relaxed: as in `forbid_links`.
         self.unlinkable.load(Ordering::Relaxed)
+    }
+    /// Whether it may have `security.capability`.
+    pub fn may_have_capability(&self) -> bool {
+        // Relaxed: set before the attribute is, with the lock held exclusively; who sets one and writes meanwhile has
+        // not said which comes first.
+        self.may_have_capability.load(Ordering::Relaxed)
+    }
+    /// Notes whether it may have one, with the lock held.
+    pub fn note_capability(&self, may_have: bool) {
+        // Relaxed: as in `may_have_capability`. Directories have none that anybody heeds.
+        self.may_have_capability.store(may_have && !self.is_dir(), Ordering::Relaxed);
     }
     /// Number of names.
     pub fn nlink(&self) -> u32 {

@@ -130,6 +130,8 @@ impl Fs {
         let before = self.attribute_bytes(inode)?;
         let slots = ATTR_SLOTS + before.map_or(0, |bytes| xattr::slots(bytes + 8192));
         let mut lists = None;
+        let resizes = set.size.is_some_and(|size| size != inode.size());
+        let strips = set.uid.is_some() || set.gid.is_some() || set.kill_suidgid || resizes;
         let changes = set.mode.is_some()
             || set.uid.is_some()
             || set.gid.is_some()
@@ -160,6 +162,7 @@ impl Fs {
                     mode &= !stripped(mode);
                 }
             }
+            let mut changed = self.without_capability(inode, image, strips)?;
             if let Some(new) = set.mode {
                 if !owns {
                     return Err(Error::Errno(libc::EPERM));
@@ -173,9 +176,12 @@ impl Fs {
                     if let Some(access) = &old.access {
                         let mut access = Acl::clone(access);
                         access.set_mode(mode);
-                        let mut attributes = xattr::read(&self.meta.store, image)?;
+                        let mut attributes = match changed.take() {
+                            Some(attributes) => attributes,
+                            None => xattr::read(&self.meta.store, image)?,
+                        };
                         xattr::put(&mut attributes, acl::ACCESS, Some(access.encode()));
-                        xattr::stage(&self.meta, h, &mut draft.image, &attributes)?;
+                        changed = Some(attributes);
                         lists = Some(Arc::new(Acls {
                             access: Some(Arc::new(access)),
                             default: old.default.clone(),
@@ -183,8 +189,7 @@ impl Fs {
                     }
                 }
             }
-            if !is_dir && (set.kill_suidgid || set.size.is_some_and(|s| s != inode.size()) && !ctx.is_root())
-            {
+            if !is_dir && (set.kill_suidgid || resizes && !ctx.is_root()) {
                 mode &= !stripped(mode);
             }
             draft.image.mode.set(mode as u16);
@@ -202,6 +207,9 @@ impl Fs {
                 }
             }
             draft.image.ctime.set(at);
+            if let Some(attributes) = changed {
+                xattr::stage(&self.meta, h, &mut draft.image, &attributes)?;
+            }
             if lists.is_some() {
                 *inode.acls.write() = None;
             }
@@ -217,17 +225,56 @@ impl Fs {
         Ok(())
     }
 
-    /// Drops setuid and setgid where an unprivileged write must.
-    pub(super) fn kill_suid(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        if stripped(inode.mode()) == 0 {
+    /// Drops what a change of a file's content takes from it: what it may do when it is run, whoever changes it, and
+    /// setuid and setgid unless the one who changes it is `privileged`.
+    pub(super) fn strip(&self, inode: &Arc<InodeObj>, privileged: bool) -> Result<()> {
+        let bits = |mode| if privileged { 0 } else { stripped(mode) };
+        let has_capability = self.has_capability(inode)?;
+        if !has_capability && bits(inode.mode()) == 0 {
             return Ok(());
         }
-        self.change(inode, ATTR_SLOTS, |_, image, draft| {
+        let bytes = if has_capability { self.attribute_bytes(inode)? } else { None };
+        let slots = ATTR_SLOTS + bytes.map_or(0, |bytes| xattr::slots(bytes + 8192));
+        self.change(inode, slots, |h, image, draft| {
+            if let Some(rest) = self.without_capability(inode, image, has_capability)? {
+                xattr::stage(&self.meta, h, &mut draft.image, &rest)?;
+            }
             let mode = u32::from(image.mode.get());
-            draft.image.mode.set((mode & !stripped(mode)) as u16);
+            draft.image.mode.set((mode & !bits(mode)) as u16);
             draft.image.ctime.set(now());
             Ok(true)
         })
+    }
+
+    /// Whether a file has `security.capability`.
+    fn has_capability(&self, inode: &InodeObj) -> Result<bool> {
+        if !inode.may_have_capability() {
+            return Ok(false);
+        }
+        let image = inode.lock.read();
+        let has = self.without_capability(inode, &image, true)?.is_some();
+        if !has {
+            // With the lock in hand: who sets one has it exclusively.
+            inode.note_capability(false);
+        }
+        Ok(has)
+    }
+
+    /// The attributes of a file that has `security.capability`, without it; none if it has not, or if it is not to be
+    /// dropped (`drops`). The caller holds the inode's lock.
+    fn without_capability(
+        &self,
+        inode: &InodeObj,
+        image: &Inode,
+        drops: bool,
+    ) -> Result<Option<xattr::Attributes>> {
+        if !drops || !inode.may_have_capability() {
+            return Ok(None);
+        }
+        let mut attributes = xattr::read(&self.meta.store, image)?;
+        let has = xattr::find(&attributes, xattr::CAPABILITY).is_some();
+        xattr::put(&mut attributes, xattr::CAPABILITY, None);
+        Ok(has.then_some(attributes))
     }
 
     pub(super) fn xattr_value(&self, ctx: &Context, inode: &InodeObj, name: &[u8]) -> Result<Vec<u8>> {
@@ -300,6 +347,9 @@ impl Fs {
                 _ => {}
             }
             let mut stored = value.map(<[u8]>::to_vec);
+            if name == xattr::CAPABILITY && value.is_some() {
+                inode.note_capability(true);
+            }
             if is_list {
                 stored = list.as_ref().map(Acl::encode);
                 if name == acl::ACCESS

@@ -92,9 +92,7 @@ impl Fs {
 
     /// O_TRUNC.
     fn empty(&self, ctx: &Context, inode: &Arc<InodeObj>) -> Result<()> {
-        if !ctx.is_root() {
-            self.kill_suid(inode)?;
-        }
+        self.strip(inode, ctx.is_root())?;
         if inode.size() != 0 {
             self.data.truncate(inode, 0)?;
         }
@@ -200,8 +198,10 @@ impl Fs {
             return Ok(0);
         }
         let from_cache = flags.contains(WriteFlags::FROM_CACHE);
-        if flags.contains(WriteFlags::KILL_SUIDGID) || !from_cache && !ctx.is_root() {
-            self.kill_suid(&handle.inode)?;
+        let kills = flags.contains(WriteFlags::KILL_SUIDGID);
+        // The kernel has dropped what it had to when its cache was written.
+        if kills || !from_cache {
+            self.strip(&handle.inode, !kills && ctx.is_root())?;
         }
         let append =
             flags.contains(WriteFlags::APPEND) || handle.flags.contains(OpenFlags::APPEND) && !from_cache;
@@ -253,9 +253,7 @@ impl Fs {
             FallocateMode::Collapse => Mode::Collapse,
             FallocateMode::Insert => Mode::Insert,
         };
-        if !ctx.is_root() {
-            self.kill_suid(&handle.inode)?;
-        }
+        self.strip(&handle.inode, ctx.is_root())?;
         self.data.fallocate(&handle.inode, mode, offset, len)?;
         if handle.flags.is_dsync() || self.meta.options.sync {
             self.sync_file(handle, false)?;
@@ -274,9 +272,7 @@ impl Fs {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
-        if !ctx.is_root() {
-            self.kill_suid(&to.inode)?;
-        }
+        self.strip(&to.inode, ctx.is_root())?;
         let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
         self.accessed(from);
         if to.flags.is_dsync() || self.meta.options.sync {

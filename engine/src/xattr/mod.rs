@@ -14,6 +14,9 @@ use crate::vfs::Context;
 /// The attributes of an inode, in the order in which they were made.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// What a program may do beside its user's rights. It goes when the program changes.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// What is to be done with an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {

@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags, sta
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 fn times(path: &Path) -> [(i64, i64); 3] {
@@ -258,6 +258,38 @@ fn setuid_is_lost_when_others_write_or_the_owner_changes() {
     }
 }
 
+fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it() {
+    for caching in [Caching::Exclusive, Caching::Shared] {
+        let Some(m) = served_with(caching, |_| {}) else { return };
+        let path = m.at("program");
+        fs::write(&path, b"text").unwrap();
+        // Of the second version, effective: CAP_NET_BIND_SERVICE.
+        let words = [0x0200_0001u32, 1 << 10, 0, 0, 0];
+        let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let write = |flags: i32| {
+            let file = File::options().write(true).custom_flags(flags).open(&path)?;
+            let mut block = narufs::device::IoBuf::zeroed(4096);
+            block.fill(7);
+            file.write_all_at(&block, 0)
+        };
+        let truncate = || File::options().write(true).open(&path)?.set_len(3);
+        let changes: [(&str, &dyn Fn() -> std::io::Result<()>); 4] = [
+            ("write", &|| write(0)),
+            ("O_DIRECT", &|| write(libc::O_DIRECT)),
+            ("O_TRUNC", &|| write(libc::O_TRUNC)),
+            ("truncate", &truncate),
+        ];
+        for (what, change) in changes {
+            rustix::fs::setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
+            let mut found = [0; 20];
+            assert_eq!(rustix::fs::getxattr(&path, "security.capability", &mut found), Ok(20));
+            change().unwrap();
+            let left = rustix::fs::getxattr(&path, "security.capability", &mut found);
+            assert_eq!(left, Err(Errno::NODATA), "{what}, {caching:?}");
+        }
+    }
+}
+
 on_each_transport!(
     times_are_set_to_the_nanosecond_to_now_or_left,
     room_is_told,
@@ -267,4 +299,5 @@ on_each_transport!(
     permissions_hold_cached_or_not_where_the_server_checks,
     permissions_hold_cached_or_not_where_the_kernel_checks,
     setuid_is_lost_when_others_write_or_the_owner_changes,
+    a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it,
 );

@@ -52,6 +52,48 @@ fn writing_takes_setuid_away() {
 }
 
 #[test]
+fn whatever_changes_a_program_takes_its_capability_away() {
+    let fs = fs();
+    let name = crate::xattr::CAPABILITY;
+    let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"f", 0o755, OpenFlags::READ_WRITE).expect("made");
+    let nid = entry.nid;
+    fs.setxattr(&root(), nid, b"user.other", b"stays", XattrMode::Any).expect("root");
+    let has = || match fs.getxattr(&root(), nid, name) {
+        Ok(value) => value == b"cap",
+        Err(e) => e.errno() != libc::ENODATA,
+    };
+    let set = |set| fs.setattr(&root(), nid, None, &set).map(drop);
+    let write = |flags| fs.write(&root(), &handle, 0, b"text", flags).map(drop);
+    let other = file(&fs, &root(), ROOT_NID, "other");
+    let from = fs.open(&root(), other.nid, OpenFlags::READ_WRITE).expect("there");
+    fs.write(&root(), &from, 0, b"text", WriteFlags::empty()).expect("room");
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    let changes: [(&str, bool, &dyn Fn() -> Result<()>); 9] = [
+        ("write", true, &|| write(WriteFlags::empty())),
+        ("direct write", true, &|| write(WriteFlags::DIRECT)),
+        ("the kernel's cache", false, &|| write(WriteFlags::FROM_CACHE)),
+        ("truncate", true, &|| set(SetAttr { size: Some(2), ..SetAttr::default() })),
+        ("chown", true, &|| set(SetAttr { uid: Some(7), ..SetAttr::default() })),
+        ("chmod", false, &|| set(SetAttr { mode: Some(0o750), ..SetAttr::default() })),
+        ("fallocate", true, &|| fs.fallocate(&root(), &handle, allocate, 0, 8192)),
+        ("copy_file_range", true, &|| fs.copy_file_range(&root(), &from, 0, &handle, 0, 4).map(drop)),
+        ("O_TRUNC", true, &|| {
+            let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNCATE;
+            fs.open(&root(), nid, flags).map(|handle| fs.release(handle, None))
+        }),
+    ];
+    for (what, takes, change) in changes {
+        fs.setxattr(&root(), nid, name, b"cap", XattrMode::Any).expect("root");
+        change().expect(what);
+        assert_eq!(has(), !takes, "{what}");
+        change().expect(what);
+        assert_eq!(fs.getxattr(&root(), nid, b"user.other").expect("it stays"), b"stays");
+    }
+    fs.release(from, None);
+    fs.release(handle, None);
+}
+
+#[test]
 fn attributes_of_every_name_space() {
     let fs = fs();
     let f = file(&fs, &user(1), ROOT_NID, "f");
