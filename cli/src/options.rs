@@ -27,7 +27,8 @@ Options (-o a,b=c):
   transport=uring           through io_uring, turning it on if need be, or not at all
   transport=dev             through /dev/fuse
   memory=SIZE               page cache (default: 25 % of memory or of the control group's limit, at most 4G)
-  metadata_memory=SIZE      metadata pages and inodes (default 256M)
+  metadata_memory=SIZE      metadata pages and inodes (default: a sixteenth of memory or of the control group's
+                            limit, 64M to 1G)
   scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
                             does nothing. memory=SIZE is for files and metadata together
   spill=PATH                where scratch puts what memory has no room for: a block device, a file, or a directory

@@ -4,6 +4,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::options::{AtimePolicy, Durability, MountOptions};
 use narufs::Error;
+use narufs::cache::available_memory;
 use narufs::device::BLOCK_SIZE;
 use narufs::file::DataOptions;
 use narufs::journal::Wanted;
@@ -17,6 +18,7 @@ use narufs_fuse::mount::process::{bound_heap, protect_from_reclaim};
 use narufs_fuse::mount::{Atime, IfBusy};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
@@ -111,8 +113,17 @@ fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
     mount::mount(media, &wanted).map_err(|e| refused(image, &e))
 }
 
+/// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files
+/// want more of it than of the page cache.
+const USUAL_METADATA: RangeInclusive<u64> = 64 << 20..=1 << 30;
+
 fn metadata_memory(options: &MountOptions) -> u64 {
-    options.metadata_memory.unwrap_or(256 << 20)
+    options.metadata_memory.unwrap_or_else(|| usual_metadata(available_memory()))
+}
+
+/// A sixteenth of the memory that there is, within bounds.
+fn usual_metadata(available: u64) -> u64 {
+    (available / 16).clamp(*USUAL_METADATA.start(), *USUAL_METADATA.end())
 }
 
 /// Bytes of metadata pages: five eighths of the memory for metadata, the rest is for inodes.
@@ -197,4 +208,17 @@ fn mount_failed(dir: &Path, e: std::io::Error) -> Failure {
         _ => e.to_string(),
     };
     Failure::about(Status::MountFailed, dir, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_takes_a_sixteenth_of_memory_within_bounds() {
+        let usual = |mebibytes: u64| usual_metadata(mebibytes << 20) >> 20;
+        assert_eq!([0, 256, 1024, 4096, 16384, 1 << 20].map(usual), [64, 64, 64, 256, 1024, 1024]);
+        let told = MountOptions { metadata_memory: Some(8 << 20), ..MountOptions::default() };
+        assert_eq!((metadata_memory(&told), pages_share(&told)), (8 << 20, 5 << 20));
+    }
 }
