@@ -11,6 +11,7 @@ pub(super) fn check(make: impl Fn() -> Arc<dyn BlockDevice>) {
     requests_beyond_the_end_fail_alone(&*make());
     flushes_count_what_had_completed(&*make());
     causes_are_counted(&*make());
+    blocks_are_read_into_any_memory(&*make());
     tickets_may_be_waited_for_in_any_order(&*make());
     discarded_blocks_can_be_written_again(&*make());
     many_threads_work_side_by_side(&*make());
@@ -96,6 +97,24 @@ fn causes_are_counted(device: &dyn BlockDevice) {
     assert_eq!((of(Cause::ReadAhead).reads, of(Cause::ReadAhead).read_bytes), (1, 4096));
     assert_eq!(of(Cause::Eviction).discard_bytes, 5 * 4096);
     assert_eq!((of(Cause::Fsck).reads, of(Cause::DoubleWrite).reads), (0, 0));
+}
+
+fn blocks_are_read_into_any_memory(device: &dyn BlockDevice) {
+    device.run(vec![Request::write(5, filled(7, 2), Cause::DataWriteBack)]).expect("write");
+    let mut memory = IoBuf::zeroed(4 * BLOCK_SIZE);
+    // As direct I/O wants it, and not.
+    for at in [BLOCK_SIZE, 3] {
+        memory.fill(1);
+        let into = &mut memory[at..at + 2 * BLOCK_SIZE];
+        device.read_into(6, into, Cause::ReadMiss).expect("read");
+        assert!(into[..BLOCK_SIZE].iter().all(|b| *b == 7) && into[BLOCK_SIZE..].iter().all(|b| *b == 0));
+        assert!((memory[at - 1], memory[at + 2 * BLOCK_SIZE]) == (1, 1));
+    }
+    let misses = device.counters().into_iter().find(|c| c.cause == Cause::ReadMiss).expect("it is listed");
+    assert_eq!((misses.reads, misses.read_bytes), (2, 4 * BLOCK_SIZE as u64));
+    let end = device.blocks();
+    assert!(device.read_into(end, &mut memory[..BLOCK_SIZE], Cause::ReadMiss).is_err());
+    assert!(device.read_into(0, &mut memory[..100], Cause::ReadMiss).is_err());
 }
 
 fn tickets_may_be_waited_for_in_any_order(device: &dyn BlockDevice) {

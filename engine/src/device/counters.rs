@@ -23,15 +23,19 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    pub fn count_read(&self, cause: Cause, bytes: u64) {
+        let row = &self.rows[cause as usize];
+        // Relaxed: as below.
+        row.reads.fetch_add(1, Ordering::Relaxed);
+        row.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub fn count(&self, request: &Request) {
         let row = &self.rows[request.cause as usize];
         let bytes = request.bytes();
         // Relaxed throughout: statistics, which order nothing.
         match request.op {
-            Op::Read => {
-                row.reads.fetch_add(1, Ordering::Relaxed);
-                row.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
+            Op::Read => self.count_read(request.cause, bytes),
             Op::Write => {
                 row.writes.fetch_add(1, Ordering::Relaxed);
                 row.write_bytes.fetch_add(bytes, Ordering::Relaxed);

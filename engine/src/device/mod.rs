@@ -137,16 +137,17 @@ impl Request {
     /// Whether it is made of whole blocks that a device of `blocks` blocks has. Block numbers may come from
     /// damaged media, so a request beyond the end is an error like any other.
     pub(crate) fn check(&self, blocks: u64) -> Result<()> {
-        let bytes = self.bytes();
-        let end = self.block.checked_add(bytes / BLOCK_SIZE as u64);
-        if !bytes.is_multiple_of(BLOCK_SIZE as u64) || end.is_none_or(|end| end > blocks) {
-            return Err(Error::Device {
-                context: "request beyond the end of the device",
-                errno: libc::EINVAL,
-            });
-        }
-        Ok(())
+        check_blocks(self.block, self.bytes(), blocks)
     }
+}
+
+/// The same of so many bytes from `block` on.
+fn check_blocks(block: u64, bytes: u64, blocks: u64) -> Result<()> {
+    let end = block.checked_add(bytes / BLOCK_SIZE as u64);
+    if !bytes.is_multiple_of(BLOCK_SIZE as u64) || end.is_none_or(|end| end > blocks) {
+        return Err(Error::Device { context: "request beyond the end of the device", errno: libc::EINVAL });
+    }
+    Ok(())
 }
 
 /// A finished request, in the order of submission.
@@ -206,6 +207,12 @@ pub trait BlockDevice: Send + Sync {
         first.map(|()| bufs)
     }
 
+    /// Reads blocks into memory of the caller's, for one who needs nothing else until they are there; counted like a
+    /// request. `into` is a whole number of blocks; after an error it holds anything.
+    fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
+        read_copied(self, block, into, cause)
+    }
+
     /// Flushes everything completed before the call.
     fn flush(&self) -> Result<()> {
         self.flush_upto(self.writes_completed())
@@ -222,6 +229,18 @@ pub trait BlockDevice: Send + Sync {
         }
         Err(Error::Refused(format!("this device has {} blocks of 4 KiB and cannot grow", self.blocks())))
     }
+}
+
+/// [`BlockDevice::read_into`] by a request with a buffer of its own.
+fn read_copied(
+    device: &(impl BlockDevice + ?Sized),
+    block: u64,
+    into: &mut [u8],
+    cause: Cause,
+) -> Result<()> {
+    let bufs = device.run(vec![Request::read(block, IoBuf::unwiped(into.len()), cause)])?;
+    bufs.iter().for_each(|buf| into.copy_from_slice(buf));
+    Ok(())
 }
 
 /// Serves an open image by the fastest way that this kernel offers.

@@ -10,7 +10,10 @@ use super::counters::Counters;
 use super::done::DoneBatches;
 use super::file::io_error;
 use super::flush::GroupFlush;
-use super::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, ImageFile, Op, Request, Ticket};
+use super::{
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, Op, Request, Ticket, check_blocks,
+    read_copied,
+};
 use crate::{Result, blocking};
 
 /// A device served by pread and pwrite.
@@ -62,9 +65,33 @@ pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
     file.write_all_at(buf, offset).map_err(|e| io_error("write", &e))
 }
 
+/// Reads blocks of an image into memory that direct I/O can reach; false, and nothing is done, if it cannot.
+pub(super) fn read_straight(
+    image: &ImageFile,
+    counters: &Counters,
+    block: u64,
+    into: &mut [u8],
+    cause: Cause,
+) -> Result<bool> {
+    if image.is_direct() && !into.as_ptr().addr().is_multiple_of(BLOCK_SIZE) {
+        return Ok(false);
+    }
+    check_blocks(block, into.len() as u64, image.blocks())?;
+    counters.count_read(cause, into.len() as u64);
+    blocking::about_to_block();
+    read_whole(image.file(), into, block * BLOCK_SIZE as u64).map(|()| true)
+}
+
 impl BlockDevice for PlainDevice {
     fn blocks(&self) -> u64 {
         self.image.blocks()
+    }
+
+    fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
+        if read_straight(&self.image, &self.counters, block, into, cause)? {
+            return Ok(());
+        }
+        read_copied(self, block, into, cause)
     }
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {

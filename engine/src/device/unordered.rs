@@ -1,7 +1,7 @@
 //! A device whose writes need not outlive the mount: a flush has nothing to do.
 #![deny(unsafe_code)]
 
-use super::{BlockDevice, CauseCount, Completion, Request, Ticket};
+use super::{BlockDevice, Cause, CauseCount, Completion, Request, Ticket};
 use crate::Result;
 use crate::sync::Arc;
 
@@ -19,6 +19,10 @@ impl BlockDevice for Unordered {
 
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {
         self.0.wait(ticket)
+    }
+
+    fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
+        self.0.read_into(block, into, cause)
     }
 
     fn writes_completed(&self) -> u64 {

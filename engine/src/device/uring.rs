@@ -24,9 +24,11 @@ use rustix::io::Errno;
 
 use super::counters::Counters;
 use super::flush::GroupFlush;
-use super::plain::{read_whole, write_whole};
+use super::plain::{read_straight, read_whole, write_whole};
 use super::slab::Slab;
-use super::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, ImageFile, Op, Request, Ticket};
+use super::{
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, Op, Request, Ticket, read_copied,
+};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, available_cores};
 use crate::{Error, Result, blocking};
 
@@ -271,6 +273,14 @@ impl BlockDevice for UringDevice {
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse)
+    }
+
+    /// By pread: one call where the ring takes one to submit and one to wait, and no buffer in between.
+    fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
+        if read_straight(&self.image, &self.counters, block, into, cause)? {
+            return Ok(());
+        }
+        read_copied(self, block, into, cause)
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -4,8 +4,8 @@ use super::fetching::{Announced, Landing};
 use super::path::{DataPath, PAGE, page_after, page_of};
 use super::{DataInode, FileData, Home, Mapping};
 use crate::Result;
-use crate::cache::{FrameState, Slot, Use};
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::cache::{FrameState, Fresh, Slot, Use};
+use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
 use crate::sync::Arc;
@@ -248,6 +248,36 @@ impl<H: Home> DataPath<H> {
         Ok(fetches)
     }
 
+    /// Reads a page that is not cached, and with which nothing else is asked for: straight into the frame that will
+    /// have it, if there is one. The caller has its range.
+    fn fetch_one(
+        &self,
+        inode: &H::Inode,
+        page: u64,
+        size: u64,
+        keep: Keep,
+        wanted: &mut Wanted<'_>,
+    ) -> Result<()> {
+        let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
+            wanted.give(page, None);
+            return Ok(());
+        };
+        let device = self.home.device();
+        let fresh = if keep == Keep::No { None } else { self.pool.take() };
+        let Some(mut fresh) = fresh else {
+            let mut buf = IoBuf::unwiped(BLOCK_SIZE);
+            device.read_into(block, &mut buf, Cause::ReadMiss)?;
+            zero_beyond(page, size, &mut buf);
+            wanted.give(page, Some(&buf));
+            return Ok(());
+        };
+        device.read_into(block, fresh.bytes(), Cause::ReadMiss)?;
+        zero_beyond(page, size, fresh.bytes());
+        wanted.give(page, Some(fresh.bytes()));
+        self.publish_clean(inode.data(), page, fresh, FrameState::MAPPED, keep == Keep::Lent);
+        Ok(())
+    }
+
     /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead, which
     /// is asked for behind them.
     fn fetch(
@@ -259,6 +289,9 @@ impl<H: Home> DataPath<H> {
         ahead: Option<Range<u64>>,
         wanted: &mut Wanted<'_>,
     ) -> Result<()> {
+        if let ([page], None) = (pages, &ahead) {
+            return self.fetch_one(inode, *page, size, keep, wanted);
+        }
         let fetches = self.places(inode, pages, &mut |page| wanted.give(page, None))?;
         let batch: Vec<_> = fetches
             .iter()
@@ -320,33 +353,33 @@ impl<H: Home> DataPath<H> {
 
     /// Caches a page as it was read; false if there is no frame to spare.
     fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
-        let data = inode.data();
-        data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let slot = data.index.slot(page, &self.pool);
-        // A hint; publishing decides.
-        if slot.is_cached() {
+        if !self.is_absent(inode.data(), page) {
             return true;
         }
         let Some(mut fresh) = self.pool.take() else { return false };
         fresh.bytes().copy_from_slice(bytes);
         let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
+        self.publish_clean(inode.data(), page, fresh, flags, is_lent && !is_ahead);
+        true
+    }
+
+    /// Caches a frame that holds a page as it was read.
+    fn publish_clean(&self, data: &FileData, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
+        data.pool.get_or_init(|| Arc::clone(&self.pool));
+        let slot = data.index.slot(page, &self.pool);
         // Or it was taken by another reader meanwhile: the same bytes.
         if let Ok(found) = fresh.publish(slot, flags, 0..0)
             && is_lent
-            && !is_ahead
         {
             found.lend();
         }
-        true
     }
 
     /// One page from the device, zero beyond `size`.
     pub(super) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
         self.counters.misses.add(1);
-        let buf = IoBuf::zeroed(BLOCK_SIZE);
-        let request = Request { op: Op::Read, block, buf, cause: Cause::ReadMiss };
-        let mut bufs = self.home.device().run(vec![request])?;
-        let mut buf = bufs.pop().expect("one completion a request");
+        let mut buf = IoBuf::unwiped(BLOCK_SIZE);
+        self.home.device().read_into(block, &mut buf, Cause::ReadMiss)?;
         zero_beyond(page, size, &mut buf);
         Ok(buf)
     }

@@ -86,6 +86,7 @@ fn a_failed_read_leaves_the_file_as_it_was() {
     path.sync_all().expect("no faults");
     home.device.fail_reads.store(true, SeqCst);
     assert!(is_eio(path.read(&file, 0, &mut [0; 8192])));
+    assert!(is_eio(path.read(&file, 57 * 4096, &mut [0; 100])), "a page by itself goes another way");
     assert!(is_eio(path.write(&file, At::Offset(10), &[1])), "a partial overwrite needs the page");
     home.device.fail_reads.store(false, SeqCst);
     assert_eq!(content(&path, &file), vec![7; 100 * 4096]);
