@@ -44,6 +44,20 @@ pub fn served_as(
     files: AssembleOptions,
     change: impl FnOnce(&mut MountOptions),
 ) -> Option<Served> {
+    try_served_as(caching, files, change).map(|served| served.expect("a mount"))
+}
+
+/// Why such a mount is refused.
+pub fn refused_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Option<std::io::Error> {
+    let served = try_served_as(caching, AssembleOptions::default(), change)?;
+    Some(served.err().expect("it must be refused"))
+}
+
+fn try_served_as(
+    caching: Caching,
+    files: AssembleOptions,
+    change: impl FnOnce(&mut MountOptions),
+) -> Option<std::io::Result<Served>> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: this test needs root and /dev/fuse");
         return None;
@@ -71,11 +85,16 @@ pub fn served_as(
     options.suid = true;
     options.dev = true;
     change(&mut options);
-    let server = serve(Arc::clone(running.fs()), &point, &options, caching).expect("a mount");
-    let served =
-        Served { server: Some(server), running: Some(running), mounted: Some(mounted), point, _dir: dir };
+    let engine = Arc::clone(running.fs());
+    // Whatever becomes of it, the image is unmounted.
+    let mut served =
+        Served { server: None, running: Some(running), mounted: Some(mounted), point, _dir: dir };
+    match serve(engine, &served.point, &options, caching) {
+        Ok(server) => served.server = Some(server),
+        Err(e) => return Some(Err(e)),
+    }
     fs::set_permissions(&served.point, fs::Permissions::from_mode(0o777)).expect("the root directory");
-    Some(served)
+    Some(Ok(served))
 }
 
 impl Served {
