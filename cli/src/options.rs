@@ -22,6 +22,8 @@ Options (-o a,b=c):
   io=direct                 all files pass the kernel's cache by: for many threads on one file
   io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
                             close; a killed server loses what was not synced; implies default_permissions
+  noxattr                   no extended attributes through the mount: the kernel then does not ask for one before
+                            each append; the server still heeds access lists. Not with default_permissions
   transport=auto            the kernel hands requests over through io_uring where it has that (Linux 6.14) and
                             /sys/module/fuse/parameters/enable_uring says Y, through /dev/fuse otherwise (default)
   transport=uring           through io_uring, turning it on if need be, or not at all
@@ -90,6 +92,8 @@ pub struct MountOptions {
     pub atime: AtimePolicy,
     /// Access times are kept in memory until something else writes the inode.
     pub lazytime: bool,
+    /// Extended attributes can be had through the mount.
+    pub xattr: bool,
     /// Through whose page cache files are read and written.
     pub io: Io,
     /// How requests reach the server.
@@ -131,6 +135,7 @@ impl Default for MountOptions {
             sync: false,
             atime: AtimePolicy::Relative,
             lazytime: false,
+            xattr: true,
             io: Io::Auto,
             transport: Transport::Auto,
             memory: None,
@@ -162,6 +167,11 @@ impl MountOptions {
 
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), String> {
+        if !self.xattr && (self.default_permissions || self.io == Io::Cached) {
+            let why = "noxattr does not go with default_permissions, which io=cached implies: the kernel would not \
+                       see access lists";
+            return Err(why.into());
+        }
         let alone = match () {
             () if self.scratch && self.read_only => return Err("scratch space cannot be mounted ro".into()),
             () if self.scratch => None,
@@ -214,6 +224,8 @@ impl MountOptions {
             "strictatime" => self.atime = AtimePolicy::Strict,
             "lazytime" => self.lazytime = true,
             "nolazytime" => self.lazytime = false,
+            "xattr" => self.xattr = true,
+            "noxattr" => self.xattr = false,
             "io" => {
                 let how = wanted()?;
                 self.io = Io::from_name(how)
@@ -310,6 +322,17 @@ mod tests {
             assert_eq!(said, format!("durability=window={bad}: say 1ms to 60s"));
         }
         assert!(parse("durability=window").unwrap_err().contains("durability=window=100ms"));
+    }
+
+    #[test]
+    fn the_kernel_checks_permissions_only_where_it_sees_access_lists() {
+        assert!(!parse("noxattr").unwrap().xattr && parse("noxattr,xattr").unwrap().xattr);
+        for list in ["noxattr", "noxattr,io=direct", "default_permissions", "io=cached"] {
+            assert_eq!(parse(list).unwrap().check(), Ok(()), "{list}");
+        }
+        for list in ["noxattr,default_permissions", "io=cached,noxattr"] {
+            assert!(parse(list).unwrap().check().unwrap_err().contains("access lists"), "{list}");
+        }
     }
 
     #[test]

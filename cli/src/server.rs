@@ -161,6 +161,7 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
     kernel.dev = options.dev;
     kernel.exec = options.exec;
     kernel.sync = options.sync;
+    kernel.xattr = options.xattr;
     kernel.io = options.io;
     kernel.transport = options.transport;
     kernel.lazytime = options.lazytime;

@@ -6,7 +6,7 @@ use super::Caching;
 use super::convert::{engine_open_flags, kernel_attr};
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
-use crate::mount::{Io, Transport};
+use crate::mount::{Io, MountOptions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
@@ -27,19 +27,22 @@ pub struct EngineOperations {
     /// For how long the kernel may trust attributes.
     attributes_hold: Duration,
     io: Io,
+    /// Whether extended attributes are to be had.
+    pub(super) xattr: bool,
     pub(super) features: OnceLock<Features>,
     pub(super) transport: OnceLock<Transport>,
 }
 
 impl EngineOperations {
-    /// Serves `fs`. `default_permissions`: the kernel checks permissions before it asks.
-    pub fn new(fs: Arc<Fs>, caching: Caching, default_permissions: bool, io: Io) -> Self {
+    /// Serves `fs` at a mount with these options.
+    pub fn new(fs: Arc<Fs>, caching: Caching, options: &MountOptions) -> Self {
         EngineOperations {
             fs,
             open: Handles::default(),
-            names: Names::new(caching, default_permissions),
+            names: Names::new(caching, options.default_permissions),
             attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
-            io,
+            io: options.io,
+            xattr: options.xattr,
             features: OnceLock::new(),
             transport: OnceLock::new(),
         }

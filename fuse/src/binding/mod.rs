@@ -46,7 +46,7 @@ pub enum Caching {
 ///
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
-/// library's readers would not see.
+/// library's readers would not see; or for [`MountOptions::xattr`] taken away where the kernel checks permissions.
 pub fn serve(
     fs: Arc<Fs>,
     dir: &Path,
@@ -61,6 +61,11 @@ pub fn serve(
         }
         // The kernel changes times by itself, and tells later: only it knows who may.
         options.default_permissions = true;
+    }
+    if options.default_permissions && !options.xattr {
+        let why =
+            "noxattr is for mounts whose server checks permissions: the kernel would not see access lists";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut config = ServerConfig {
         session: Config {
@@ -80,7 +85,7 @@ pub fn serve(
         // Buffers are as large as the larger of the two.
         config.session.max_write = config.session.max_write.max(options.max_read);
     }
-    let operations = EngineOperations::new(fs, caching, options.default_permissions, options.io);
+    let operations = EngineOperations::new(fs, caching, &options);
     Server::start(Arc::new(operations), dir, &options, &config)
 }
 

@@ -4,6 +4,8 @@
 //! [`handles`](super::handles) entry. Permissions are the engine's to check; with `default_permissions` the kernel
 //! has checked them before.
 //!
+//! FLUSH is not served (the kernel asks once): a close has nothing to write, and no locks to give back.
+//!
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
 use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
@@ -31,6 +33,14 @@ struct ServedStats {
 
 /// The attribute that holds an access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+impl EngineOperations {
+    /// ENOSYS where extended attributes are not to be had: the kernel then asks no more. It can go on removing them,
+    /// for a remount asks in this way whether the server can write.
+    fn serves_xattr(&self) -> Result<()> {
+        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+    }
+}
 
 /// Has an outcome of the engine answered.
 fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs::Result<()>) + Send> {
@@ -213,10 +223,6 @@ impl Operations for EngineOperations {
         Ok(self.fs.write(&self.caller(ctx, 0), &*self.open.get(write.fh)?, write.offset, data, flags)?)
     }
 
-    fn flush(&self, _: &RequestContext<'_>, _: u64, fh: u64, lock_owner: u64) -> Result<()> {
-        Ok(self.fs.flush(&*self.open.get(fh)?, lock_owner)?)
-    }
-
     fn release(&self, _: u64, release: &Release) {
         let owner = release.flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(release.lock_owner);
         self.open.remove(release.fh, owner);
@@ -310,6 +316,7 @@ impl Operations for EngineOperations {
         flags: i32,
         _: bool,
     ) -> Result<()> {
+        self.serves_xattr()?;
         let mode = match flags {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
@@ -324,10 +331,12 @@ impl Operations for EngineOperations {
     }
 
     fn getxattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.serves_xattr()?;
         Ok(self.fs.getxattr(&self.caller(ctx, 0), nodeid, name)?)
     }
 
     fn listxattr(&self, ctx: &RequestContext<'_>, nodeid: u64) -> Result<Vec<u8>> {
+        self.serves_xattr()?;
         Ok(self.fs.listxattr(&self.caller(ctx, 0), nodeid)?)
     }
 

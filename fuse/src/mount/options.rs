@@ -103,6 +103,9 @@ pub struct MountOptions {
     pub lazytime: bool,
     /// Access times.
     pub atime: Atime,
+    /// Extended attributes, and access lists with them, can be had through the mount. Without them the kernel asks for
+    /// none before it writes.
+    pub xattr: bool,
     /// Page caches.
     pub io: Io,
     /// The way of requests.
@@ -125,6 +128,7 @@ impl MountOptions {
             dirsync: false,
             lazytime: false,
             atime: Atime::Relative,
+            xattr: true,
             io: Io::Auto,
             transport: Transport::Auto,
         }

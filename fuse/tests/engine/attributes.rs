@@ -1,7 +1,8 @@
 //! Attributes, times, extended attributes, access lists, permissions.
 
-use crate::support::{FIRST_USER, SECOND_USER, as_user, served, served_with};
+use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_with};
 use narufs_fuse::Caching;
+use narufs_fuse::mount::MountOptions;
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags, statx, utimensat};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
@@ -290,6 +291,28 @@ fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it()
     }
 }
 
+fn without_extended_attributes_the_rest_goes_on() {
+    let Some(m) = served_with(Caching::Exclusive, |o| o.xattr = false) else { return };
+    let path = m.at("file");
+    fs::write(&path, b"text").unwrap();
+    for _ in 0..2 {
+        let set = rustix::fs::setxattr(&path, "user.a", b"1", XattrFlags::empty());
+        assert_eq!(set, Err(Errno::OPNOTSUPP));
+        let mut found = [0; 8];
+        assert_eq!(rustix::fs::getxattr(&path, "user.a", &mut found), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::listxattr(&path, &mut found), Err(Errno::OPNOTSUPP));
+        assert_eq!(rustix::fs::removexattr(&path, "user.a"), Err(Errno::NODATA));
+    }
+    File::options().append(true).open(&path).unwrap().write_all(b" and more").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"text and more");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let read = as_user(FIRST_USER, || fs::read(&path).map_err(|e| e.kind()));
+    assert_eq!(read, Err(ErrorKind::PermissionDenied));
+    let both = |o: &mut MountOptions| (o.xattr, o.default_permissions) = (false, true);
+    let why = refused_with(Caching::Exclusive, both).expect("a mount was made before");
+    assert_eq!(why.kind(), ErrorKind::InvalidInput, "the kernel would see no access lists");
+}
+
 on_each_transport!(
     times_are_set_to_the_nanosecond_to_now_or_left,
     room_is_told,
@@ -300,4 +323,5 @@ on_each_transport!(
     permissions_hold_cached_or_not_where_the_kernel_checks,
     setuid_is_lost_when_others_write_or_the_owner_changes,
     a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it,
+    without_extended_attributes_the_rest_goes_on,
 );
