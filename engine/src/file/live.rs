@@ -47,7 +47,7 @@ impl<H: Home> DataPath<H> {
             }
             Absorbed::InHands => true,
         });
-        self.write_together(&waiting, Order::LIVE);
+        self.write_side_by_side(&waiting, Order::LIVE);
         for inode in files {
             let data = inode.data();
             loop {

@@ -13,11 +13,20 @@
 //! 3. Pages are picked and given places, file after file, each behind the last one's; all are written, in the order of
 //!    their blocks, and waited for; then each file is recorded as it would be alone. The first record flushes the
 //!    device, and the others find that done.
+//!
+//! *Side by side.* What only data records of the journal hold goes home before the head passes them, in places that it
+//! has: it takes no credits and needs no record. Several threads write such batches, each the next one when its last
+//! is over: while one waits for the device the others pick and copy. A batch knows nothing of the others. Its thread
+//! has the mutexes of its own files and has waited for none of them, and waits for nothing but the device, and for the
+//! journal to keep what it has promised, which waits for no write-back: so no thread waits for another.
+//! Who asked goes on when all threads have ended, and then looks at each file: its pages are in no set, or in hands,
+//! until their bytes have been written, so the head passes no record of a batch that is not over, and the flush before
+//! it moves covers them all.
 
 use super::path::{DataPath, PAGES_END};
 use super::write_back::{BATCH_PAGES, Order, Take};
 use super::{DataInode, Home};
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 
 /// Pages of a file that is small enough.
 const SMALL_PAGES: usize = 64;
@@ -25,22 +34,58 @@ const SMALL_PAGES: usize = 64;
 /// Files of one batch: each takes credits of its own.
 const BATCH_FILES: usize = 1024;
 
+/// Batches that are written side by side.
+const AT_ONCE: usize = 3;
+/// Files that make another thread worth its start.
+const FILES_PER_THREAD: usize = 128;
+
 impl<H: Home> DataPath<H> {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
     pub(super) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
-        let (mut batch, mut pages) = (Vec::new(), 0);
-        for inode in files {
-            let Some(count) = Self::small_pages(inode, order) else { continue };
-            if batch.len() == BATCH_FILES || pages + count > BATCH_PAGES {
-                self.write_batches_of(&batch, order);
-                batch.clear();
-                pages = 0;
-            }
-            batch.push(inode);
-            pages += count;
+        let mut files = files.iter();
+        while let Some(batch) = Self::next_batch(&mut files, order) {
+            self.write_batches_of(&batch, order);
         }
-        self.write_batches_of(&batch, order);
+    }
+
+    /// The same by several threads at once, for what takes no credits.
+    pub(super) fn write_side_by_side(&self, files: &[Arc<H::Inode>], order: Order) {
+        debug_assert!(order.take == Take::Live, "who waits for credits has no mutex that others wait for");
+        let threads = (files.len() / FILES_PER_THREAD).clamp(1, AT_ONCE);
+        let left = Mutex::new(files.iter());
+        let next = || Self::next_batch(&mut left.lock(), order);
+        let work = || {
+            while let Some(batch) = next() {
+                self.write_batches_of(&batch, order);
+            }
+        };
+        // Threads of the standard library: models do not come here, and they end before the call does.
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+
+    /// The next small files that make a batch, of those that are left.
+    fn next_batch<'f>(
+        files: &mut std::slice::Iter<'f, Arc<H::Inode>>,
+        order: Order,
+    ) -> Option<Vec<&'f Arc<H::Inode>>> {
+        let (mut batch, mut pages) = (Vec::new(), 0);
+        while let Some(inode) = files.as_slice().first() {
+            if let Some(count) = Self::small_pages(inode, order) {
+                if batch.len() == BATCH_FILES || pages + count > BATCH_PAGES {
+                    break;
+                }
+                batch.push(inode);
+                pages += count;
+            }
+            files.next();
+        }
+        (!batch.is_empty()).then_some(batch)
     }
 
     /// Writes these in as few batches as there are credits for.

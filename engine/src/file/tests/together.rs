@@ -91,6 +91,38 @@ fn a_shared_request_that_fails_costs_no_file_anything() {
     assert_all_survive(&home);
 }
 
+/// Batches side by side, beside writers and fsyncs of the same files: the head passes nothing that is not home.
+#[test]
+fn what_the_journal_holds_of_many_files_goes_home_before_the_head_passes_it() {
+    const MANY: u64 = 500;
+    let home = ModelHome::new(5000, true);
+    let path = path(&home, 3000);
+    let files: Vec<_> = (1..=MANY).map(|nid| home.open(nid)).collect();
+    let write = |file: &Arc<ModelInode>, turn: u64| {
+        path.write(file, At::Offset(0), &vec![(file.nid() + turn) as u8 | 1; 5000]).expect("room");
+        path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+    };
+    files.iter().for_each(|file| write(file, 0));
+    let before = home.device.writes_completed();
+    home.checkpoint(&path);
+    let requests = home.device.writes_completed() - before;
+    assert!((1..MANY / 4).contains(&requests), "{requests} requests for {MANY} files");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..5 {
+                files.iter().for_each(|file| write(file, turn));
+            }
+        });
+        (0..5).for_each(|_| home.checkpoint(&path));
+    });
+    drop((files, path));
+    home.crash(&mut rand::rng());
+    let path = super::model::path(&home, 3000);
+    for nid in 1..=MANY {
+        assert!(content(&path, &home.open(nid)) == vec![(nid + 4) as u8 | 1; 5000], "file {nid}");
+    }
+}
+
 /// Files that somebody else has in hand are left to it, and nobody waits for another in a circle.
 #[test]
 fn threads_that_sync_everything_at_once_do_not_wait_for_one_another() {
