@@ -82,6 +82,22 @@ pub(super) fn rec_len(block: &[u8; BLOCK_SIZE], at: usize) -> Result<usize, Faul
     Ok(rec_len)
 }
 
+/// The same, and how many of these bytes the dentry uses itself.
+#[inline]
+pub(super) fn extent_of(block: &[u8; BLOCK_SIZE], at: usize) -> Result<(usize, usize), Fault> {
+    const SIZE: usize = DENTRY_HEADER_SIZE;
+    let header: &[u8; SIZE] = block.get(at..).and_then(<[u8]>::first_chunk).ok_or("a dentry is cut short")?;
+    let word = |at: usize| header[at..].first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let (nid, lengths) = (word(0), word(16));
+    let rec_len = (lengths & 0xffff) as usize;
+    let name_len = (lengths >> 16 & 0xff) as usize;
+    let used = if nid == 0 { 0 } else { (SIZE + name_len).next_multiple_of(8) };
+    if rec_len < SIZE || !rec_len.is_multiple_of(8) || used > rec_len || at + rec_len > BLOCK_SIZE {
+        return Err("a dentry has an impossible length");
+    }
+    Ok((rec_len, used))
+}
+
 /// What the dentry at `at` says, which has `rec_len` bytes: nothing if it is free. The name lies within it; nothing else
 /// is verified.
 #[inline]

@@ -1,6 +1,6 @@
 //! Changing a block of a bucket: the few words that differ, or a block filled anew.
 
-use super::bucket::{Dentry, Fault, Spot, header, room_for};
+use super::bucket::{Dentry, Fault, Spot, dentry_at, header, rec_len, room_for, verified, whole};
 use super::search::Gap;
 use crate::device::BLOCK_SIZE;
 use crate::format::{
@@ -107,6 +107,40 @@ pub fn remove(block: &[u8], spot: Spot) -> Result<Patches, Fault> {
     Ok(patches)
 }
 
+/// Takes the dentries out that are not to stay, as [`remove`] does one by one.
+pub fn retain(block: &mut [u8], mut stays: impl FnMut(&Dentry) -> bool) -> Result<(), Fault> {
+    let mut last = None;
+    let mut gone = 0;
+    let mut at = BUCKET_START;
+    while at < BLOCK_SIZE {
+        let whole = whole(block)?;
+        let rec_len = rec_len(whole, at)?;
+        let goes = match dentry_at(whole, at, rec_len)? {
+            Some((header, name)) => !stays(&verified(header, name)?),
+            None => false,
+        };
+        gone += u16::from(goes);
+        match last.filter(|_| goes) {
+            Some(last) => {
+                let length = (at + rec_len - last) as u16;
+                block[last + 16..last + 18].copy_from_slice(&length.to_le_bytes());
+            }
+            None => {
+                if goes {
+                    block[at..at + 8].fill(0);
+                }
+                last = Some(at);
+            }
+        }
+        at += rec_len;
+    }
+    let mut header = header(block).ok_or("a bucket has no header")?;
+    let count = header.count.get().checked_sub(gone).ok_or("a bucket's count is wrong")?;
+    header.count = U16::new(count);
+    block[BLOCK_HEADER_SIZE..BUCKET_START].copy_from_slice(header.as_bytes());
+    Ok(())
+}
+
 /// How to make the dentry at `spot` lead to another inode.
 pub fn replace(block: &[u8], spot: Spot, nid: Nid, file_type: FileType) -> Result<Patches, Fault> {
     let mut patches = Patches::new();
@@ -192,7 +226,7 @@ pub(super) mod tests {
 
     /// Puts an entry in, if it has room.
     fn put(block: &[u8], dentry: &Dentry) -> Result<Option<Patches>, Fault> {
-        let gap = gap(block, hash_of(dentry.cookie), dentry.name, |_| {})?;
+        let gap = gap(block, hash_of(dentry.cookie), dentry.name, true, |_| {})?;
         gap.unwrap_or(None).map(|gap| insert(block, gap, dentry)).transpose()
     }
 
@@ -250,6 +284,10 @@ pub(super) mod tests {
                 }
                 prop_assert_eq!(&names(&block), &model);
             }
+            let mut divided = block.clone();
+            retain(&mut divided, |d| d.nid % 3 != 0).unwrap();
+            model.retain(|_, nid| *nid % 3 != 0);
+            prop_assert_eq!(&names(&divided), &model);
             let kept: Vec<_> = model.iter().map(|(name, nid)| dentry(name, *nid)).collect();
             fill(&mut block, &kept);
             prop_assert_eq!(&names(&block), &model);
@@ -269,7 +307,7 @@ pub(super) mod tests {
             }
             let hash = hash_of(u64::from_le_bytes(*block[at * 8..].first_chunk().unwrap()));
             let _ = find(&block, hash, b"x");
-            let _ = gap(&block, hash, b"x", |_| {});
+            let _ = gap(&block, hash, b"x", true, |_| {});
             if walk(&block, |_, _| ControlFlow::<()>::Continue(())).is_ok() {
                 let _ = put(&block, &dentry(b"x", 1));
             }

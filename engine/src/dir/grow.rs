@@ -1,12 +1,18 @@
 //! How a directory gets room: the first bucket, splits, overflow blocks.
 //!
-//! Buckets are split in turn, and a split is one record. A chain too long for it would therefore end all
-//! splits, and every chain would grow from then on: so nobody adds a block but for a bucket that is full when
-//! the directory is locked, and whoever has the credits splits a chain of any length.
+//! Buckets are split in turn, whichever is full, and the halves of one that was split are far from full when the
+//! others are about to be: so a bucket is seldom full long before its turn. It waits for up to [`PATIENCE`] splits to
+//! reach it before it gets an overflow block, which each look-up of its names would read as well. (With random names,
+//! 1.06 blocks a look-up in place of 1.47 with one split; the buckets are 63 % full in place of 68 %.)
+//!
+//! The splits of one call are one record. A chain too long for it would therefore end all splits, and every chain
+//! would grow from then on: so nobody adds a block but for a bucket that is full when the directory is locked, and
+//! whoever has the credits splits a chain of any length.
 
 use super::bucket::{self, Dentry, pack};
+use super::change::retain;
 use super::hash::{bucket_of, hash_of, next_to_split};
-use super::{Dir, DirBlocks, OwnedDentry};
+use super::{Dir, DirBlocks};
 use crate::device::BLOCK_SIZE;
 use crate::error::Result;
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, SLOT_PAYLOAD};
@@ -15,17 +21,19 @@ use std::ops::ControlFlow;
 
 /// Slots that one block's image takes, with what its allocation takes beside.
 const BLOCK_SLOTS: u32 = (BLOCK_SIZE / SLOT_PAYLOAD) as u32 + 3;
-/// Longest chain that is met as a rule, and that every ring has room to split.
+/// Most splits that a full bucket waits for.
+pub const PATIENCE: u32 = 3;
+/// Longest chain that is met as a rule, and that every ring has room to split; or as many chains of one block.
 pub const USUAL_CHAIN: u32 = 3;
 /// [`split_slots`] of a usual chain.
 pub const GROW_SLOTS: u32 = split_slots(USUAL_CHAIN);
 /// Slots that [`Dir::grow`] takes at the most where it may not split: the device is full.
 pub const OVERFLOW_SLOTS: u32 = 16;
 
-/// Slots that [`Dir::grow`] takes at the most where it may split a chain of so many blocks, the directory's inode
-/// included: twice as many blocks are logged.
-pub const fn split_slots(chain: u32) -> u32 {
-    (2 * chain + 2) * BLOCK_SLOTS + 8
+/// Slots that [`Dir::grow`] takes at the most where it may split chains of so many blocks together, the directory's
+/// inode included: twice as many blocks are logged.
+pub const fn split_slots(blocks: u32) -> u32 {
+    (2 * blocks + 2) * BLOCK_SLOTS + 8
 }
 
 impl<B: DirBlocks> Dir<'_, B> {
@@ -35,13 +43,13 @@ impl<B: DirBlocks> Dir<'_, B> {
         (1..u32::MAX / 2).contains(&buckets).then(|| next_to_split(buckets))
     }
 
-    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the bucket whose turn it
-    /// is (unless its chain has more than `longest` blocks), and gives the name's bucket an overflow block if
-    /// the split did not concern it. Changes the image.
+    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is
+    /// (chains of no more than `blocks` blocks together), and gives the name's bucket an overflow block if no split
+    /// concerned it. Changes the image.
     ///
     /// False, and nothing is changed: the name is there, or its bucket has room by now. Who found it full had
     /// to let the directory go, and others may have come first.
-    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], longest: u32) -> Result<bool> {
+    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], mut blocks: u32) -> Result<bool> {
         if !self.vacancy(Some(h), image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
             return Ok(false);
         }
@@ -50,15 +58,16 @@ impl<B: DirBlocks> Dir<'_, B> {
         }
         let hash = self.hash.of(name);
         let mut split = false;
-        if let Some(victim) = self.next_to_split(image).filter(|_| longest > 0) {
+        for _ in 0..PATIENCE {
+            let Some(victim) = self.next_to_split(image).filter(|_| blocks > 0) else { break };
             let chain = self.chain(Some(h), image, victim)?;
-            if chain.len() <= longest as usize {
-                let new = image.buckets.get();
-                self.split(h, image, victim, &chain)?;
-                split = true;
-                if [victim, new].contains(&bucket_of(hash, new + 1)) {
-                    return Ok(true);
-                }
+            let Some(left) = blocks.checked_sub(chain.len() as u32) else { break };
+            blocks = left;
+            let new = image.buckets.get();
+            self.split(h, image, victim, chain)?;
+            split = true;
+            if [victim, new].contains(&bucket_of(hash, new + 1)) {
+                return Ok(true);
             }
         }
         let bucket = bucket_of(hash, image.buckets.get());
@@ -99,7 +108,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Gives a chain its content: takes more blocks, or frees those left over.
-    fn fill_chain(
+    pub(super) fn fill_chain(
         &self,
         h: &mut Handle,
         image: &mut Inode,
@@ -123,47 +132,35 @@ impl<B: DirBlocks> Dir<'_, B> {
         Ok(())
     }
 
-    /// Divides a bucket between itself and the new last one.
-    fn split(&self, h: &mut Handle, image: &mut Inode, victim: u32, chain: &[PageRef]) -> Result<()> {
-        let after = image.buckets.get() + 1;
-        let mut entries = Vec::new();
-        for page in chain {
-            self.walk(Some(h), page, |_, d| {
-                entries.push(OwnedDentry {
-                    name: d.name.to_vec(),
-                    nid: d.nid,
-                    cookie: d.cookie,
-                    file_type: d.file_type,
-                });
-                ControlFlow::<()>::Continue(())
-            })?;
-        }
-        let (keep, go): (Vec<_>, Vec<_>) = entries
-            .iter()
-            .map(OwnedDentry::borrow)
-            .partition(|d| bucket_of(hash_of(d.cookie), after) == victim);
-        self.new_bucket(h, image, &go)?;
-        if let [page] = chain {
-            // In place: what stays is not logged again.
-            let after_removal = |h: &Handle| -> Result<Option<bucket::Spot>> {
-                self.walk(Some(h), page, |spot, d| match bucket_of(hash_of(d.cookie), after) == victim {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(spot),
-                })
-            };
-            while let Some(spot) = after_removal(h)? {
-                let patches = h.read(page, |bytes| bucket::remove(bytes, spot));
-                let patches = patches.map_err(|detail| self.damaged(page, detail))?;
-                self.patch(h, page, &patches);
-            }
-            return Ok(());
-        }
-        self.fill_chain(h, image, chain.to_vec(), &pack(victim, &keep))
+    /// The bytes of a bucket's blocks.
+    pub(super) fn copies(&self, h: &Handle, chain: &[PageRef]) -> Vec<Vec<u8>> {
+        chain.iter().map(|page| h.view(page, 0..BLOCK_SIZE)).collect()
     }
-}
 
-impl OwnedDentry {
-    fn borrow(&self) -> Dentry<'_> {
-        Dentry { name: &self.name, nid: self.nid, cookie: self.cookie, file_type: self.file_type }
+    /// The entries in copies of a bucket's blocks.
+    pub(super) fn entries<'c>(&self, chain: &[PageRef], copies: &'c [Vec<u8>]) -> Result<Vec<Dentry<'c>>> {
+        let mut entries = Vec::new();
+        for (page, bytes) in chain.iter().zip(copies) {
+            let walked = bucket::walk(bytes, |_, dentry| {
+                entries.push(dentry);
+                ControlFlow::<()>::Continue(())
+            });
+            walked.map_err(|fault| self.damaged(page, fault))?;
+        }
+        Ok(entries)
+    }
+
+    /// Divides a bucket between itself and the new last one.
+    fn split(&self, h: &mut Handle, image: &mut Inode, victim: u32, chain: Vec<PageRef>) -> Result<()> {
+        let after = image.buckets.get() + 1;
+        let stays = |d: &Dentry| bucket_of(hash_of(d.cookie), after) == victim;
+        let copies = self.copies(h, &chain);
+        let (keep, go): (Vec<_>, Vec<_>) = self.entries(&chain, &copies)?.into_iter().partition(stays);
+        self.new_bucket(h, image, &go)?;
+        if let [page] = &chain[..] {
+            // In place: what stays is not logged again.
+            return retain(h.edit(page, 0..BLOCK_SIZE), stays).map_err(|fault| self.damaged(page, fault));
+        }
+        self.fill_chain(h, image, chain, &pack(victim, &keep))
     }
 }

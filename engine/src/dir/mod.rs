@@ -22,7 +22,7 @@ mod search;
 mod tests;
 
 pub use bucket::Dentry;
-pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, USUAL_CHAIN, split_slots};
+pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, USUAL_CHAIN, split_slots};
 pub use hash::{NameHash, bucket_of};
 pub use read::{OwnedDentry, Page as ReadPage};
 
@@ -159,14 +159,14 @@ impl<B: DirBlocks> Dir<'_, B> {
         let mut ties = [0u64; 4];
         let mut room = None;
         let there = self.each(h, image, bucket_of(hash, image.buckets.get()), |page, bytes| {
-            let gap = bucket::gap(bytes, hash, name, |cookie| {
+            let gap = bucket::gap(bytes, hash, name, room.is_none(), |cookie| {
                 let tie = cookie as u8;
                 ties[usize::from(tie / 64)] |= 1 << (tie % 64);
             });
             match gap? {
                 Err(there) => return Ok(Some(Hit::of(there))),
-                Ok(Some(gap)) if room.is_none() => room = Some((page.clone(), gap)),
-                Ok(_) => {}
+                Ok(Some(gap)) => room = Some((page.clone(), gap)),
+                Ok(None) => {}
             }
             Ok(None)
         })?;

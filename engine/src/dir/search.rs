@@ -5,7 +5,7 @@
 //! for a name that is not there, and leads to the one that is. But a word that reads as a cookie may be part of a name,
 //! or of what is left of a dentry: only a walk to where it lies says whether a dentry begins there.
 
-use super::bucket::{Dentry, Fault, Spot, dentry_at, rec_len, room_for, verified, whole};
+use super::bucket::{Dentry, Fault, Spot, dentry_at, extent_of, rec_len, room_for, verified, whole};
 use super::hash::{cookie_base, hash_of};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BUCKET_START, DentryHeader};
@@ -126,12 +126,13 @@ pub struct Gap {
     pub(super) rec_len: usize,
 }
 
-/// The first gap for a name, unless the name is there already: then its dentry. `meet` is called with the cookie
-/// of each other dentry of this hash.
+/// The first gap for a name (if one is `wanted`), unless the name is there already: then its dentry. `meet` is called
+/// with the cookie of each other dentry of this hash.
 pub fn gap<'a>(
     block: &'a [u8],
     hash: u64,
     name: &[u8],
+    wanted: bool,
     mut meet: impl FnMut(u64),
 ) -> Result<Result<Option<Gap>, Dentry<'a>>, Fault> {
     let block = whole(block)?;
@@ -144,7 +145,8 @@ pub fn gap<'a>(
     })?;
     Ok(match there.transpose()? {
         Some(there) => Err(there),
-        None => Ok(first_gap(block, room_for(name))?),
+        None if wanted => Ok(first_gap(block, room_for(name))?),
+        None => Ok(None),
     })
 }
 
@@ -152,12 +154,9 @@ pub fn gap<'a>(
 fn first_gap(block: &[u8; BLOCK_SIZE], need: usize) -> Result<Option<Gap>, Fault> {
     let mut at = BUCKET_START;
     while at < BLOCK_SIZE {
-        let rec_len = rec_len(block, at)?;
-        if rec_len >= need {
-            let used = dentry_at(block, at, rec_len)?.map_or(0, |(_, name)| room_for(name));
-            if rec_len >= used + need {
-                return Ok(Some(Gap { at, used, rec_len }));
-            }
+        let (rec_len, used) = extent_of(block, at)?;
+        if rec_len >= used + need {
+            return Ok(Some(Gap { at, used, rec_len }));
         }
         at += rec_len;
     }
@@ -195,7 +194,8 @@ mod tests {
         let mut block = empty();
         let names = [imitation(HASH), b"a".to_vec(), imitation(HASH)[..200].to_vec()];
         for (name, nid) in names.iter().zip(1..) {
-            let gap = gap(&block, OTHER, name, |_| {}).expect("sound").expect("not there").expect("room");
+            let gap =
+                gap(&block, OTHER, name, true, |_| {}).expect("sound").expect("not there").expect("room");
             let patches = insert(&block, gap, &dentry(name, nid, OTHER)).expect("sound");
             apply(&mut block, &patches);
         }
@@ -203,7 +203,8 @@ mod tests {
         assert_eq!(find(&block, HASH, b"a"), Ok(None));
         assert_eq!(find(&block, HASH, &names[0]), Ok(None));
         let mut met = Vec::new();
-        let gap = gap(&block, HASH, b"b", |cookie| met.push(cookie)).expect("sound").expect("not there");
+        let gap =
+            gap(&block, HASH, b"b", true, |cookie| met.push(cookie)).expect("sound").expect("not there");
         assert!(gap.is_some() && met.is_empty());
         let (spot, found) = find(&block, OTHER, &names[2]).expect("sound").expect("there");
         assert_eq!((found.nid, found.name), (3, &names[2][..]));
@@ -241,7 +242,7 @@ mod tests {
         block.extend(pack(3, &all).remove(0));
         block.resize(BLOCK_SIZE, 0);
         let mut met = Vec::new();
-        assert!(gap(&block, HASH, b"new", |cookie| met.push(cookie)).expect("sound").is_ok());
+        assert!(gap(&block, HASH, b"new", true, |cookie| met.push(cookie)).expect("sound").is_ok());
         assert_eq!(met, all.iter().map(|d| d.cookie).collect::<Vec<_>>());
         for (name, nid) in names.iter().zip(1..) {
             assert_eq!(find(&block, HASH, name.as_bytes()).expect("sound").map(|(_, d)| d.nid), Some(nid));

@@ -291,7 +291,7 @@ impl Fs {
         let mut may_split = true;
         loop {
             let (depth, chain) = self.split_ahead(dir)?;
-            let edit = crate::extent::edit_slots(depth, 1);
+            let edit = crate::extent::edit_slots(depth, dir::PATIENCE);
             let fits = |chain: &u32| {
                 let slots = dir::split_slots(*chain) + edit;
                 self.meta.allowed(slots) == slots

@@ -5,7 +5,7 @@
 //! those that cannot be divided any further, at the greatest height that an extent tree can have.
 
 use super::{assemble::STEP, attr::ATTR_SLOTS, home, meta::FREE_SLOTS, names::MAKE_SLOTS, remove};
-use crate::dir::GROW_SLOTS;
+use crate::dir::{GROW_SLOTS, PATIENCE};
 use crate::extent::edit_slots;
 use crate::format::{EXTENT_MAX_DEPTH, NAT_INDEX_PER_BLOCK, SLOT_PAYLOAD, XATTR_MAX_BLOCKS, XATTR_ROOM};
 use crate::store::DELTA_HEADER_SIZE;
@@ -21,7 +21,7 @@ const MAKE: u32 = MAKE_SLOTS + ALL_ATTRIBUTES;
 /// Setting attributes, an access list among them.
 const SET_ATTRIBUTES: u32 = ATTR_SLOTS + ALL_ATTRIBUTES;
 /// Giving a directory room.
-const GROW: u32 = GROW_SLOTS + DEEP_EDIT;
+const GROW: u32 = GROW_SLOTS + edit_slots(EXTENT_MAX_DEPTH, PATIENCE);
 /// The last step of freeing an inode.
 const FREE: u32 = edit_slots(EXTENT_MAX_DEPTH, STEP) + xattr::slots(0) + FREE_SLOTS + STEP;
 /// A step of a truncation, a punched hole, a collapse, an insertion.

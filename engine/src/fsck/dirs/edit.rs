@@ -56,7 +56,7 @@ pub(in crate::fsck) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> 
     let Some(cookie) = seen.cookie(hash).filter(|_| !seen.names.contains(&to.name)) else { return Ok(false) };
     let dentry = Dentry { name: &to.name, nid: to.nid, cookie, file_type: to.file_type };
     for (block, bytes) in &chain {
-        if let Ok(Ok(Some(gap))) = bucket::gap(bytes, hash, &to.name, |_| {})
+        if let Ok(Ok(Some(gap))) = bucket::gap(bytes, hash, &to.name, true, |_| {})
             && let Ok(patches) = bucket::insert(bytes, gap, &dentry)
         {
             let mut bytes = bytes.clone();
