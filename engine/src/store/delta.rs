@@ -153,6 +153,11 @@ impl Delta<'_> {
 /// Makes a page what [`Delta::Init`] makes it.
 fn fresh(page: &mut [u8; BLOCK_SIZE], kind: BlockKind, owner: Nid, generation: u32) {
     page.fill(0);
+    head(page, kind, owner, generation);
+}
+
+/// The same for a page of zeros.
+pub(super) fn head(page: &mut [u8; BLOCK_SIZE], kind: BlockKind, owner: Nid, generation: u32) {
     if kind != BlockKind::Node {
         let header = BlockHeader::new(kind, owner, generation);
         page[..BLOCK_HEADER_SIZE].copy_from_slice(header.as_bytes());

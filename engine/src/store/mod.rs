@@ -5,6 +5,7 @@
 //! and takes no lock on behalf of its callers. Writing pages home is the checkpoint's.
 
 mod begin;
+mod changes;
 mod delta;
 mod dirty;
 mod handle;

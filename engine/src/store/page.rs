@@ -21,7 +21,7 @@ use std::fmt;
 
 use zerocopy::FromBytes;
 
-use super::delta::Delta;
+use super::delta::{self, Delta};
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockHeader, BlockKind, Position};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -88,7 +88,7 @@ impl Page {
     /// A fresh page: zeros and a header.
     pub(super) fn fresh(block: u64, kind: BlockKind, owner: u64, generation: u32) -> PageRef {
         let page = Page::with_state(block, kind, REFERENCED | LOADED);
-        Delta::Init { block, kind, owner, generation }.apply(&mut page.latch.write().bytes);
+        delta::head(&mut page.latch.write().bytes, kind, owner, generation);
         page
     }
 
