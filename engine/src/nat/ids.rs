@@ -5,11 +5,10 @@
 //! one) has it; a full block leaves the list when the owner finds it full and comes back with the next id
 //! that is given.
 
-use std::collections::HashMap;
-
 use crate::alloc::Queue;
 use crate::format::{BLOCK_HEADER_SIZE, NAT_ENTRY_SIZE, NAT_PER_BLOCK, Position};
 use crate::lane;
+use crate::numbers::NumberMap;
 use crate::planted::{self, Bug};
 use crate::store::PageRef;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -92,7 +91,7 @@ struct Share {
 
 /// The free ids of one image.
 pub(super) struct Ids {
-    known: Box<[Mutex<HashMap<u64, Arc<IdBlock>>>]>,
+    known: Box<[CachePadded<Mutex<NumberMap<Arc<IdBlock>>>>]>,
     lanes: Box<[CachePadded<Share>]>,
     /// Blocks with free ids that belong to no lane yet.
     unowned: List,
@@ -109,7 +108,7 @@ impl Ids {
     pub fn new(end: u64) -> Ids {
         let share = || Share { owned: Mutex::new(Vec::new()), quarantine: Queue::new() };
         Ids {
-            known: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            known: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             lanes: (0..lane::count()).map(|_| CachePadded::new(share())).collect(),
             unowned: Mutex::new(Vec::new()),
             unknown: AtomicU64::new(0),
@@ -118,7 +117,7 @@ impl Ids {
         }
     }
 
-    fn shard(&self, index: u64) -> &Mutex<HashMap<u64, Arc<IdBlock>>> {
+    fn shard(&self, index: u64) -> &Mutex<NumberMap<Arc<IdBlock>>> {
         &self.known[index as usize % SHARDS]
     }
 

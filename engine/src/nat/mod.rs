@@ -15,22 +15,23 @@
 //!   of its block are just being made or freed waits for them; therefore [`Nat::allocate`] and [`Nat::free`]
 //!   come after the last lock that an operation takes, and a handle frees one inode at most, and makes none then.
 
+mod claim;
 mod ids;
 mod nodes;
 
 #[cfg(test)]
 mod tests;
 
-use crate::alloc::{Alloc, BITS_DELTA_BYTES, Class};
+use crate::alloc::{Alloc, BITS_DELTA_BYTES, Extent};
 use crate::format::{
-    BLOCK_HEADER_SIZE, BlockKind, INODES_PER_BLOCK, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
+    BLOCK_HEADER_SIZE, BlockKind, INODE_SIZE, INODES_PER_BLOCK, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
     NatIndexEntry, Nid, Position, U32, U64, nat_place,
 };
-use crate::lane;
 use crate::store::{DELTA_HEADER_SIZE, Handle, PageRef, Store};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
+use claim::Claim;
 use ids::{IdBlock, Ids};
 use nodes::Nodes;
 
@@ -41,8 +42,6 @@ pub const ALLOCATE_BYTES: usize =
 /// Bytes that [`Nat::free`] adds to a record at most: the entry, the slot, and the node block.
 pub const FREE_BYTES: usize =
     (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 256) + DELTA_HEADER_SIZE + BITS_DELTA_BYTES;
-/// NAT blocks that one allocation looks into before it makes a new one.
-const LOOKS: usize = 4;
 
 /// Where a new inode lies. Its slot is all zeros; the caller writes the inode into it with the same handle.
 #[derive(Debug, Clone)]
@@ -112,6 +111,17 @@ impl Shared {
         Ok(page)
     }
 
+    /// What is known of the NAT block of an id, the block's page, and the offset of the id's entry.
+    fn known_entry(&self, nid: Nid) -> Result<Option<(Arc<IdBlock>, PageRef, usize)>> {
+        let (index, offset) = nat_place(nid);
+        if nid == 0 || index >= self.capacity() {
+            return Ok(None);
+        }
+        let Some(known) = self.id_block(index)? else { return Ok(None) };
+        let page = self.nat_page(index, known.block)?;
+        Ok(Some((known, page, offset)))
+    }
+
     /// The page of an id's entry and the entry's offset, if its NAT block is there.
     fn entry(&self, nid: Nid) -> Result<Option<(PageRef, usize)>> {
         let (index, offset) = nat_place(nid);
@@ -135,24 +145,6 @@ impl Shared {
         }
     }
 
-    /// A free id for this lane, with its NAT block's page; it is taken until the handle aborts.
-    fn take_id(self: &Arc<Self>, h: &mut Handle<'_>, lane: usize) -> Result<(Nid, PageRef, usize)> {
-        for _ in 0..LOOKS {
-            if let Some((block, id)) = self.ids.take(lane) {
-                return self.with_id(h, block, id);
-            }
-            // A block that a look finds full is not looked at again.
-            match self.ids.next_unknown() {
-                Some(index) => self.look_into(index, lane)?,
-                None => break,
-            }
-        }
-        if let Some((block, id)) = self.ids.take(lane) {
-            return self.with_id(h, block, id);
-        }
-        self.grow(h, lane)
-    }
-
     /// Gives a NAT block that nobody owns to the lane, if it has free ids.
     fn look_into(&self, index: u64, lane: usize) -> Result<()> {
         if u64::from(self.pointer(index)?.2.used_hint()) < NAT_PER_BLOCK
@@ -161,54 +153,6 @@ impl Shared {
             self.ids.adopt(&block, lane);
         }
         Ok(())
-    }
-
-    fn with_id(
-        self: &Arc<Self>,
-        h: &mut Handle<'_>,
-        block: Arc<IdBlock>,
-        id: u32,
-    ) -> Result<(Nid, PageRef, usize)> {
-        let page = self.nat_page(block.index, block.block);
-        let nid = block.index * NAT_PER_BLOCK + u64::from(id);
-        let shared = Arc::clone(self);
-        h.on_abort(move || shared.ids.give(&block, id));
-        Ok((nid, page?, nat_place(nid).1))
-    }
-
-    /// A new NAT block for the lane, and its first free id.
-    fn grow(self: &Arc<Self>, h: &mut Handle<'_>, lane: usize) -> Result<(Nid, PageRef, usize)> {
-        let (index, pointer_page, offset) = loop {
-            let Some(index) = self.ids.next_new(self.capacity()) else {
-                return Err(Error::Errno(libc::ENOSPC));
-            };
-            let (page, offset, pointer) = match self.pointer(index) {
-                Ok(found) => found,
-                Err(e) => {
-                    self.ids.not_new(index);
-                    return Err(e);
-                }
-            };
-            if pointer.block() == 0 {
-                break (index, page, offset);
-            }
-            // A crash can leave a hole before it.
-            self.look_into(index, lane)?;
-            if let Some((block, id)) = self.ids.take(lane) {
-                return self.with_id(h, block, id);
-            }
-        };
-        let shared = Arc::clone(self);
-        h.on_abort(move || shared.ids.not_new(index));
-        let block = self.alloc.allocate(h, 1, None, Class::Metadata, None)?.start;
-        let page = h.init(block, BlockKind::Nat, index, 0)?;
-        *h.edit_as(&pointer_page, offset) = NatIndexEntry::new(block, 0);
-        let ids = Arc::new(IdBlock::load(index, &page));
-        let Some(id) = ids.take() else { unreachable!("a new NAT block has free ids") };
-        let shared = Arc::clone(self);
-        h.on_commit(move |_| shared.ids.insert_new(&ids, lane));
-        let nid = index * NAT_PER_BLOCK + u64::from(id);
-        Ok((nid, page, nat_place(nid).1))
     }
 }
 
@@ -249,16 +193,17 @@ impl Nat {
     ///
     /// # Errors
     /// ENOSPC (see [`Alloc::with_room`]), and whatever reading the table may meet.
-    pub fn allocate(&self, h: &mut Handle<'_>) -> Result<NewInode> {
-        let lane = lane::current();
-        let (nid, page, offset) = self.shared.take_id(h, lane)?;
-        let (node, slot) = self.take_slot(h, lane)?;
-        let entry: &mut NatEntry = h.edit_as(&page, offset);
+    pub fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewInode> {
+        let mut claim = Claim::new(&self.shared);
+        let (nid, page) = claim.take_id(h)?;
+        let (node, slot) = claim.take_slot(h)?;
+        let entry: &mut NatEntry = h.edit_as(&page, nat_place(nid).1);
         if !entry.is_free() {
             return Err(corrupt(nid, "it is in use, though its bit says that it is free"));
         }
         let generation = entry.generation.get().wrapping_add(1).max(1);
         *entry = NatEntry::new(node.block(), slot, generation);
+        h.at_end(move |end| claim.end(end.is_some()));
         Ok(NewInode { nid, generation, node, slot })
     }
 
@@ -267,8 +212,9 @@ impl Nat {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the id does not lead to this slot.
-    pub fn free(&self, h: &mut Handle<'_>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
-        let Some((page, offset)) = self.shared.entry(nid)? else {
+    pub fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
+        let shared = &*self.shared;
+        let Some((ids, page, offset)) = shared.known_entry(nid)? else {
             return Err(corrupt(nid, "it is to be freed, but there is no such entry"));
         };
         let entry: &mut NatEntry = h.edit_as(&page, offset);
@@ -276,13 +222,19 @@ impl Nat {
             return Err(corrupt(nid, format!("it does not lead to block {} slot {slot}", node.block())));
         }
         *entry = NatEntry { place: U64::ZERO, generation: entry.generation, reserved: U32::ZERO };
-        let (index, _) = nat_place(nid);
-        let Some(block) = self.shared.id_block(index)? else {
-            return Err(corrupt(nid, "its NAT block is gone"));
-        };
-        self.leave_slot(h, node, slot)?;
-        let shared = Arc::clone(&self.shared);
-        h.on_commit(move |end| shared.ids.quarantine(end, block, (nid % NAT_PER_BLOCK) as u32));
+        let (block, last) = (node.block(), shared.nodes.leave(node, slot)?);
+        h.at_end(move |end| {
+            shared.nodes.left(block, slot, end.is_some(), last);
+            if let Some(end) = end {
+                shared.ids.quarantine(end, ids, (nid % NAT_PER_BLOCK) as u32);
+            }
+        });
+        if last {
+            h.forget(node);
+            return shared.alloc.free(h, Extent { start: block, len: 1 }, true);
+        }
+        let start = usize::from(slot) * INODE_SIZE;
+        h.edit(node, start..start + INODE_SIZE).fill(0);
         Ok(())
     }
 

@@ -4,14 +4,11 @@
 //! or freed. Only known blocks get new inodes. What was on media before and has free slots is not looked for;
 //! it becomes known when one of its inodes is freed.
 
-use std::collections::HashMap;
-
-use super::{Nat, Shared};
-use crate::alloc::{Class, Extent};
-use crate::format::{BlockKind, INODE_SIZE, INODES_PER_BLOCK};
+use crate::format::{INODE_SIZE, INODES_PER_BLOCK};
 use crate::lane;
-use crate::store::{Handle, PageRef};
-use crate::sync::{Arc, CachePadded, Condvar, Mutex};
+use crate::numbers::NumberMap;
+use crate::store::PageRef;
+use crate::sync::{CachePadded, Condvar, Mutex};
 use crate::{Error, Result};
 
 const SHARDS: usize = 64;
@@ -44,14 +41,14 @@ impl State {
 
 #[derive(Default)]
 struct Shard {
-    blocks: Mutex<HashMap<u64, State>>,
+    blocks: Mutex<NumberMap<State>>,
     /// Woken when an operation that takes or frees a slot is over.
     left: Condvar,
 }
 
 /// The known node blocks of one image.
 pub(super) struct Nodes {
-    shards: Box<[Shard]>,
+    shards: Box<[CachePadded<Shard>]>,
     /// Blocks that had free slots when last looked at; the last is filled. Locked before a shard.
     lanes: Box<[CachePadded<Mutex<Vec<u64>>>]>,
 }
@@ -59,7 +56,7 @@ pub(super) struct Nodes {
 impl Nodes {
     pub fn new() -> Nodes {
         Nodes {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             lanes: (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
         }
     }
@@ -69,7 +66,7 @@ impl Nodes {
     }
 
     /// Picks a free slot of the lane's blocks.
-    fn pick(&self, lane: usize) -> Option<(u64, u8)> {
+    pub fn pick(&self, lane: usize) -> Option<(u64, u8)> {
         let mut list = self.lanes[lane].lock();
         while let Some(block) = list.last().copied() {
             let mut blocks = self.shard(block).blocks.lock();
@@ -116,7 +113,7 @@ impl Nodes {
     }
 
     /// Takes note of a block that was just made, with its first slot in use.
-    fn insert_new(&self, lane: usize, block: u64) {
+    pub fn insert_new(&self, lane: usize, block: u64) {
         self.shard(block)
             .blocks
             .lock()
@@ -124,11 +121,38 @@ impl Nodes {
         self.lanes[lane].lock().push(block);
     }
 
+    /// The operation that has picked a slot is over.
+    pub fn arrived(&self, block: u64, slot: u8, committed: bool) {
+        let bit = 1u16 << slot;
+        self.settle(block, |state| {
+            state.arriving &= !bit;
+            if !committed {
+                state.taken &= !bit;
+            }
+        });
+    }
+
+    /// The operation that was to free a slot, and the block if it was the `last`, is over.
+    pub fn left(&self, block: u64, slot: u8, committed: bool, last: bool) {
+        if committed && last {
+            return self.remove(block);
+        }
+        let bit = 1u16 << slot;
+        self.settle(block, |state| {
+            state.leaving &= !bit;
+            if committed {
+                state.taken &= !bit;
+            } else {
+                state.dying = false;
+            }
+        });
+    }
+
     /// Marks a slot as leaving; true if the block goes with it. Waits while no other slot is in use for sure,
     /// for all others are arriving or leaving: whether one of them stays must be known when the record is made,
     /// and in the log before it. Else an abort, or a crash that loses a creation, would leave an empty block
     /// that nobody knows.
-    fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
+    pub fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
         let bit = 1u16 << slot;
         let shard = self.shard(node.block());
         let mut blocks = shard.blocks.lock();
@@ -173,56 +197,4 @@ fn slots_in_use(node: &PageRef) -> u16 {
         let nids = bytes.chunks_exact(INODE_SIZE).map(|inode| inode[8..16] != [0; 8]);
         nids.enumerate().map(|(slot, in_use)| u16::from(in_use) << slot).sum()
     })
-}
-
-impl Nat {
-    /// A free slot of this lane, picked until the handle aborts.
-    pub(super) fn take_slot(&self, h: &mut Handle<'_>, lane: usize) -> Result<(PageRef, u8)> {
-        let shared = &self.shared;
-        let Some((block, slot)) = shared.nodes.pick(lane) else {
-            let block = shared.alloc.allocate(h, 1, None, Class::Metadata, None)?.start;
-            let page = h.init(block, BlockKind::Node, 0, 0)?;
-            let made = Arc::clone(shared);
-            h.on_commit(move |_| made.nodes.insert_new(lane, block));
-            return Ok((page, 0));
-        };
-        let bit = 1u16 << slot;
-        let (aborted, committed) = (Arc::clone(shared), Arc::clone(shared));
-        h.on_abort(move || {
-            aborted.nodes.settle(block, |state| {
-                state.taken &= !bit;
-                state.arriving &= !bit;
-            });
-        });
-        h.on_commit(move |_| committed.nodes.settle(block, |state| state.arriving &= !bit));
-        Ok((shared.store.get(block, BlockKind::Node)?, slot))
-    }
-
-    /// Frees a slot with this operation's record, and the block with its last.
-    pub(super) fn leave_slot(&self, h: &mut Handle<'_>, node: &PageRef, slot: u8) -> Result<()> {
-        let shared: &Arc<Shared> = &self.shared;
-        let (block, bit) = (node.block(), 1u16 << slot);
-        let last = shared.nodes.leave(node, slot)?;
-        let (aborted, committed) = (Arc::clone(shared), Arc::clone(shared));
-        h.on_abort(move || {
-            aborted.nodes.settle(block, |state| {
-                state.leaving &= !bit;
-                state.dying = false;
-            });
-        });
-        if last {
-            h.on_commit(move |_| committed.nodes.remove(block));
-            h.forget(node);
-            return shared.alloc.free(h, Extent { start: block, len: 1 }, true);
-        }
-        h.on_commit(move |_| {
-            committed.nodes.settle(block, |state| {
-                state.taken &= !bit;
-                state.leaving &= !bit;
-            });
-        });
-        let start = usize::from(slot) * INODE_SIZE;
-        h.edit(node, start..start + INODE_SIZE).fill(0);
-        Ok(())
-    }
 }

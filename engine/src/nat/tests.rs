@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::*;
 use crate::alloc::testing::{bits_set, image, settle};
 use crate::format::{INODE_SIZE, SLOT_PAYLOAD};
+use crate::lane;
 
 struct Fixture {
     store: Arc<Store>,

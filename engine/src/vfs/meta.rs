@@ -37,9 +37,9 @@ pub trait InodeSpace: Send + Sync {
     /// Where an inode lies; `None`: the nid is free.
     fn place(&self, nid: Nid) -> Result<Option<NatEntry>>;
     /// Takes a nid and a slot; they are free again if the handle aborts.
-    fn allocate(&self, h: &mut Handle<'_>) -> Result<NewSlot>;
+    fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewSlot>;
     /// Frees both.
-    fn free(&self, h: &mut Handle<'_>, nid: Nid, node: &PageRef, slot: u8) -> Result<()>;
+    fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()>;
     /// Says that recovery has something to finish.
     fn begin_intent(
         &self,
@@ -185,15 +185,22 @@ impl Meta {
             return Err(Error::Errno(libc::ESTALE));
         }
         let node = h.get(inode.place().block, BlockKind::Node)?;
-        h.edit(&node, inode.place().range()).copy_from_slice(image_bytes(image));
+        Meta::stage_on(h, &node, inode, image);
         Ok(())
+    }
+
+    /// The same for who has the page.
+    pub(super) fn stage_on(h: &mut Handle<'_>, node: &PageRef, inode: &InodeObj, image: &Inode) {
+        h.edit(node, inode.place().range()).copy_from_slice(image_bytes(image));
     }
 
     /// Stages new times of a directory whose lock is shared.
     pub(super) fn stage_dir_time(&self, h: &mut Handle<'_>, dir: &InodeObj, at: i64) -> Result<()> {
         let node = self.node(dir)?;
         let offset = dir.place().range().start + offset_of!(Inode, mtime);
-        h.write_if_newer(&node, offset, &[at.to_le_bytes(), at.to_le_bytes()].concat());
+        let mut both = [0; 16];
+        both.as_chunks_mut::<8>().0.fill(at.to_le_bytes());
+        h.write_if_newer(&node, offset, &both);
         Ok(())
     }
 
@@ -240,7 +247,12 @@ impl Meta {
     }
 
     /// Stages the end of an inode without extent or attribute blocks: its blocks, slot and nid are free.
-    pub(super) fn stage_end(&self, h: &mut Handle<'_>, inode: &InodeObj, image: &mut Inode) -> Result<()> {
+    pub(super) fn stage_end<'s>(
+        &'s self,
+        h: &mut Handle<'s>,
+        inode: &InodeObj,
+        image: &mut Inode,
+    ) -> Result<()> {
         if image.flags.get() & InodeFlags::INLINE_SYMLINK.bits() == 0 {
             let mut root = Root::load(image)?;
             while !extent::remove(h, &self.alloc, &mut root, 0..extent::LOGICAL_END, INLINE_EXTENTS)?.done {}

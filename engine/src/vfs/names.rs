@@ -6,7 +6,7 @@ use crate::dir::{self, ENTRY_SLOTS, Insertion};
 use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::{Holds, InodeObj, Place, fresh_image};
 use crate::lock::{Access, StripeSet, Want};
-use crate::store::Handle;
+use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
 use crate::xattr::{self, Attributes};
 
@@ -27,6 +27,8 @@ pub(super) struct New<'a> {
 struct Made {
     inode: Arc<InodeObj>,
     image: Inode,
+    /// The page of the slot.
+    node: PageRef,
 }
 
 impl Fs {
@@ -101,9 +103,9 @@ impl Fs {
     }
 
     /// Allocates an inode in `h` and gives it owner, mode and attributes as `dir` hands them down.
-    fn allocate(
-        &self,
-        h: &mut Handle<'_>,
+    fn allocate<'s>(
+        &'s self,
+        h: &mut Handle<'s>,
         ctx: &Context,
         dir: &InodeObj,
         parent: &Inode,
@@ -111,10 +113,11 @@ impl Fs {
     ) -> Result<Made> {
         let file_type = FileType::from_mode(new.mode).ok_or(Error::Errno(libc::EINVAL))?;
         let mut perm = new.mode & 0o7777;
-        let lists = self.acls(dir, parent)?;
+        // Asked for where there may be some alone: all who make files in the directory would count the lists' users.
+        let lists = (parent.xattr_block.get() != 0).then(|| self.acls(dir, parent)).transpose()?;
         let mut attributes = Attributes::new();
         let mut own = Acls::default();
-        match &lists.default {
+        match lists.as_ref().and_then(|lists| lists.default.as_ref()) {
             Some(default) if file_type != FileType::Symlink => {
                 let mut access = Acl::clone(default);
                 perm = access.inherit(perm);
@@ -159,13 +162,15 @@ impl Fs {
         }
         let place = Place { block: slot.node.block(), slot: slot.slot };
         let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unborn()));
-        *inode.acls.write() = Some(Arc::new(own));
-        Ok(Made { inode, image })
+        if own != Acls::default() {
+            *inode.acls.write() = Some(Arc::new(own));
+        }
+        Ok(Made { inode, image, node: slot.node })
     }
 
     /// Commits a record that makes an inode, and lets others find it.
     fn bring_forth(&self, mut h: Handle<'_>, made: Made, by: u64) -> Result<(Arc<InodeObj>, Position)> {
-        self.meta.stage(&mut h, &made.inode, &made.image)?;
+        Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
         match h.commit() {
             Ok(end) => {

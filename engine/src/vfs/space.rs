@@ -53,12 +53,12 @@ impl InodeSpace for ImageSpace {
         if nid == 0 { Ok(None) } else { self.nat.lookup(nid) }
     }
 
-    fn allocate(&self, h: &mut Handle<'_>) -> Result<NewSlot> {
+    fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewSlot> {
         let new = self.nat.allocate(h)?;
         Ok(NewSlot { nid: new.nid, generation: new.generation, node: new.node, slot: new.slot })
     }
 
-    fn free(&self, h: &mut Handle<'_>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
+    fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
         self.nat.free(h, nid, node, slot)
     }
 
