@@ -18,6 +18,7 @@ mod meta;
 mod names;
 mod records;
 mod remove;
+mod rename;
 mod space;
 #[cfg(test)]
 mod tests;

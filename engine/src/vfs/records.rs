@@ -4,7 +4,7 @@
 //! in steps; where even a step of the usual length does not fit, it takes shorter ones. The bounds here are
 //! those that cannot be divided any further, at the greatest height that an extent tree can have.
 
-use super::{assemble::STEP, attr::ATTR_SLOTS, home, meta::FREE_SLOTS, names::MAKE_SLOTS, remove};
+use super::{assemble::STEP, attr::ATTR_SLOTS, home, meta::FREE_SLOTS, names::MAKE_SLOTS, rename};
 use crate::dir::{GROW_SLOTS, PATIENCE};
 use crate::extent::edit_slots;
 use crate::format::{EXTENT_MAX_DEPTH, NAT_INDEX_PER_BLOCK, SLOT_PAYLOAD, XATTR_MAX_BLOCKS, XATTR_ROOM};
@@ -46,7 +46,7 @@ const fn most(bounds: &[u32]) -> u32 {
 
 /// Slots of the largest record that an operation cannot do with less.
 pub const LARGEST_RECORD: u32 =
-    most(&[MAKE, SET_ATTRIBUTES, GROW, FREE, remove::RENAME_SLOTS, LONG_STEP, WRITE_BACK, ABSORB, HINTS]);
+    most(&[MAKE, SET_ATTRIBUTES, GROW, FREE, rename::RENAME_SLOTS, LONG_STEP, WRITE_BACK, ABSORB, HINTS]);
 /// The same of what a checkpoint may wait for: it must fit the journal's reserve.
 pub const LARGEST_RESERVE_RECORD: u32 = most(&[WRITE_BACK, FREE]);
 

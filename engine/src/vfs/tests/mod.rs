@@ -5,6 +5,7 @@ mod grow;
 mod least_ring;
 mod permissions;
 mod space;
+mod together;
 
 use super::*;
 use crate::device::MemoryDevice;
