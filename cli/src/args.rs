@@ -212,6 +212,9 @@ pub struct Fsck {
     /// Give up a journal that is missing or damaged: what only it held is lost
     #[arg(long, requires = "repair")]
     pub discard_journal: bool,
+    /// Threads that look at the image [default: as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

@@ -21,6 +21,7 @@ pub fn run(args: &Fsck) -> Result<(), Failure> {
     let options = Options {
         repair,
         discard_journal: args.discard_journal,
+        threads: args.threads.map_or(0, usize::from),
         progress: Some(Arc::new(move |stage, done, total| {
             shown.set_length(total);
             shown.set_position(done);

@@ -2,9 +2,10 @@
 
 use super::Stage;
 use super::extents::{self, Visitor};
-use super::image::{BATCH, Copy};
-use super::inodes::{places, read_ahead};
+use super::image::{BATCH, Base, Copy, slot_of};
 use super::issue::{IssueKind, Place};
+use super::parallel::in_order;
+use super::seats::{Seat, chunks, places, read_ahead, read_seats, seats};
 use super::state::State;
 use crate::Result;
 use crate::extent::Run;
@@ -12,41 +13,133 @@ use crate::format::Nid;
 use crate::inode::FileType;
 use std::collections::HashSet;
 
+/// What threads see in a chunk of node blocks.
+struct Looks {
+    /// Writes before it was looked at.
+    writes: u64,
+    /// Of each inode whose root holds all that it maps.
+    inodes: Vec<Option<Mapped>>,
+    /// Their runs, one inode's after the other's: first block and length.
+    runs: Vec<(u64, u32)>,
+}
+
+/// What an inode maps.
+struct Mapped {
+    /// How many of the runs are its own.
+    runs: usize,
+    /// Blocks that it says it has.
+    blocks: u64,
+}
+
+fn look(base: &Base, seats: &[Seat]) -> Looks {
+    let mut looks =
+        Looks { writes: base.writes(), inodes: Vec::with_capacity(seats.len()), runs: Vec::new() };
+    let rows = read_seats(base, seats);
+    for seat in seats {
+        let inode = rows.get(seat.block).and_then(|bytes| slot_of(bytes, seat.slot));
+        let mapped = inode.filter(|inode| inode.nid.get() == seat.nid).and_then(|inode| {
+            let regular = FileType::from_mode(inode.mode.get().into()) == Some(FileType::Regular);
+            let runs = if regular { extents::plain_runs(base, &inode)? } else { Vec::new() };
+            looks.runs.extend(runs.iter().map(|run| (run.block, run.len)));
+            Some(Mapped { runs: runs.len(), blocks: inode.blocks.get() })
+        });
+        looks.inodes.push(mapped);
+    }
+    looks
+}
+
 /// Claims the data of every file, and counts.
 pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     let places = places(state);
-    let mut contested = Vec::new();
-    for (done, batch) in places.chunks(BATCH).enumerate() {
-        state.at(Stage::Data, (done * BATCH) as u64, places.len() as u64);
-        read_ahead(state, batch);
-        for (_, nid) in batch {
-            let kind = state.records.get(*nid).and_then(|record| record.file_type());
-            let (Some(file_type), Some(mut inode)) = (kind, state.inode(*nid)) else { continue };
-            if file_type == FileType::Regular {
-                let mut claim = Claim { nid: *nid, contested: Vec::new(), blocks: 0 };
-                extents::walk(state, &mut inode, &mut claim)?;
-                if !claim.contested.is_empty() {
-                    contested.push((*nid, claim.contested));
+    let (base, total) = (state.image.base(), places.len() as u64);
+    let (mut contested, mut done) = (Vec::new(), 0);
+    in_order(
+        state.threads,
+        state,
+        chunks(&places),
+        |state, chunk| seats(state, chunk),
+        |seats| look(&base, seats),
+        |state, chunk, looks| {
+            state.at(Stage::Data, done, total);
+            done += chunk.len() as u64;
+            let mut runs = &looks.runs[..];
+            let unseen = |(place, mapped): (&(u64, Nid), &Option<_>)| mapped.is_none().then_some(*place);
+            let mut unseen =
+                chunk.iter().zip(&looks.inodes).filter_map(unseen).collect::<Vec<_>>().into_iter();
+            let mut ahead = 0;
+            for ((_, nid), mapped) in chunk.iter().zip(looks.inodes) {
+                if mapped.is_none() {
+                    if ahead == 0 {
+                        let batch: Vec<(u64, Nid)> = unseen.by_ref().take(BATCH).collect();
+                        read_ahead(state, &batch);
+                        ahead = batch.len();
+                    }
+                    ahead -= 1;
                 }
-                if let Some(record) = state.records.get_mut(*nid) {
-                    record.blocks += claim.blocks;
+                let own = mapped.as_ref().map_or(0, |mapped| mapped.runs);
+                let own = runs.split_off(..own).unwrap_or_default();
+                let current = mapped.filter(|_| base.is_as_after(looks.writes));
+                if !current.is_some_and(|mapped| take(state, *nid, own, mapped.blocks)) {
+                    claim(state, *nid, &mut contested)?;
                 }
             }
-            let counted = state.records.get(*nid).map_or(0, |record| record.blocks);
-            if inode.blocks.get() != counted {
-                let detail = format!("it says {} blocks and has {counted}", inode.blocks);
-                state.found(IssueKind::InodeBlocks, Place::nid(*nid), detail);
-                inode.blocks.set(counted);
-                state.put_inode(*nid, &inode)?;
-            }
-        }
-    }
+            Ok(())
+        },
+    )?;
     for (nid, runs) in contested {
         let Some(mut inode) = state.inode(nid) else { continue };
         let mut visitor = Relocate { nid, runs: runs.into_iter().collect() };
         if extents::walk(state, &mut inode, &mut visitor)? {
             state.put_inode(nid, &inode)?;
         }
+    }
+    Ok(())
+}
+
+/// Claims what was seen of an inode; false, and nothing is done, where it is not as it should be.
+fn take(state: &mut State<'_>, nid: Nid, runs: &[(u64, u32)], blocks: u64) -> bool {
+    let Some(record) = state.records.get(nid) else { return false };
+    let Some(file_type) = record.file_type() else { return false };
+    let runs = if file_type == FileType::Regular { runs } else { &[] };
+    let meet = |(at, run): (usize, &(u64, u32))| {
+        runs[..at]
+            .iter()
+            .any(|other| other.0 < run.0 + u64::from(run.1) && run.0 < other.0 + u64::from(other.1))
+    };
+    let counted = record.blocks + runs.iter().map(|run| u64::from(run.1)).sum::<u64>();
+    let free = |run: &(u64, u32)| state.claims.none_of(run.0, run.1.into());
+    if counted != blocks || !runs.iter().all(free) || runs.iter().enumerate().any(meet) {
+        return false;
+    }
+    for (block, len) in runs {
+        state.claims.add_all(*block, u64::from(*len));
+    }
+    if let Some(record) = state.records.get_mut(nid) {
+        record.blocks = counted;
+    }
+    true
+}
+
+/// Claims the data of one inode and puts its count right. `contested` gets the runs that others own in part.
+fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) -> Result<()> {
+    let kind = state.records.get(nid).and_then(|record| record.file_type());
+    let (Some(file_type), Some(mut inode)) = (kind, state.inode(nid)) else { return Ok(()) };
+    if file_type == FileType::Regular {
+        let mut claim = Claim { nid, contested: Vec::new(), blocks: 0 };
+        extents::walk(state, &mut inode, &mut claim)?;
+        if !claim.contested.is_empty() {
+            contested.push((nid, claim.contested));
+        }
+        if let Some(record) = state.records.get_mut(nid) {
+            record.blocks += claim.blocks;
+        }
+    }
+    let counted = state.records.get(nid).map_or(0, |record| record.blocks);
+    if inode.blocks.get() != counted {
+        let detail = format!("it says {} blocks and has {counted}", inode.blocks);
+        state.found(IssueKind::InodeBlocks, Place::nid(nid), detail);
+        inode.blocks.set(counted);
+        state.put_inode(nid, &inode)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Walking an extent tree that may be damaged, and leaving it sound: what cannot be is removed on the way.
 
-use super::image::{self, Image};
+use super::image::{self, Base, Image};
 use super::issue::{IssueKind, Place};
 use super::state::State;
 use crate::Result;
@@ -46,6 +46,33 @@ pub(super) fn root_problem(inode: &Inode) -> Option<String> {
 fn runs_of(bytes: &[u8], count: usize) -> Vec<Run> {
     let entries = bytes.chunks_exact(EXTENT_ENTRY_SIZE).take(count);
     entries.filter_map(|bytes| ExtentEntry::read_from_bytes(bytes).ok()).map(decode).collect()
+}
+
+/// The runs of an inode whose root holds them all, if nothing is wrong with them: [`walk`] would find nothing.
+pub(super) fn plain_runs(base: &Base, inode: &Inode) -> Option<Vec<Run>> {
+    if inode.extent_depth > 0 || root_problem(inode).is_some() {
+        return None;
+    }
+    let runs = runs_of(&inode.inline, usize::from(inode.extent_count));
+    let mut from = 0;
+    for run in &runs {
+        if run_problem(Bounds::of(&base.sb), run).is_some() || u64::from(run.logical) < from {
+            return None;
+        }
+        from = run.end();
+    }
+    Some(runs)
+}
+
+/// Blocks of metadata that an inode leads to at once.
+pub(super) fn leads_to(inode: &Inode) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    if inode.extent_depth > 0 && root_problem(inode).is_none() {
+        let nodes = runs_of(&inode.inline, usize::from(inode.extent_count));
+        blocks.extend(nodes.iter().map(|node| node.block));
+    }
+    blocks.extend(Some(inode.xattr_block.get()).filter(|block| *block > 0));
+    blocks
 }
 
 /// Walks the tree of an inode whose root is in bounds; whether the inode was changed.

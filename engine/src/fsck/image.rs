@@ -13,6 +13,7 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Deref;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Blocks read by one batch.
@@ -29,22 +30,45 @@ pub(super) struct Copy {
     pub len: u32,
 }
 
-/// An image under check.
-pub(super) struct Image {
+/// What stays the same of an image under check, for every thread that looks at it.
+#[derive(Clone)]
+pub(super) struct Base {
     pub device: Arc<Overlay>,
     pub sb: Superblock,
     pub hash: NameHash,
-    /// What is to be copied when the plan is carried out.
-    pub copies: Vec<Copy>,
-    /// Blocks read ahead, at most [`BATCH`].
-    ahead: RefCell<HashMap<u64, IoBuf>>,
     seed: u32,
 }
 
-impl Image {
-    pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
-        let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
-        Image { device, sb, hash, copies: Vec::new(), ahead: RefCell::default(), seed }
+/// An image under check.
+pub(super) struct Image {
+    base: Base,
+    /// What is to be copied when the plan is carried out.
+    pub copies: Vec<Copy>,
+    /// Blocks read ahead.
+    ahead: RefCell<HashMap<u64, IoBuf>>,
+}
+
+impl Deref for Image {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
+}
+
+impl Base {
+    /// How often something was written.
+    pub fn writes(&self) -> u64 {
+        self.device.writes_completed()
+    }
+
+    /// Whether nothing was written since so many writes: what was read then is not out of date.
+    pub fn is_as_after(&self, writes: u64) -> bool {
+        #[cfg(test)]
+        if super::tests::CLOSELY.get() {
+            return false;
+        }
+        self.writes() == writes
     }
 
     /// Whether it is a block that can be allocated: in a group, not its bitmap.
@@ -67,11 +91,43 @@ impl Image {
         done.into_iter().map(|d| d.result.map(|()| d.buf).map_err(|e| e.to_string())).collect()
     }
 
+    /// Whether the bytes are those of such a block.
+    pub fn verify(&self, block: u64, kind: BlockKind, bytes: &[u8]) -> Result<(), String> {
+        verify(self.seed, block, kind, bytes).map_err(|e| match e {
+            Error::Corrupt { detail, .. } => detail,
+            other => other.to_string(),
+        })
+    }
+
+    /// Whether an inode's checksum holds at its place.
+    pub fn inode_verifies(&self, block: u64, slot: usize, inode: &Inode) -> bool {
+        inode.crc.get() == checksum(self.seed, inode_address(block, slot), inode.as_bytes())
+    }
+}
+
+impl Image {
+    pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
+        let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
+        let base = Base { device, sb, hash, seed };
+        Image { base, copies: Vec::new(), ahead: RefCell::default() }
+    }
+
+    /// What threads share.
+    pub fn base(&self) -> Base {
+        self.base.clone()
+    }
+
     /// Reads blocks in one batch, for [`Image::read`] to find them; what was read ahead before is dropped.
     pub fn read_ahead(&self, blocks: &[u64]) {
+        self.ahead.borrow_mut().clear();
+        self.read_further_ahead(blocks);
+    }
+
+    /// As [`Image::read_ahead`], but keeps what was read ahead before.
+    pub fn read_further_ahead(&self, blocks: &[u64]) {
         let read = self.read_many(blocks);
         let good = blocks.iter().zip(read).filter_map(|(block, read)| Some((*block, read.ok()?)));
-        *self.ahead.borrow_mut() = good.collect();
+        self.ahead.borrow_mut().extend(good);
     }
 
     /// A block as it is.
@@ -88,14 +144,6 @@ impl Image {
         self.verify(block, kind, &buf).map(|()| buf)
     }
 
-    /// Whether the bytes are those of such a block.
-    pub fn verify(&self, block: u64, kind: BlockKind, bytes: &[u8]) -> Result<(), String> {
-        verify(self.seed, block, kind, bytes).map_err(|e| match e {
-            Error::Corrupt { detail, .. } => detail,
-            other => other.to_string(),
-        })
-    }
-
     /// Writes a block with a header, sealed.
     pub fn put(&self, block: u64, kind: BlockKind, mut buf: IoBuf) -> Result<()> {
         finish_image(self.seed, block, kind, &mut buf);
@@ -108,13 +156,11 @@ impl Image {
         self.device.run(vec![Request::write(block, buf, Cause::Fsck)]).map(drop)
     }
 
-    /// Whether an inode's checksum holds at its place.
-    pub fn inode_verifies(&self, block: u64, slot: usize, inode: &Inode) -> bool {
-        inode.crc.get() == checksum(self.seed, inode_address(block, slot), inode.as_bytes())
-    }
-
     /// The inode of a slot, as it is.
     pub fn inode(&self, block: u64, slot: usize) -> Result<Inode, String> {
+        if let Some(buf) = self.ahead.borrow().get(&block) {
+            return slot_of(buf, slot).ok_or_else(|| "no such slot".into());
+        }
         let buf = self.read(block)?;
         slot_of(&buf, slot).ok_or_else(|| "no such slot".into())
     }

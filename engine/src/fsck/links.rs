@@ -3,8 +3,8 @@
 use super::Stage;
 use super::dirs;
 use super::image::{self, BATCH};
-use super::inodes::read_ahead;
 use super::issue::{IssueKind, Place};
+use super::seats::read_ahead;
 use super::state::{Move, State};
 use crate::Result;
 use crate::format::{

@@ -4,6 +4,9 @@
 //! memory at once, so that what follows is judged as it will be. Rounds repeat until one finds nothing more to
 //! mend; only then are bitmaps compared. A check without repair drops the plan; a repair carries it out.
 //!
+//! Most of an image is sound, and that it is, threads find out ([`parallel`]); what is not, one finds and mends, so
+//! that issues and their order do not depend on how many look.
+//!
 //! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first.
 //!
 //! What this leaves to others: replaying the journal (recovery), locking the image (the caller
@@ -16,7 +19,7 @@
 //!   area, so that none is ever torn; copies of data are complete before anything leads to them.
 //! - Everything ends, whatever the image holds: chains and trees are bounded by claims, rounds by a number.
 //! - Memory: three bits a block of the image, some 80 bytes an inode, 24 bytes for each row of blocks that gets a
-//!   copy, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of them in memory, the rest in a
+//!   copy, some megabytes for each thread, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of them in memory, the rest in a
 //!   temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
 
 mod bitmaps;
@@ -28,9 +31,11 @@ mod inodes;
 mod issue;
 mod links;
 mod nat;
+mod parallel;
 mod records;
 mod recover;
 mod repair;
+mod seats;
 mod state;
 mod xattr;
 
@@ -88,6 +93,8 @@ pub struct Options {
     /// With `repair`: give up a journal that is missing or damaged. The image is then as of its last
     /// checkpoint, or as far as the journal is whole.
     pub discard_journal: bool,
+    /// Threads that look at the image, besides the one that calls; 0: as many as there are cores.
+    pub threads: usize,
     /// Called now and then once the check has taken two seconds.
     pub progress: Option<ProgressFn>,
 }
@@ -133,15 +140,19 @@ impl Report {
     }
 }
 
-/// When to tell how far it has come.
+/// How the check is run: with how many threads, and when it tells how far it has come.
 struct Progress {
+    threads: usize,
     tell: Option<ProgressFn>,
     next: Instant,
 }
 
 impl Progress {
-    fn new(tell: Option<ProgressFn>) -> Progress {
-        Progress { tell, next: Instant::now() + Duration::from_secs(2) }
+    fn new(options: &Options) -> Progress {
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let threads = if options.threads == 0 { cores() } else { options.threads };
+        let next = Instant::now() + Duration::from_secs(2);
+        Progress { threads, tell: options.progress.clone(), next }
     }
 
     fn at(&mut self, stage: Stage, done: u64, total: u64) {
@@ -159,7 +170,7 @@ impl Progress {
 /// # Errors
 /// [`crate::Error::Refused`] if it is no image, or none that this version can check; errors of the device.
 pub fn check(media: &Media, options: &Options) -> Result<Report> {
-    let mut progress = Progress::new(options.progress.clone());
+    let mut progress = Progress::new(options);
     let mut findings = Findings::default();
     let mut sb = superblock::read(&*media.device)?;
     let unclean = sb.state.get() == STATE_MOUNTED;

@@ -51,6 +51,8 @@ pub(super) struct State<'a> {
     pub image: &'a mut Image,
     pub findings: &'a mut Findings,
     pub progress: &'a mut Progress,
+    /// Threads that look at what is to be checked.
+    pub threads: usize,
     /// Blocks that belong to something.
     pub claims: Bits,
     /// Those of them that hold metadata.
@@ -69,6 +71,7 @@ impl<'a> State<'a> {
         State {
             image,
             findings,
+            threads: progress.threads,
             progress,
             claims: Bits::new(blocks),
             metadata: Bits::new(blocks),

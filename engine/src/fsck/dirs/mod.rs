@@ -1,36 +1,29 @@
 //! Directories: buckets, their chains, and the entries in them.
 
 mod edit;
+mod entry;
+mod look;
 
 pub(super) use edit::{add_buckets, insert, lookup, remove_entry};
 
 use super::Stage;
 use super::extents::{self, Visitor};
-use super::image;
+use super::image::{self, BATCH, Base};
 use super::issue::{IssueKind, Place};
+use super::parallel::{CHUNK, in_order};
+use super::seats::{places, read_ahead};
 use super::state::{Move, State};
 use crate::Result;
 use crate::device::{BLOCK_SIZE, IoBuf};
-use crate::dir::bucket::{self, Dentry, pack};
+use crate::dir::bucket::{self, Dentry};
 use crate::dir::hash::{TIE_BITS, bucket_of, cookie_base, hash_of};
 use crate::dir::{MAX_CHAIN, check_name};
 use crate::extent::Run;
-use crate::format::{
-    BLOCK_HEADER_SIZE, BUCKET_START, BlockKind, DENTRY_HEADER_SIZE, DentryHeader, FIRST_COOKIE, Inode, Nid,
-    ROOT_NID,
-};
+use crate::format::{BLOCK_HEADER_SIZE, BlockKind, FIRST_COOKIE, Inode, Nid, ROOT_NID};
 use crate::inode::FileType;
+use crate::sync::Arc;
+use entry::{Entry, read_entries, write_bucket};
 use std::collections::HashSet;
-use zerocopy::FromBytes;
-
-/// An entry as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    name: Vec<u8>,
-    nid: Nid,
-    cookie: u64,
-    file_type: FileType,
-}
 
 /// A directory under check.
 struct Dir {
@@ -38,6 +31,16 @@ struct Dir {
     generation: u32,
     buckets: u32,
 }
+
+/// A bucket to be checked: its first block.
+struct Bucket {
+    dir: Arc<Dir>,
+    bucket: u32,
+    block: u64,
+}
+
+/// Buckets that are checked together; of one directory all.
+const BUCKETS: usize = 16_384;
 
 /// Gathers the blocks of a tree by logical number, up to the first hole.
 struct Gather {
@@ -69,20 +72,53 @@ fn buckets_of(state: &mut State<'_>, inode: &Inode) -> Result<Vec<u64>> {
 
 /// Checks every directory.
 pub(super) fn check(state: &mut State<'_>) -> Result<()> {
-    let dirs = state.records.of_type(FileType::Directory);
-    for (done, nid) in dirs.iter().enumerate() {
-        state.at(Stage::Directories, done as u64, dirs.len() as u64);
-        let Some(mut inode) = state.inode(*nid) else { continue };
-        let blocks = shape(state, *nid, &mut inode)?;
-        let dir = describe(&inode, blocks.len());
-        for (bucket, block) in blocks.into_iter().enumerate() {
-            check_bucket(state, &dir, bucket as u32, block)?;
+    let mut dirs: Vec<(u64, Nid)> = places(state);
+    dirs.retain(|(_, nid)| state.records.get(*nid).is_some_and(|record| record.is_dir()));
+    let mut waiting = Vec::new();
+    let mut done = 0;
+    for batch in dirs.chunks(BATCH) {
+        read_ahead(state, batch);
+        for (_, nid) in batch {
+            let Some(mut inode) = state.inode(*nid) else { continue };
+            let blocks = shape(state, *nid, &mut inode)?;
+            let dir = Arc::new(describe(&inode, blocks.len()));
+            let bucket = |(bucket, block)| Bucket { dir: Arc::clone(&dir), bucket, block };
+            waiting.extend((0..).zip(blocks).map(bucket));
+        }
+        done += batch.len();
+        if waiting.len() >= BUCKETS || done == dirs.len() {
+            check_buckets(state, &std::mem::take(&mut waiting), (done as u64, dirs.len() as u64))?;
         }
     }
     for (dir, nid) in std::mem::take(&mut state.removals) {
         remove_entry(state, dir, nid)?;
     }
     Ok(())
+}
+
+/// Checks buckets of directories; so many of so many directories are done with them.
+fn check_buckets(state: &mut State<'_>, buckets: &[Bucket], (done, total): (u64, u64)) -> Result<()> {
+    let base = state.image.base();
+    let mut at = 0;
+    in_order(
+        state.threads,
+        state,
+        buckets.chunks(CHUNK),
+        |_, chunk| *chunk,
+        |chunk| look::look(&base, chunk),
+        |state, chunk, looks| {
+            // The part of these buckets, in directories.
+            at += chunk.len();
+            state.at(Stage::Directories, done.saturating_sub(1) * at as u64 / buckets.len() as u64, total);
+            for (bucket, seen) in chunk.iter().zip(looks.buckets) {
+                let current = seen.filter(|_| base.is_as_after(looks.writes));
+                if !current.is_some_and(|seen| look::take(state, &bucket.dir, &seen)) {
+                    check_bucket(state, &bucket.dir, bucket.bucket, bucket.block)?;
+                }
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Makes the number of buckets, the size and the mapped blocks agree; the buckets' blocks.
@@ -202,12 +238,18 @@ fn open(state: &State<'_>, dir: &Dir, bucket: u32, block: u64) -> Result<IoBuf, 
     if !state.image.holds(block) {
         return Err("the block lies outside of what can be allocated".into());
     }
-    let bytes = state.image.get(block, BlockKind::Bucket)?;
-    if let Some(why) = image::foreign(&bytes, dir.nid, dir.generation) {
+    let bytes = state.image.read(block)?;
+    belongs(state.image, dir, bucket, block, &bytes).map(|()| bytes)
+}
+
+/// Whether bytes are those of a block of the bucket.
+fn belongs(base: &Base, dir: &Dir, bucket: u32, block: u64, bytes: &[u8]) -> Result<(), String> {
+    base.verify(block, BlockKind::Bucket, bytes)?;
+    if let Some(why) = image::foreign(bytes, dir.nid, dir.generation) {
         return Err(why);
     }
-    match bucket::header(&bytes) {
-        Some(header) if header.bucket.get() == bucket => Ok(bytes),
+    match bucket::header(bytes) {
+        Some(header) if header.bucket.get() == bucket => Ok(()),
         Some(header) => Err(format!("it is part of bucket {}", header.bucket)),
         None => Err("it is cut short".into()),
     }
@@ -218,65 +260,6 @@ fn cut(state: &mut State<'_>, last: u64) -> Result<()> {
     let Ok(mut bytes) = state.image.get(last, BlockKind::Bucket) else { return Ok(()) };
     bytes[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].fill(0);
     state.image.put(last, BlockKind::Bucket, bytes)
-}
-
-/// The entries of a block, up to the first that has an impossible length.
-fn read_entries(block: &[u8]) -> (Vec<Entry>, Option<&'static str>) {
-    let mut entries = Vec::new();
-    let mut at = BUCKET_START;
-    while at < BLOCK_SIZE {
-        let Some((header, rest)) =
-            block.get(at..BLOCK_SIZE).and_then(|b| DentryHeader::read_from_prefix(b).ok())
-        else {
-            return (entries, Some("an entry is cut short"));
-        };
-        let rec_len = usize::from(header.rec_len.get());
-        if rec_len < DENTRY_HEADER_SIZE || !rec_len.is_multiple_of(8) || at + rec_len > BLOCK_SIZE {
-            return (entries, Some("an entry has an impossible length"));
-        }
-        if header.nid.get() != 0 {
-            let name_len = usize::from(header.name_len);
-            if name_len == 0 || DENTRY_HEADER_SIZE + name_len > rec_len {
-                return (entries, Some("a name has an impossible length"));
-            }
-            entries.push(Entry {
-                name: rest[..name_len].to_vec(),
-                nid: header.nid.get(),
-                cookie: header.cookie.get(),
-                // An unknown type is put right by the inode's; sockets are rare enough to stand for it.
-                file_type: FileType::from_dt(header.file_type).unwrap_or(FileType::Socket),
-            });
-        }
-        at += rec_len;
-    }
-    (entries, None)
-}
-
-fn write_bucket(
-    state: &mut State<'_>,
-    dir: &Dir,
-    bucket: u32,
-    block: u64,
-    next: u64,
-    entries: &[Entry],
-) -> Result<()> {
-    let dentries: Vec<Dentry<'_>> = entries.iter().map(Entry::borrow).collect();
-    let mut buf = image::fresh(BlockKind::Bucket, dir.nid, dir.generation);
-    // What is left of a block's entries fits the block.
-    let packed = &pack(bucket, &dentries)[0];
-    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + packed.len()].copy_from_slice(packed);
-    buf[BLOCK_HEADER_SIZE..BLOCK_HEADER_SIZE + 8].copy_from_slice(&next.to_le_bytes());
-    state.image.put(block, BlockKind::Bucket, buf)
-}
-
-impl Entry {
-    fn borrow(&self) -> Dentry<'_> {
-        Dentry { name: &self.name, nid: self.nid, cookie: self.cookie, file_type: self.file_type }
-    }
-
-    fn shown(&self) -> String {
-        format!("\"{}\" (inode {})", self.name.escape_ascii(), self.nid)
-    }
 }
 
 /// Checks one entry, and puts right what can be; whether it stays where it is.

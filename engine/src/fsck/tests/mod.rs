@@ -13,8 +13,14 @@ use crate::mount::{MountOptions, RingMedia, mount};
 use crate::pmem::{HeapMemory, PersistentMemory};
 use plants::{ELSEWHERE, PLANTS};
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::cell::Cell;
 use std::collections::HashSet;
 use tool::{Failing, Made, made};
+
+thread_local! {
+    /// Nothing that threads have seen counts: all is looked at by the one that checks.
+    pub static CLOSELY: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Slots of the ring in a blank image: enough for a few commits without a checkpoint.
 const SSD_SLOTS: u64 = 512;
@@ -272,5 +278,26 @@ fn random_damage_never_stops_the_check_and_settles_in_one_repair() {
         let what = || format!("seed {seed}, round {round}: {:#?}\nthen {:#?}", first.issues, second.issues);
         assert!(left.is_empty(), "{}", what());
         assert!(matches!(second.status(), 0 | 4), "{}", what());
+    }
+}
+
+#[test]
+fn what_is_found_does_not_depend_on_the_threads() {
+    let seed = std::env::var("NARUFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    for round in 0..100 {
+        let report = |threads, closely, repair| {
+            let made = made();
+            mutate(&made, &mut StdRng::seed_from_u64(seed << 32 | round));
+            CLOSELY.set(closely);
+            let report = check(&made.media(), &Options { repair, threads, ..Options::default() });
+            CLOSELY.set(false);
+            let report = report.expect("an image");
+            (report.issues, report.counts)
+        };
+        for repair in [false, true] {
+            let closely = report(1, true, repair);
+            assert_eq!(report(1, false, repair), closely, "seed {seed}, round {round}");
+            assert_eq!(report(5, false, repair), closely, "seed {seed}, round {round}");
+        }
     }
 }

@@ -1,8 +1,15 @@
 //! Node blocks and the inodes in them: identity, fields, and what their metadata claims.
+//!
+//! Most inodes claim nothing but their slot and their data. Threads look for what is wrong with them
+//! ([`super::parallel`]), and one look is all that they get here; the others are looked at again, one by one.
+
+mod look;
 
 use super::extents::{self, Visitor};
 use super::image::{BATCH, slot_of};
 use super::issue::{IssueKind, Place};
+use super::parallel::in_order;
+use super::seats::{chunks, places, read_ahead, seats};
 use super::state::State;
 use super::{Stage, xattr};
 use crate::Result;
@@ -12,6 +19,7 @@ use crate::format::{
     Nid,
 };
 use crate::inode::FileType;
+use look::Said;
 use zerocopy::FromZeros;
 
 /// An inode that no NAT entry leads to.
@@ -23,44 +31,37 @@ struct Stray {
     verifies: bool,
 }
 
-/// Node blocks that NAT entries lead to, each with the nids in it, in order.
-pub(super) fn places(state: &State<'_>) -> Vec<(u64, Nid)> {
-    let mut places: Vec<_> =
-        state.records.used().map(|(nid, record)| (record.entry().block(), nid)).collect();
-    places.sort_unstable();
-    places
-}
-
 /// Checks every inode, and claims node blocks, blocks of extent trees, attributes, and buckets.
 pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     let places = places(state);
-    let blocks: Vec<&[(u64, Nid)]> = places.chunk_by(|a, b| a.0 == b.0).collect();
-    let mut strays = Vec::new();
-    let mut sound = Vec::new();
+    let (mut strays, mut sound) = (Vec::new(), Vec::new());
+    let (base, total) = (state.image.base(), 2 * places.len() as u64);
+    let mut done = 0;
     // First all node blocks are claimed, then what inodes lead to: nothing may claim a node block.
-    for (done, batch) in blocks.chunks(BATCH).enumerate() {
-        state.at(Stage::Inodes, (done * BATCH) as u64, 2 * blocks.len() as u64);
-        let numbers: Vec<u64> =
-            batch.iter().filter_map(|nids| nids.first()).map(|(block, _)| *block).collect();
-        for ((nids, block), read) in batch.iter().zip(&numbers).zip(state.image.read_many(&numbers)) {
-            match read {
-                Ok(bytes) => node_block(state, *block, nids, &bytes, &mut strays, &mut sound)?,
-                Err(why) => {
-                    state.claim_metadata(*block);
-                    let why = format!("{why}: copy the image to a sound device, then repair the copy");
-                    let detail = format!("the node block of {} inodes cannot be read", nids.len());
-                    state.left(IssueKind::InodeChecksum, Place::block(*block), detail, &why);
-                }
+    in_order(
+        state.threads,
+        state,
+        chunks(&places),
+        |state, chunk| seats(state, chunk),
+        |seats| look::look(&base, seats),
+        |state, chunk, looks| {
+            state.at(Stage::Inodes, done, total);
+            done += chunk.len() as u64;
+            for (nids, look) in chunk.chunk_by(|a, b| a.0 == b.0).zip(looks.blocks) {
+                let current = look.filter(|_| base.is_as_after(looks.writes));
+                take(state, nids, current, &mut strays, &mut sound)?;
             }
-        }
-    }
+            Ok(())
+        },
+    )?;
+    drop(places);
     for stray in strays {
         settle(state, stray, &mut sound)?;
     }
     sound.sort_unstable();
-    let total = sound.len() as u64;
+    let rest = sound.len() as u64;
     for (done, batch) in sound.chunks(BATCH).enumerate() {
-        state.at(Stage::Inodes, total + (done * BATCH) as u64, 2 * total);
+        state.at(Stage::Inodes, total - rest + (done * BATCH) as u64, total);
         read_ahead(state, batch);
         for (_, nid) in batch {
             content(state, *nid)?;
@@ -69,11 +70,44 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads the node blocks of inodes in one batch.
-pub(super) fn read_ahead(state: &State<'_>, batch: &[(u64, Nid)]) {
-    let mut blocks: Vec<u64> = batch.iter().map(|(block, _)| *block).collect();
-    blocks.dedup();
-    state.image.read_ahead(&blocks);
+/// Takes what was seen of a node block; looks more closely where nothing was.
+fn take(
+    state: &mut State<'_>,
+    nids: &[(u64, Nid)],
+    look: Option<Vec<Option<Said>>>,
+    strays: &mut Vec<Stray>,
+    sound: &mut Vec<(u64, Nid)>,
+) -> Result<()> {
+    let Some((block, _)) = nids.first().copied() else { return Ok(()) };
+    if let Some(all) = look.filter(|_| !state.claims.has(block)) {
+        state.claim_metadata(block);
+        for ((_, nid), said) in nids.iter().zip(all) {
+            match said {
+                Some(said) => note(state, *nid, &said),
+                None => sound.push((block, *nid)),
+            }
+        }
+        return Ok(());
+    }
+    match state.image.read(block) {
+        Ok(bytes) => node_block(state, block, nids, &bytes, strays, sound),
+        Err(why) => {
+            state.claim_metadata(block);
+            let why = format!("{why}: copy the image to a sound device, then repair the copy");
+            let detail = format!("the node block of {} inodes cannot be read", nids.len());
+            state.left(IssueKind::InodeChecksum, Place::block(block), detail, &why);
+            Ok(())
+        }
+    }
+}
+
+fn note(state: &mut State<'_>, nid: Nid, said: &Said) {
+    if let Some(record) = state.records.get_mut(nid) {
+        record.kind = said.kind as u8;
+        record.nlink = said.nlink;
+        record.parent = said.parent;
+        record.flagged = said.flagged;
+    }
 }
 
 /// Checks the content of an inode whose identity holds, and notes what others need to know of it.
@@ -87,11 +121,8 @@ fn content(state: &mut State<'_>, nid: Nid) -> Result<()> {
             return state.free_nid(nid);
         }
     }
-    if let Some(record) = state.records.get_mut(nid) {
-        record.kind = FileType::from_mode(inode.mode.get().into()).map_or(0, |t| t as u8);
-        record.nlink = inode.nlink.get();
-        record.parent = inode.parent.get();
-        record.flagged = inode.flags.get() & InodeFlags::ORPHAN.bits() != 0;
+    if let Some(kind) = FileType::from_mode(inode.mode.get().into()) {
+        note(state, nid, &Said::by(&inode, kind));
     }
     Ok(())
 }
@@ -198,6 +229,16 @@ fn implausible(inode: &Inode) -> Option<&'static str> {
     None
 }
 
+/// The flags that an inode of this type may have.
+fn allowed_flags(file_type: FileType) -> InodeFlags {
+    let of_type = match file_type {
+        FileType::Symlink => InodeFlags::INLINE_SYMLINK,
+        FileType::Directory => InodeFlags::DEAD,
+        _ => InodeFlags::empty(),
+    };
+    InodeFlags::INLINE_XATTR | InodeFlags::ORPHAN | of_type
+}
+
 enum Verdict {
     Keep,
     Changed,
@@ -248,12 +289,7 @@ fn fields(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Verdict>
             FileType::Regular
         }
     };
-    let mut allowed = InodeFlags::INLINE_XATTR | InodeFlags::ORPHAN;
-    match file_type {
-        FileType::Symlink => allowed |= InodeFlags::INLINE_SYMLINK,
-        FileType::Directory => allowed |= InodeFlags::DEAD,
-        _ => {}
-    }
+    let allowed = allowed_flags(file_type);
     let unknown = inode.flags.get() & !allowed.bits();
     if unknown != 0 {
         state.found(IssueKind::InodeFlags, place, format!("flags {unknown:#x} do not belong to its type"));
