@@ -158,6 +158,25 @@ fn a_directory_that_grows_survives_crashes() {
     println!("{tally}");
 }
 
+/// A directory whose buckets are joined again as it is emptied, and split once more.
+#[test]
+fn a_directory_that_shrinks_survives_crashes() {
+    let name = |n: usize| format!("/d/{n:0>200}");
+    let mut tree = vec![Op::Mkdir { path: "/d".into() }];
+    tree.extend((0..50).map(|n| create(&name(n))));
+    tree.push(Op::SyncAll);
+    let mut ops: Vec<Op> = (0..48).filter(|n| n % 16 != 5).map(|n| unlink(&name(n))).collect();
+    ops.insert(24, Op::FsyncDir { path: "/d".into() });
+    ops.push(Op::Rename { from: name(48), to: "/moved".into(), flags: 0 });
+    ops.extend((60..66).map(|n| create(&name(n))));
+    let mut tally = Tally::default();
+    for (ring, crash) in WAYS {
+        let bench = Bench::new(Lab::tiny(ring), crash, &tree).expect("the tree can be made");
+        bench.run(&ops, &CLOSE, 1, &mut tally).unwrap_or_else(|e| panic!("{e}"));
+    }
+    println!("{tally}");
+}
+
 /// Freed blocks are the only ones to take.
 #[test]
 fn an_image_with_just_room_enough_survives_crashes() {

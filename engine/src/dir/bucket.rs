@@ -98,6 +98,18 @@ pub(super) fn extent_of(block: &[u8; BLOCK_SIZE], at: usize) -> Result<(usize, u
     Ok((rec_len, used))
 }
 
+/// Bytes that the dentries of a block use.
+pub fn used(block: &[u8]) -> Result<usize, Fault> {
+    let block = whole(block)?;
+    let (mut at, mut sum) = (BUCKET_START, 0);
+    while at < BLOCK_SIZE {
+        let (rec_len, used) = extent_of(block, at)?;
+        at += rec_len;
+        sum += used;
+    }
+    Ok(sum)
+}
+
 /// What the dentry at `at` says, which has `rec_len` bytes: nothing if it is free. The name lies within it; nothing else
 /// is verified.
 #[inline]

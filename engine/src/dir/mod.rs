@@ -4,10 +4,11 @@
 //! - [`Dir::lookup`], [`Dir::vacancy`], [`Dir::read`]: the directory shared, the bucket shared;
 //! - [`Dir::insert`], [`Dir::settle`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively (or the
 //!   directory exclusively); they change bytes of existing blocks only;
-//! - [`Dir::grow`], [`Dir::is_empty`] for rmdir: the directory exclusively.
+//! - [`Dir::is_sparse`]: the directory shared;
+//! - [`Dir::grow`], [`Dir::shrink`], [`Dir::is_empty`] for rmdir: the directory exclusively.
 //!
 //! Invariants: an entry lies in the bucket of its name's hash; cookies are unique in the directory, made of
-//! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none. What
+//! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none, nor does its reverse. What
 //! is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
 //!
 //! Where a directory's blocks come from is behind [`DirBlocks`].
@@ -18,13 +19,17 @@ mod grow;
 pub(crate) mod hash;
 mod read;
 mod search;
+mod shrink;
+#[cfg(test)]
+mod shrink_tests;
 #[cfg(test)]
 mod tests;
 
 pub use bucket::Dentry;
-pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, USUAL_CHAIN, split_slots};
+pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, USUAL_CHAINS, split_slots};
 pub use hash::{NameHash, bucket_of};
 pub use read::{OwnedDentry, Page as ReadPage};
+pub use shrink::{GROUP, Left, SHRINK_SLOTS};
 
 use crate::error::{Error, Result};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};
@@ -49,6 +54,8 @@ pub trait DirBlocks {
     fn add_bucket(&self, h: &mut Handle, image: &mut Inode, bucket: u32) -> Result<u64>;
     /// Allocates an overflow block, near `goal`, and counts it.
     fn add_overflow(&self, h: &mut Handle, image: &mut Inode, goal: u64) -> Result<u64>;
+    /// Unmaps and frees the blocks of the buckets from `first` on, up to [`GROUP`] of them, and discounts them.
+    fn drop_buckets(&self, h: &mut Handle, image: &mut Inode, first: u32) -> Result<()>;
     /// Frees an overflow block, and discounts it.
     fn free_overflow(&self, h: &mut Handle, image: &mut Inode, block: u64) -> Result<()>;
 }
@@ -220,18 +227,22 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Takes an entry out, if it is there.
-    pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
-        let Some(found) = self.locate(Some(h), image, name)? else { return Ok(None) };
-        self.take(h, &found)?;
-        Ok(Some(found.hit))
+    pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Left> {
+        match self.locate(Some(h), image, name)? {
+            Some(found) => self.take(h, &found),
+            None => Ok(Left::Much),
+        }
     }
 
     /// Takes an entry out that was located.
-    pub fn take(&self, h: &mut Handle, found: &Located) -> Result<()> {
-        let patches = h.read(&found.page, |bytes| bucket::remove(bytes, found.spot));
-        let patches = patches.map_err(|detail| self.damaged(&found.page, detail))?;
+    pub fn take(&self, h: &mut Handle, found: &Located) -> Result<Left> {
+        let taken = h.read(&found.page, |bytes| {
+            let count = bucket::header(bytes).map_or(0, |header| header.count.get());
+            Ok((bucket::remove(bytes, found.spot)?, Left::of(bytes, count)))
+        });
+        let (patches, left) = taken.map_err(|fault: Fault| self.damaged(&found.page, fault))?;
         self.patch(h, &found.page, &patches);
-        Ok(())
+        Ok(left)
     }
 
     /// Makes a name lead to another inode, if it is there; what it led to.

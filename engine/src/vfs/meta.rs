@@ -2,7 +2,7 @@
 
 use super::{FsOptions, now};
 use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
-use crate::dir::{Dir, DirBlocks, NameHash};
+use crate::dir::{Dir, DirBlocks, GROUP, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
@@ -355,6 +355,14 @@ impl DirBlocks for Meta {
         extent::insert(h, &self.alloc, &mut root, bucket, extent, false, None)?;
         root.store(image);
         Ok(extent.start)
+    }
+
+    fn drop_buckets(&self, h: &mut Handle<'_>, image: &mut Inode, first: u32) -> Result<()> {
+        let mut root = Root::load(image)?;
+        let range = u64::from(first)..extent::LOGICAL_END;
+        while !extent::remove(h, &self.alloc, &mut root, range.clone(), GROUP)?.done {}
+        root.store(image);
+        Ok(())
     }
 
     fn add_overflow(&self, h: &mut Handle<'_>, image: &mut Inode, goal: u64) -> Result<u64> {

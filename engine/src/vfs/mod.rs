@@ -19,6 +19,7 @@ mod names;
 mod records;
 mod remove;
 mod rename;
+mod shrink;
 mod space;
 #[cfg(test)]
 mod tests;

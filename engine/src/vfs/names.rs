@@ -301,7 +301,7 @@ impl Fs {
                 let slots = dir::split_slots(*chain) + edit;
                 self.meta.allowed(slots) == slots
             };
-            let lengths = [chain.max(dir::USUAL_CHAIN), dir::USUAL_CHAIN];
+            let lengths = [chain.max(dir::USUAL_CHAINS), dir::USUAL_CHAINS];
             let longest = lengths.into_iter().find(fits).filter(|_| may_split);
             let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
             let mut h = self.meta.begin(own + edit)?;

@@ -5,7 +5,7 @@
 //! those that cannot be divided any further, at the greatest height that an extent tree can have.
 
 use super::{assemble::STEP, attr::ATTR_SLOTS, home, meta::FREE_SLOTS, names::MAKE_SLOTS, rename};
-use crate::dir::{GROW_SLOTS, PATIENCE};
+use crate::dir::{GROUP, GROW_SLOTS, PATIENCE, SHRINK_SLOTS};
 use crate::extent::edit_slots;
 use crate::format::{EXTENT_MAX_DEPTH, NAT_INDEX_PER_BLOCK, SLOT_PAYLOAD, XATTR_MAX_BLOCKS, XATTR_ROOM};
 use crate::store::DELTA_HEADER_SIZE;
@@ -20,6 +20,8 @@ const ALL_ATTRIBUTES: u32 = xattr::slots(XATTR_MAX_BLOCKS * XATTR_ROOM);
 const MAKE: u32 = MAKE_SLOTS + ALL_ATTRIBUTES;
 /// Setting attributes, an access list among them.
 const SET_ATTRIBUTES: u32 = ATTR_SLOTS + ALL_ATTRIBUTES;
+/// Joining buckets of a directory.
+const SHRINK: u32 = SHRINK_SLOTS + edit_slots(EXTENT_MAX_DEPTH, GROUP);
 /// Giving a directory room.
 const GROW: u32 = GROW_SLOTS + edit_slots(EXTENT_MAX_DEPTH, PATIENCE);
 /// The last step of freeing an inode.
@@ -45,17 +47,28 @@ const fn most(bounds: &[u32]) -> u32 {
 }
 
 /// Slots of the largest record that an operation cannot do with less.
-pub const LARGEST_RECORD: u32 =
-    most(&[MAKE, SET_ATTRIBUTES, GROW, FREE, rename::RENAME_SLOTS, LONG_STEP, WRITE_BACK, ABSORB, HINTS]);
+pub const LARGEST_RECORD: u32 = most(&[
+    MAKE,
+    SET_ATTRIBUTES,
+    GROW,
+    SHRINK,
+    FREE,
+    rename::RENAME_SLOTS,
+    LONG_STEP,
+    WRITE_BACK,
+    ABSORB,
+    HINTS,
+]);
 /// The same of what a checkpoint may wait for: it must fit the journal's reserve.
 pub const LARGEST_RESERVE_RECORD: u32 = most(&[WRITE_BACK, FREE]);
 
 /// The bounds by name, for the test that compares them with docs/FORMAT.md.
 #[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) const RECORDS: [(&str, u32); 9] = [
+pub(crate) const RECORDS: [(&str, u32); 10] = [
     ("MAKE", MAKE),
     ("SET_ATTRIBUTES", SET_ATTRIBUTES),
     ("GROW", GROW),
+    ("SHRINK", SHRINK),
     ("FREE", FREE),
     ("LONG_STEP", LONG_STEP),
     ("WRITE_BACK", WRITE_BACK),

@@ -63,7 +63,7 @@ impl Fs {
         let dir = self.meta.inode(parent)?;
         // What the name led to, if that inode is to be locked before the directory.
         let mut expected: Option<Arc<InodeObj>> = None;
-        let (inode, end) = loop {
+        let (inode, left, end) = loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let first = expected.take();
             let first_lock = first.as_ref().map(|inode| inode.lock.write());
@@ -98,7 +98,7 @@ impl Fs {
             let quiet = (has_data && own.nlink.get() == 1 && inode.holds.is_free())
                 .then(|| self.data.try_quiet(inode.data()))
                 .flatten();
-            entries.take(&mut h, &found)?;
+            let left = entries.take(&mut h, &found)?;
             let at = now();
             let mut draft = inode.draft(&own);
             self.meta.stage_dir_time(&mut h, &dir, at)?;
@@ -120,6 +120,8 @@ impl Fs {
                     self.data.discard_quiet(&inode);
                 }
                 self.meta.table.remove(&inode);
+                drop(quiet);
+                self.shrink(&dir, left);
                 return self.finish(end);
             }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
@@ -129,9 +131,10 @@ impl Fs {
             inode.install(&mut own, &draft);
             drop((own, bucket, image));
             drop(quiet);
-            break (inode, end);
+            break (inode, left, end);
         };
         self.reap(&inode);
+        self.shrink(&dir, left);
         self.finish(end)
     }
 
@@ -149,7 +152,7 @@ impl Fs {
             _ => {}
         }
         let dir = self.meta.inode(parent)?;
-        let (inode, end) = loop {
+        let (inode, left, end) = loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let inode = self.guess(ctx, &dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
             let entries = self.meta.dir(&dir);
@@ -170,7 +173,7 @@ impl Fs {
             if !self.meta.dir(&inode).is_empty(None, own)? {
                 return Err(Error::Errno(libc::ENOTEMPTY));
             }
-            entries.remove(&mut h, image, name)?;
+            let left = entries.remove(&mut h, image, name)?;
             let at = now();
             let mut draft = inode.draft(own);
             let all = draft.image.nlink.get();
@@ -185,9 +188,10 @@ impl Fs {
             inode.install(locked_mut(&mut locks, &inode), &draft);
             dir.install(locked_mut(&mut locks, &dir), &above);
             drop(locks);
-            break (inode, end);
+            break (inode, left, end);
         };
         self.reap(&inode);
+        self.shrink(&dir, left);
         self.finish(end)
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::acl;
-use crate::dir::{self, ENTRY_SLOTS, Insertion};
+use crate::dir::{self, ENTRY_SLOTS, Insertion, Left};
 use crate::format::InodeFlags;
 use crate::inode::{Draft, InodeObj};
 use crate::lock::{Access, BucketGuard, InodeReadGuard, StripeSet, Want};
@@ -35,7 +35,7 @@ impl Fs {
         ctx: &Context,
         (old_dir, from): (&Arc<InodeObj>, &[u8]),
         (new_dir, to): (&Arc<InodeObj>, &[u8]),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<(Left, Position)>> {
         let across = old_dir.nid() != new_dir.nid();
         if !old_dir.is_dir() || !new_dir.is_dir() || !across && from == to {
             return Ok(None);
@@ -70,7 +70,7 @@ impl Fs {
                 return Ok(None);
             };
             // First, so that the room of the old name is seen by whoever looks for room for the new one.
-            old_entries.take(&mut h, &found)?;
+            let left = old_entries.take(&mut h, &found)?;
             let Ok(vacancy) = new_entries.vacancy(Some(&h), new_image, to)? else { return Ok(None) };
             self.may_change_entries(ctx, old_dir, old_image)?;
             self.may_change_entries(ctx, new_dir, new_image)?;
@@ -94,7 +94,7 @@ impl Fs {
                 new_dir.show_content_time(at);
             }
             source.install(&mut own, &draft);
-            return Ok(Some(end));
+            return Ok(Some((left, end)));
         }
     }
 
@@ -144,10 +144,12 @@ impl Fs {
         }
         let (old_dir, new_dir) = (self.meta.inode(from.0)?, self.meta.inode(to.0)?);
         let across = from.0 != to.0;
-        let (replaced, end) = self.alloc_room(|| {
+        let (replaced, left, end) = self.alloc_room(|| {
             loop {
-                if !exchange && let Some(end) = self.move_file(ctx, (&old_dir, from.1), (&new_dir, to.1))? {
-                    return Ok((None, end));
+                if !exchange
+                    && let Some((left, end)) = self.move_file(ctx, (&old_dir, from.1), (&new_dir, to.1))?
+                {
+                    return Ok((None, left, end));
                 }
                 let source = self.guess(ctx, &old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
                 let target = self.guess(ctx, &new_dir, to.1)?;
@@ -210,7 +212,7 @@ impl Fs {
                 if let Some(target) = &target {
                     self.check_sticky(ctx, new_image, locked(&locks, target))?;
                     if target.nid() == source.nid() {
-                        return Ok((None, 0));
+                        return Ok((None, Left::Much, 0));
                     }
                     if !exchange {
                         match (source.is_dir(), target.is_dir()) {
@@ -231,6 +233,7 @@ impl Fs {
                         self.check(ctx, moved, locked(&locks, moved), acl::WRITE)?;
                     }
                 }
+                let mut left = Left::Much;
                 let at = now();
                 let mut drafts: Vec<(&Arc<InodeObj>, Draft)> = vec![(&old_dir, old_dir.draft(old_image))];
                 if across {
@@ -260,7 +263,7 @@ impl Fs {
                             nlink(&mut drafts, 0, true);
                         }
                     } else {
-                        old_entries.remove(&mut h, old_image, from.1)?;
+                        left = old_entries.remove(&mut h, old_image, from.1)?;
                         let names = if target.is_dir() { other.image.nlink.get() } else { 1 };
                         if target.is_dir() {
                             nlink(&mut drafts, last, false);
@@ -269,7 +272,7 @@ impl Fs {
                     }
                     drafts.push((target, other));
                 } else {
-                    old_entries.remove(&mut h, old_image, from.1)?;
+                    left = old_entries.remove(&mut h, old_image, from.1)?;
                     if new_entries.insert(&mut h, new_image, to.1, source.nid(), source.file_type())?
                         == Insertion::Full
                     {
@@ -294,12 +297,13 @@ impl Fs {
                 }
                 drop(drafts);
                 drop(locks);
-                return Ok((target.clone().filter(|_| !exchange), end));
+                return Ok((target.clone().filter(|_| !exchange), left, end));
             }
         })?;
         if let Some(replaced) = replaced {
             self.reap(&replaced);
         }
+        self.shrink(&old_dir, left);
         self.finish(end)
     }
 }

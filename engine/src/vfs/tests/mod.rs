@@ -4,6 +4,7 @@ mod crash;
 mod grow;
 mod least_ring;
 mod permissions;
+mod shrink;
 mod space;
 mod together;
 

@@ -1,0 +1,50 @@
+//! Room of directories that names were removed from: see `dir::shrink`.
+
+use super::*;
+use crate::dir::{GROUP, Left, SHRINK_SLOTS};
+use crate::extent::edit_slots;
+use crate::format::InodeFlags;
+
+impl Fs {
+    /// Gives room of a directory back, as far as a removal is to do so that has left so much in its block. Nothing is
+    /// locked. What was asked for is done: what fails here is left for another time.
+    pub(super) fn shrink(&self, dir: &InodeObj, left: Left) {
+        for _ in 0..left.groups() {
+            match self.join_buckets(dir) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => {
+                    tracing::debug!(nid = dir.nid(), "a directory stays as large as it is: {e}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Joins a group of buckets, if there is a sparse one.
+    fn join_buckets(&self, dir: &InodeObj) -> Result<bool> {
+        let entries = self.meta.dir(dir);
+        let is_gone =
+            |image: &Inode| image.nid.get() == 0 || image.flags.get() & InodeFlags::DEAD.bits() != 0;
+        let depth = {
+            let image = dir.lock.read();
+            if is_gone(&image) || !entries.is_sparse(&image) {
+                return Ok(false);
+            }
+            image.extent_depth
+        };
+        let mut h = self.meta.begin(SHRINK_SLOTS + edit_slots(depth, GROUP))?;
+        let mut image = dir.lock.write();
+        if is_gone(&image) {
+            return Ok(false);
+        }
+        let mut draft = dir.draft(&image);
+        if !entries.shrink(&mut h, &mut draft.image)? {
+            return Ok(false);
+        }
+        self.meta.stage(&mut h, dir, &draft.image)?;
+        h.commit()?;
+        dir.install(&mut image, &draft);
+        Ok(true)
+    }
+}
