@@ -5,14 +5,15 @@
 //!
 //! Two numbers in one word: pages that are dirty, and pages that are on their way home and have not changed since.
 //! Each change of a page's state is counted by who makes it, with one addition, a little after it; so a number may
-//! be off by as many changes as are being made, and a page on its way is never missing from both.
+//! be off by as many changes as are being made, and a page on its way is never missing from both. Models:
+//! `loom_models.rs`.
 
 use super::page::{Moved, Page, PageRef};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex};
 
-/// Lists; more cores than this share them.
-const LISTS: usize = 16;
+/// Lists; more cores than this share them. Models look at one.
+const LISTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Bits of the number of dirty pages; above them lies that of the pages on their way home.
 const DIRTY_BITS: u32 = 32;
 

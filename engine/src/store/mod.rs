@@ -11,6 +11,8 @@ mod dirty;
 mod handle;
 mod load;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod observers;
 mod page;
 mod profile;
