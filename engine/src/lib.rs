@@ -6,6 +6,7 @@
 
 pub mod acl;
 pub mod alloc;
+pub mod answers;
 pub mod blocking;
 pub mod cache;
 pub mod checkpoint;

@@ -31,10 +31,10 @@ use std::mem;
 
 use super::stream::{Begun, Stream};
 use super::{Journal, Wanted};
-use crate::Result;
 use crate::format::Position;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, WaitQueue};
+use crate::{Result, answers};
 
 /// Commits under way at most.
 const MOST_LEADERS: usize = 2;
@@ -313,13 +313,15 @@ impl Journal {
 
     /// Tells waiters that they are covered, or that the journal has failed.
     fn answer(&self, waiters: Vec<Waiter>) {
-        for Waiter { upto, who } in waiters {
-            match who {
-                Who::Thread(seat) => seat.call(),
-                Who::Call(done) if self.durable() >= upto => done(Ok(())),
-                Who::Call(done) => done(self.check()),
+        answers::several(|| {
+            for Waiter { upto, who } in waiters {
+                match who {
+                    Who::Thread(seat) => seat.call(),
+                    Who::Call(done) if self.durable() >= upto => done(Ok(())),
+                    Who::Call(done) => done(self.check()),
+                }
             }
-        }
+        });
     }
 }
 

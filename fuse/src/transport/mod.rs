@@ -28,6 +28,15 @@ pub trait Channel: Send + Sync {
     /// notification of code `error`. It is one message even if it has many parts. An error means that the
     /// kernel did not take it: the caller died, or the mount is gone.
     fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
+
+    /// As [`Channel::send`], but whoever passes the message on may sleep: true if it has to be woken, see
+    /// [`Channel::wake`].
+    fn post(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<bool> {
+        self.send(unique, error, parts).map(|()| false)
+    }
+
+    /// Has what was posted passed on.
+    fn wake(&self) {}
 }
 
 /// One core's way to the kernel.

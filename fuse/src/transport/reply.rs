@@ -4,6 +4,7 @@
 //! client waits for ever.
 
 use super::Channel;
+use narufs::answers;
 use std::io;
 use std::sync::Arc;
 
@@ -85,7 +86,13 @@ impl ReplyHandle {
 
     fn send(&mut self, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         match self.channel.take() {
-            Some(channel) => channel.send(self.unique, error, parts),
+            Some(channel) => {
+                if channel.post(self.unique, error, parts)? {
+                    // One who has several replies to give wakes behind the last.
+                    answers::at_end(move || channel.wake());
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }
@@ -103,5 +110,53 @@ impl Drop for ReplyHandle {
 impl std::fmt::Debug for ReplyHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReplyHandle").field("unique", &self.unique).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    #[derive(Default)]
+    struct Sleeper {
+        posted: AtomicUsize,
+        /// Of them, those that it was woken for.
+        seen: AtomicUsize,
+        woken: AtomicUsize,
+    }
+
+    impl Channel for Sleeper {
+        fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+            self.post(unique, error, parts).map(|_| self.wake())
+        }
+
+        fn post(&self, _: u64, _: i32, _: &[&[u8]]) -> io::Result<bool> {
+            self.posted.fetch_add(1, SeqCst);
+            Ok(true)
+        }
+
+        fn wake(&self) {
+            let posted = self.posted.load(SeqCst);
+            self.woken.fetch_add(usize::from(self.seen.swap(posted, SeqCst) != posted), SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_gives_several_replies_wakes_each_reader_once() {
+        let channels: [Arc<Sleeper>; 2] = Default::default();
+        let reply = |number: usize| {
+            let channel: Arc<dyn Channel> = channels[number % 2].clone();
+            Reply::new(1, channel, &mut []).error(libc::EIO);
+        };
+        let woken = || channels.each_ref().map(|channel| channel.woken.load(SeqCst));
+        reply(0);
+        assert_eq!(woken(), [1, 0]);
+        answers::several(|| {
+            (0..6).for_each(reply);
+            assert_eq!(woken(), [1, 0]);
+        });
+        assert_eq!(woken(), [2, 1]);
+        assert!(channels.iter().all(|channel| channel.seen.load(SeqCst) == channel.posted.load(SeqCst)));
     }
 }

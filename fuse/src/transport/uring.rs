@@ -10,7 +10,9 @@
 //! 2. Whoever holds the lane's reading role receives: it takes the next completion, or if there is none, commits
 //!    the replies and sleeps in the kernel. So replies travel together as long as requests wait, at most
 //!    [`MOST_HELD`] of them.
-//! 3. Any thread may reply: it leaves the reply in [`Replies`], and wakes the reader if that sleeps.
+//! 3. Any thread may reply: it leaves the reply in [`Replies`], and wakes the reader if that sleeps; who has several
+//!    replies to give, behind the last of them. Another who replies meanwhile finds the reader asleep still, and wakes
+//!    it: nobody's reply waits for somebody else's.
 //!
 //! What it leaves to others: FORGET and INTERRUPT, which come by `/dev/fuse` still, and so does everything until
 //! each of the kernel's queues has a place, or if it refuses one.
@@ -380,6 +382,13 @@ impl UringPort {
 
 impl Channel for UringPort {
     fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        if self.post(unique, error, parts)? {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    fn post(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<bool> {
         let holds = |held: &AtomicU64| held.load(Ordering::Relaxed) == unique;
         let Some(place) = self.uniques.iter().position(holds) else {
             return Err(Errno::NOENT.into());
@@ -401,12 +410,15 @@ impl Channel for UringPort {
         };
         ready.list.push(Replied { place, header, data });
         ready.urgent |= len > MUCH || self.urgent[place].load(Ordering::Relaxed);
-        let wake = std::mem::take(&mut replies.asleep);
-        drop(replies);
-        if wake {
-            rustix::io::write(&self.wake, &1u64.to_ne_bytes())?;
+        Ok(replies.asleep)
+    }
+
+    fn wake(&self) {
+        // Another may have been quicker: then the reader has found what was posted, or will.
+        let asleep = std::mem::take(&mut self.replies.lock().asleep);
+        if asleep && let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+            tracing::error!("the thread that sends replies was not woken: {e}");
         }
-        Ok(())
     }
 }
 
