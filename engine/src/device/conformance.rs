@@ -12,6 +12,7 @@ pub(super) fn check(make: impl Fn() -> Arc<dyn BlockDevice>) {
     flushes_count_what_had_completed(&*make());
     causes_are_counted(&*make());
     blocks_are_read_into_any_memory(&*make());
+    what_is_written_durably_is_there_and_counted(&*make());
     tickets_may_be_waited_for_in_any_order(&*make());
     discarded_blocks_can_be_written_again(&*make());
     many_threads_work_side_by_side(&*make());
@@ -115,6 +116,16 @@ fn blocks_are_read_into_any_memory(device: &dyn BlockDevice) {
     let end = device.blocks();
     assert!(device.read_into(end, &mut memory[..BLOCK_SIZE], Cause::ReadMiss).is_err());
     assert!(device.read_into(0, &mut memory[..100], Cause::ReadMiss).is_err());
+}
+
+fn what_is_written_durably_is_there_and_counted(device: &dyn BlockDevice) {
+    let before = device.writes_completed();
+    device.write_durably(3, filled(9, 7), Cause::Journal).expect("write");
+    assert_eq!(device.writes_completed(), before + 1);
+    assert_eq!((read_one(device, 3)[0], read_one(device, 9)[4095], read_one(device, 10)[0]), (9, 9, 0));
+    let journal = device.counters().into_iter().find(|c| c.cause == Cause::Journal).expect("it is listed");
+    assert_eq!((journal.writes, journal.write_bytes), (1, 7 * BLOCK_SIZE as u64));
+    assert!(device.write_durably(device.blocks(), filled(1, 1), Cause::Journal).is_err());
 }
 
 fn tickets_may_be_waited_for_in_any_order(device: &dyn BlockDevice) {

@@ -30,18 +30,21 @@ impl Counters {
         row.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    pub fn count_write(&self, cause: Cause, bytes: u64) {
+        let row = &self.rows[cause as usize];
+        // Relaxed: as below.
+        row.writes.fetch_add(1, Ordering::Relaxed);
+        row.write_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub fn count(&self, request: &Request) {
-        let row = &self.rows[request.cause as usize];
         let bytes = request.bytes();
-        // Relaxed throughout: statistics, which order nothing.
         match request.op {
             Op::Read => self.count_read(request.cause, bytes),
-            Op::Write => {
-                row.writes.fetch_add(1, Ordering::Relaxed);
-                row.write_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
+            Op::Write => self.count_write(request.cause, bytes),
             Op::Discard { .. } => {
-                row.discard_bytes.fetch_add(bytes, Ordering::Relaxed);
+                // Relaxed, here and above: statistics, which order nothing.
+                self.rows[request.cause as usize].discard_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }

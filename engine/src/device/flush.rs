@@ -52,6 +52,11 @@ impl GroupFlush {
         self.completed.fetch_add(1, Ordering::Release);
     }
 
+    /// Why nothing that is written counts as durable any more, if a flush has failed.
+    pub fn check(&self) -> Result<()> {
+        self.state.lock().failed.clone().map_or(Ok(()), Err)
+    }
+
     pub fn completed(&self) -> u64 {
         // Acquire: pairs with the Release in `write_completed`; what is counted has completed.
         self.completed.load(Ordering::Acquire)

@@ -213,6 +213,14 @@ pub trait BlockDevice: Send + Sync {
         read_copied(self, block, into, cause)
     }
 
+    /// Writes blocks for one who needs nothing else until they are on durable media, counted like a request that has
+    /// completed. Of what was written before it says nothing: that takes a flush. After an error the blocks hold
+    /// anything.
+    fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
+        self.run(vec![Request::write(block, buf, cause)])?;
+        self.flush()
+    }
+
     /// Flushes everything completed before the call.
     fn flush(&self) -> Result<()> {
         self.flush_upto(self.writes_completed())

@@ -4,17 +4,20 @@
 #![deny(unsafe_code)]
 
 use std::fs::File;
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
+
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::counters::Counters;
 use super::done::DoneBatches;
-use super::file::io_error;
+use super::file::{device_error, io_error};
 use super::flush::GroupFlush;
 use super::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, Op, Request, Ticket, check_blocks,
-    read_copied,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
+    check_blocks, read_copied,
 };
-use crate::{Result, blocking};
+use crate::{Error, Result, blocking};
 
 /// A device served by pread and pwrite.
 #[derive(Debug)]
@@ -65,6 +68,40 @@ pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
     file.write_all_at(buf, offset).map_err(|e| io_error("write", &e))
 }
 
+/// Writes blocks of an image and has them on durable media, by one call where the kernel knows one for both.
+pub(super) fn write_durably(
+    image: &ImageFile,
+    counters: &Counters,
+    group: &GroupFlush,
+    block: u64,
+    buf: &[u8],
+    cause: Cause,
+) -> Result<()> {
+    check_blocks(block, buf.len() as u64, image.blocks())?;
+    group.check()?;
+    counters.count_write(cause, buf.len() as u64);
+    blocking::about_to_block();
+    let offset = block * BLOCK_SIZE as u64;
+    let mut done = 0;
+    while done < buf.len() {
+        let rest = [IoSlice::new(&buf[done..])];
+        match rustix::io::pwritev2(image.file(), &rest, offset + done as u64, ReadWriteFlags::DSYNC) {
+            // Direct I/O cannot go on in the midst of a block; a part of one is written again.
+            Ok(bytes) if bytes >= BLOCK_SIZE => done += bytes - bytes % BLOCK_SIZE,
+            Ok(_) => return Err(Error::Device { context: "write", errno: libc::EIO }),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                write_whole(image.file(), &buf[done..], offset + done as u64)?;
+                group.write_completed();
+                return group.flush_upto(group.completed(), || image.flush());
+            }
+            Err(e) => return Err(device_error("write", e)),
+        }
+    }
+    group.write_completed();
+    Ok(())
+}
+
 /// Reads blocks of an image into memory that direct I/O can reach; false, and nothing is done, if it cannot.
 pub(super) fn read_straight(
     image: &ImageFile,
@@ -92,6 +129,10 @@ impl BlockDevice for PlainDevice {
             return Ok(());
         }
         read_copied(self, block, into, cause)
+    }
+
+    fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
+        write_durably(&self.image, &self.counters, &self.group, block, &buf, cause)
     }
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A device whose writes need not outlive the mount: a flush has nothing to do.
 #![deny(unsafe_code)]
 
-use super::{BlockDevice, Cause, CauseCount, Completion, Request, Ticket};
+use super::{BlockDevice, Cause, CauseCount, Completion, IoBuf, Request, Ticket};
 use crate::Result;
 use crate::sync::Arc;
 
@@ -23,6 +23,10 @@ impl BlockDevice for Unordered {
 
     fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
         self.0.read_into(block, into, cause)
+    }
+
+    fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
+        self.0.run(vec![Request::write(block, buf, cause)]).map(drop)
     }
 
     fn writes_completed(&self) -> u64 {

@@ -24,10 +24,11 @@ use rustix::io::Errno;
 
 use super::counters::Counters;
 use super::flush::GroupFlush;
-use super::plain::{read_straight, read_whole, write_whole};
+use super::plain::{read_straight, read_whole, write_durably, write_whole};
 use super::slab::Slab;
 use super::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, Op, Request, Ticket, read_copied,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
+    read_copied,
 };
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, available_cores};
 use crate::{Error, Result, blocking};
@@ -281,6 +282,11 @@ impl BlockDevice for UringDevice {
             return Ok(());
         }
         read_copied(self, block, into, cause)
+    }
+
+    /// By pwritev2: one call, where the ring takes one to submit and one to wait, and a flush one more.
+    fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
+        write_durably(&self.image, &self.counters, &self.group, block, &buf, cause)
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

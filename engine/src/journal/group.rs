@@ -8,7 +8,8 @@
 //! 2. *Gather.* One leader at a time takes the flag, reserves up to a block boundary, and so begins the next
 //!    commit: ranges follow one another without a gap. It waits for the seals below and submits the range.
 //! 3. *Finish.* It waits for its write, then for a flush that began after that. Leaders do this side by side,
-//!    and the device's group flush serves them together.
+//!    and the device's group flush serves them together. One that has nobody to answer meanwhile writes a range of
+//!    one request by a call that makes it durable: a wait less, and no other write needs that flush.
 //! 4. *Publish.* `committed` moves over the ranges that are down, from the oldest on: a commit is published
 //!    only with all before it. Whoever publishes answers the waiters that are covered now.
 //! 5. *Leave.* A leader goes on while a commit is due, in the sense of 1; a thread that wanted a commit of its
@@ -332,7 +333,7 @@ impl Leader<'_> {
         let mut outcome = Ok(());
         let mut covered = Vec::new();
         loop {
-            let begun = self.gather();
+            let begun = self.gather(!covered.is_empty());
             // While the device is at work.
             journal.answer(mem::take(&mut covered));
             let done = begun.and_then(|begun| begun.map(|begun| self.finish(begun)).transpose());
@@ -365,7 +366,7 @@ impl Leader<'_> {
     }
 
     /// Begins a commit, if one is needed: everything reserved so far will be in it or in one before.
-    fn gather(&self) -> Result<Option<Begun>> {
+    fn gather(&self, at_leisure: bool) -> Result<Option<Begun>> {
         let Leader { journal, stream, .. } = *self;
         let _gathering = stream.group.gathering.lock();
         if !stream.group.turns.lock().is_needed(self.own) {
@@ -378,7 +379,8 @@ impl Leader<'_> {
             journal.sleep(&journal.seals, || journal.armed.load(Ordering::Relaxed));
             journal.check()?;
         }
-        let begun = stream.begin(journal, |end, since| stream.group.begins(end, since, self.own))?;
+        let begins = |end, since| stream.group.begins(end, since, self.own);
+        let begun = stream.begin(journal, at_leisure, begins)?;
         Ok(Some(begun))
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Stream {
 pub(super) struct Begun {
     end: Position,
     in_flight: VecDeque<Ticket>,
+    /// What is still to be written: the first block of a range that one request holds, and its bytes.
+    whole: Option<(u64, IoBuf)>,
 }
 
 impl Stream {
@@ -53,9 +55,13 @@ impl Stream {
     /// Begins a commit of everything reserved so far: waits until it is sealed, and submits the blocks from the
     /// end of the commit before to its own, once the data are flushed that its records need. `begins` is told that
     /// end and the time at once, and gives the end before. One caller at a time, who has taken the flag down.
+    ///
+    /// `at_leisure`: the caller has something else to do while the device is at work. Without it, a range of one
+    /// request is written by [`Stream::finish`], in one call that returns when it is durable.
     pub(super) fn begin(
         &self,
         journal: &Journal,
+        at_leisure: bool,
         begins: impl FnOnce(Position, u64) -> Position,
     ) -> Result<Begun> {
         let since = journal.lag.begin();
@@ -72,17 +78,23 @@ impl Stream {
         if writes > self.device.writes_flushed() && !planted::is(Bug::CommitBeforeData) {
             self.device.flush_upto(writes)?;
         }
-        let in_flight = self.submit(journal, range_start, end)?;
+        let (in_flight, whole) = self.submit(journal, range_start, end, at_leisure)?;
         self.bytes.add((end - range_start) * SLOT_SIZE as u64);
         journal.pool.give(journal.ring.pad - (end - first));
-        Ok(Begun { end, in_flight })
+        Ok(Begun { end, in_flight, whole })
     }
 
     /// Returns the end of the commit once its range is on media that survive.
     pub(super) fn finish(&self, begun: Begun) -> Result<Position> {
         self.wait(begun.in_flight)?;
-        if !planted::is(Bug::NoCommitFlush) {
-            self.device.flush()?;
+        match begun.whole {
+            Some((block, buf)) if planted::is(Bug::NoCommitFlush) => {
+                self.device.run(vec![Request::write(block, buf, Cause::Journal)])?;
+            }
+            // What its records need has been flushed before, and each range answers for itself alone.
+            Some((block, buf)) => self.device.write_durably(block, buf, Cause::Journal)?,
+            None if planted::is(Bug::NoCommitFlush) => {}
+            None => self.device.flush()?,
         }
         Ok(begun.end)
     }
@@ -106,8 +118,15 @@ impl Stream {
         reserved.persist_as(SlotKind::Commit, payload.as_bytes()).apply(|_, _| ()).seal();
     }
 
-    /// Submits the blocks from `range_start` to `end`, which are sealed.
-    fn submit(&self, journal: &Journal, range_start: Position, end: Position) -> Result<VecDeque<Ticket>> {
+    /// Submits the blocks from `range_start` to `end`, which are sealed; or hands them back, if one request holds them
+    /// all and they need not be under way at once.
+    fn submit(
+        &self,
+        journal: &Journal,
+        range_start: Position,
+        end: Position,
+        at_leisure: bool,
+    ) -> Result<(VecDeque<Ticket>, Option<(u64, IoBuf)>)> {
         let slots = journal.ring.slots;
         let mut at = range_start;
         let mut in_flight = VecDeque::new();
@@ -117,17 +136,21 @@ impl Stream {
             let mut buf = IoBuf::zeroed(count as usize * SLOT_SIZE);
             journal.front.read(journal.offset(at), &mut buf);
             let block = self.start + HEADER_BLOCKS + index / BLOCK_SLOTS;
+            if count == end - range_start && !at_leisure {
+                return Ok((in_flight, Some((block, buf))));
+            }
             if in_flight.len() == IN_FLIGHT
                 && let Some(oldest) = in_flight.pop_front()
                 && let Err(e) = self.wait([oldest])
             {
-                return self.wait(in_flight).and(Err(e));
+                self.wait(in_flight)?;
+                return Err(e);
             }
             let request = Request { op: Op::Write, block, buf, cause: Cause::Journal };
             in_flight.push_back(self.device.submit(vec![request]));
             at += count;
         }
-        Ok(in_flight)
+        Ok((in_flight, None))
     }
 
     /// Waits for all requests, whatever happened to one; the first error.

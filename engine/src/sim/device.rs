@@ -2,8 +2,8 @@
 
 use super::media::{Event, Fault, Shared, pages};
 use crate::device::{
-    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Counters, DoneBatches, GroupFlush, Op, Request,
-    Ticket,
+    BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Counters, DoneBatches, GroupFlush, IoBuf, Op,
+    Request, Ticket,
 };
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -91,12 +91,12 @@ impl SimDevice {
         Started::InFlight(write, result)
     }
 
-    fn end(&self, request: Request, started: Started) -> Completion {
+    fn end(&self, request: Request, started: Started, durable: bool) -> Completion {
         let result = match started {
             Started::Ended(result) => result,
             Started::InFlight(write, result) => {
                 let blocks = request.block..request.block + request.bytes() / BLOCK_SIZE as u64;
-                self.shared.record(Event::WriteEnded { write, ok: result.is_ok() }, |world| {
+                self.shared.record(Event::WriteEnded { write, ok: result.is_ok(), durable }, |world| {
                     for block in blocks {
                         if let Some(at) = world.in_flight.iter().position(|b| *b == block) {
                             world.in_flight.swap_remove(at);
@@ -127,7 +127,18 @@ impl BlockDevice for SimDevice {
     }
 
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {
-        self.done.take(ticket).into_iter().map(|(request, started)| self.end(request, started)).collect()
+        self.done
+            .take(ticket)
+            .into_iter()
+            .map(|(request, started)| self.end(request, started, false))
+            .collect()
+    }
+
+    fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
+        self.group.check()?;
+        let mut request = Request::write(block, buf, cause);
+        let started = self.start(&mut request);
+        self.end(request, started, true).result
     }
 
     fn writes_completed(&self) -> u64 {

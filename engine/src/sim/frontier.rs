@@ -138,9 +138,12 @@ impl Frontier {
                     self.pending.push(Pending { write, block, contents, progress, at, covered: false });
                 }
             }
-            Event::WriteEnded { write, ok } => {
+            Event::WriteEnded { write, ok, durable } => {
                 let progress = if *ok { Progress::Done } else { Progress::Failed };
                 self.pending.iter_mut().filter(|p| p.write == *write).for_each(|p| p.progress = progress);
+                if *ok && *durable {
+                    self.settle_write(*write);
+                }
             }
             Event::FlushBegan => {
                 self.pending.iter_mut().for_each(|p| p.covered = p.progress != Progress::InFlight);
@@ -170,6 +173,20 @@ impl Frontier {
                     }
                 }
             }
+        }
+    }
+
+    /// A write is on media by itself, in the place of all that had been written there before.
+    fn settle_write(&mut self, write: u64) {
+        let (own, others): (Vec<_>, _) =
+            std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.write == write);
+        self.pending = others;
+        for pending in own {
+            let is_older = |other: &Pending| {
+                other.block == pending.block && other.at < pending.at && other.progress != Progress::InFlight
+            };
+            self.pending.retain(|other| !is_older(other));
+            self.device.set(pending.block, pending.contents);
         }
     }
 

@@ -38,6 +38,8 @@ pub enum Event {
         write: u64,
         /// False when it failed; its blocks hold anything until they are written again.
         ok: bool,
+        /// Whether it is on media by that, as no other is without a flush.
+        durable: bool,
     },
     /// A flush began; it covers the writes that had ended.
     FlushBegan,

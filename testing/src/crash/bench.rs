@@ -262,7 +262,9 @@ impl Bench {
             grown |= adds;
             let takes = events == end
                 || match sim.event(events) {
-                    Event::FlushEnded { .. } => self.crash == Crash::PowerLoss,
+                    Event::FlushEnded { .. } | Event::WriteEnded { durable: true, .. } => {
+                        self.crash == Crash::PowerLoss
+                    }
                     Event::Fence { .. } => loses_stores,
                     Event::WriteEnded { .. } => self.crash == Crash::ProcessKill,
                     // Killed, each store leaves a state of its own.

@@ -80,7 +80,7 @@ fn of_two_commits_under_way_the_second_counts_with_the_first_alone() {
         let begin = |n| {
             log(&ssd.journal, &payload(2, n));
             assert!(ssd.journal.claim());
-            stream.begin(&ssd.journal, |end, at| stream.group.begins(end, at, None)).expect("no faults")
+            stream.begin(&ssd.journal, true, |end, at| stream.group.begins(end, at, None)).expect("no faults")
         };
         let (first, second) = (begin(1), begin(2));
         let found = |least: usize| {
