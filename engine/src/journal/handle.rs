@@ -86,9 +86,12 @@ impl Journal {
         let first = self.sequence.reserve(count);
         // From here on the slots must be sealed, whatever happens.
         let reserved = Reserved(Some(Slots { journal: self, first, count }));
+        // Relaxed: who sees the flag up has reserved before whoever will take it down. If the commit of one who has
+        // taken it down had reserved before, this reservation would have acquired that from the tail, and what is
+        // seen here could not be older. So as a rule the line of the flag is only read.
         // AcqRel: the Release passes this reservation to whoever takes the flag down (Acquire in `claim`),
-        // so that the commit's own comes after it; an exchange, so that it does even if the flag was up.
-        if !self.armed.swap(true, Ordering::AcqRel) {
+        // so that the commit's own comes after it.
+        if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
             credits.spend_price();
         }
         Ok(reserved)

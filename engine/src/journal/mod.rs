@@ -19,7 +19,8 @@
 //!    Acquire-Release: a thread whose credits were granted long ago may be the one whose slots were freed by
 //!    the latest move of the head; it learns of that from those who reserved before it.
 //! 3. *Armed.* The reservation hands the price of one commit (taken with its credits) to the `armed` flag;
-//!    if the flag was up already the price goes back. Whoever takes the flag down must make the next commit
+//!    if the flag was up already the price goes back, and a look is enough to know that: the tail orders it behind
+//!    the commit of whoever has taken the flag down before. Whoever takes the flag down must make the next commit
 //!    and pays with it. Its commit reserves after taking the flag, so it covers every record that had raised
 //!    the flag. Therefore a commit never waits for credits, and each commit covers a record that no earlier
 //!    one did.

@@ -10,7 +10,8 @@
 //!
 //! *No model fails,* and why it stays:
 //! - `reserve`, `reserve_padded`: what they pass on passes through the exchange of `armed` as well, but for
-//!   reservers that stand between the two. Only more threads than loom has could fill a lap with such.
+//!   reservers that stand between the two, or find the flag up. Only more threads than loom has could fill a lap
+//!   with such, or see a flag that was taken down as up.
 //! - `armed` in `reserve`, `claim`: they keep a commit's add to the tail after that of the record it pays for;
 //!   loom runs read-modify-writes of one variable in program order, so it cannot show the reverse.
 //! - `committed` and `leading` on an SSD ring: a SeqCst fence of a wake-up stands before each store. The
