@@ -6,7 +6,8 @@
 //! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is what comes out. [`run`] ties them together; [`compare`] does so for
 //! one file system after the other.
 //!
-//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone.
+//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone; [`journal`]
+//! is what `--bench journal` measures.
 //!
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
 #![deny(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod check;
 pub mod compare;
 pub mod content;
 pub mod error;
+pub mod journal;
 pub mod killed;
 pub mod load;
 pub mod locks;

@@ -1,0 +1,40 @@
+//! What the journal's part of an operation costs, phase by phase, and what that lets one expect of more cores.
+//!
+//! For `cargo bench -p narufs-bench --bench journal`, whose tables are in docs/JOURNAL.md. [`phases`] measures each
+//! phase with nothing else between two looks at the clock; [`word`] the word that all reservations add to, by itself;
+//! [`model`] computes from such figures how many creations a second a machine with many cores can make, with that
+//! word and with a ring for each lane.
+
+pub mod model;
+pub mod phases;
+pub mod word;
+
+/// Processor time of this thread so far, in ns: what else runs on the machine does not count.
+fn cpu_ns() -> u64 {
+    let at = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use narufs::pmem::{MappedMemory, Medium};
+
+    /// As short as can be: what the tables are made with does not rot.
+    #[test]
+    fn every_figure_is_made() {
+        let dir = tempfile::tempdir().expect("a place for the journal");
+        for threads in [1, 2] {
+            let path = dir.path().join(format!("{threads}"));
+            let len = phases::ring_bytes(threads, 8);
+            let memory =
+                MappedMemory::create(&path, len, Medium::Emulated(Default::default())).expect("it is mapped");
+            let found = phases::measure(std::sync::Arc::new(memory), threads, 8, 3).expect("it is measured");
+            assert_eq!(found.len(), phases::PHASES.len());
+            assert!(found.iter().all(|ns| ns.is_finite() && *ns >= 0.0), "{found:?}");
+        }
+        for threads in [1, 3] {
+            assert!(word::measure(threads, std::time::Duration::from_millis(1)) > 0.0);
+        }
+    }
+}
