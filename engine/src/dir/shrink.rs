@@ -8,7 +8,7 @@
 //! on average, so that many names must be made before anything is split again, and as many removed before the halves
 //! join again: nobody pays for both with one name.
 //!
-//! A removal that leaves little in a block looks whether there is something to join, one in four of them. Whoever
+//! A removal that leaves little in a block looks whether there is something to join, one in eight of them. Whoever
 //! removes names in the order of hashes finds the last of them in few buckets, and one of those may be among the last
 //! for long, too full to be joined; so the removals that empty a block go on for as long as there is something to join,
 //! up to a bound ([`Left::groups`]).
@@ -70,7 +70,7 @@ impl Left {
     pub(super) fn of(block: &[u8], count: u16) -> Left {
         match count.saturating_sub(1) {
             0 => Left::Nothing,
-            left if left <= FEW && left % 4 == 0 && used(block).is_ok_and(|used| used <= ROOM * 3 / 8) => {
+            left if left <= FEW && left % 8 == 0 && used(block).is_ok_and(|used| used <= ROOM * 3 / 8) => {
                 Left::Little
             }
             _ => Left::Much,
