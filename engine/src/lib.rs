@@ -11,6 +11,7 @@ pub mod blocking;
 pub mod cache;
 pub mod checkpoint;
 pub mod clock;
+mod crew;
 pub mod device;
 pub mod dir;
 pub mod error;

@@ -58,7 +58,7 @@ impl<V> Swept<V> {
     }
 
     /// Numbers in the queue.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub fn queued(&self) -> usize {
         self.queue.len()
     }

@@ -4,6 +4,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::RoundId;
 use crate::Result;
+use crate::crew;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockHeader, BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry,
@@ -114,13 +115,7 @@ impl Store {
             }
             images.lock().append(&mut own);
         };
-        // Threads of the standard library: models do not come here, and they end before the call does.
-        std::thread::scope(|scope| {
-            for _ in 1..(pages.len() / PAGES_PER_THREAD).clamp(1, THREADS) {
-                scope.spawn(work);
-            }
-            work();
-        });
+        crew::share((pages.len() / PAGES_PER_THREAD).clamp(1, THREADS), work);
         images.into_inner()
     }
 

@@ -5,6 +5,7 @@ use super::write::{At, Written};
 use super::write_back::{Order, covered_size, key_of};
 use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::cache::Use;
+use crate::crew;
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
 use crate::planted::{self, Bug};
@@ -262,17 +263,10 @@ impl<H: Home> DataPath<H> {
         if threads == 1 {
             return one_part(listed);
         }
-        let mut parts = listed.chunks(listed.len().div_ceil(threads));
-        let own = parts.next().unwrap_or_default();
-        // Threads of the standard library: models do not come here, and they end before the call does.
-        std::thread::scope(|scope| {
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || one_part(part))).collect();
-            let result = one_part(own);
-            let outcomes = others
-                .into_iter()
-                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            outcomes.fold(result, Result::and)
-        })
+        let parts: Vec<_> = listed.chunks(listed.len().div_ceil(threads)).collect();
+        let own = || parts.first().map_or(Ok(()), |own| one_part(own));
+        let (others, own) = crew::beside(parts.len().saturating_sub(1), |n| one_part(parts[n + 1]), own);
+        others.into_iter().fold(own, Result::and)
     }
 
     /// Writes a file home and records what it owes.

@@ -26,6 +26,7 @@
 use super::path::{DataPath, PAGES_END};
 use super::write_back::{BATCH_PAGES, Order, Take};
 use super::{DataInode, Home};
+use crate::crew;
 use crate::sync::{Arc, Mutex};
 
 /// Pages of a file that is small enough.
@@ -60,13 +61,7 @@ impl<H: Home> DataPath<H> {
                 self.write_batches_of(&batch, order);
             }
         };
-        // Threads of the standard library: models do not come here, and they end before the call does.
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
-            work();
-        });
+        crew::share(threads, work);
     }
 
     /// The next small files that make a batch, of those that are left.

@@ -14,6 +14,7 @@
 
 use super::image::Base;
 use crate::Result;
+use crate::crew;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 
 /// Blocks of a chunk; of the small images of tests, few.
@@ -40,19 +41,12 @@ pub(super) fn in_order<S, C, I: Sync, O: Send>(
             return Ok(());
         }
         let inputs: Vec<I> = group.iter().map(|chunk| feed(state, chunk)).collect();
-        let (inputs, look) = (&inputs, &look);
-        let (taken, looked) = std::thread::scope(|scope| {
-            let own = |thread| inputs.iter().skip(thread).step_by(threads).map(look).collect::<Vec<O>>();
-            let started: Vec<_> =
-                (0..threads.min(inputs.len())).map(|t| scope.spawn(move || own(t))).collect();
-            let taken = before.drain(..).try_for_each(|(chunk, output)| take(state, chunk, output));
-            let done = |t: std::thread::ScopedJoinHandle<'_, Vec<O>>| {
-                t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            (taken, started.into_iter().map(done).map(Vec::into_iter).collect::<Vec<_>>())
+        let own = |thread| inputs.iter().skip(thread).step_by(threads).map(&look).collect::<Vec<O>>();
+        let (looked, taken) = crew::beside(threads.min(inputs.len()), own, || {
+            before.drain(..).try_for_each(|(chunk, output)| take(state, chunk, output))
         });
         taken?;
-        let mut looked = looked;
+        let mut looked: Vec<_> = looked.into_iter().map(Vec::into_iter).collect();
         for (at, chunk) in group.into_iter().enumerate() {
             // Each thread has an output for each of its inputs.
             before.extend(looked[at % threads].next().map(|output| (chunk, output)));
