@@ -68,7 +68,7 @@ pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
     file.write_all_at(buf, offset).map_err(|e| io_error("write", &e))
 }
 
-/// Writes blocks of an image and has them on durable media, by one call where the kernel knows one for both.
+/// Writes blocks of an image and has them on durable media, by one call where that is the quickest way.
 pub(super) fn write_durably(
     image: &ImageFile,
     counters: &Counters,
@@ -82,6 +82,16 @@ pub(super) fn write_durably(
     counters.count_write(cause, buf.len() as u64);
     blocking::about_to_block();
     let offset = block * BLOCK_SIZE as u64;
+    let and_flush = |rest: &[u8], offset| {
+        write_whole(image.file(), rest, offset)?;
+        group.write_completed();
+        group.flush_upto(group.completed(), || image.flush())
+    };
+    // Of a block device that knows no forced unit access the kernel makes two flushes of such a call, one for the
+    // request and one for the file; and flushes of our own are shared by all who wait for one.
+    if image.is_block_device() {
+        return and_flush(buf, offset);
+    }
     let mut done = 0;
     while done < buf.len() {
         let rest = [IoSlice::new(&buf[done..])];
@@ -91,9 +101,7 @@ pub(super) fn write_durably(
             Ok(_) => return Err(Error::Device { context: "write", errno: libc::EIO }),
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                write_whole(image.file(), &buf[done..], offset + done as u64)?;
-                group.write_completed();
-                return group.flush_upto(group.completed(), || image.flush());
+                return and_flush(&buf[done..], offset + done as u64);
             }
             Err(e) => return Err(device_error("write", e)),
         }

@@ -284,7 +284,7 @@ impl BlockDevice for UringDevice {
         read_copied(self, block, into, cause)
     }
 
-    /// By pwritev2: one call, where the ring takes one to submit and one to wait, and a flush one more.
+    /// By pwritev2, or pwrite and a flush: the ring takes one call more, and another wait.
     fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
         write_durably(&self.image, &self.counters, &self.group, block, &buf, cause)
     }
