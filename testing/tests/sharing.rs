@@ -7,7 +7,7 @@ use std::path::Path;
 /// Pairs that share nothing, one a line: `make sharing` writes it anew.
 const FREE: &str = include_str!("sharing.free");
 /// What lies beside what in memory changes from run to run: a pair is lost that is never free.
-const RUNS: usize = 6;
+const RUNS: usize = 10;
 
 #[test]
 fn pairs_that_shared_nothing_still_share_nothing() {
