@@ -4,9 +4,9 @@
 use narufs_testing::sharing::{report, trace};
 use std::path::Path;
 
-/// Pairs that share nothing, one a line: `make sharing` writes it anew.
+/// Pairs that share no byte that one of them writes, one a line: `make sharing` writes it anew.
 const FREE: &str = include_str!("sharing.free");
-/// What lies beside what in memory changes from run to run: a pair is lost that is never free.
+/// Which bucket a name falls into changes from run to run: a pair is lost that is never free.
 const RUNS: usize = 10;
 
 #[test]
@@ -29,5 +29,5 @@ fn pairs_that_shared_nothing_still_share_nothing() {
         }
         last = report::text(&traced);
     }
-    panic!("these share cache lines now: {lost:#?}\n{last}");
+    panic!("these share memory now: {lost:#?}\n{last}");
 }

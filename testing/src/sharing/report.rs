@@ -1,13 +1,13 @@
 //! The report: a table of pairs, the structures behind it, and a picture.
 
-use super::{Traced, matrix, structures};
+use super::{Grain, Traced, matrix, structures};
 use maud::html;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The report as Markdown.
 pub fn text(traced: &[Traced]) -> String {
-    let pairs = matrix(traced);
+    let pairs = matrix(traced, Grain::Line);
     let mut out = String::from(HEAD);
     let _ = writeln!(out, "| | operation | instructions | {} |", columns(traced.len()));
     let _ = writeln!(out, "| ---: | --- | ---: |{}", " ---: |".repeat(traced.len()));
@@ -20,7 +20,9 @@ pub fn text(traced: &[Traced]) -> String {
         out.push('\n');
     }
     let free = pairs.values().filter(|found| found.is_empty()).count();
-    let _ = writeln!(out, "\n{free} of {} pairs share no line that one of them writes.\n", pairs.len());
+    let (all, apart) = (pairs.len(), free_pairs(traced).len());
+    let _ =
+        writeln!(out, "\n{free} of {all} pairs share no line that one of them writes, {apart} no byte.\n");
     out.push_str("## What is shared\n| source file | functions that write | pairs | for example |\n| --- | --- | ---: | --- |\n");
     let mut behind: BTreeMap<&str, (BTreeSet<&str>, usize, (usize, usize))> = BTreeMap::new();
     for (pair, found) in &pairs {
@@ -67,7 +69,7 @@ const HEAD: &str = "# What operations share
 
 Operations that commute should not wait for each other's cache lines. Each operation below was run on two logical lanes, one after the other, with its own names and files, and every memory access of the engine was recorded; a cell counts the structures (source files of the engine) with a cache line that one of the two writes and the other touches. A dot: nothing; two cores can do both at their full speed. Stacks and thread-local data are apart, as they are between cores, and what the C library's heap writes for itself is left out. The ring is in memory (emulated), everything is cached.
 
-`make sharing` makes this page and [the picture](sharing.svg); a test fails when a pair that shared nothing begins to.
+`make sharing` makes this page and [the picture](sharing.svg); a test fails when a pair that shared no byte begins to. Bytes, for which objects of the heap lie side by side in a line differs from run to run.
 
 ";
 
@@ -75,10 +77,10 @@ fn columns(count: usize) -> String {
     (1..=count).map(|n| n.to_string()).collect::<Vec<_>>().join(" | ")
 }
 
-/// Names of the pairs that share nothing, one a line.
+/// Names of the pairs that share no byte that one of them writes, one a line.
 pub fn free_pairs(traced: &[Traced]) -> BTreeSet<String> {
     let name = |n: usize| traced.get(n).map_or("?", |one| one.name);
-    let pairs = matrix(traced);
+    let pairs = matrix(traced, Grain::Byte);
     pairs
         .iter()
         .filter(|(_, found)| found.is_empty())
@@ -92,7 +94,7 @@ const NAMES: usize = 190;
 
 /// The table as a picture: the darker, the more lines a pair shares.
 pub fn svg(traced: &[Traced]) -> String {
-    let pairs = matrix(traced);
+    let pairs = matrix(traced, Grain::Line);
     let count = traced.len();
     let (width, height) = (NAMES + count * CELL + 10, 34 + count * CELL + 34);
     let lines = |a: usize, b: usize| -> usize {

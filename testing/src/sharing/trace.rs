@@ -184,21 +184,33 @@ impl Tracer {
                 continue;
             };
             let bytes = (memory.memory_size().size() as u64).max(1);
-            for line in address / LINE..=address.wrapping_add(bytes - 1).max(address) / LINE {
+            let last = address.wrapping_add(bytes - 1).max(address);
+            for line in address / LINE..=last / LINE {
                 let touch = footprint.entry(line).or_default();
                 let note = |first: &mut Option<String>| {
                     first.get_or_insert_with(|| place.to_string());
                 };
+                let mask = bytes_of(line, address, last);
                 if reads {
                     note(&mut touch.read);
+                    touch.touched_bytes |= mask;
                 }
                 if writes {
                     note(&mut touch.written);
+                    touch.touched_bytes |= mask;
+                    touch.written_bytes |= mask;
                 }
             }
         }
         Ok(place)
     }
+}
+
+/// The bytes of a line from one address to another, a bit each.
+fn bytes_of(line: u64, first: u64, last: u64) -> u64 {
+    let start = first.max(line * LINE) % LINE;
+    let end = last.min(line * LINE + (LINE - 1)) % LINE;
+    (u64::MAX >> (LINE - 1 - end)) & (u64::MAX << start)
 }
 
 fn directions(access: OpAccess) -> (bool, bool) {
