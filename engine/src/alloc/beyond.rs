@@ -4,7 +4,7 @@
 //! Data leaves a share of the blocks to metadata, so that what is spilled can be recorded, and what frees space
 //! gets on.
 
-use super::{Class, Extent, Shared};
+use super::{Class, Extent, Shared, Wish};
 use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// How many blocks are left behind the promises.
@@ -47,15 +47,15 @@ impl Beyond {
 
 impl Shared {
     /// Blocks for a promise, as far as there are any.
-    pub(super) fn pick_real(&self, want: u32, goal: Option<u64>, class: Class) -> Option<Extent> {
-        let Some(beyond) = &self.beyond else { return self.pick(want, goal, class) };
+    pub(super) fn pick_real(&self, (want, ahead): Wish, goal: Option<u64>, class: Class) -> Option<Extent> {
+        let Some(beyond) = &self.beyond else { return self.pick((want, ahead), goal, class) };
         if class != Class::Data {
-            let extent = self.pick(want, goal, class)?;
+            let extent = self.pick((want, ahead), goal, class)?;
             beyond.blocks.fetch_sub(i64::from(extent.len), Relaxed);
             return Some(extent);
         }
         let taken = beyond.take(want);
-        let extent = if taken > 0 { self.pick(taken, goal, class) } else { None };
+        let extent = if taken > 0 { self.pick((taken, ahead), goal, class) } else { None };
         beyond.give(taken - extent.map_or(0, |extent| extent.len));
         extent
     }

@@ -2,6 +2,7 @@
 //!
 //! Pure data, no lock, no device. A bit that is 1 is a block that may not be given out, for whatever reason.
 
+use super::ahead::Windows;
 use crate::format::BLOCK_HEADER_SIZE;
 
 /// Whether a run of bits of a bitmap block is set throughout.
@@ -85,8 +86,8 @@ impl Bits {
     }
 
     /// The first run of at least `want` blocks from `from` on, going round once; failing that the longest
-    /// there is. The second value is cut off at `want`.
-    pub fn find(&self, from: u32, want: u32) -> Option<(u32, u32)> {
+    /// there is. The second value is cut off at `want`. What is `kept` does not count as free.
+    pub fn find(&self, from: u32, want: u32, kept: &Windows) -> Option<(u32, u32)> {
         let mut best: Option<(u32, u32)> = None;
         for (low, high) in [(from, self.len), (0, from.min(self.len))] {
             let mut at = low;
@@ -96,6 +97,13 @@ impl Bits {
                 if start >= high {
                     break;
                 }
+                let (start, len) = match kept.outside(start..start + len) {
+                    Ok(run) => (run.start, run.end - run.start),
+                    Err(end) => {
+                        at = end;
+                        continue;
+                    }
+                };
                 if len >= want {
                     return Some((start, want));
                 }
@@ -155,11 +163,11 @@ mod tests {
         for len in [1, 63, 64, 65, 1000, 32_512] {
             let mut bits = empty(len);
             assert_eq!(bits.free(), len);
-            assert_eq!(bits.find(0, u32::MAX), Some((0, len)));
+            assert_eq!(bits.find(0, u32::MAX, &Windows::default()), Some((0, len)));
             assert!(!bits.all_taken(0, 1));
             bits.take(0, len);
             assert_eq!(bits.free(), 0);
-            assert_eq!(bits.find(0, 1), None);
+            assert_eq!(bits.find(0, 1, &Windows::default()), None);
             assert!(bits.all_taken(0, len) && !bits.all_taken(0, len + 1));
         }
     }
@@ -170,7 +178,7 @@ mod tests {
             let mut bits = empty(len);
             bits.take(0, len);
             bits.extend(longer);
-            assert_eq!(bits.find(0, u32::MAX), Some((len, longer - len)));
+            assert_eq!(bits.find(0, u32::MAX, &Windows::default()), Some((len, longer - len)));
             bits.take(len, longer - len);
             assert_eq!(bits.free(), 0);
             assert!(!bits.all_taken(longer - 1, 2));
@@ -182,10 +190,10 @@ mod tests {
         let mut bits = empty(200);
         bits.take(10, 5);
         bits.take(20, 100);
-        assert_eq!(bits.find(12, 6), Some((120, 6)));
-        assert_eq!(bits.find(12, 5), Some((15, 5)));
-        assert_eq!(bits.find(150, 60), Some((120, 80 - 20)));
-        assert_eq!(bits.find(150, 90), Some((120, 80)));
+        assert_eq!(bits.find(12, 6, &Windows::default()), Some((120, 6)));
+        assert_eq!(bits.find(12, 5, &Windows::default()), Some((15, 5)));
+        assert_eq!(bits.find(150, 60, &Windows::default()), Some((120, 80 - 20)));
+        assert_eq!(bits.find(150, 90, &Windows::default()), Some((120, 80)));
         assert_eq!(bits.next_run(17, 100), Some((17, 3)));
     }
 
@@ -196,7 +204,7 @@ mod tests {
             let mut model = vec![false; 300];
             for (from, want, find) in steps {
                 if find {
-                    let Some((start, len)) = bits.find(from, want) else {
+                    let Some((start, len)) = bits.find(from, want, &Windows::default()) else {
                         prop_assert!(model.iter().all(|taken| *taken));
                         continue;
                     };

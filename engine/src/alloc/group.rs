@@ -4,10 +4,14 @@
 //! is in quarantine: three reasons, one bit, so that finding space is one search. The bitmap page itself is
 //! changed by operations' records alone.
 
+use super::ahead::Windows;
 use super::bits::Bits;
 use super::{Class, Extent};
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::sync::{Mutex, MutexGuard};
+
+/// How many blocks are wanted, and how many are to be kept behind them.
+pub(super) type Wish = (u32, u32);
 
 /// How hard to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,8 @@ struct Inside {
     metadata_from: u32,
     /// Where the last allocation of data ended.
     data_from: u32,
+    /// Kept for files that grow.
+    kept: Windows,
 }
 
 impl Group {
@@ -54,7 +60,12 @@ impl Group {
             longest: AtomicU32::new(blocks),
             owner: AtomicU32::new(0),
             // The first eighth is left to metadata as long as there is room elsewhere.
-            inside: Mutex::new(Inside { bits, metadata_from: 0, data_from: blocks / 8 }),
+            inside: Mutex::new(Inside {
+                bits,
+                metadata_from: 0,
+                data_from: blocks / 8,
+                kept: Windows::default(),
+            }),
         }
     }
 
@@ -94,8 +105,8 @@ impl Group {
         let _ = self.owner.compare_exchange(lane as u32 + 1, 0, Relaxed, Relaxed);
     }
 
-    /// Takes up to `want` blocks.
-    pub fn allocate(&self, lane: usize, want: u32, class: Class, effort: Effort) -> Option<Extent> {
+    /// Takes up to `want` blocks, and keeps up to `ahead` behind them.
+    pub fn allocate(&self, lane: usize, (want, ahead): Wish, class: Class, effort: Effort) -> Option<Extent> {
         if self.free() == 0 {
             return None;
         }
@@ -108,34 +119,50 @@ impl Group {
             Effort::Any => (1, self.inside.lock()),
         };
         let from = if class == Class::Data { inside.data_from } else { inside.metadata_from };
-        let (first, len) = inside.bits.find(from, want)?;
+        // What others are to grow into goes last.
+        let (first, len) = match effort {
+            Effort::Run(_) => inside.bits.find(from, want + ahead, &inside.kept)?,
+            _ => inside.bits.find(from, want, &Windows::default())?,
+        };
         if len < want {
-            // The search has seen every run.
-            self.longest.store(len, Relaxed);
+            if inside.kept.is_empty() {
+                // The search has seen every run.
+                self.longest.store(len, Relaxed);
+            }
             if len < least {
                 return None;
             }
         }
+        let len = len.min(want);
         if class == Class::Data {
             inside.data_from = first + len;
         } else if first == inside.metadata_from || len == 1 {
             // A single block was the lowest that is free; of a longer run that need not be so.
             inside.metadata_from = first + len;
         }
-        Some(self.take(&mut inside, first, len))
+        let extent = self.take(&mut inside, first, len);
+        inside.keep(first + len, ahead);
+        Some(extent)
     }
 
-    /// Takes up to `want` blocks for data that start at `goal`, a block of this group.
-    pub fn allocate_at(&self, goal: u64, want: u32) -> Option<Extent> {
-        let mut inside = self.inside.try_lock()?;
+    /// Takes up to `want` blocks for data that start at `goal`, a block of this group, and keeps up to `ahead` behind
+    /// them. Nothing that is kept for another.
+    pub fn allocate_at(&self, goal: u64, (want, ahead): Wish) -> Option<Extent> {
+        // Elsewhere is no second best for a file that grows: a run is torn for good, and the lock is held for less
+        // than a microsecond.
+        let mut inside = self.inside.lock();
         let goal = (goal - self.start) as u32;
-        match inside.bits.next_run(goal, want) {
-            Some((first, len)) if first == goal => {
-                inside.data_from = first + len;
-                Some(self.take(&mut inside, first, len))
-            }
-            _ => None,
+        if inside.kept.is_within(goal) {
+            return None;
         }
+        inside.kept.forget(goal);
+        let (first, len) = inside.bits.next_run(goal, want).filter(|(first, _)| *first == goal)?;
+        let run = inside.kept.outside(first..first + len).ok()?;
+        let len = run.end - run.start;
+        inside.data_from = first + len;
+        let extent = self.take(&mut inside, first, len);
+        inside.keep(first + len, ahead);
+        Some(extent)
     }
 
     fn take(&self, inside: &mut MutexGuard<'_, Inside>, first: u32, len: u32) -> Extent {
@@ -160,5 +187,18 @@ impl Group {
         let (first, len) = inside.bits.next_run(from, end.saturating_sub(from))?;
         let len = len.min(end.checked_sub(first)?);
         (len > 0).then(|| self.take(&mut inside, first, len))
+    }
+}
+
+impl Inside {
+    /// Keeps up to `count` free blocks from `first` on, as far as they are nobody else's.
+    fn keep(&mut self, first: u32, count: u32) {
+        if count > 0
+            && let Some((start, len)) = self.bits.next_run(first, count)
+            && start == first
+            && let Ok(run) = self.kept.outside(first..first + len)
+        {
+            self.kept.keep(run);
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! with no inode lock held), and [`Alloc::with_room`] repeats a whole operation once. Operations that free
 //! space allocate as [`Class::MakingRoom`] and may use a reserve that nobody else can touch.
 
+mod ahead;
 mod beyond;
 mod bits;
 mod budget;
@@ -50,7 +51,7 @@ use crate::{Error, Result};
 
 use beyond::Beyond;
 use budget::Budget;
-use group::Group;
+use group::{Group, Wish};
 use groups::Groups;
 use quarantine::Quarantine;
 
@@ -167,26 +168,28 @@ impl Alloc {
         class: Class,
         reservation: Option<&mut Reservation>,
     ) -> Result<Extent> {
-        let volatile = self.allocate_promised(want, goal, class, reservation)?;
+        let volatile = self.allocate_promised((want, 0), goal, class, reservation)?;
         let extent = volatile.extent();
         self.log_allocation(h, volatile)?;
         Ok(extent)
     }
 
     /// Blocks for write-back, out of a reservation: data goes there first, and only then does
-    /// [`Alloc::log_allocation`] put them into a record. Dropped before that, they are free again.
+    /// [`Alloc::log_allocation`] put them into a record. Dropped before that, they are free again. Up to `ahead`
+    /// blocks behind them are kept for whoever goes on there, as long as others are free.
     pub fn allocate_volatile(
         &self,
         want: u32,
+        ahead: u32,
         goal: Option<u64>,
         reservation: &mut Reservation,
     ) -> Result<VolatileExtent> {
-        self.allocate_promised(want, goal, Class::Data, Some(reservation))
+        self.allocate_promised((want, ahead), goal, Class::Data, Some(reservation))
     }
 
     fn allocate_promised(
         &self,
-        want: u32,
+        (want, ahead): Wish,
         goal: Option<u64>,
         class: Class,
         mut reservation: Option<&mut Reservation>,
@@ -210,7 +213,7 @@ impl Alloc {
         if promised == 0 {
             return Err(no_space());
         }
-        let extent = self.shared.pick_real(promised, goal, class);
+        let extent = self.shared.pick_real((promised, ahead), goal, class);
         let unused = promised - extent.map_or(0, |extent| extent.len);
         match reservation {
             Some(reservation) if drawn > 0 => reservation.put_back(unused, class),

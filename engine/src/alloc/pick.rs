@@ -1,6 +1,6 @@
 //! Which group a promise is kept from.
 
-use super::group::Effort;
+use super::group::{Effort, Wish};
 use super::{Class, Extent, Shared};
 use crate::format::BLOCKS_PER_GROUP;
 use crate::lane;
@@ -11,33 +11,33 @@ const LONG_RUN: u32 = 2048;
 
 impl Shared {
     /// Blocks for a promise. Lanes go different ways, and nobody waits as long as there is another way.
-    pub(super) fn pick(&self, want: u32, goal: Option<u64>, class: Class) -> Option<Extent> {
+    pub(super) fn pick(&self, wish: Wish, goal: Option<u64>, class: Class) -> Option<Extent> {
         if class == Class::Data
             && let Some(goal) = goal
             && let Some(offset) = goal.checked_sub(self.groups_start)
             && let Some(group) = self.groups.get((offset / BLOCKS_PER_GROUP) as usize)
             && goal - group.start < u64::from(group.blocks())
-            && let Some(extent) = group.allocate_at(goal, want)
+            && let Some(extent) = group.allocate_at(goal, wish)
         {
             return Some(extent);
         }
-        let efforts = [Effort::Run(want.min(LONG_RUN)), Effort::Idle, Effort::Any];
-        if let Some(extent) = efforts.into_iter().find_map(|effort| self.search(want, class, effort)) {
+        let efforts = [Effort::Run(wish.0.min(LONG_RUN)), Effort::Idle, Effort::Any];
+        if let Some(extent) = efforts.into_iter().find_map(|effort| self.search(wish, class, effort)) {
             return Some(extent);
         }
         // The promise is good: what is missing was taken for a discard, and comes back.
         drop(self.trimming.lock());
-        self.search(want, class, Effort::Any)
+        self.search(wish, class, Effort::Any)
     }
 
-    fn search(&self, want: u32, class: Class, effort: Effort) -> Option<Extent> {
+    fn search(&self, wish: Wish, class: Class, effort: Effort) -> Option<Extent> {
         let lane = lane::current();
         let first = self.current[lane].load(Relaxed);
         let count = self.groups.len();
         for index in 0..count {
             let turn = (first + index) % count;
             let Some(group) = self.groups.get(turn) else { continue };
-            if let Some(extent) = group.allocate(lane, want, class, effort) {
+            if let Some(extent) = group.allocate(lane, wish, class, effort) {
                 if index != 0 && matches!(effort, Effort::Run(_)) {
                     if let Some(old) = self.groups.get(first) {
                         old.disown(lane);

@@ -134,7 +134,7 @@ fn a_promise_is_kept_whatever_others_take() {
     while take(&store, &alloc, 100).is_ok() {}
     let mut held = Vec::new();
     while promise.blocks() > 0 {
-        held.push(alloc.allocate_volatile(64, None, &mut promise).expect("promised"));
+        held.push(alloc.allocate_volatile(64, 0, None, &mut promise).expect("promised"));
     }
     assert_eq!(held.iter().map(|volatile| volatile.extent().len).sum::<u32>(), 300);
     let before = alloc.unused();
@@ -205,4 +205,61 @@ fn lanes_side_by_side_never_share_a_block() {
         settle(&alloc);
         assert_eq!((alloc.unused(), alloc.statfs_free(), bits_set(&store)), (unused, unused, 0));
     }
+}
+
+/// Files that grow by turns, a few blocks at a time: how many runs each has in the end.
+fn runs_of_files_that_grow(
+    alloc: &Alloc,
+    files: usize,
+    blocks: u32,
+    ahead: impl Fn(u64) -> u32,
+) -> Vec<usize> {
+    const STEP: u32 = 16;
+    let mut promise = alloc.reserve_delayed(files as u64 * u64::from(blocks)).expect("room");
+    let mut held = Vec::new();
+    let mut ends: Vec<Option<u64>> = vec![None; files];
+    let mut runs = vec![0; files];
+    for round in 0..blocks / STEP {
+        for (end, runs) in ends.iter_mut().zip(&mut runs) {
+            let mut left = STEP;
+            while left > 0 {
+                let room = ahead(u64::from(round * STEP));
+                let volatile = alloc.allocate_volatile(left, room, *end, &mut promise).expect("promised");
+                let extent = volatile.extent();
+                *runs += usize::from(*end != Some(extent.start));
+                *end = Some(extent.end());
+                left -= extent.len;
+                held.push(volatile);
+            }
+        }
+    }
+    runs
+}
+
+#[test]
+fn files_that_grow_by_turns_get_few_runs_if_room_is_kept_ahead() {
+    let store = image(2 * BLOCKS_PER_GROUP);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let torn = runs_of_files_that_grow(&alloc, 8, 2048, |_| 0);
+    assert!(torn.iter().all(|runs| *runs == 128), "each by turns: {torn:?}");
+    let whole =
+        runs_of_files_that_grow(&alloc, 8, 2048, |blocks| if blocks < 16 { 0 } else { blocks as u32 });
+    assert!(whole.iter().all(|runs| *runs <= 10), "twice as long each time: {whole:?}");
+}
+
+#[test]
+fn room_kept_ahead_is_given_out_when_nothing_else_is_left() {
+    let store = image(4000);
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let unused = alloc.unused();
+    let mut promise = alloc.reserve_delayed(100).expect("room");
+    let kept: Vec<_> =
+        (0..4).map(|_| alloc.allocate_volatile(10, 2048, None, &mut promise).expect("promised")).collect();
+    let mut taken = 0;
+    while let Ok(extent) = take(&store, &alloc, 100) {
+        taken += u64::from(extent.len);
+    }
+    drop((kept, promise));
+    assert_eq!(alloc.unused(), unused - taken);
+    assert!(alloc.unused() < 200, "what was promised, held or kept back");
 }

@@ -1,5 +1,6 @@
 //! Absorbed fsync (T9): a file's few dirty bytes go into the journal, and home later.
 
+use super::growth::room_ahead;
 use super::path::{DataPath, PAGE, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
@@ -157,7 +158,8 @@ impl<H: Home> DataPath<H> {
             if !found.flags().contains(FrameState::MAPPED) {
                 match self.map(inode, page)? {
                     Mapping::Hole { .. } => {
-                        let blocks = self.home.allocate(1, goal)?;
+                        let goal_here = goal.or_else(|| self.block_behind(inode, page));
+                        let blocks = self.home.allocate(1, room_ahead(page), goal_here)?;
                         goal = Some(blocks.start + 1);
                         new = Some(blocks);
                     }

@@ -206,8 +206,9 @@ impl<H: Home> DataPath<H> {
         let mut change = Change::default();
         let mut got = 0;
         while got < len && change.insert.len() < runs {
-            let goal = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
-            match self.home.allocate((len - got) as u32, goal) {
+            let behind = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
+            let goal = behind.or_else(|| self.block_behind(inode, hole.start));
+            match self.home.allocate((len - got) as u32, 0, goal) {
                 Ok(blocks) => {
                     change.insert.push(Insert { page: hole.start + got, blocks, unwritten: true });
                     got += u64::from(blocks.len);

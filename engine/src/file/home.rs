@@ -167,8 +167,9 @@ pub trait Home: Send + Sync + 'static {
 
     /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
     /// [`Home::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
-    /// may be waiting for. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
-    fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks>;
+    /// may be waiting for. Up to `ahead` blocks behind them are kept for the file to grow into, as long as others are
+    /// free. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
+    fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks>;
 
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.
     fn release(&self, blocks: Blocks);

@@ -36,6 +36,7 @@ mod fetching;
 #[cfg(all(test, any(loom, shuttle)))]
 mod fetching_models;
 mod glance;
+mod growth;
 mod home;
 mod live;
 mod pace;

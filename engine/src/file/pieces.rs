@@ -2,6 +2,7 @@
 //!
 //! What this leaves to others: which pages, and what is recorded afterwards.
 
+use super::growth::room_ahead;
 use super::path::DataPath;
 use super::read::REQUEST_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
@@ -85,11 +86,8 @@ impl<H: Home> DataPath<H> {
                     return Arranged { left: picked[i..].to_vec(), ..arranged };
                 }
                 Mapping::Hole { len } => {
-                    if arranged.pieces.is_empty()
-                        && page > 0
-                        && let Ok(Mapping::Mapped { block, .. }) = self.map(inode, page - 1)
-                    {
-                        goal = Some(block + 1);
+                    if arranged.pieces.is_empty() {
+                        goal = self.block_behind(inode, page).or(goal);
                     }
                     let mut frames = self.found(data, page, len.min(run).min(1 << 20));
                     if frames.is_empty() {
@@ -97,7 +95,7 @@ impl<H: Home> DataPath<H> {
                         i += 1;
                         continue;
                     }
-                    let blocks = match self.home.allocate(frames.len() as u32, goal) {
+                    let blocks = match self.home.allocate(frames.len() as u32, room_ahead(page), goal) {
                         Ok(blocks) => blocks,
                         Err(Error::Errno(libc::ENOSPC)) if !self.keeps() => {
                             arranged.stays.extend(page..page + frames.len() as u64);

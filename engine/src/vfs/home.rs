@@ -271,8 +271,8 @@ impl Home for Meta {
         self.trim_reserved();
     }
 
-    fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks> {
-        let volatile = self.alloc.allocate_volatile(want, goal, &mut self.reserved.lock())?;
+    fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
+        let volatile = self.alloc.allocate_volatile(want, ahead, goal, &mut self.reserved.lock())?;
         let Extent { start, len } = volatile.extent();
         self.volatile.lock().insert(start, volatile);
         Ok(Blocks { start, len })
@@ -285,7 +285,7 @@ impl Home for Meta {
     }
 
     fn allocate_spare(&self, want: u32) -> Result<Blocks> {
-        let volatile = self.alloc.allocate_volatile(want, None, &mut Reservation::empty(&self.alloc))?;
+        let volatile = self.alloc.allocate_volatile(want, 0, None, &mut Reservation::empty(&self.alloc))?;
         let Extent { start, len } = volatile.extent();
         self.volatile.lock().insert(start, volatile);
         Ok(Blocks { start, len })

@@ -397,7 +397,7 @@ impl Home for ModelHome {
         let mut space = self.space.lock();
         space.reserved = space.reserved.checked_sub(blocks).expect("no more than was set aside");
     }
-    fn allocate(&self, want: u32, goal: Option<u64>) -> Result<Blocks> {
+    fn allocate(&self, want: u32, _ahead: u32, goal: Option<u64>) -> Result<Blocks> {
         let hook = self.when_allocated.lock().take();
         if let Some(hook) = hook {
             hook();
@@ -430,7 +430,7 @@ impl Home for ModelHome {
         }
         let reserved = std::mem::take(&mut space.reserved);
         drop(space);
-        let blocks = self.allocate(want, None);
+        let blocks = self.allocate(want, 0, None);
         self.space.lock().reserved += reserved;
         blocks
     }

@@ -164,7 +164,8 @@ pub(super) fn scattered(fs: &Fs, name: &str, count: u64) -> FileHandle {
     let flags = OpenFlags::READ_WRITE;
     let handle = fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, flags).expect("made").1;
     let other = fs.create(&root(), ROOT_NID, b"other", 0o644, flags).expect("made").1;
-    for n in 0..count {
+    // From the last page to the first, for none to have a block behind which it could go.
+    for n in (0..count).rev() {
         for (file, byte) in [(&handle, (n % 250) as u8 + 1), (&other, 0xee)] {
             fs.write(&root(), file, n * 4096, &[byte; 4096], WriteFlags::empty()).expect("room");
             fs.fsync(file, false).expect("memory");
