@@ -33,6 +33,7 @@ pub mod orphan;
 pub mod path;
 pub mod planted;
 pub mod pmem;
+mod ranged;
 pub mod recovery;
 pub mod scratch;
 #[cfg(any(test, feature = "sim"))]
@@ -41,7 +42,6 @@ mod spare;
 pub mod stats;
 pub mod store;
 pub mod superblock;
-mod swept;
 pub mod sync;
 pub mod vfs;
 pub mod xattr;

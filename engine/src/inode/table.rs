@@ -4,9 +4,9 @@ use super::InodeObj;
 use crate::error::Result;
 use crate::format::Nid;
 use crate::numbers::NumberMap;
-use crate::swept::Swept;
+use crate::ranged::{Locked, Ranged};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, CachePadded, Mutex, RwLock};
+use crate::sync::{Arc, CachePadded, Mutex};
 
 const SHARDS: usize = 64;
 /// Inodes that one insertion may look at in order to make room.
@@ -17,31 +17,24 @@ const BATCH: usize = 64;
 /// The table.
 ///
 /// Invariants: a nid has one object at most, so whoever has the `Arc` has *the* inode. An object is evicted
-/// only while the table alone refers to it, with the shard locked, so nobody can be about to use it. The
+/// only while the table alone refers to it and nobody can be about to use it ([`crate::ranged`]). The
 /// lookup counts of an evicted inode stay behind as *parked* counts and come back with it: the kernel may
 /// remember millions of inodes that need not be in memory.
 #[derive(Debug)]
 pub struct InodeTable {
-    shards: Box<[CachePadded<Shard>]>,
+    live: Ranged<Arc<InodeObj>, Parked>,
     shard_limit: usize,
+    /// Held while an inode is read from media, so that one object is made of it; by nid.
+    loading: Box<[CachePadded<Mutex<()>>]>,
     /// Inodes that could leave but for times that wait to be logged.
-    waiting: Mutex<Vec<Arc<InodeObj>>>,
+    waiting: CachePadded<Mutex<Vec<Arc<InodeObj>>>>,
     /// There are [`BATCH`] of them.
-    crowded: AtomicBool,
+    crowded: CachePadded<AtomicBool>,
 }
 
-#[derive(Debug, Default)]
-struct Shard {
-    entries: RwLock<Entries>,
-    /// Held while an inode is read from media, so that one object is made of it; and while one is freed.
-    loading: Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    live: Swept<Arc<InodeObj>>,
-    parked: NumberMap<u64>,
-}
+/// Lookup counts of inodes that are not in memory.
+type Parked = NumberMap<u64>;
+type Shard<'a> = Locked<'a, Arc<InodeObj>, Parked>;
 
 /// What became of forgotten lookup counts.
 pub enum Forgotten {
@@ -57,28 +50,22 @@ impl InodeTable {
     /// A table that keeps about `limit` inodes beside those in use.
     pub fn new(limit: usize) -> InodeTable {
         InodeTable {
-            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            live: Ranged::new(SHARDS),
             shard_limit: (limit / SHARDS).max(4),
-            waiting: Mutex::new(Vec::with_capacity(BATCH)),
-            crowded: AtomicBool::new(false),
+            loading: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            waiting: CachePadded::new(Mutex::new(Vec::with_capacity(BATCH))),
+            crowded: CachePadded::new(AtomicBool::new(false)),
         }
-    }
-
-    fn shard(&self, nid: Nid) -> &Shard {
-        // Fibonacci hashing: neighbouring nids come from one lane and would otherwise meet in few shards.
-        let hash = nid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-        &self.shards[hash as usize % SHARDS]
     }
 
     /// The inode, if it is in memory.
     pub fn get(&self, nid: Nid) -> Option<Arc<InodeObj>> {
-        let entries = self.shard(nid).entries.read();
-        let found = entries.live.get(nid)?;
+        let found = self.live.get(nid)?;
         // Relaxed: a hint for the hand.
         if !found.referenced.load(Ordering::Relaxed) {
             found.referenced.store(true, Ordering::Relaxed);
         }
-        Some(Arc::clone(found))
+        Some(found)
     }
 
     /// The inode, made by `load` if it is not in memory (`None`: there is none), with the lookup counts that
@@ -91,32 +78,36 @@ impl InodeTable {
         if let Some(found) = self.get(nid) {
             return Ok(Some(found));
         }
-        let shard = self.shard(nid);
-        let _loading = shard.loading.lock();
+        let _loading = self.loading(nid).lock();
         if let Some(found) = self.get(nid) {
             return Ok(Some(found));
         }
         let Some(made) = load()? else { return Ok(None) };
         let made = Arc::new(made);
-        self.put(shard, Arc::clone(&made));
+        self.put(Arc::clone(&made));
         Ok(Some(made))
     }
 
     /// Puts an inode there that is about to be created.
     pub fn insert(&self, inode: Arc<InodeObj>) {
-        let shard = self.shard(inode.nid());
-        let _loading = shard.loading.lock();
-        self.put(shard, inode);
+        let _loading = self.loading(inode.nid()).lock();
+        self.put(inode);
     }
 
-    fn put(&self, shard: &Shard, inode: Arc<InodeObj>) {
-        let mut entries = shard.entries.write();
-        if let Some(lookups) = entries.parked.remove(&inode.nid()) {
+    fn loading(&self, nid: Nid) -> &Mutex<()> {
+        // Fibonacci hashing: neighbouring nids come from one lane and would otherwise meet in few places.
+        let hash = nid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        &self.loading[hash as usize % SHARDS]
+    }
+
+    fn put(&self, inode: Arc<InodeObj>) {
+        let mut shard = self.live.lock(inode.nid());
+        if let Some(lookups) = shard.beside().remove(&inode.nid()) {
             inode.holds.restore(lookups);
         }
-        entries.live.insert(inode.nid(), inode);
-        let waiting = entries.sweep(self.shard_limit);
-        drop(entries);
+        shard.insert(inode.nid(), inode);
+        let waiting = sweep(&mut shard, self.shard_limit);
+        drop(shard);
         if !waiting.is_empty() {
             let mut all = self.waiting.lock();
             let room = BATCH - all.len();
@@ -142,25 +133,22 @@ impl InodeTable {
 
     /// Takes an inode out that is freed or was not created after all.
     pub fn remove(&self, inode: &Arc<InodeObj>) {
-        let mut entries = self.shard(inode.nid()).entries.write();
-        if entries.live.get(inode.nid()).is_some_and(|found| Arc::ptr_eq(found, inode)) {
-            entries.live.remove(inode.nid());
-        }
+        self.live.lock(inode.nid()).remove_if(inode.nid(), |found| Arc::ptr_eq(found, inode));
     }
 
     /// Settles forgotten lookup counts as far as the table can.
     pub fn forget_parked(&self, nid: Nid, n: u64) -> Forgotten {
-        let mut entries = self.shard(nid).entries.write();
-        if let Some(found) = entries.live.get(nid) {
-            return Forgotten::Live(Arc::clone(found));
+        let mut shard = self.live.lock(nid);
+        if let Some(found) = shard.get(nid) {
+            return Forgotten::Live(found);
         }
-        match entries.parked.get_mut(&nid) {
+        match shard.beside().get_mut(&nid) {
             Some(count) if *count > n => {
                 *count -= n;
                 Forgotten::Parked
             }
             Some(_) => {
-                entries.parked.remove(&nid);
+                shard.beside().remove(&nid);
                 Forgotten::Parked
             }
             None => Forgotten::Unknown,
@@ -170,10 +158,8 @@ impl InodeTable {
     /// Takes the unused inodes whose times wait to be logged, up to `most` of them, for eviction.
     pub fn stale(&self, most: usize) -> Vec<Arc<InodeObj>> {
         let mut found = Vec::new();
-        for shard in &self.shards {
-            let entries = shard.entries.read();
-            let waiting = entries.live.values().filter(|i| i.has_lazy_times());
-            found.extend(waiting.take(most - found.len()).map(Arc::clone));
+        for shard in self.live.each_locked() {
+            found.extend(shard.entries().filter(|i| i.has_lazy_times()).take(most - found.len()));
             if found.len() == most {
                 break;
             }
@@ -184,22 +170,18 @@ impl InodeTable {
     /// Every inode in memory.
     pub fn all(&self) -> Vec<Arc<InodeObj>> {
         let mut all = Vec::new();
-        for shard in &self.shards {
-            all.extend(shard.entries.read().live.values().map(Arc::clone));
-        }
+        self.live.each_locked().for_each(|shard| all.extend(shard.entries()));
         all
     }
 
     /// Drops all parked counts: the kernel is gone.
     pub fn forget_all_parked(&self) {
-        for shard in &self.shards {
-            shard.entries.write().parked.clear();
-        }
+        self.live.each_locked().for_each(|mut shard| shard.beside().clear());
     }
 
     /// Number of inodes in memory.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.entries.read().live.len()).sum()
+        self.live.len()
     }
 
     /// Whether none is in memory.
@@ -208,37 +190,32 @@ impl InodeTable {
     }
 }
 
-impl Entries {
-    /// Makes room: looks at a few inodes from the hand on. Those that only their times keep are handed out.
-    fn sweep(&mut self, limit: usize) -> Vec<Arc<InodeObj>> {
-        let mut waiting = Vec::new();
-        let Entries { live, parked } = self;
-        live.sweep(limit, SWEEP, |nid, inode| {
-            // Relaxed: a hint.
-            if inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
-                return false;
-            }
-            if inode.has_lazy_times() {
-                waiting.push(Arc::clone(inode));
-                return false;
-            }
-            let lookups = inode.holds.lookups();
-            if lookups > 0 {
-                parked.insert(nid, lookups);
-            }
-            true
-        });
-        waiting
-    }
+/// Makes room: looks at a few inodes from the hand on. Those that only their times keep are handed out.
+fn sweep(shard: &mut Shard<'_>, limit: usize) -> Vec<Arc<InodeObj>> {
+    let mut waiting = Vec::new();
+    let may_go = |inode: &Arc<InodeObj>| {
+        // Relaxed: a hint.
+        if inode.referenced.swap(false, Ordering::Relaxed) || !unused(inode) {
+            return false;
+        }
+        if inode.has_lazy_times() {
+            waiting.push(Arc::clone(inode));
+            return false;
+        }
+        true
+    };
+    shard.sweep(limit, SWEEP, may_go, |parked, nid, inode| {
+        let lookups = inode.holds.lookups();
+        if lookups > 0 {
+            parked.insert(nid, lookups);
+        }
+    });
+    waiting
 }
 
-/// Whether the table alone knows the inode, and media know all that it knows but times.
-fn unused(inode: &Arc<InodeObj>) -> bool {
-    Arc::strong_count(inode) == 1
-        && inode.holds.opens() == 0
-        && !inode.holds.is_gone()
-        && inode.nlink() > 0
-        && inode.is_idle()
+/// Whether media know all that it knows but times, and nothing but lookups holds it.
+fn unused(inode: &InodeObj) -> bool {
+    inode.holds.opens() == 0 && !inode.holds.is_gone() && inode.nlink() > 0 && inode.is_idle()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -295,9 +272,9 @@ mod tests {
             table.remove(&inode);
         }
         assert!(table.is_empty());
-        let kept = |shard: &Shard| shard.entries.read().live.queued();
-        let most = table.shards.iter().map(|shard| kept(shard)).max();
-        assert!(most < Some(64), "a shard remembers {most:?} inodes that are gone");
+        let kept = |(leaves, places, limbo)| leaves + places + limbo;
+        let most = table.live.each_locked().map(|shard| kept(shard.sizes())).max();
+        assert!(most < Some(64), "a shard remembers {most:?} things that are gone");
     }
 
     #[test]

@@ -22,15 +22,19 @@ mod counter;
 mod futex;
 #[cfg(all(test, loom))]
 mod loom_models;
+#[cfg(all(test, loom))]
+mod loom_readers;
 #[cfg(any(loom, shuttle))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]
 mod native;
+mod readers;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod wait_queue;
 
 pub use counter::{Counter, Gauge, LaneCounter};
+pub use readers::{Grace, Readers, Reading};
 pub use wait_queue::WaitQueue;
 
 pub use crossbeam_utils::CachePadded;
