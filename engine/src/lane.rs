@@ -15,10 +15,22 @@ pub const MAX_LANES: usize = 128;
 
 thread_local! {
     static PINNED: Cell<Option<usize>> = const { Cell::new(None) };
+    #[cfg(test)]
+    static PRETENDED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Has this thread see so many lanes, as on a machine with as many cores; with `None` as many as there are.
+#[cfg(test)]
+pub(crate) fn pretend(lanes: Option<usize>) {
+    PRETENDED.set(lanes);
 }
 
 /// Number of lanes in this process: that of its cores, at least 2.
 pub fn count() -> usize {
+    #[cfg(test)]
+    if let Some(lanes) = PRETENDED.get() {
+        return lanes;
+    }
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         std::thread::available_parallelism().map_or(2, |cores| cores.get()).clamp(2, MAX_LANES)

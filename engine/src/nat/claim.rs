@@ -52,6 +52,11 @@ impl<'n> Claim<'n> {
         if let Some(found) = self.free_id() {
             return found;
         }
+        while shared.ids.take_over(self.lane) {
+            if let Some(found) = self.free_id() {
+                return found;
+            }
+        }
         loop {
             let Some(index) = shared.ids.next_new(shared.capacity()) else {
                 return Err(Error::Errno(libc::ENOSPC));

@@ -185,6 +185,24 @@ impl Ids {
         }
     }
 
+    /// Gives the lane a block of another lane that has free ids in several: who used to draw from them may have gone,
+    /// and a table that is large enough must not grow. False if there is none.
+    pub fn take_over(&self, lane: usize) -> bool {
+        let others = (1..self.lanes.len()).map(|ahead| &self.lanes[(lane + ahead) % self.lanes.len()]);
+        let found = others.into_iter().find_map(|other| {
+            let mut owned = other.owned.lock();
+            // The last is the one that the other draws from.
+            (owned.len() > 1).then(|| owned.remove(0))
+        });
+        let Some(block) = found else { return false };
+        // Relaxed: as in `adopt` and `list`. Whoever gives an id back before the block is listed again leaves the
+        // listing to us; whoever does after that lists it, and we do not.
+        block.owner.store(lane, Ordering::Relaxed);
+        block.listed.store(false, Ordering::Relaxed);
+        self.list(&block);
+        true
+    }
+
     /// A full block has left its owner's list, unless an id came back just now.
     fn unlist(&self, owned: &mut Vec<Arc<IdBlock>>, block: Arc<IdBlock>) {
         block.listed.store(false, Ordering::Relaxed);

@@ -239,3 +239,46 @@ fn a_full_image_can_delete_everything() {
     assert_eq!(bits_set(&f.store), inodes.len() as u64 / NAT_PER_BLOCK + 1);
     lane::pin(None);
 }
+
+/// NAT blocks that the index has pointers to.
+fn nat_blocks(nat: &Nat) -> u64 {
+    (0..nat.shared.capacity())
+        .take_while(|index| nat.shared.pointer(*index).expect("memory").2.block() != 0)
+        .count() as u64
+}
+
+#[test]
+fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
+    for (made, used) in [(8, 2), (2, 8), (8, 8)] {
+        // The store is the same for both, as an image is.
+        lane::pretend(Some(8));
+        let f = fixture(4000);
+        lane::pretend(Some(made));
+        let f = Fixture { nat: f.remount(), ..f };
+        let mut inodes = Vec::new();
+        for lane in 0..made {
+            lane::pin(Some(lane));
+            let share = 16 * NAT_PER_BLOCK / made as u64;
+            inodes.extend((0..share).map(|_| f.create().expect("room")));
+        }
+        let blocks = nat_blocks(&f.nat);
+        lane::pretend(Some(used));
+        let again = Fixture { nat: f.remount(), store: Arc::clone(&f.store), alloc: f.alloc.clone() };
+        let mut end = 0;
+        for (n, inode) in inodes.iter().enumerate() {
+            lane::pin(Some(n % used));
+            end = again.delete(inode).expect("in use");
+        }
+        again.nat.durable(end);
+        settle(&again.alloc);
+        // One lane takes what all of them have freed, but for the block that each of the others draws from.
+        lane::pin(Some(1));
+        let nids: HashSet<Nid> = (0..inodes.len() as u64 - (used as u64 - 1) * NAT_PER_BLOCK)
+            .map(|_| again.create().expect("room").nid)
+            .collect();
+        assert_eq!(nids.len() as u64, inodes.len() as u64 - (used as u64 - 1) * NAT_PER_BLOCK);
+        assert_eq!(nat_blocks(&again.nat), blocks, "{made} lanes, then {used}");
+    }
+    lane::pin(None);
+    lane::pretend(None);
+}
