@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
-LIMIT=$(( 300 * ${NARUFS_TEST_SCALE:-1} ))
+LIMIT=$(( 1200 * ${NARUFS_TEST_SCALE:-1} ))
 all=(posix cli users pjdfstest fsx rsync git build sqlite postgres million memory spill)
 names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=("${all[@]}")

@@ -9,7 +9,7 @@ v=$WORK/volume
 expect() { # STATUS PATTERN COMMAND...: one line on standard error that says so
     local status=$1 pattern=$2 found=0
     shift 2
-    timeout 60 "$@" >"$WORK/out" 2>"$WORK/err" || found=$?
+    timeout 300 "$@" >"$WORK/out" 2>"$WORK/err" || found=$?
     [[ $found == "$status" ]] || fail "$*: status $found, not $status: $(cat "$WORK/err")"
     grep -qiE -- "$pattern" "$WORK/err" || fail "$*: does not say '$pattern' but: $(cat "$WORK/err")"
     [[ $(wc -l <"$WORK/err") -eq 1 ]] || fail "$*: more than one line: $(cat "$WORK/err")"

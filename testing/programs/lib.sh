@@ -131,7 +131,7 @@ attach() { # NAME [OPTIONS]
 detach() { # NAME
     local dir=$WORK/$1
     if [[ $FS == narufs ]]; then
-        timeout 120 "$NARUFS" umount "$dir" || fail "narufs umount $1 failed or took more than two minutes"
+        timeout 600 "$NARUFS" umount "$dir" || fail "narufs umount $1 failed or took more than ten minutes"
         unset "SERVER[$dir]"
     else
         umount "$dir"

@@ -56,7 +56,7 @@ for version in range(1, rounds + 1):
         os.unlink(f"{directory}/{f}")
     print(f"{size >> 20} MiB")
 PY
-sizes=$(timeout 200 python3 "$WORK/fill.py" "$WORK/space" 2 "$spill_mib") || fail "filling it up"
+sizes=$(timeout 900 python3 "$WORK/fill.py" "$WORK/space" 2 "$spill_mib") || fail "filling it up"
 kill -0 "${SERVER[$WORK/space]}" || fail "the server is gone"
 same "processes killed for want of memory" 0 "$(killed_in "$SERVER_GROUP")"
 detach space

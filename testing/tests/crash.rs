@@ -1,9 +1,9 @@
 //! Crash enumeration over sequences of one and two operations, for each ring and kind of crash.
 //!
-//! Every single operation runs on each of them, and all its crash points and states are taken that
-//! `narufs_testing::crash` names; so does each inside a checkpoint round, sampled. Every pair runs on one of them,
-//! in turn, with a few states of a few points. `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every
-//! point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
+//! Every single operation runs on each of them, crashed at every point that `narufs_testing::crash` names, with all
+//! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a dozen of them; so does each inside a
+//! checkpoint round, sampled. Every pair runs on one of them, in turn, with a few states of a few points.
+//! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
 
 use narufs::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, operations, setup};
@@ -24,9 +24,11 @@ const WAYS: [(Ring, Crash); 7] = [
     (Ring::SsdWindow, Crash::ProcessKill),
     (Ring::SsdProcess, Crash::ProcessKill),
 ];
-/// So many of them have all states of single operations taken; the others, which differ from those in what fsync
+/// So many of them have all points of single operations taken; the others, which differ from those in what fsync
 /// waits for alone, a sample.
-const EVERY_STATE: usize = 4;
+const EVERY_POINT: usize = 4;
+/// States of a point, where not all are taken: other ones of each operation with each seed.
+const SOME_STATES: usize = 12;
 /// Places in a checkpoint round at which an operation runs, counted in writes.
 const PLACES: usize = 14;
 
@@ -73,8 +75,11 @@ fn every_single_operation_survives_every_crash() {
     run_all("single operations", ops.len() * benches.len(), |task, tally| {
         let bench = &benches[task % benches.len()];
         let op = &ops[task / benches.len()..][..1];
-        let all = settings::crash_full() || task % benches.len() < EVERY_STATE;
-        let effort = if all { Effort::FULL } else { Effort { points: 20, states: 6, ..Effort::FULL } };
+        let effort = match task % benches.len() {
+            _ if settings::crash_full() || settings::scale() >= 10 => Effort::FULL,
+            ..EVERY_POINT => Effort { states: SOME_STATES, ..Effort::FULL },
+            _ => Effort { points: 20, states: 6, ..Effort::FULL },
+        };
         bench.run(op, &effort, settings::first_seed() + task as u64, tally)
     });
 }

@@ -362,7 +362,7 @@ fn commit_beside_an_open_reservation() -> Result<(), String> {
                 let _ = done.send(written.and_then(|_| fs.fsync(synced, false)));
             });
             // Only so that a bug that is none does not hang the test.
-            let returned = returned.recv_timeout(Duration::from_secs(60));
+            let returned = returned.recv_timeout(Duration::from_secs(600));
             let events = sim.events();
             let _ = go_on.send(());
             (returned, events)

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a round may take: thousands of times as long as it does.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Watches until it is dropped.
 pub(super) struct Watchdog {
