@@ -21,6 +21,34 @@ pub fn run(args: &Stats) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where the time of checkpoint rounds went.
+fn checkpoint(stats: &Value, line: &mut impl FnMut(String)) {
+    let n = |path: &str| number(stats, path);
+    if n("/rounds") == 0 {
+        return;
+    }
+    line(String::new());
+    line(format!(
+        "{:<19} {:>10} {:>12}   {} rounds in {:.1} ms, {} batches of {} threads at the most, {} home writes",
+        "checkpoint phase",
+        "ms",
+        "moved",
+        n("/rounds"),
+        n("/ns") as f64 / 1e6,
+        n("/batches"),
+        n("/threads"),
+        n("/home_requests")
+    ));
+    for phase in stats["phases"].as_array().into_iter().flatten() {
+        let moved = match number(phase, "/bytes") {
+            0 => String::new(),
+            bytes => Size(bytes).to_string(),
+        };
+        let ms = number(phase, "/ns") as f64 / 1e6;
+        line(format!("{:<19} {ms:>10.1} {moved:>12}", text(phase, "/phase")));
+    }
+}
+
 fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -123,6 +151,7 @@ fn table(stats: &Value) -> String {
         ));
     }
     line(format!("{:<19} {:>10}", "flushes", n("/flushes")));
+    checkpoint(&stats["checkpoint"], &mut line);
     line(String::new());
     line(format!("{:<19} {:>10} {:>12}", "waits by lock class", "waits", "ms"));
     for class in stats["locks"].as_array().into_iter().flatten() {

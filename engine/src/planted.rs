@@ -26,6 +26,8 @@ bugs! {
     HeadMovedBeforeFlush,
     /// Checkpoint: the double-write area takes the next batch before the home writes of the last are flushed.
     AreaReusedEarly,
+    /// Checkpoint: the threads of a round share one part of the double-write area.
+    PartShared,
     /// Checkpoint: the head passes changes of a freed page before the record that freed it is durable.
     ForgottenBeforeLog,
     /// Checkpoint: the head passes absorbed data that is not home.
@@ -111,6 +113,11 @@ mod chosen {
         CHOSEN.set(bug);
     }
 
+    /// What is planted in this thread, for those that it starts.
+    pub fn chosen() -> Option<Bug> {
+        CHOSEN.get()
+    }
+
     /// Whether this rule is broken.
     pub fn is(bug: Bug) -> bool {
         CHOSEN.get() == Some(bug)
@@ -118,7 +125,7 @@ mod chosen {
 }
 
 #[cfg(feature = "planted-bugs")]
-pub use chosen::{is, plant};
+pub use chosen::{chosen, is, plant};
 
 /// Whether this rule is broken: never, in this build.
 #[cfg(not(feature = "planted-bugs"))]
@@ -126,3 +133,15 @@ pub use chosen::{is, plant};
 pub fn is(_bug: Bug) -> bool {
     false
 }
+
+/// What is planted in this thread: nothing, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub fn chosen() -> Option<Bug> {
+    None
+}
+
+/// Breaks a rule: none, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub fn plant(_bug: Option<Bug>) {}

@@ -1,5 +1,6 @@
 //! What a file system at work has done so far: every counter in one place, for whoever watches it.
 
+use crate::checkpoint::CheckpointStats;
 use crate::device::CauseCount;
 use crate::file::DataStats;
 use crate::format::{JournalKind, SLOT_SIZE};
@@ -26,6 +27,8 @@ pub struct Stats {
     pub power_lag_bytes: u64,
     /// The journal; none where the mount is read-only.
     pub journal: Option<JournalStats>,
+    /// Checkpoint rounds, and where their time goes.
+    pub checkpoint: CheckpointStats,
     /// Device reads and writes by cause.
     pub device: Vec<CauseCount>,
     /// Flushes of the device.
@@ -71,6 +74,7 @@ impl Fs {
             window_ns,
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,
+            checkpoint: store.checkpoint_stats(),
             device: store.device().counters(),
             flushes: store.device().flushes(),
             data: self.data().stats(),

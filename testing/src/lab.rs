@@ -12,7 +12,7 @@ use narufs::mkfs::{FormatOptions, format_cramped};
 use narufs::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use narufs::pmem::Horizon;
 use narufs::sim::{Event, PmemSpec, SimMedia};
-use narufs::store::{Observer, StoreOptions};
+use narufs::store::{Observer, StoreOptions, WriteHome};
 use narufs::sync::Counter;
 use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
 use parking_lot::Mutex;
@@ -75,17 +75,19 @@ pub struct Lab {
     pub frames: u64,
     /// Pages of metadata that may be dirty before a checkpoint starts.
     pub dirty: usize,
+    /// Threads that write home, at the most: with more than one not everything follows from the operations alone.
+    pub writers: usize,
 }
 
 impl Lab {
     /// So small that laps, rounds of several batches, eviction and reuse happen within a few operations.
     pub fn tiny(ring: Ring) -> Lab {
-        Lab { ring, blocks: 1024, slots: 1024, double_write: 5, frames: 16, dirty: 12 }
+        Lab { ring, blocks: 1024, slots: 1024, double_write: 5, frames: 16, dirty: 12, writers: 1 }
     }
 
     /// Sizes at which nothing is scarce.
     pub fn roomy(ring: Ring) -> Lab {
-        Lab { ring, blocks: 16_384, slots: 8192, double_write: 64, frames: 2048, dirty: 4096 }
+        Lab { ring, blocks: 16_384, slots: 8192, double_write: 64, frames: 2048, dirty: 4096, writers: 1 }
     }
 
     fn spec(&self) -> PmemSpec {
@@ -155,6 +157,7 @@ impl Lab {
             store: StoreOptions {
                 budget: 16 << 20,
                 dirty_limit: self.dirty * 4096,
+                write_home: WriteHome { threads: Some(self.writers), ..WriteHome::default() },
                 ..StoreOptions::default()
             },
             ..MountOptions::default()
@@ -276,9 +279,8 @@ impl Live {
         let in_round = Arc::clone(&self.in_round);
         in_round.set(writes == 0, Box::new(what));
         let sb = self.mounted.store().superblock();
-        let region = |start: u64, blocks: u64| start..start + blocks;
-        let area = region(sb.dw_start.get(), sb.dw_blocks.get());
-        let ring = region(sb.ring_start.get(), sb.ring_blocks.get());
+        let area = self.double_write();
+        let ring = sb.ring_start.get()..sb.ring_start.get() + sb.ring_blocks.get();
         let issued = AtomicUsize::new(0);
         sim.set_hook(Some(Arc::new(move |_, event| {
             let Event::WriteIssued { block, .. } = event else { return };
@@ -293,6 +295,12 @@ impl Live {
         // A round that has nothing to do asks nobody.
         self.in_round.run();
         done
+    }
+
+    /// The blocks of the double-write area.
+    pub fn double_write(&self) -> std::ops::Range<u64> {
+        let sb = self.mounted.store().superblock();
+        sb.dw_start.get()..sb.dw_start.get() + sb.dw_blocks.get()
     }
 
     /// Free blocks.

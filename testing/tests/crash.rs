@@ -6,7 +6,7 @@
 //! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
 
 use narufs::sim::Crash;
-use narufs_testing::crash::{Bench, Effort, Tally, operations, setup};
+use narufs_testing::crash::{Bench, Effort, Tally, Writers, operations, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};
 use narufs_testing::settings;
@@ -140,6 +140,23 @@ fn what_was_answered_within_the_window_survives_crashes_in_a_checkpoint_round() 
         let effort = Effort { points: 6, states: 4, in_round: Some(place), ..Effort::SAMPLE };
         let bench = &benches[lagging[task % lagging.len()]];
         bench.run(&ops, &effort, settings::first_seed() + task as u64, tally)
+    });
+}
+
+#[test]
+fn rounds_that_several_threads_write_home_survive_crashes() {
+    let mut tasks = Vec::new();
+    for ring in [Ring::Ssd, Ring::Nvm] {
+        // Several batches in each part; one, of several images, and what is left of it.
+        tasks.extend([(2, 3), (2, 5), (3, 4)].map(|(threads, part)| Writers {
+            ring,
+            threads,
+            part,
+            states: 6,
+        }));
+    }
+    run_all("rounds by several threads", 2 * tasks.len(), |task, tally| {
+        tasks[task / 2].run(settings::first_seed() + task as u64, tally)
     });
 }
 

@@ -9,7 +9,7 @@ use narufs::planted::{Bug, is, plant};
 use narufs::pmem::PersistentMemory;
 use narufs::sim::{Crash, Event, SimMedia};
 use narufs::vfs::{Context, Fs, OpenFlags, WriteFlags};
-use narufs_testing::crash::{Bench, Effort, Tally, setup};
+use narufs_testing::crash::{Bench, Effort, Tally, Writers, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,6 +54,8 @@ enum Check {
     Scarce((Ring, Crash), Effort, Vec<Op>),
     /// The same with the last operation at each place of a checkpoint round.
     Round((Ring, Crash), Vec<Op>),
+    /// By crashes of a round that several threads write home.
+    Writers(Writers),
     /// By each of several.
     Each(Vec<Check>),
     /// By what is said when it is looked at otherwise.
@@ -63,6 +65,7 @@ enum Check {
 /// The check of each bug; a new bug does not compile without one.
 fn check_of(bug: Bug) -> Check {
     use Check::{Crash, Each, Looked, Round, Scarce};
+    let by_two = || Check::Writers(Writers { ring: Ring::Ssd, threads: 2, part: 5, states: 40 });
     let rewritten = |p: &str| Op::Rewrite { path: p.into(), len: 3000, fill: 1, direct: false };
     match bug {
         Bug::NoFence | Bug::NoWriteBack => Crash(NVM, CLOSE, vec![create("/n")]),
@@ -124,8 +127,9 @@ fn check_of(bug: Bug) -> Check {
         Bug::HeadMovedBeforeFlush | Bug::NoRestore => Crash(SSD, WIDE, churn(create("/n"))),
         Bug::NoDoubleWriteFlush | Bug::AreaReusedEarly => {
             let ops = [batches(), vec![Op::SyncAll]].concat();
-            Crash(SSD, CLOSING, ops)
+            Each(vec![Crash(SSD, CLOSING, ops), by_two()])
         }
+        Bug::PartShared => by_two(),
         Bug::HomeBeforeLog => Crash(SSD, ROUND, vec![create("/n"), create("/m")]),
         // The images in the round are of records that only an answer at the process horizon was given for.
         Bug::RoundInWindow => {
@@ -251,6 +255,7 @@ fn noticed(check: &Check, seeds: u64, tally: &mut Tally) -> Result<(), String> {
             let full = |e: &String| e.contains("No space left on device");
             results.filter(|result| !result.as_ref().is_err_and(full)).take(3).collect()
         }
+        Check::Writers(writers) => (0..seeds).try_for_each(|seed| writers.run(seed, tally)),
         Check::Each(checks) => checks.iter().try_for_each(|check| noticed(check, seeds, tally)),
         Check::Looked(look) => look(),
     }

@@ -14,13 +14,13 @@
 //! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
 //!    on them: in the background both go on side by side ([`cleaner`]). What no flush of 5 or 6 has covered when both
 //!    are over, one more does.
-//! 3. The dirty lists are taken. Threads claim pages by compare-and-swap, copy their images under the latch,
-//!    and checksum the copies. An image's *tag* is the end of the highest record that it holds; it may lie
-//!    far above the head's new place, for a page goes on changing.
-//! 4. Everything up to the highest tag is made durable: an image never outruns its records.
-//! 5. The images go to the double-write area, one sequential write, with their round, homes, tags and
-//!    checksums; flush.
-//! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the next batch.
+//! 3. The dirty lists are taken. Several threads ([`write_home`]) claim pages by compare-and-swap, copy their images
+//!    under the latch, and checksum the copies. An image's *tag* is the end of the highest record that it holds; it
+//!    may lie far above the head's new place, for a page goes on changing.
+//! 4. Everything up to the highest tag of the thread's batch is made durable: an image never outruns its records.
+//! 5. The images go to the thread's part of the double-write area, with their round, homes, tags and checksums;
+//!    flush. Why that is enough to mend what a crash tears, with many batches under way: [`area`].
+//! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the thread's next batch.
 //! 7. Everything logged by now is made durable: a page whose block was freed meanwhile was not written, so the
 //!    head may pass its earlier changes only once the record that freed it cannot be lost.
 //! 8. The head is set durably, with the round's number; credits return, and freed blocks may be reused.
@@ -33,13 +33,23 @@
 //! memory, and nobody reads them after the mount. An error leaves it as it was, with the pages that did not go dirty:
 //! operations go on until far too much is dirty, from then on each has one more round tried, and fails with it.
 
+mod area;
 mod background;
+mod claims;
 mod cleaner;
+mod images;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod signal;
+mod stats;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod tried;
 mod write_home;
 
 pub use background::Background;
 pub use signal::Signal;
+pub use stats::{CheckpointStats, Phase, PhaseCount};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{Position, SLOT_SIZE};
@@ -51,6 +61,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::{Error, Result};
 use cleaner::Cleaner;
+use std::time::Instant;
 
 /// What marks the images of a round.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,6 +104,7 @@ pub(crate) struct Rounds {
     /// Whether no thread runs rounds: operations do, when they are due.
     inline: AtomicBool,
     cleaner: Cleaner,
+    stats: stats::Counters,
 }
 
 impl Rounds {
@@ -170,7 +182,12 @@ impl Store {
         let mut last = self.rounds.last.lock();
         self.check_writable()?;
         let next = RoundId { number: last.number + 1, ..*last };
+        let began = Instant::now();
         let done = self.round(next, steps);
+        if !matches!(done, Ok(None)) || self.journal().is_none() {
+            self.rounds.stats.rounds.add(1);
+            self.rounds.stats.ns.add(stats::nanoseconds_since(began));
+        }
         if !self.profile().keeps() {
             self.rounds.note(done.as_ref().err().cloned());
         }
@@ -206,7 +223,7 @@ impl Store {
         let used = tail.saturating_sub(journal.head());
         let pending = tail.saturating_sub(journal.committed(Horizon::Power));
         if steps == Steps::AllInTurn || pending * PENDING_PART >= used {
-            self.commit_upto(tail, Wanted::Power)?;
+            self.rounds.stats.time(Phase::Commit, || self.commit_upto(tail, Wanted::Power))?;
         }
         let target = match steps {
             Steps::AllInTurn => journal.committed(Horizon::Power),
@@ -215,16 +232,26 @@ impl Store {
         if target == journal.head() && self.dirty.count() == 0 {
             return Ok(None);
         }
-        let observed = || self.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target));
+        let stats = &self.rounds.stats;
+        let observed = || {
+            stats.time(Phase::Data, || {
+                self.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target))
+            })
+        };
         match steps {
             Steps::AllInTurn | Steps::OldInTurn => observed().and_then(|()| self.write_all(id))?,
             Steps::OldSideBySide => {
                 self.rounds.cleaner.ask(target);
                 let written = self.write_all(id);
-                let cleaned = self.rounds.cleaner.wait(target);
+                let cleaned = stats.time(Phase::Data, || self.rounds.cleaner.wait(target));
                 written.and(if cleaned? { Ok(()) } else { observed() })?;
             }
         }
+        stats.time(Phase::Retire, || self.retire(journal, target, id)).map(Some)
+    }
+
+    /// Steps 7 and 8; the new head.
+    fn retire(&self, journal: &Journal, target: Position, id: RoundId) -> Result<Position> {
         self.check_observed()?;
         if !planted::is(Bug::HeadMovedBeforeFlush) && !planted::is(Bug::AreaReusedEarly) {
             self.device().flush()?;
@@ -235,7 +262,7 @@ impl Store {
         let passed =
             if planted::is(Bug::HeadPassesYoung) { journal.committed(Horizon::Power) } else { target };
         journal.advance_head(passed, id.number)?;
-        Ok(Some(passed))
+        Ok(passed)
     }
 
     /// How far a round that passes what is old goes, at the least.

@@ -99,6 +99,24 @@ impl IoBuf {
         Self { start, len, memory: Memory::Borrowed { _keep: keep } }
     }
 
+    /// Cuts pieces of these lengths out of the buffer, one behind the other from `at` on. What lies before and behind
+    /// them is in none, and the memory is given back with the last of them. All are multiples of [`BLOCK_SIZE`].
+    pub(crate) fn divide(self, at: usize, lens: &[usize]) -> Vec<IoBuf> {
+        let (start, end) = (self.start, self.len);
+        let keep: Arc<dyn Any + Send + Sync> = Arc::new(self);
+        let mut next = at;
+        let piece = |len: &usize| {
+            let from = next;
+            next += len;
+            assert!(next <= end, "the pieces lie within the buffer");
+            // SAFETY: the piece lies within the memory that `keep` holds, which is initialised; no other piece has a
+            // byte of it, and the buffer itself is reached through `keep` alone, which nobody looks into. Guarded by
+            // `pieces_of_a_buffer_are_apart`.
+            unsafe { Self::from_raw(start.add(from), *len, Arc::clone(&keep)) }
+        };
+        lens.iter().map(piece).collect()
+    }
+
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, BLOCK_SIZE).expect("a buffer fits the address space")
     }
@@ -183,6 +201,28 @@ mod tests {
         .join()
         .expect("the thread does not panic");
         assert_eq!((buf[0], buf[1]), (1, 7));
+    }
+
+    #[test]
+    fn pieces_of_a_buffer_are_apart() {
+        for blocks in [7, CHUNK / BLOCK_SIZE, CHUNK / BLOCK_SIZE + 1] {
+            let mut buf = IoBuf::zeroed(blocks * BLOCK_SIZE);
+            buf[3 * BLOCK_SIZE] = 3;
+            let start = buf.as_ptr().addr();
+            let lens = [BLOCK_SIZE, 2 * BLOCK_SIZE, BLOCK_SIZE];
+            let mut pieces = buf.divide(BLOCK_SIZE, &lens);
+            let found: Vec<_> =
+                pieces.iter().map(|piece| (piece.as_ptr().addr() - start, piece.len())).collect();
+            assert_eq!(found, [1, 2, 4].map(|n| n * BLOCK_SIZE).into_iter().zip(lens).collect::<Vec<_>>());
+            assert_eq!(pieces[1][BLOCK_SIZE], 3);
+            pieces.iter_mut().zip(1..).for_each(|(piece, n)| piece.fill(n));
+            // In any order, by any thread.
+            let last = pieces.pop();
+            drop(pieces);
+            let sum =
+                std::thread::spawn(move || last.map(|piece| piece.iter().map(|b| usize::from(*b)).sum()));
+            assert_eq!(sum.join().expect("no panic"), Some(3 * BLOCK_SIZE));
+        }
     }
 
     #[test]

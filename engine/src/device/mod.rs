@@ -221,6 +221,11 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
+    /// Threads, each with a batch of its own under way, that it takes to keep the device busy.
+    fn submitters(&self) -> usize {
+        1
+    }
+
     /// Flushes everything completed before the call.
     fn flush(&self) -> Result<()> {
         self.flush_upto(self.writes_completed())

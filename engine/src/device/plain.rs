@@ -160,6 +160,11 @@ impl BlockDevice for PlainDevice {
         self.done.take(ticket)
     }
 
+    /// Each has one request in flight.
+    fn submitters(&self) -> usize {
+        8
+    }
+
     fn writes_completed(&self) -> u64 {
         self.group.completed()
     }

@@ -29,6 +29,10 @@ impl BlockDevice for Unordered {
         self.0.run(vec![Request::write(block, buf, cause)]).map(drop)
     }
 
+    fn submitters(&self) -> usize {
+        self.0.submitters()
+    }
+
     fn writes_completed(&self) -> u64 {
         self.0.writes_completed()
     }

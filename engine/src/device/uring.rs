@@ -333,6 +333,11 @@ impl BlockDevice for UringDevice {
         self.wait_for(ring, state, id)
     }
 
+    /// While one copies or waits for a flush the other has requests in flight.
+    fn submitters(&self) -> usize {
+        2
+    }
+
     fn writes_completed(&self) -> u64 {
         self.group.completed()
     }

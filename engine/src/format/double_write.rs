@@ -1,8 +1,9 @@
 //! The double-write area: where images lie on their way home, so that a torn home write can be mended.
 //!
-//! The area is a row of segments: a header block, then up to [`DOUBLE_WRITE_ENTRIES`] images. A batch of a
-//! checkpoint round fills one or more segments. Segments of the round after that of the ring header belong to
-//! a round that did not finish; all others are void.
+//! A segment is a header block, then up to [`DOUBLE_WRITE_ENTRIES`] images; it may begin at any block of the area. A
+//! batch of a checkpoint round fills one or more segments, and several batches may be under way, each in a part of the
+//! area of its own. Segments of the round after that of the ring header belong to a round that did not finish; all
+//! others are void.
 
 use super::{U32, U64};
 use crate::device::BLOCK_SIZE;

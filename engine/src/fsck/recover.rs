@@ -2,7 +2,7 @@
 
 use super::image::Image;
 use super::issue::{IssueKind, Outcome, Place};
-use super::repair::{REPAIR_ROUND, segments};
+use super::repair::REPAIR_ROUND;
 use super::state::Findings;
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
@@ -93,7 +93,9 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
             }
         }
     }
-    for (at, _) in segments(image) {
+    let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
+    // Any block of the double-write area may be a segment's header.
+    for at in start..start + blocks {
         let Ok(bytes) = image.read(at) else { continue };
         let Ok((header, _)) = DoubleWriteHeader::read_from_prefix(&bytes) else { continue };
         let valid = header.magic.get() == DOUBLE_WRITE_MAGIC

@@ -79,7 +79,7 @@ fn copy_data(device: &dyn BlockDevice, image: &Image, progress: &mut Progress) -
 }
 
 /// The places of headers in the double-write area, each with the images that follow.
-pub(super) fn segments(image: &Image) -> Vec<(u64, usize)> {
+fn segments(image: &Image) -> Vec<(u64, usize)> {
     let (start, blocks) = (image.sb.dw_start.get(), image.sb.dw_blocks.get());
     let first = (0..blocks).step_by(SEGMENT as usize);
     first

@@ -14,7 +14,7 @@ mod tests;
 pub(crate) use metadata::finish_image;
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
-use crate::format::{DOUBLE_WRITE_ENTRIES, JournalKind, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, Superblock};
+use crate::format::{JournalKind, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, Superblock};
 use crate::journal::least_slots;
 use crate::vfs::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 use crate::{Error, Result, superblock};
@@ -136,16 +136,10 @@ fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> 
         device.run(vec![Request::write(block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock)])?;
     }
     device.flush()?;
-    if !options.sparse {
-        zero(device, sb.ring_start.get(), sb.ring_blocks.get())?;
-        zero(device, sb.dw_start.get(), sb.dw_blocks.get())?;
-    } else {
-        // The headers at least: whatever lay here is void.
-        zero(device, sb.ring_start.get(), sb.ring_blocks.get().min(2))?;
-        for segment in (0..sb.dw_blocks.get()).step_by(DOUBLE_WRITE_ENTRIES + 1) {
-            zero(device, sb.dw_start.get() + segment, 1)?;
-        }
-    }
+    // The headers at least: whatever lay here is void. Any block of the double-write area may be one.
+    let ring_blocks = if options.sparse { sb.ring_blocks.get().min(2) } else { sb.ring_blocks.get() };
+    zero(device, sb.ring_start.get(), ring_blocks)?;
+    zero(device, sb.dw_start.get(), sb.dw_blocks.get())?;
     write_metadata(device, &sb, options)?;
     if let Some(ring) = ring {
         ring.begin(&sb)?;

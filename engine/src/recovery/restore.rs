@@ -1,8 +1,9 @@
 //! Restoring an unfinished round from the double-write area.
 //!
+//! Any block of the area may be the header of a segment: where they stand follows from how many threads wrote home.
 //! A segment counts if its header verifies and names the round after the ring header's. Its images were on
 //! their way home when the crash came: each that verifies replaces its home, for the home may be torn. One
-//! that does not verify was never followed by a home write.
+//! that does not verify was never followed by a home write. Why that mends everything: [`crate::checkpoint`].
 
 use zerocopy::FromBytes;
 
@@ -15,8 +16,8 @@ use crate::format::{
 use crate::store::{Store, verify};
 use crate::{Error, Result};
 
-/// Blocks of a full segment.
-const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
+/// Blocks that are looked through at a time.
+const LOOKED_AT: u64 = 256;
 
 /// A segment whose header verifies.
 struct Segment {
@@ -77,24 +78,30 @@ pub(crate) fn last_round(store: &Store) -> Result<u64> {
 fn segments(store: &Store) -> Result<Vec<Segment>> {
     let sb = store.superblock();
     let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
-    let places: Vec<u64> = (start..start + blocks).step_by(SEGMENT as usize).collect();
-    let reads = places.iter().map(|at| Request::read(*at, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery));
-    let headers = store.device().run(reads.collect())?;
-    Ok(headers
-        .iter()
-        .zip(places)
-        .filter_map(|(bytes, at)| {
-            let (header, rest) = DoubleWriteHeader::read_from_prefix(bytes).ok()?;
-            let room = (start + blocks - at).min(SEGMENT) - 1;
-            let count = u64::from(header.count.get());
-            let valid = header.magic.get() == DOUBLE_WRITE_MAGIC
-                && header.crc.get() == checksum(store.seed(), at, bytes)
-                && count <= room;
-            let entries = rest.chunks_exact(size_of::<DoubleWriteEntry>()).take(count as usize);
-            let entries = entries.filter_map(|entry| DoubleWriteEntry::read_from_bytes(entry).ok()).collect();
-            valid.then_some(Segment { header, entries, images: at + 1 })
-        })
-        .collect())
+    let mut segments = Vec::new();
+    for first in (start..start + blocks).step_by(LOOKED_AT as usize) {
+        let len = LOOKED_AT.min(start + blocks - first) as usize;
+        let read = Request::read(first, IoBuf::zeroed(len * BLOCK_SIZE), Cause::Recovery);
+        for bytes in store.device().run(vec![read])? {
+            let found = (first..).zip(bytes.chunks_exact(BLOCK_SIZE));
+            segments
+                .extend(found.filter_map(|(at, bytes)| segment(store, at, start + blocks - at - 1, bytes)));
+        }
+    }
+    Ok(segments)
+}
+
+/// The segment whose header block this is, if it is one, with room for so many images behind it.
+fn segment(store: &Store, at: u64, room: u64, bytes: &[u8]) -> Option<Segment> {
+    let (header, rest) = DoubleWriteHeader::read_from_prefix(bytes).ok()?;
+    let count = header.count.get() as usize;
+    let valid = header.magic.get() == DOUBLE_WRITE_MAGIC
+        && header.crc.get() == checksum(store.seed(), at, bytes)
+        && count <= DOUBLE_WRITE_ENTRIES
+        && count as u64 <= room;
+    let entries = rest.chunks_exact(size_of::<DoubleWriteEntry>()).take(count);
+    let entries = entries.filter_map(|entry| DoubleWriteEntry::read_from_bytes(entry).ok()).collect();
+    valid.then_some(Segment { header, entries, images: at + 1 })
 }
 
 fn restore_segment(store: &Store, segment: &Segment, end: Position) -> Result<u64> {

@@ -112,7 +112,12 @@ impl ScratchOptions {
     fn without_spill(&self) -> Shares {
         let blocks = self.pot();
         Shares {
-            store: StoreOptions { budget: usize::MAX, dirty_limit: usize::MAX, profile: Profile::InMemory },
+            store: StoreOptions {
+                budget: usize::MAX,
+                dirty_limit: usize::MAX,
+                profile: Profile::InMemory,
+                ..StoreOptions::default()
+            },
             frames: blocks + (blocks / 8).clamp(16, 2048),
             kept: usize::try_from(blocks / 64).unwrap_or(usize::MAX),
             staging: 0,

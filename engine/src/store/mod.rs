@@ -52,6 +52,23 @@ pub struct StoreOptions {
     pub dirty_limit: usize,
     /// What outlives the mount.
     pub profile: Profile,
+    /// How checkpoint rounds write.
+    pub write_home: WriteHome,
+}
+
+/// How checkpoint rounds write pages home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteHome {
+    /// Threads at the most; without, as many as keep the device busy ([`BlockDevice::submitters`]).
+    pub threads: Option<usize>,
+    /// Neighbouring pages that share a request, at the most.
+    pub neighbours: usize,
+}
+
+impl Default for WriteHome {
+    fn default() -> Self {
+        WriteHome { threads: None, neighbours: 64 }
+    }
 }
 
 impl StoreOptions {
@@ -64,7 +81,12 @@ impl StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        StoreOptions { budget: 256 << 20, dirty_limit: 64 << 20, profile: Profile::Durable }
+        StoreOptions {
+            budget: 256 << 20,
+            dirty_limit: 64 << 20,
+            profile: Profile::Durable,
+            write_home: WriteHome::default(),
+        }
     }
 }
 
@@ -83,6 +105,7 @@ pub struct Store {
     dirty_limit: usize,
     budget: usize,
     profile: Profile,
+    write_home: WriteHome,
     observers: Observers,
     pub(crate) rounds: Rounds,
     signal: Arc<Signal>,
@@ -104,6 +127,7 @@ impl Store {
             dirty_limit: (options.dirty_limit / BLOCK_SIZE).max(1),
             budget: options.budget,
             profile: options.profile,
+            write_home: WriteHome { neighbours: options.write_home.neighbours.max(1), ..options.write_home },
             observers: Observers::default(),
             rounds: Rounds::default(),
             signal: Arc::default(),
@@ -147,6 +171,11 @@ impl Store {
     /// What outlives the mount.
     pub fn profile(&self) -> Profile {
         self.profile
+    }
+
+    /// How checkpoint rounds write.
+    pub(crate) fn write_home(&self) -> WriteHome {
+        self.write_home
     }
 
     /// The seed of the image's checksums.

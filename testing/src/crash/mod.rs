@@ -21,7 +21,9 @@ mod bench;
 mod catalogue;
 mod effort;
 mod judge;
+mod parts;
 
 pub use bench::Bench;
 pub use catalogue::{operations, setup};
 pub use effort::{Effort, Tally};
+pub use parts::Writers;
