@@ -201,7 +201,8 @@ impl FileData {
     /// Whether the volatile side holds nothing that would be missed. What is home but has a live record in the
     /// ring counts: a later home write must know of it.
     pub fn is_idle(&self) -> bool {
-        let state = self.state.lock();
+        // Who asks holds the lock of a table: he does not wait for somebody who may be about to ask for that.
+        let Some(state) = self.state.try_lock() else { return false };
         state.dirty.is_empty()
             && state.synced.is_empty()
             && state.live.is_empty()

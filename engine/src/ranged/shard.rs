@@ -177,7 +177,8 @@ impl<R: Counted, S> Locked<'_, R, S> {
 
     /// Makes room where there are more than `limit` entries: looks at `looks` of them at the most, in turn, and lets
     /// those leave that nobody else refers to and that `may_go`. It is asked twice about each, before it is marked
-    /// and before it goes, which may be in a later call; `left` is told with the entry gone.
+    /// (then somebody may just have found it) and before it goes, which may be in a later call; it waits for nothing.
+    /// `left` is told with the entry gone.
     pub fn sweep(
         &mut self,
         limit: usize,

@@ -61,9 +61,10 @@ impl Store {
     }
 
     /// Starts a round where much is dirty, and waits where it is far too much: until it is less, or a round has failed.
-    /// What a round is writing counts: should it fail, it is as dirty as before.
+    /// What a round is writing counts: should it fail, it is as dirty as before. The first look is at what is shown,
+    /// which may be behind; all others are exact.
     fn throttle(&self) -> Result<()> {
-        if self.dirty.unwritten() < self.dirty_limit {
+        if self.dirty.about_unwritten() < self.dirty_limit {
             return Ok(());
         }
         let is_far_too_much = || self.dirty.unwritten() >= 2 * self.dirty_limit;

@@ -4,31 +4,54 @@
 //! the change that made it dirty until it is drained (see the states in [`super::page`]).
 //!
 //! Two numbers in one word: pages that are dirty, and pages that are on their way home and have not changed since.
-//! Each change of a page's state is counted by who makes it, with one addition, a little after it; so a number may
-//! be off by as many changes as are being made, and a page on its way is never missing from both. Models:
-//! `loom_models.rs`.
+//! Each change of a page's state is counted by who makes it, with one addition to the word of its core, a little after
+//! it; so a number may be off by as many changes as are being made, and a page on its way is never missing from both,
+//! for a claim and a failed write add nothing to the sum of the two. Models: `loom_models.rs`.
+//!
+//! Who asks before each operation reads no other core's line: every so many changes a core *shows* the sums of all,
+//! in a line that is read by all and seldom written.
 
 use super::page::{Moved, Page, PageRef};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex};
 
-/// Lists; more cores than this share them. Models look at one.
-const LISTS: usize = if cfg!(loom) { 1 } else { 16 };
+/// Cores with a list and counts of their own; more share them. Models look at one.
+const CORES: usize = if cfg!(loom) { 1 } else { 16 };
 /// Bits of the number of dirty pages; above them lies that of the pages on their way home.
 const DIRTY_BITS: u32 = 32;
 
-#[derive(Default)]
 pub(crate) struct DirtyPages {
-    lists: [CachePadded<Mutex<Vec<PageRef>>>; LISTS],
-    counts: AtomicU64,
+    lists: [CachePadded<Mutex<Vec<PageRef>>>; CORES],
+    counts: [CachePadded<Counts>; CORES],
+    /// The sums as of some recent moment.
+    shown: CachePadded<AtomicU64>,
+    /// Changes of a core after which it shows them.
+    batch: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    sums: AtomicU64,
+    changes: AtomicU64,
 }
 
 impl DirtyPages {
+    /// No pages. Where `limit` of them are much, what is shown is off by a sixty-fourth of that at the most, but for
+    /// changes that are being made.
+    pub fn new(limit: usize) -> DirtyPages {
+        DirtyPages {
+            lists: Default::default(),
+            counts: Default::default(),
+            shown: CachePadded::default(),
+            batch: (limit / (64 * CORES)).max(1) as u64,
+        }
+    }
+
     /// Does what a change of state asks for.
     pub fn note(&self, page: &PageRef, moved: Moved) {
         self.count_in(moved);
         if moved.lists() {
-            self.lists[rustix::thread::sched_getcpu() % LISTS].lock().push(Arc::clone(page));
+            self.lists[rustix::thread::sched_getcpu() % CORES].lock().push(Arc::clone(page));
         }
     }
 
@@ -36,9 +59,27 @@ impl DirtyPages {
         let (dirty, in_flight) = moved.adds();
         let added = (in_flight << DIRTY_BITS).wrapping_add(dirty);
         if added != 0 {
-            // Relaxed: numbers that limits are compared with; they publish nothing.
-            self.counts.fetch_add(added as u64, Ordering::Relaxed);
+            let counts = &self.counts[rustix::thread::sched_getcpu() % CORES];
+            // Relaxed, here and below: numbers that limits are compared with; they publish nothing.
+            counts.sums.fetch_add(added as u64, Ordering::Relaxed);
+            if counts.changes.fetch_add(1, Ordering::Relaxed) % self.batch == self.batch - 1 {
+                self.show();
+            }
         }
+    }
+
+    /// Shows the sums of now. Of two who do so at once, the later may show the older ones, until the next.
+    fn show(&self) {
+        let sums = self.sums();
+        // Looked at first: where nothing has changed the line stays with its readers.
+        if self.shown.load(Ordering::Relaxed) != sums {
+            self.shown.store(sums, Ordering::Relaxed);
+        }
+    }
+
+    fn sums(&self) -> u64 {
+        let sums = self.counts.iter().map(|counts| counts.sums.load(Ordering::Relaxed));
+        sums.fold(0, u64::wrapping_add)
     }
 
     /// Forgets a page; its list drops it when it is drained.
@@ -53,28 +94,35 @@ impl DirtyPages {
 
     /// Number of dirty pages, those that are only being written not among them.
     pub fn count(&self) -> usize {
-        self.counts().0
+        numbers(self.sums()).0
     }
 
     /// Number of pages that are dirty or being written: what would be dirty should no write succeed.
     pub fn unwritten(&self) -> usize {
-        let (dirty, in_flight) = self.counts();
+        let (dirty, in_flight) = numbers(self.sums());
         dirty + in_flight
     }
 
-    fn counts(&self) -> (usize, usize) {
-        // Relaxed: as in `count_in`.
-        let counts = self.counts.load(Ordering::Relaxed) as i64;
-        // Either may be below zero for a moment: a page is claimed by one and was counted by another not yet.
-        let dirty = i64::from(counts as i32);
-        let in_flight = (counts - dirty) >> DIRTY_BITS;
-        (dirty.max(0) as usize, in_flight.max(0) as usize)
+    /// The same as it was shown.
+    pub fn about_unwritten(&self) -> usize {
+        // Relaxed: as where it is shown.
+        let (dirty, in_flight) = numbers(self.shown.load(Ordering::Relaxed));
+        dirty + in_flight
     }
 
     /// Takes every list: whatever was changed before the call is among the pages.
     pub fn drain(&self) -> Vec<PageRef> {
         self.lists.iter().flat_map(|list| std::mem::take(&mut *list.lock())).collect()
     }
+}
+
+/// The numbers of dirty pages and of those on their way.
+fn numbers(sums: u64) -> (usize, usize) {
+    let sums = sums as i64;
+    // Either may be below zero for a moment: a page is claimed by one and was counted by another not yet.
+    let dirty = i64::from(sums as i32);
+    let in_flight = (sums - dirty) >> DIRTY_BITS;
+    (dirty.max(0) as usize, in_flight.max(0) as usize)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -92,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_being_written_is_unwritten() {
-        let pages = DirtyPages::default();
+        let pages = DirtyPages::new(1);
         let page = drained(&pages);
         assert_eq!((pages.count(), pages.unwritten()), (1, 1));
         assert!(pages.claim(&page) && !pages.claim(&page));
@@ -113,7 +161,7 @@ mod tests {
     #[test]
     fn what_is_freed_while_its_write_fails_is_not_dirty_again() {
         for changed in [false, true] {
-            let pages = DirtyPages::default();
+            let pages = DirtyPages::new(1);
             let page = drained(&pages);
             assert!(pages.claim(&page));
             if changed {
@@ -125,5 +173,35 @@ mod tests {
             assert_eq!((pages.count(), pages.unwritten(), pages.drain().len()), (0, 0, 0));
             assert!(!page.is_dirty() && page.is_forgotten());
         }
+    }
+
+    /// Pages made dirty on any core and written by others: the sums are exact afterwards, and what is shown is never
+    /// further off than was said.
+    #[test]
+    fn what_is_shown_is_about_what_there_is() {
+        const LIMIT: usize = 64 * CORES * 4;
+        let pages = DirtyPages::new(LIMIT);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let pages = &pages;
+                scope.spawn(move || {
+                    for block in 0..300 {
+                        let page = Page::fresh(thread * 1000 + block, BlockKind::Bucket, 1, 1);
+                        pages.note(&page, page.mark_dirty());
+                        if block % 3 == 0 {
+                            assert!(pages.claim(&page));
+                            pages.note(&page, page.finish(block % 2 == 0));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((pages.count(), pages.unwritten()), (8 * 250, 8 * 250));
+        // Two may have shown their sums in the wrong order; then the next to show them mends it.
+        for block in 0..4 * 4 * CORES as u64 {
+            let page = Page::fresh(10_000 + block, BlockKind::Bucket, 1, 1);
+            pages.note(&page, page.mark_dirty());
+        }
+        assert!(pages.about_unwritten().abs_diff(pages.unwritten()) <= LIMIT / 64);
     }
 }

@@ -34,7 +34,7 @@ fn round(pages: &DirtyPages, fails: bool) {
 }
 
 fn changed() -> (Arc<DirtyPages>, PageRef) {
-    let (pages, page) = (Arc::new(DirtyPages::default()), Page::fresh(40, BlockKind::Bucket, 1, 1));
+    let (pages, page) = (Arc::new(DirtyPages::new(1)), Page::fresh(40, BlockKind::Bucket, 1, 1));
     change(&pages, &page);
     (pages, page)
 }

@@ -120,11 +120,12 @@ impl Store {
         log: Log,
         options: &StoreOptions,
     ) -> Store {
+        let dirty_limit = (options.dirty_limit / BLOCK_SIZE).max(1);
         Store {
             seed: checksum_seed(&superblock.uuid),
             table: PageTable::new(options.budget),
-            dirty: DirtyPages::default(),
-            dirty_limit: (options.dirty_limit / BLOCK_SIZE).max(1),
+            dirty: DirtyPages::new(dirty_limit),
+            dirty_limit,
             budget: options.budget,
             profile: options.profile,
             write_home: WriteHome { neighbours: options.write_home.neighbours.max(1), ..options.write_home },

@@ -1,4 +1,17 @@
 //! Models of [`Readers`]: what is unlinked is not freed while somebody reads it.
+//!
+//! Each rule was broken by hand in turn; what then failed:
+//!
+//! | broken | fails |
+//! | --- | --- |
+//! | `enter`: no fence | four models here |
+//! | `now` or `advance`: no fence | `a_step_that_began_before_says_nothing` |
+//! | two steps are a period, not three | `a_step_that_began_before_says_nothing` |
+//! | a reader leaves: Relaxed | three models here |
+//! | the counters are looked at, or the epoch is, or moves: Relaxed | `a_step_that_began_before_says_nothing` |
+//! | one core's counters are looked at | `what_a_reader_has_found_is_not_freed` |
+//! | the wrong parity is waited for | none: `readers_that_overlap_for_ever_hold_nothing_up` |
+//! | `advance` reads the epoch: Acquire to Relaxed | nothing: each step is an exchange; so it *is* Relaxed |
 
 use super::atomic::{AtomicUsize, Ordering};
 use super::readers::Readers;
