@@ -7,12 +7,13 @@
 //! one file system after the other.
 //!
 //! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone; [`journal`]
-//! is what `--bench journal` measures.
+//! is what `--bench journal` measures, [`checkpoint`] what `--bench checkpoint` does.
 //!
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
 #![deny(unsafe_code)]
 
 pub mod check;
+pub mod checkpoint;
 pub mod compare;
 pub mod content;
 pub mod error;

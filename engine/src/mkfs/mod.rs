@@ -37,7 +37,7 @@ pub struct FormatOptions {
     pub journal_path: Option<String>,
     /// Name of the file system, 32 bytes of UTF-8 at the most.
     pub label: String,
-    /// Leave the reserved regions unwritten: the device is known to hold zeros there. Faster, but writes to
+    /// Leave the journal's region unwritten: the device is known to hold zeros there. Faster, but writes to
     /// the journal may then wait for the device to allocate space.
     pub sparse: bool,
     /// Make it even where there is a file system already, or another image's journal.
