@@ -96,6 +96,8 @@ bugs! {
     ReusedEarly,
     /// A freed node id is given out before the record that freed it is durable.
     IdReusedEarly,
+    /// Unlink: walks of paths still know the name.
+    NameKept,
 }
 
 #[cfg(feature = "planted-bugs")]

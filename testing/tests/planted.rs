@@ -8,7 +8,7 @@ use narufs::format::ROOT_NID;
 use narufs::planted::{Bug, is, plant};
 use narufs::pmem::PersistentMemory;
 use narufs::sim::{Crash, Event, SimMedia};
-use narufs::vfs::{Context, Fs, OpenFlags, WriteFlags};
+use narufs::vfs::{Arrive, Context, Fs, OpenFlags, WriteFlags};
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};
@@ -183,6 +183,7 @@ fn check_of(bug: Bug) -> Check {
         Bug::CommitBeforeSeal => Looked(commit_beside_an_open_reservation),
         Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
+        Bug::NameKept => Looked(walk_to_a_removed_name),
     }
 }
 
@@ -431,4 +432,21 @@ fn id_of_an_undurable_removal() -> Result<(), String> {
     fs.unlink(&Context::root(), ROOT_NID, b"old").map_err(told)?;
     let new = make(b"new").map_err(told)?;
     if new == old { Err(format!("nid {new} was given out again")) } else { Ok(()) }
+}
+
+/// A walk to a name that was removed, of a file that has another.
+fn walk_to_a_removed_name() -> Result<(), String> {
+    let live = Lab::tiny(Ring::Ssd).mount(&Lab::tiny(Ring::Ssd).format()).map_err(told)?;
+    let (fs, ctx) = (live.fs(), Context::root());
+    let entry = fs.mknod(&ctx, ROOT_NID, b"old", libc::S_IFREG | 0o644, 0).map_err(told)?;
+    fs.link(&ctx, entry.nid, ROOT_NID, b"other").map_err(told)?;
+    fs.forget(entry.nid, 2);
+    let walk = || fs.walk(&ctx, fs.root()?, b"old", true, Arrive::Looking).map(drop);
+    walk().map_err(told)?;
+    fs.unlink(&ctx, ROOT_NID, b"old").map_err(told)?;
+    match walk() {
+        Err(Error::Errno(libc::ENOENT)) => Ok(()),
+        Err(e) => Err(told(e)),
+        Ok(()) => Err("a name is found that was removed".into()),
+    }
 }

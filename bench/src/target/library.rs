@@ -9,7 +9,9 @@ use crate::{Error, Result};
 use narufs::format::{Nid, ROOT_NID};
 use narufs::pmem::Horizon;
 use narufs::scratch::ScratchOptions;
-use narufs::vfs::{self, Context, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, WriteFlags};
+use narufs::vfs::{
+    self, Arrive, Context, FileHandle, FileType, OpenFlags, Reached, RenameFlags, SetAttr, Walked, WriteFlags,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,16 +132,18 @@ impl Target for Library {
     fn leave(&mut self) -> Result<()> {
         let Some((name, nid)) = self.work.take() else { return Ok(()) };
         let fs = Arc::clone(self.inodes()?);
-        let mut session = LibrarySession { fs: Arc::clone(&fs), caller: context(), work: nid };
-        session.remove_below("")?;
+        let work = fs.reach(nid).map_err(failed("stat", &name))?;
+        LibrarySession { fs: Arc::clone(&fs), caller: context(), work }.remove_below("")?;
         fs.forget(nid, 1);
         fs.rmdir(&Context::root(), ROOT_NID, name.as_bytes()).map_err(failed("rmdir", &name))
     }
 
     fn session(&self) -> Result<LibrarySession> {
         match &self.work {
-            Some((_, nid)) => {
-                Ok(LibrarySession { fs: Arc::clone(self.inodes()?), caller: context(), work: *nid })
+            Some((name, nid)) => {
+                let fs = Arc::clone(self.inodes()?);
+                let work = fs.reach(*nid).map_err(failed("stat", name))?;
+                Ok(LibrarySession { fs, caller: context(), work })
             }
             None => Err(Error::Refused(format!("{}: no run is at work here", self.name))),
         }
@@ -171,12 +175,11 @@ impl Target for Library {
 pub struct LibrarySession {
     fs: Arc<vfs::Fs>,
     caller: Context,
-    work: Nid,
+    work: Reached,
 }
 
-/// An open file with the lookup count of its inode.
+/// An open file.
 pub struct LibraryFile {
-    nid: Nid,
     handle: FileHandle,
 }
 
@@ -189,21 +192,11 @@ fn flags(how: How) -> OpenFlags {
 }
 
 impl LibrarySession {
-    /// Where a path leads, with a lookup count unless it is the work directory itself.
-    fn walk(&self, path: &str) -> narufs::Result<Nid> {
-        let mut at = self.work;
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            let next = self.fs.lookup(&self.caller, at, part.as_bytes());
-            self.let_go(at);
-            at = next?.nid;
-        }
-        Ok(at)
-    }
-
-    /// Gives the lookup count of [`LibrarySession::walk`] back.
-    fn let_go(&self, nid: Nid) {
-        if nid != self.work {
-            self.fs.forget(nid, 1);
+    /// Where a path leads. Workloads make no symbolic links.
+    fn walk(&self, path: &str, arrive: Arrive) -> narufs::Result<Reached> {
+        match self.fs.walk(&self.caller, &self.work, path.as_bytes(), true, arrive)? {
+            Walked::There(found) => Ok(found),
+            Walked::Link { .. } => Err(narufs::Error::Errno(libc::ELOOP)),
         }
     }
 
@@ -211,24 +204,17 @@ impl LibrarySession {
     fn in_parent<T>(
         &self,
         path: &str,
-        call: impl FnOnce(Nid, &[u8]) -> narufs::Result<T>,
+        call: impl FnOnce(&Reached, &[u8]) -> narufs::Result<T>,
     ) -> narufs::Result<T> {
-        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let dir = self.walk(above)?;
-        let result = call(dir, name.as_bytes());
-        self.let_go(dir);
-        result
+        match path.rsplit_once('/') {
+            Some((above, name)) => call(&self.walk(above, Arrive::Looking)?, name.as_bytes()),
+            None => call(&self.work, path.as_bytes()),
+        }
     }
 
     fn open_at(&self, path: &str, flags: OpenFlags) -> narufs::Result<LibraryFile> {
-        let nid = self.walk(path)?;
-        match self.fs.open(&self.caller, nid, flags) {
-            Ok(handle) => Ok(LibraryFile { nid, handle }),
-            Err(e) => {
-                self.let_go(nid);
-                Err(e)
-            }
-        }
+        let found = self.walk(path, Arrive::Opening)?;
+        self.fs.open_reached(&self.caller, found, flags).map(|handle| LibraryFile { handle })
     }
 
     fn write(&self, op: &'static str, file: &LibraryFile, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -248,7 +234,7 @@ impl LibrarySession {
                 Kind::File => self.unlink(&below)?,
                 Kind::Directory => {
                     self.remove_below(&below)?;
-                    self.in_parent(&below, |dir, name| self.fs.rmdir(&self.caller, dir, name))
+                    self.in_parent(&below, |dir, name| self.fs.rmdir_in(&self.caller, dir, name))
                         .map_err(failed("rmdir", &below))?;
                 }
             }
@@ -261,11 +247,8 @@ impl Session for LibrarySession {
     type File = LibraryFile;
 
     fn mkdir(&mut self, path: &str) -> Result<bool> {
-        match self.in_parent(path, |dir, name| self.fs.mkdir(&self.caller, dir, name, 0o755)) {
-            Ok(entry) => {
-                self.fs.forget(entry.nid, 1);
-                Ok(true)
-            }
+        match self.in_parent(path, |dir, name| self.fs.mkdir_in(&self.caller, dir, name, 0o755)) {
+            Ok(()) => Ok(true),
             Err(narufs::Error::Errno(libc::EEXIST)) => Ok(false),
             Err(e) => Err(failed("mkdir", path)(e)),
         }
@@ -273,8 +256,9 @@ impl Session for LibrarySession {
 
     fn create(&mut self, path: &str, how: How) -> Result<LibraryFile> {
         let flags = flags(how) | OpenFlags::EXCLUSIVE;
-        let made = self.in_parent(path, |dir, name| self.fs.create(&self.caller, dir, name, 0o644, flags));
-        made.map(|(entry, handle, _)| LibraryFile { nid: entry.nid, handle }).map_err(failed("create", path))
+        let made =
+            self.in_parent(path, |dir, name| self.fs.create_open(&self.caller, dir, name, 0o644, flags));
+        made.map(|handle| LibraryFile { handle }).map_err(failed("create", path))
     }
 
     fn open(&mut self, path: &str, how: How) -> Result<LibraryFile> {
@@ -283,19 +267,18 @@ impl Session for LibrarySession {
 
     fn close(&mut self, file: LibraryFile) -> Result<()> {
         self.fs.release(file.handle, None);
-        self.let_go(file.nid);
         Ok(())
     }
 
     fn unlink(&mut self, path: &str) -> Result<()> {
-        self.in_parent(path, |dir, name| self.fs.unlink(&self.caller, dir, name))
+        self.in_parent(path, |dir, name| self.fs.unlink_in(&self.caller, dir, name))
             .map_err(failed("unlink", path))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let renamed = self.in_parent(from, |old, name| {
             self.in_parent(to, |new, to| {
-                self.fs.rename(&self.caller, old, name, new, to, RenameFlags::empty())
+                self.fs.rename_in(&self.caller, (old, name), (new, to), RenameFlags::empty())
             })
         });
         renamed.map_err(failed("rename", from))
@@ -315,7 +298,7 @@ impl Session for LibrarySession {
 
     fn truncate(&mut self, file: &LibraryFile, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        let done = self.fs.setattr(&self.caller, file.nid, Some(&file.handle), &set);
+        let done = self.fs.setattr_open(&self.caller, &file.handle, &set);
         done.map(drop).map_err(failed("truncate", ""))
     }
 
@@ -328,18 +311,14 @@ impl Session for LibrarySession {
     }
 
     fn size(&mut self, path: &str) -> Result<u64> {
-        let nid = self.walk(path).map_err(failed("stat", path))?;
-        let attr = self.fs.getattr(nid);
-        self.let_go(nid);
-        attr.map(|attr| attr.size).map_err(failed("stat", path))
+        let found = self.walk(path, Arrive::Looking).map_err(failed("stat", path))?;
+        Ok(self.fs.getattr_reached(&found).size)
     }
 
     fn list(&mut self, path: &str, each: &mut dyn FnMut(&str, Kind)) -> Result<u64> {
         let at = || failed("list", path);
-        let nid = self.walk(path).map_err(at())?;
-        let opened = self.fs.opendir(&self.caller, nid);
-        self.let_go(nid);
-        let handle = opened.map_err(at())?;
+        let found = self.walk(path, Arrive::Looking).map_err(at())?;
+        let handle = self.fs.opendir_reached(&self.caller, &found).map_err(at())?;
         let mut count = 0;
         let read = self.fs.readdir(&handle, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {

@@ -11,12 +11,15 @@
 //! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none, nor does its reverse. What
 //! is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
 //!
-//! Where a directory's blocks come from is behind [`DirBlocks`].
+//! Where a directory's blocks come from is behind [`DirBlocks`]. What walks of paths remember of names: [`Known`].
 
 pub(crate) mod bucket;
 mod change;
 mod grow;
 pub(crate) mod hash;
+pub(crate) mod known;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod read;
 mod search;
 mod shrink;
@@ -28,6 +31,7 @@ mod tests;
 pub use bucket::Dentry;
 pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, USUAL_CHAINS, split_slots};
 pub use hash::{NameHash, bucket_of};
+pub use known::Known;
 pub use read::{OwnedDentry, Page as ReadPage};
 pub use shrink::{GROUP, Left, SHRINK_SLOTS};
 

@@ -9,7 +9,7 @@ use crate::format::{
     INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
 };
 use crate::lock::{BucketLocks, InodeLock};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock, RwLock};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -58,6 +58,8 @@ pub struct InodeObj {
     nlink: AtomicU32,
     /// Type and permissions likewise.
     mode: AtomicU32,
+    /// What everyone may do: see [`InodeObj::everyone_may`].
+    everyone: AtomicU8,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
     /// It may have `security.capability`: it is not known that it has not.
@@ -92,6 +94,7 @@ impl InodeObj {
             referenced: AtomicBool::new(true),
             nlink: AtomicU32::new(image.nlink.get()),
             mode: AtomicU32::new(u32::from(image.mode.get())),
+            everyone: AtomicU8::new(granted_to_all(&image)),
             unlinkable: AtomicBool::new(false),
             may_have_capability: AtomicBool::new(
                 file_type == FileType::Regular && image.xattr_block.get() != 0,
@@ -175,6 +178,13 @@ impl InodeObj {
         // Relaxed: a lone number; who must know it exactly holds the lock.
         self.mode.load(Ordering::Relaxed)
     }
+    /// What everyone may do with it, as in a mode's lowest three bits: what its owner, its group and all others may, if
+    /// no attribute, which might be an access list, lies beside it.
+    pub fn everyone_may(&self) -> u8 {
+        // Relaxed: it changes with the lock held exclusively, so that who has seen it before or after the change by way
+        // of the lock, or was told of it, sees it so here.
+        self.everyone.load(Ordering::Relaxed)
+    }
     /// The times, for somebody who will compare them with later ones.
     pub fn show_times(&self) -> [Time; 3] {
         self.times.show()
@@ -218,6 +228,7 @@ impl InodeObj {
         self.size.store(image.size.get(), Ordering::Relaxed);
         self.nlink.store(image.nlink.get(), Ordering::Relaxed);
         self.mode.store(u32::from(image.mode.get()), Ordering::Relaxed);
+        self.everyone.store(granted_to_all(image), Ordering::Relaxed);
     }
 }
 
@@ -238,6 +249,11 @@ impl DataInode for InodeObj {
     fn attributes_dirty(&self) -> bool {
         self.has_lazy_times()
     }
+}
+
+fn granted_to_all(image: &Inode) -> u8 {
+    let mode = image.mode.get();
+    if image.xattr_block.get() == 0 { (mode >> 6 & mode >> 3 & mode & 7) as u8 } else { 0 }
 }
 
 fn times_of(image: &Inode) -> [Time; 3] {

@@ -1,8 +1,8 @@
 //! An open file.
 
-use super::Held;
 use crate::error::Result;
-use crate::vfs::{Attr, Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
+use crate::sync::Arc;
+use crate::vfs::{self, Attr, Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
 
 /// How to open a file.
 #[derive(Debug, Clone, Copy)]
@@ -55,13 +55,13 @@ impl OpenOptions {
 
 /// An open file; closed when dropped.
 pub struct File {
-    held: Held,
+    fs: Arc<vfs::Fs>,
     handle: Option<FileHandle>,
 }
 
 impl File {
-    pub(super) fn new(held: Held, handle: FileHandle) -> File {
-        File { held, handle: Some(handle) }
+    pub(super) fn new(fs: Arc<vfs::Fs>, handle: FileHandle) -> File {
+        File { fs, handle: Some(handle) }
     }
 
     fn handle(&self) -> &FileHandle {
@@ -70,50 +70,50 @@ impl File {
 
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
-        self.held.fs.read(self.handle(), offset, into)
+        self.fs.read(self.handle(), offset, into)
     }
 
     /// Writes at an offset (to the end, if opened for appending); fewer bytes only where space ran out.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.held.fs.write(&Context::root(), self.handle(), offset, bytes, WriteFlags::empty())
+        self.fs.write(&Context::root(), self.handle(), offset, bytes, WriteFlags::empty())
     }
 
     /// Writes to the end.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        self.held.fs.write(&Context::root(), self.handle(), 0, bytes, WriteFlags::APPEND)
+        self.fs.write(&Context::root(), self.handle(), 0, bytes, WriteFlags::APPEND)
     }
 
     /// Returns when data and attributes are durable.
     pub fn sync_all(&self) -> Result<()> {
-        self.held.fs.fsync(self.handle(), false)
+        self.fs.fsync(self.handle(), false)
     }
 
     /// Returns when the data can be read after a crash.
     pub fn sync_data(&self) -> Result<()> {
-        self.held.fs.fsync(self.handle(), true)
+        self.fs.fsync(self.handle(), true)
     }
 
     /// Cuts or extends the file.
     pub fn set_len(&self, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.held.fs.setattr(&Context::root(), self.held.entry.nid, Some(self.handle()), &set).map(drop)
+        self.fs.setattr_open(&Context::root(), self.handle(), &set).map(drop)
     }
 
     /// Allocates, punches, zeroes or moves a range.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.held.fs.fallocate(&Context::root(), self.handle(), mode, offset, len)
+        self.fs.fallocate(&Context::root(), self.handle(), mode, offset, len)
     }
 
     /// Attributes.
     pub fn metadata(&self) -> Result<Attr> {
-        self.held.fs.getattr(self.held.entry.nid)
+        Ok(self.fs.getattr_open(self.handle()))
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.held.fs.release(handle, None);
+            self.fs.release(handle, None);
         }
     }
 }

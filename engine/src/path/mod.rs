@@ -42,9 +42,9 @@ pub use file::{File, OpenOptions};
 pub use image::{Fs, MountOptions, format};
 
 use crate::error::{Error, Result};
-use crate::format::{Nid, ROOT_NID};
+use crate::format::Nid;
 use crate::sync::Arc;
-use crate::vfs::{self, Attr, Context, Entry, FileType, RenameFlags, SetAttr};
+use crate::vfs::{self, Arrive, Attr, Context, FileHandle, FileType, Reached, RenameFlags, SetAttr, Walked};
 
 /// Symlinks that one path may lead through.
 const MAX_LINKS: u32 = 40;
@@ -53,18 +53,6 @@ const MAX_LINKS: u32 = 40;
 pub struct Files {
     fs: Arc<vfs::Fs>,
     caller: Context,
-}
-
-/// A lookup count, given back when dropped.
-pub(crate) struct Held {
-    fs: Arc<vfs::Fs>,
-    entry: Entry,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.fs.forget(self.entry.nid, 1);
-    }
 }
 
 /// One entry of a directory.
@@ -114,51 +102,54 @@ impl Files {
         self.fs.trim(0..u64::MAX, least)
     }
 
-    fn held(&self, entry: Entry) -> Held {
-        Held { fs: Arc::clone(&self.fs), entry }
-    }
-
-    fn step(&self, parent: Nid, name: &[u8]) -> Result<Held> {
-        Ok(self.held(self.fs.lookup(&self.caller, parent, name)?))
-    }
-
     /// Where a path leads; with `follow` through a symlink at its end.
-    fn walk(&self, path: &[u8], follow: bool) -> Result<Held> {
-        self.walk_from(self.step(ROOT_NID, b".")?, path, follow, &mut 0)
+    fn walk(&self, path: &[u8], follow: bool, arrive: Arrive) -> Result<Reached> {
+        self.walk_from(self.fs.root()?, path, follow, arrive, &mut 0)
     }
 
-    fn walk_from(&self, start: Held, path: &[u8], follow: bool, links: &mut u32) -> Result<Held> {
+    fn walk_from(
+        &self,
+        start: &Reached,
+        path: &[u8],
+        follow: bool,
+        arrive: Arrive,
+        links: &mut u32,
+    ) -> Result<Reached> {
         if path.len() >= libc::PATH_MAX as usize {
             return Err(Error::Errno(libc::ENAMETOOLONG));
         }
         if path.is_empty() {
             return Err(Error::Errno(libc::ENOENT));
         }
-        let mut at = if path[0] == b'/' { self.step(ROOT_NID, b".")? } else { start };
+        let start = if path.starts_with(b"/") { self.fs.root()? } else { start };
         let needs_dir = path.ends_with(b"/");
-        let mut parts = path.split(|c| *c == b'/').filter(|part| !part.is_empty()).peekable();
-        while let Some(part) = parts.next() {
-            let next = self.step(at.entry.nid, part)?;
-            let last = parts.peek().is_none();
-            if next.entry.attr.file_type == FileType::Symlink && (!last || follow || needs_dir) {
+        let at = match self.fs.walk(&self.caller, start, path, follow || needs_dir, arrive)? {
+            Walked::There(at) => at,
+            Walked::Link { dir, link, rest } => {
                 *links += 1;
                 if *links > MAX_LINKS {
                     return Err(Error::Errno(libc::ELOOP));
                 }
-                let target = self.fs.readlink(next.entry.nid)?;
-                at = self.walk_from(at, &target, true, links)?;
-            } else {
-                at = next;
+                let target = self.fs.readlink_reached(&link)?;
+                if rest.is_empty() {
+                    self.walk_from(&dir, &target, true, arrive, links)?
+                } else {
+                    let on = self.walk_from(&dir, &target, true, Arrive::Looking, links)?;
+                    self.walk_from(&on, rest, follow, arrive, links)?
+                }
             }
-        }
-        if needs_dir && at.entry.attr.file_type != FileType::Directory {
+        };
+        if needs_dir && at.file_type() != FileType::Directory {
+            if arrive == Arrive::Opening {
+                self.fs.leave(at);
+            }
             return Err(Error::Errno(libc::ENOTDIR));
         }
         Ok(at)
     }
 
     /// The directory where a path's last name lies, and that name.
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Held, &'p [u8])> {
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Reached, &'p [u8])> {
         let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
         let trimmed = path.get(..end).unwrap_or(path);
         let (above, name) = match trimmed.iter().rposition(|c| *c == b'/') {
@@ -168,7 +159,7 @@ impl Files {
         if name.is_empty() {
             return Err(Error::Errno(if path.is_empty() { libc::ENOENT } else { libc::EEXIST }));
         }
-        Ok((self.walk(above, true)?, name))
+        Ok((self.walk(above, true, Arrive::Looking)?, name))
     }
 
     /// Opens a file for reading and writing; it is made if it is not there, and emptied if it is.
@@ -184,20 +175,18 @@ impl Files {
         let flags = options.flags();
         if options.create || options.create_new {
             let (dir, name) = self.parent(path)?;
-            match self.fs.lookup(&self.caller, dir.entry.nid, name).map(|entry| self.held(entry)) {
-                Err(Error::Errno(libc::ENOENT)) => {
-                    let (entry, handle, _) =
-                        self.fs.create(&self.caller, dir.entry.nid, name, options.mode, flags)?;
-                    return Ok(File::new(self.held(entry), handle));
-                }
-                Ok(_) if options.create_new => return Err(Error::Errno(libc::EEXIST)),
-                Err(e) => return Err(e),
-                Ok(_) => {}
+            match self.fs.create_open(&self.caller, &dir, name, options.mode, flags) {
+                // What there is leads elsewhere, or is no file.
+                Err(Error::Errno(libc::ELOOP | libc::EISDIR)) if !options.create_new => {}
+                opened => return opened.map(|handle| self.file(handle)),
             }
         }
-        let found = self.walk(path, true)?;
-        let handle = self.fs.open(&self.caller, found.entry.nid, flags)?;
-        Ok(File::new(found, handle))
+        let found = self.walk(path, true, Arrive::Opening)?;
+        self.fs.open_reached(&self.caller, found, flags).map(|handle| self.file(handle))
+    }
+
+    fn file(&self, handle: FileHandle) -> File {
+        File::new(Arc::clone(&self.fs), handle)
     }
 
     /// The whole content of a file.
@@ -216,23 +205,24 @@ impl Files {
 
     /// Attributes; those of its target for a symlink.
     pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
-        Ok(self.walk(path.as_ref(), true)?.entry.attr)
+        Ok(self.fs.getattr_reached(&self.walk(path.as_ref(), true, Arrive::Looking)?))
     }
 
     /// Attributes; of a symlink its own.
     pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
-        Ok(self.walk(path.as_ref(), false)?.entry.attr)
+        Ok(self.fs.getattr_reached(&self.walk(path.as_ref(), false, Arrive::Looking)?))
     }
 
     /// Sets attributes.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttr) -> Result<Attr> {
-        self.fs.setattr(&self.caller, self.walk(path.as_ref(), true)?.entry.nid, None, set)
+        let found = self.walk(path.as_ref(), true, Arrive::Looking)?;
+        self.fs.setattr_reached(&self.caller, &found, set)
     }
 
     /// Makes a directory (mode 0755).
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref())?;
-        self.fs.mkdir(&self.caller, dir.entry.nid, name, 0o755).map(|entry| drop(self.held(entry)))
+        self.fs.mkdir_in(&self.caller, &dir, name, 0o755)
     }
 
     /// Makes a directory and those above it, as far as they are missing.
@@ -253,7 +243,8 @@ impl Files {
 
     /// The entries of a directory, without "." and "..".
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
-        let handle = self.fs.opendir(&self.caller, self.walk(path.as_ref(), true)?.entry.nid)?;
+        let found = self.walk(path.as_ref(), true, Arrive::Looking)?;
+        let handle = self.fs.opendir_reached(&self.caller, &found)?;
         let mut listed = Vec::new();
         let read = self.fs.readdir(&handle, 2, &mut |e| {
             listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });
@@ -267,40 +258,37 @@ impl Files {
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (old, name) = self.parent(from.as_ref())?;
         let (new, new_name) = self.parent(to.as_ref())?;
-        let none = RenameFlags::empty();
-        self.fs.rename(&self.caller, old.entry.nid, name, new.entry.nid, new_name, none)
+        self.fs.rename_in(&self.caller, (&old, name), (&new, new_name), RenameFlags::empty())
     }
 
     /// Removes a name that is not a directory.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref())?;
-        self.fs.unlink(&self.caller, dir.entry.nid, name)
+        self.fs.unlink_in(&self.caller, &dir, name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref())?;
-        self.fs.rmdir(&self.caller, dir.entry.nid, name)
+        self.fs.rmdir_in(&self.caller, &dir, name)
     }
 
     /// Makes a symlink at `path` that leads to `target`.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = self.parent(path.as_ref())?;
-        self.fs
-            .symlink(&self.caller, dir.entry.nid, name, target.as_ref())
-            .map(|entry| drop(self.held(entry)))
+        self.fs.symlink_in(&self.caller, &dir, name, target.as_ref())
     }
 
     /// The target of a symlink.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.fs.readlink(self.walk(path.as_ref(), false)?.entry.nid)
+        self.fs.readlink_reached(&self.walk(path.as_ref(), false, Arrive::Looking)?)
     }
 
     /// Gives a file another name.
     pub fn hard_link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let found = self.walk(from.as_ref(), false)?;
+        let found = self.walk(from.as_ref(), false, Arrive::Looking)?;
         let (dir, name) = self.parent(to.as_ref())?;
-        self.fs.link(&self.caller, found.entry.nid, dir.entry.nid, name).map(|entry| drop(self.held(entry)))
+        self.fs.link_in(&self.caller, &found, &dir, name)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::*;
 use crate::alloc::Alloc;
 use crate::checkpoint::Background;
+use crate::dir::known::LINE_BYTES;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
 use crate::journal::Wanted;
@@ -24,7 +25,7 @@ pub struct AssembleOptions {
     pub data: DataOptions,
     /// How far a record travels before fsync returns.
     pub wanted: Wanted,
-    /// Inodes not in use that may stay in memory.
+    /// Inodes not in use that may stay in memory, and names that walks remember.
     pub inodes: usize,
     /// Extents that one record of a long operation (truncate, punch, collapse, insert) touches at most.
     pub step: u32,
@@ -32,8 +33,8 @@ pub struct AssembleOptions {
     pub background: bool,
 }
 
-/// Bytes that a regular file in memory takes, its data's index and its place in the table included.
-const INODE_BYTES: u64 = 1536;
+/// Bytes that a regular file in memory takes, its data's index, its place in the table and a known name included.
+const INODE_BYTES: u64 = 1536 + LINE_BYTES;
 
 impl AssembleOptions {
     /// How many inodes fit so much memory.

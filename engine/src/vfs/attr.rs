@@ -97,7 +97,11 @@ impl Fs {
             }
             self.meta.stage(&mut h, inode, &draft.image)?;
             let end = h.commit()?;
+            let before = u32::from(inode.everyone_may());
             inode.install(&mut image, &draft);
+            if inode.is_dir() && before & !u32::from(inode.everyone_may()) & acl::EXECUTE != 0 {
+                self.meta.known.close();
+            }
             Ok(end)
         })?;
         self.finish(end)

@@ -6,10 +6,17 @@ use super::names::New;
 use super::*;
 
 impl Fs {
-    /// Makes something that must be new.
-    fn made(&self, ctx: &Context, parent: Nid, name: &[u8], new: &New) -> Result<Entry> {
-        match self.make(ctx, parent, name, new, false)? {
-            Ok(inode) => Ok(self.entry(&inode)),
+    /// Makes something that must be new, held as `by` says.
+    pub(super) fn made(
+        &self,
+        ctx: &Context,
+        dir: &Arc<InodeObj>,
+        name: &[u8],
+        new: &New,
+        by: u64,
+    ) -> Result<Arc<InodeObj>> {
+        match self.make(ctx, dir, name, new, by)? {
+            Ok(inode) => Ok(inode),
             Err(there) => {
                 if there.holds.forget(1) {
                     self.reap(&there);
@@ -70,13 +77,23 @@ impl Fs {
     }
     /// Makes a symlink.
     pub fn symlink(&self, ctx: &Context, parent: Nid, name: &[u8], target: &[u8]) -> Result<Entry> {
+        Ok(self.entry(&*self.make_symlink(ctx, &self.meta.inode(parent)?, name, target, 1)?))
+    }
+    pub(super) fn make_symlink(
+        &self,
+        ctx: &Context,
+        dir: &Arc<InodeObj>,
+        name: &[u8],
+        target: &[u8],
+        by: u64,
+    ) -> Result<Arc<InodeObj>> {
         if target.is_empty() {
             return Err(Error::Errno(libc::ENOENT));
         }
         if target.len() >= libc::PATH_MAX as usize {
             return Err(Error::Errno(libc::ENAMETOOLONG));
         }
-        self.made(ctx, parent, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
+        self.made(ctx, dir, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) }, by)
     }
     /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.
     pub fn mknod(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
@@ -88,19 +105,21 @@ impl Fs {
             }
             Some(_) => {}
         }
-        self.made(ctx, parent, name, &New { mode, rdev, target: None })
+        let new = New { mode, rdev, target: None };
+        Ok(self.entry(&*self.made(ctx, &self.meta.inode(parent)?, name, &new, 1)?))
     }
     /// Makes a directory; `mode` before the umask.
     pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
-        self.made(ctx, parent, name, &New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None })
+        let new = New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None };
+        Ok(self.entry(&*self.made(ctx, &self.meta.inode(parent)?, name, &new, 1)?))
     }
     /// Removes a name that is not a directory.
     pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.unlink_name(ctx, parent, name)
+        self.unlink_name(ctx, &self.meta.inode(parent)?, name)
     }
     /// Removes an empty directory.
     pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.remove_dir(ctx, parent, name)
+        self.remove_dir(ctx, &self.meta.inode(parent)?, name)
     }
     /// Renames, replaces or exchanges.
     pub fn rename(
@@ -112,10 +131,13 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.rename_name(ctx, (parent, name), (new_parent, new_name), flags)
+        let (old_dir, new_dir) = (self.meta.inode(parent)?, self.meta.inode(new_parent)?);
+        self.rename_name(ctx, (&old_dir, name), (&new_dir, new_name), flags)
     }
     /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
     pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
-        Ok(self.entry(&*self.link_inode(ctx, nid, new_parent, new_name)?))
+        let inode = self.meta.inode(nid)?;
+        self.link_inode(ctx, &inode, &self.meta.inode(new_parent)?, new_name)?;
+        Ok(self.entry(&inode))
     }
 }

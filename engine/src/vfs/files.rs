@@ -5,7 +5,7 @@ use super::*;
 use crate::acl;
 use crate::file::{At, DataInode, Keep, SyncKind};
 use crate::format::{InodeFlags, XATTR_SYMLINK};
-use crate::inode::{InodeObj, tick};
+use crate::inode::{Holds, InodeObj, tick};
 use crate::lock::{Access, StripeSet};
 use crate::planted::{self, Bug};
 use crate::xattr;
@@ -31,7 +31,7 @@ impl Fs {
         })
     }
 
-    fn handle(&self, inode: Arc<InodeObj>, flags: OpenFlags) -> FileHandle {
+    pub(super) fn handle(&self, inode: Arc<InodeObj>, flags: OpenFlags) -> FileHandle {
         let mark = (inode.file_type() == FileType::Regular).then(|| {
             if flags.writes() {
                 self.data.opened(&inode);
@@ -47,6 +47,15 @@ impl Fs {
         inode: Arc<InodeObj>,
         flags: OpenFlags,
     ) -> Result<FileHandle> {
+        self.may_open(ctx, &inode, flags)?;
+        if !inode.holds.open() {
+            return Err(Error::Errno(libc::ESTALE));
+        }
+        self.opened(ctx, inode, flags)
+    }
+
+    /// Whether the caller may open a file so.
+    pub(super) fn may_open(&self, ctx: &Context, inode: &InodeObj, flags: OpenFlags) -> Result<()> {
         match inode.file_type() {
             FileType::Regular => {}
             FileType::Directory if flags.writes() || flags.contains(OpenFlags::TRUNCATE) => {
@@ -69,19 +78,23 @@ impl Fs {
         if flags.writes() || truncates {
             want |= acl::WRITE;
         }
-        {
+        let owns = flags.contains(OpenFlags::NO_ATIME) && !ctx.is_root();
+        if owns || want & !u32::from(inode.everyone_may()) != 0 {
             let image = inode.lock.read();
-            self.check(ctx, &inode, &image, want)?;
-            if flags.contains(OpenFlags::NO_ATIME) && !ctx.is_root() && ctx.uid != image.uid.get() {
+            self.check(ctx, inode, &image, want)?;
+            if owns && ctx.uid != image.uid.get() {
                 return Err(Error::Errno(libc::EPERM));
             }
         }
         if flags.writes() || truncates {
             self.writable()?;
         }
-        if !inode.holds.open() {
-            return Err(Error::Errno(libc::ESTALE));
-        }
+        Ok(())
+    }
+
+    /// The handle of a file that may be opened, and that an open count holds; a failure gives it back.
+    pub(super) fn opened(&self, ctx: &Context, inode: Arc<InodeObj>, flags: OpenFlags) -> Result<FileHandle> {
+        let truncates = flags.contains(OpenFlags::TRUNCATE);
         let handle = self.handle(inode, flags);
         if truncates && let Err(e) = self.empty(ctx, &handle.inode) {
             self.release(handle, None);
@@ -109,7 +122,7 @@ impl Fs {
         flags: OpenFlags,
     ) -> Result<(Entry, FileHandle, bool)> {
         let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
-        match self.make(ctx, parent, name, &new, true)? {
+        match self.make(ctx, &self.meta.inode(parent)?, name, &new, 1 + Holds::ONE_OPEN)? {
             Ok(inode) => {
                 let entry = self.entry(&inode);
                 Ok((entry, self.handle(inode, flags), true))

@@ -2,7 +2,7 @@
 
 use super::{FsOptions, now};
 use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
-use crate::dir::{Dir, DirBlocks, GROUP, NameHash};
+use crate::dir::{Dir, DirBlocks, GROUP, Known, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
@@ -69,6 +69,7 @@ pub struct Meta {
     pub(super) alloc: Alloc,
     pub(super) space: Arc<dyn InodeSpace>,
     pub(super) table: InodeTable,
+    pub(super) known: Known,
     hash: NameHash,
     pub(super) options: FsOptions,
     pub(super) wanted: Wanted,
@@ -79,8 +80,8 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The metadata of a mounted image: `inodes` is how many inodes not in use may stay in memory, `wanted` how
-    /// far a record travels before fsync returns, `step` how many extents one record of a long operation
+    /// The metadata of a mounted image: `inodes` is how many inodes not in use may stay in memory, and how many names
+    /// walks remember; `wanted` how far a record travels before fsync returns, `step` how many extents one record of a long operation
     /// touches at most.
     pub fn new(
         store: Arc<Store>,
@@ -96,6 +97,7 @@ impl Meta {
             reserved: Mutex::new(Reservation::empty(&alloc)),
             volatile: Mutex::default(),
             table: InodeTable::new(inodes),
+            known: Known::new(inodes, &store.superblock().hash_key),
             store,
             alloc,
             space,

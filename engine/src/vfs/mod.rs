@@ -25,6 +25,7 @@ mod space;
 mod tests;
 mod types;
 mod volume;
+mod walk;
 
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
@@ -33,13 +34,14 @@ pub(crate) use records::RECORDS;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use space::ImageSpace;
 pub use types::*;
+pub use walk::{Arrive, Reached, Walked};
 
 use crate::error::{Error, Result};
 use crate::file::{DataInode, DataOptions, DataPath, ErrorMark};
 use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
-use crate::sync::Arc;
+use crate::sync::{Arc, OnceLock};
 use departing::Departing;
 
 /// A mounted image. Shared through an `Arc`.
@@ -51,6 +53,8 @@ pub struct Fs {
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
     departing: Arc<Departing>,
+    /// Where walks of absolute paths begin, once there was one.
+    root: OnceLock<Reached>,
 }
 
 /// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
@@ -94,6 +98,7 @@ impl Fs {
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
             departing,
+            root: OnceLock::new(),
         })
     }
 
@@ -202,7 +207,9 @@ impl Fs {
     }
     /// Opens a directory for reading.
     pub fn opendir(&self, ctx: &Context, nid: Nid) -> Result<FileHandle> {
-        let inode = self.meta.inode(nid)?;
+        self.open_dir(ctx, self.meta.inode(nid)?)
+    }
+    fn open_dir(&self, ctx: &Context, inode: Arc<InodeObj>) -> Result<FileHandle> {
         if !inode.is_dir() {
             return Err(Error::Errno(libc::ENOTDIR));
         }

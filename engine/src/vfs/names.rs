@@ -185,17 +185,15 @@ impl Fs {
     }
 
     /// Makes an inode with a name. `Err` in the outer result is an error; the inner one gives the inode that
-    /// has the name already. The inode holds a lookup count either way, and if `open` an open count as well
-    /// where it is new.
+    /// has the name already, with a lookup count. A new one is held as `by` says.
     pub(super) fn make(
         &self,
         ctx: &Context,
-        parent: Nid,
+        dir: &Arc<InodeObj>,
         name: &[u8],
         new: &New,
-        open: bool,
+        by: u64,
     ) -> Result<Result<Arc<InodeObj>, Arc<InodeObj>>> {
-        let dir = self.meta.inode(parent)?;
         if matches!(name, b"." | b"..") {
             return Err(Error::Errno(libc::EEXIST));
         }
@@ -203,61 +201,60 @@ impl Fs {
         let is_dir = FileType::from_mode(new.mode) == Some(FileType::Directory);
         let slots = MAKE_SLOTS
             + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 }
-            + self.inherited_slots(&dir)?;
-        let by = 1 + if open { Holds::ONE_OPEN } else { 0 };
+            + self.inherited_slots(dir)?;
         let (inode, end) = self.alloc_room(|| {
             loop {
                 let mut h = self.meta.begin(slots)?;
                 if is_dir {
                     let mut image = dir.lock.write();
-                    self.may_search(ctx, &dir, &image)?;
-                    let entries = self.meta.dir(&dir);
+                    self.may_search(ctx, dir, &image)?;
+                    let entries = self.meta.dir(dir);
                     let vacancy = match entries.vacancy(None, &image, name)? {
                         Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
                         Ok(vacancy) => vacancy,
                     };
-                    self.may_change_entries(ctx, &dir, &image)?;
+                    self.may_change_entries(ctx, dir, &image)?;
                     let mut draft = dir.draft(&image);
                     let nlink = draft.image.nlink.get();
                     if nlink >= LINK_MAX {
                         return Err(Error::Errno(libc::EMLINK));
                     }
-                    let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
+                    let made = self.allocate(&mut h, ctx, dir, &image, new)?;
                     let nid = made.inode.nid();
                     if entries.settle(&mut h, vacancy, name, nid, FileType::Directory)? == Insertion::Full {
                         drop(h);
                         drop(image);
-                        self.grow(&dir, name)?;
+                        self.grow(dir, name)?;
                         continue;
                     }
                     draft.image.nlink.set(nlink + 1);
                     draft.image.mtime = made.image.mtime;
                     draft.image.ctime = made.image.ctime;
-                    self.meta.stage(&mut h, &dir, &draft.image)?;
+                    self.meta.stage(&mut h, dir, &draft.image)?;
                     let (inode, end) = self.bring_forth(h, made, by)?;
                     dir.install(&mut image, &draft);
                     return Ok((Ok(inode), end));
                 }
                 let image = dir.lock.read();
-                self.may_search(ctx, &dir, &image)?;
-                let entries = self.meta.dir(&dir);
+                self.may_search(ctx, dir, &image)?;
+                let entries = self.meta.dir(dir);
                 let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
                 let bucket = dir.bucket_locks().lock(stripe, Access::Write);
                 let vacancy = match entries.vacancy(None, &image, name)? {
                     Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
                     Ok(vacancy) => vacancy,
                 };
-                self.may_change_entries(ctx, &dir, &image)?;
-                let made = self.allocate(&mut h, ctx, &dir, &image, new)?;
+                self.may_change_entries(ctx, dir, &image)?;
+                let made = self.allocate(&mut h, ctx, dir, &image, new)?;
                 let (nid, file_type, at) = (made.inode.nid(), made.inode.file_type(), made.image.mtime.get());
                 if entries.settle(&mut h, vacancy, name, nid, file_type)? == Insertion::Full {
                     drop(h);
                     drop(bucket);
                     drop(image);
-                    self.grow(&dir, name)?;
+                    self.grow(dir, name)?;
                     continue;
                 }
-                self.meta.stage_dir_time(&mut h, &dir, at)?;
+                self.meta.stage_dir_time(&mut h, dir, at)?;
                 let (inode, end) = self.bring_forth(h, made, by)?;
                 dir.show_content_time(at);
                 return Ok((Ok(inode), end));
@@ -331,16 +328,15 @@ impl Fs {
         Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32))
     }
 
-    /// Gives an inode another name.
+    /// Gives an inode another name, and a lookup count.
     pub(super) fn link_inode(
         &self,
         ctx: &Context,
-        nid: Nid,
-        parent: Nid,
+        inode: &Arc<InodeObj>,
+        dir: &Arc<InodeObj>,
         name: &[u8],
-    ) -> Result<Arc<InodeObj>> {
-        let inode = self.meta.inode(nid)?;
-        let dir = self.meta.inode(parent)?;
+    ) -> Result<()> {
+        let nid = inode.nid();
         if !dir.is_dir() {
             return Err(Error::Errno(libc::ENOTDIR));
         }
@@ -351,28 +347,28 @@ impl Fs {
         let end = self.alloc_room(|| {
             loop {
                 let mut h = self.meta.begin(MAKE_SLOTS)?;
-                let entries = self.meta.dir(&dir);
+                let entries = self.meta.dir(dir);
                 let bucket = entries.bucket_of(&dir.lock.read(), name);
                 if inode.is_dir() {
                     // An existing name is the first thing to be told.
                     let errno = |found: Option<_>| if found.is_some() { libc::EEXIST } else { libc::EPERM };
-                    return self.find(ctx, &dir, name, |found| Err(Error::Errno(errno(found))));
+                    return self.find(ctx, dir, name, |found| Err(Error::Errno(errno(found))));
                 }
                 let mut locks = LockSet::acquire([
                     Want::Inode(&dir.lock, Access::Read),
                     Want::Buckets(dir.bucket_locks(), StripeSet::of(u64::from(bucket)), Access::Write),
                     Want::Inode(&inode.lock, Access::Write),
                 ]);
-                let image = locked(&locks, &dir);
+                let image = locked(&locks, dir);
                 if entries.bucket_of(image, name) != bucket {
                     continue;
                 }
-                self.may_search(ctx, &dir, image)?;
+                self.may_search(ctx, dir, image)?;
                 if entries.lookup(None, image, name)?.is_some() {
                     return Err(Error::Errno(libc::EEXIST));
                 }
-                self.may_change_entries(ctx, &dir, image)?;
-                let own = locked(&locks, &inode);
+                self.may_change_entries(ctx, dir, image)?;
+                let own = locked(&locks, inode);
                 let mut draft = inode.draft(own);
                 let nlink = own.nlink.get();
                 let flags = InodeFlags::from_bits_retain(own.flags.get());
@@ -387,7 +383,7 @@ impl Fs {
                 if entries.insert(&mut h, image, name, nid, inode.file_type())? == Insertion::Full {
                     drop(h);
                     drop(locks);
-                    self.grow(&dir, name)?;
+                    self.grow(dir, name)?;
                     continue;
                 }
                 let at = now();
@@ -395,11 +391,11 @@ impl Fs {
                 draft.image.ctime.set(at);
                 if nlink == 0 {
                     draft.image.flags.set((flags - InodeFlags::ORPHAN).bits());
-                    draft.image.parent.set(parent);
+                    draft.image.parent.set(dir.nid());
                     self.meta.space.end_intent(&mut h, nid, Intent::Orphan)?;
                 }
-                self.meta.stage(&mut h, &inode, &draft.image)?;
-                self.meta.stage_dir_time(&mut h, &dir, at)?;
+                self.meta.stage(&mut h, inode, &draft.image)?;
+                self.meta.stage_dir_time(&mut h, dir, at)?;
                 if !inode.holds.look_up() {
                     return Err(Error::Errno(libc::ENOENT));
                 }
@@ -411,12 +407,11 @@ impl Fs {
                     }
                 };
                 dir.show_content_time(at);
-                inode.install(locked_mut(&mut locks, &inode), &draft);
+                inode.install(locked_mut(&mut locks, inode), &draft);
                 self.departing.left(nid);
                 return Ok(end);
             }
         })?;
-        self.finish(end)?;
-        Ok(inode)
+        self.finish(end)
     }
 }

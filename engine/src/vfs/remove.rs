@@ -56,11 +56,10 @@ impl Fs {
 
     /// Takes a name of a file away. The name is looked up once, under its bucket's lock; the inode's lock, which may
     /// come before that in the order of locks, is tried then. Who finds it taken begins again with the inode's lock.
-    pub(super) fn unlink_name(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+    pub(super) fn unlink_name(&self, ctx: &Context, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
         if matches!(name, b"." | b"..") {
             return Err(Error::Errno(libc::EISDIR));
         }
-        let dir = self.meta.inode(parent)?;
         // What the name led to, if that inode is to be locked before the directory.
         let mut expected: Option<Arc<InodeObj>> = None;
         let (inode, left, end) = loop {
@@ -68,17 +67,17 @@ impl Fs {
             let first = expected.take();
             let first_lock = first.as_ref().map(|inode| inode.lock.write());
             let image = dir.lock.read();
-            self.may_search(ctx, &dir, &image)?;
+            self.may_search(ctx, dir, &image)?;
             dir::check_name(name)?;
-            let entries = self.meta.dir(&dir);
+            let entries = self.meta.dir(dir);
             let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
             let bucket = dir.bucket_locks().lock(stripe, Access::Write);
             let found = entries.locate(None, &image, name)?.ok_or(Error::Errno(libc::ENOENT))?;
             let inode = self.meta.named(found.hit().nid)?;
             if inode.is_dir() {
-                self.may_change_entries(ctx, &dir, &image)?;
+                self.may_change_entries(ctx, dir, &image)?;
                 drop((bucket, image, first_lock));
-                return Err(self.not_a_file(ctx, &dir, &inode));
+                return Err(self.not_a_file(ctx, dir, &inode));
             }
             let is_first = first.as_ref().is_some_and(|first| Arc::ptr_eq(first, &inode));
             let mut own = match first_lock.filter(|_| is_first).or_else(|| inode.lock.try_write()) {
@@ -90,7 +89,7 @@ impl Fs {
                     continue;
                 }
             };
-            self.may_change_entries(ctx, &dir, &image)?;
+            self.may_change_entries(ctx, dir, &image)?;
             self.check_sticky(ctx, &image, &own)?;
             // Held over the commit where the inode goes with its last name: no write-back comes after it. Whoever is
             // busy with the file is not waited for.
@@ -101,7 +100,7 @@ impl Fs {
             let left = entries.take(&mut h, &found)?;
             let at = now();
             let mut draft = inode.draft(&own);
-            self.meta.stage_dir_time(&mut h, &dir, at)?;
+            self.meta.stage_dir_time(&mut h, dir, at)?;
             let small = own.nlink.get() == 1
                 && own.extent_depth == 0
                 && own.xattr_block.get() == 0
@@ -111,6 +110,7 @@ impl Fs {
                 draft.image.nlink.set(0);
                 let gone = self.meta.stage_end(&mut h, &inode, &mut draft.image).and_then(|()| h.commit());
                 let end = gone.inspect_err(|_| inode.holds.revive())?;
+                self.forget_unlinked(dir, name);
                 dir.show_content_time(at);
                 inode.install(&mut own, &draft);
                 // The slot is another's from now on: who still knows the inode logs nothing about it.
@@ -121,12 +121,13 @@ impl Fs {
                 }
                 self.meta.table.remove(&inode);
                 drop(quiet);
-                self.shrink(&dir, left);
+                self.shrink(dir, left);
                 return self.finish(end);
             }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
             self.meta.stage(&mut h, &inode, &draft.image)?;
             let end = h.commit()?;
+            self.forget_unlinked(dir, name);
             dir.show_content_time(at);
             inode.install(&mut own, &draft);
             drop((own, bucket, image));
@@ -134,8 +135,14 @@ impl Fs {
             break (inode, left, end);
         };
         self.reap(&inode);
-        self.shrink(&dir, left);
+        self.shrink(dir, left);
         self.finish(end)
+    }
+
+    fn forget_unlinked(&self, dir: &InodeObj, name: &[u8]) {
+        if !planted::is(Bug::NameKept) {
+            self.forget_name(dir, name);
+        }
     }
 
     /// What is answered to one who would unlink a directory. No lock is held.
@@ -145,26 +152,25 @@ impl Fs {
         self.check_sticky(ctx, &image, &own).err().unwrap_or(Error::Errno(libc::EISDIR))
     }
 
-    pub(super) fn remove_dir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_dir(&self, ctx: &Context, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
         match name {
             b"." => return Err(Error::Errno(libc::EINVAL)),
             b".." => return Err(Error::Errno(libc::ENOTEMPTY)),
             _ => {}
         }
-        let dir = self.meta.inode(parent)?;
         let (inode, left, end) = loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
-            let inode = self.guess(ctx, &dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
-            let entries = self.meta.dir(&dir);
+            let inode = self.guess(ctx, dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
+            let entries = self.meta.dir(dir);
             let mut locks = LockSet::acquire([
                 Want::Inode(&dir.lock, Access::Write),
                 Want::Inode(&inode.lock, Access::Write),
             ]);
-            let image = locked(&locks, &dir);
+            let image = locked(&locks, dir);
             if entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid()) {
                 continue;
             }
-            self.may_change_entries(ctx, &dir, image)?;
+            self.may_change_entries(ctx, dir, image)?;
             let own = locked(&locks, &inode);
             self.check_sticky(ctx, image, own)?;
             if !inode.is_dir() {
@@ -183,15 +189,16 @@ impl Fs {
             above.image.mtime.set(at);
             above.image.ctime.set(at);
             self.meta.stage(&mut h, &inode, &draft.image)?;
-            self.meta.stage(&mut h, &dir, &above.image)?;
+            self.meta.stage(&mut h, dir, &above.image)?;
             let end = h.commit()?;
+            self.forget_name(dir, name);
             inode.install(locked_mut(&mut locks, &inode), &draft);
-            dir.install(locked_mut(&mut locks, &dir), &above);
+            dir.install(locked_mut(&mut locks, dir), &above);
             drop(locks);
             break (inode, left, end);
         };
         self.reap(&inode);
-        self.shrink(&dir, left);
+        self.shrink(dir, left);
         self.finish(end)
     }
 

@@ -89,6 +89,7 @@ impl Fs {
                 self.meta.stage_dir_time(&mut h, new_dir, at)?;
             }
             let end = h.commit()?;
+            self.forget_name(old_dir, from);
             old_dir.show_content_time(at);
             if across {
                 new_dir.show_content_time(at);
@@ -126,8 +127,8 @@ impl Fs {
     pub(super) fn rename_name(
         &self,
         ctx: &Context,
-        from: (Nid, &[u8]),
-        to: (Nid, &[u8]),
+        from: (&Arc<InodeObj>, &[u8]),
+        to: (&Arc<InodeObj>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -142,17 +143,17 @@ impl Fs {
             }
             dir::check_name(name)?;
         }
-        let (old_dir, new_dir) = (self.meta.inode(from.0)?, self.meta.inode(to.0)?);
-        let across = from.0 != to.0;
+        let (old_dir, new_dir) = (from.0, to.0);
+        let across = old_dir.nid() != new_dir.nid();
         let (replaced, left, end) = self.alloc_room(|| {
             loop {
                 if !exchange
-                    && let Some((left, end)) = self.move_file(ctx, (&old_dir, from.1), (&new_dir, to.1))?
+                    && let Some((left, end)) = self.move_file(ctx, (old_dir, from.1), (new_dir, to.1))?
                 {
                     return Ok((None, left, end));
                 }
-                let source = self.guess(ctx, &old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
-                let target = self.guess(ctx, &new_dir, to.1)?;
+                let source = self.guess(ctx, old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
+                let target = self.guess(ctx, new_dir, to.1)?;
                 // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all
                 // begins again: what replaces another file is always one whose earlier content is down.
                 if target.is_some() && !exchange && source.file_type() == FileType::Regular {
@@ -170,10 +171,10 @@ impl Fs {
                 if across && refusal.is_none() {
                     let below =
                         |inner, outer: &InodeObj| Ok(outer.is_dir() && self.is_below(inner, outer.nid())?);
-                    if below(&new_dir, &source)? {
+                    if below(new_dir, &source)? {
                         refusal = Some(libc::EINVAL);
                     } else if let Some(target) = &target
-                        && below(&old_dir, target)?
+                        && below(old_dir, target)?
                     {
                         refusal = Some(if exchange { libc::EINVAL } else { libc::ENOTEMPTY });
                     }
@@ -195,8 +196,8 @@ impl Fs {
                     Want::Inode(&source.lock, Access::Write),
                     Want::Inode(&fourth.lock, Access::Write),
                 ]);
-                let (old_image, new_image) = (locked(&locks, &old_dir), locked(&locks, &new_dir));
-                let (old_entries, new_entries) = (self.meta.dir(&old_dir), self.meta.dir(&new_dir));
+                let (old_image, new_image) = (locked(&locks, old_dir), locked(&locks, new_dir));
+                let (old_entries, new_entries) = (self.meta.dir(old_dir), self.meta.dir(new_dir));
                 let there = |found: Option<dir::Hit>| found.map(|hit| hit.nid);
                 if there(old_entries.lookup(None, old_image, from.1)?) != Some(source.nid())
                     || there(new_entries.lookup(None, new_image, to.1)?) != target.as_ref().map(|t| t.nid())
@@ -206,8 +207,8 @@ impl Fs {
                 if let Some(errno) = refusal {
                     return Err(Error::Errno(errno));
                 }
-                self.may_change_entries(ctx, &old_dir, old_image)?;
-                self.may_change_entries(ctx, &new_dir, new_image)?;
+                self.may_change_entries(ctx, old_dir, old_image)?;
+                self.may_change_entries(ctx, new_dir, new_image)?;
                 self.check_sticky(ctx, old_image, locked(&locks, &source))?;
                 if let Some(target) = &target {
                     self.check_sticky(ctx, new_image, locked(&locks, target))?;
@@ -235,9 +236,9 @@ impl Fs {
                 }
                 let mut left = Left::Much;
                 let at = now();
-                let mut drafts: Vec<(&Arc<InodeObj>, Draft)> = vec![(&old_dir, old_dir.draft(old_image))];
+                let mut drafts: Vec<(&Arc<InodeObj>, Draft)> = vec![(old_dir, old_dir.draft(old_image))];
                 if across {
-                    drafts.push((&new_dir, new_dir.draft(new_image)));
+                    drafts.push((new_dir, new_dir.draft(new_image)));
                 }
                 let last = drafts.len() - 1;
                 let nlink = |drafts: &mut Vec<(&Arc<InodeObj>, Draft)>, which: usize, up: bool| {
@@ -247,7 +248,7 @@ impl Fs {
                 let mut own = source.draft(locked(&locks, &source));
                 own.image.ctime.set(at);
                 if source.is_dir() && across {
-                    own.image.parent.set(to.0);
+                    own.image.parent.set(new_dir.nid());
                     nlink(&mut drafts, 0, false);
                     nlink(&mut drafts, last, true);
                 }
@@ -258,7 +259,7 @@ impl Fs {
                     if exchange {
                         old_entries.replace(&mut h, old_image, from.1, target.nid(), target.file_type())?;
                         if target.is_dir() && across {
-                            other.image.parent.set(from.0);
+                            other.image.parent.set(old_dir.nid());
                             nlink(&mut drafts, last, false);
                             nlink(&mut drafts, 0, true);
                         }
@@ -279,7 +280,7 @@ impl Fs {
                         drop(h);
                         drop(drafts);
                         drop(locks);
-                        self.grow(&new_dir, to.1)?;
+                        self.grow(new_dir, to.1)?;
                         continue;
                     }
                 }
@@ -292,6 +293,8 @@ impl Fs {
                     self.meta.stage(&mut h, inode, &draft.image)?;
                 }
                 let end = h.commit()?;
+                self.forget_name(old_dir, from.1);
+                self.forget_name(new_dir, to.1);
                 for (inode, draft) in &drafts {
                     inode.install(locked_mut(&mut locks, inode), draft);
                 }
@@ -303,7 +306,7 @@ impl Fs {
         if let Some(replaced) = replaced {
             self.reap(&replaced);
         }
-        self.shrink(&old_dir, left);
+        self.shrink(old_dir, left);
         self.finish(end)
     }
 }

@@ -47,6 +47,10 @@ pub enum Call {
     Rename(At, At, u32),
     /// Looks a name up.
     Lookup(At),
+    /// Opens what a walk along a path of this name finds.
+    Open(At),
+    /// Asks for the attributes of what it finds.
+    Find(At),
     /// Asks for type and number of names.
     Stat(Id),
 }

@@ -7,7 +7,7 @@ use super::{Answer, At, Call, Event, Exclusive, Id};
 use crate::lib_target::LibTarget;
 use narufs::error::{Error, Result};
 use narufs::format::{Nid, ROOT_NID};
-use narufs::vfs::{Context, Entry, FileType, Fs, OpenFlags, RenameFlags};
+use narufs::vfs::{Arrive, Context, Entry, FileType, Fs, OpenFlags, RenameFlags, Walked};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -201,11 +201,13 @@ impl Worker<'_> {
             },
             38..51 => Call::Unlink(at),
             51..60 => Call::Rmdir(at),
-            60..84 => {
+            60..78 => {
                 let flags = [0, 0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE];
                 Call::Rename(at, self.at(), flags.choose(&mut self.rng).copied().unwrap_or(0))
             }
-            84..93 => Call::Lookup(at),
+            78..82 => Call::Lookup(at),
+            82..88 => Call::Open(at),
+            88..94 => Call::Find(at),
             _ => {
                 let files = self.known.files.iter().map(|(id, _)| *id);
                 let known: Vec<Id> = self.known.dirs.iter().copied().chain(files).collect();
@@ -228,6 +230,8 @@ impl Worker<'_> {
             Call::Symlink(At { dir, name }) => fs.symlink(ctx, nid_of(dir), name.as_bytes(), b"nowhere")?,
             Call::Link(id, _, At { dir, name }) => fs.link(ctx, nid_of(id), nid_of(dir), name.as_bytes())?,
             Call::Lookup(At { dir, name }) => fs.lookup(ctx, nid_of(dir), name.as_bytes())?,
+            Call::Open(At { dir, name }) => return self.walk(dir, name, Arrive::Opening),
+            Call::Find(At { dir, name }) => return self.walk(dir, name, Arrive::Looking),
             Call::Unlink(At { dir, name }) => {
                 return fs.unlink(ctx, nid_of(dir), name.as_bytes()).map(|()| Answer::Done);
             }
@@ -247,6 +251,22 @@ impl Worker<'_> {
         };
         let (id, file_type) = self.known.take(&entry);
         Ok(Answer::Is(id, file_type))
+    }
+
+    /// Walks to a name, which leaves no lookup count; opens what is there, or looks at it.
+    fn walk(&self, dir: Id, name: &str, arrive: Arrive) -> Result<Answer> {
+        let (fs, ctx) = (self.fs, &self.ctx);
+        let start = fs.reach(nid_of(dir))?;
+        let Walked::There(found) = fs.walk(ctx, &start, name.as_bytes(), false, arrive)? else {
+            return Err(Error::Errno(libc::EIO));
+        };
+        let attr = fs.getattr_reached(&found);
+        match (arrive, found.file_type()) {
+            (Arrive::Looking, _) | (_, FileType::Symlink) => {}
+            _ => fs.release(fs.open_reached(ctx, found, OpenFlags::empty())?, None),
+        }
+        let entry = Entry { nid: attr.nid, generation: attr.generation, attr };
+        Ok(Answer::Is(id_of(&entry), type_of(&entry)))
     }
 }
 

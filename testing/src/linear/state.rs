@@ -80,7 +80,7 @@ fn answer(model: &mut Model, event: &Event) -> Result<Answer, i32> {
             let (from, to) = (path(model, from)?, path(model, to)?);
             model.apply(&Op::Rename { from, to, flags }).map(|_| Answer::Done)
         }
-        Call::Lookup(at) => {
+        Call::Lookup(at) | Call::Open(at) | Call::Find(at) => {
             let path = path(model, at)?;
             let id = model.identity(&path).ok_or(libc::ENOENT)?;
             Ok(Answer::Is(id, model.kind(id)))

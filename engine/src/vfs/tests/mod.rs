@@ -7,6 +7,7 @@ mod permissions;
 mod shrink;
 mod space;
 mod together;
+mod walk;
 
 use super::*;
 use crate::device::MemoryDevice;
