@@ -60,7 +60,10 @@ summary() { # LOG: how many tests it ran, or what else it says
 }
 
 model() { # loom|shuttle
-    RUSTFLAGS="--cfg $1" cargo test --locked --profile models -p narufs --lib --target-dir "target/$1" "$1_"
+    local packages=(-p narufs)
+    # Of the benchmark's crate that builds the lanes alone.
+    if [[ $1 == loom ]]; then packages+=(-p narufs-bench); fi
+    RUSTFLAGS="--cfg $1" cargo test --locked --profile models "${packages[@]}" --lib --target-dir "target/$1" "$1_"
 }
 
 proved() { # NAME: the programs of one lane

@@ -2,20 +2,25 @@
 //!
 //! For `cargo bench -p narufs-bench --bench journal`, whose tables are in docs/JOURNAL.md. [`phases`] measures each
 //! phase with nothing else between two looks at the clock; [`word`] the word that all reservations add to, by itself;
-//! [`model`] computes from such figures how many creations a second a machine with many cores can make, with that
-//! word and with a ring for each lane.
+//! [`lanes`] is the alternative to that word; [`model`] computes from such figures how many creations a second a
+//! machine with many cores can make, with that word and with a ring for each lane.
 
+pub mod lanes;
+#[cfg(not(loom))]
 pub mod model;
+#[cfg(not(loom))]
 pub mod phases;
+#[cfg(not(loom))]
 pub mod word;
 
 /// Processor time of this thread so far, in ns: what else runs on the machine does not count.
+#[cfg(not(loom))]
 fn cpu_ns() -> u64 {
     let at = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use narufs::pmem::{MappedMemory, Medium};
