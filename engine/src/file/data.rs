@@ -7,7 +7,7 @@ use crate::cache::{FramePool, PageIndex};
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeGuard, RangeLock};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, OnceLock};
+use crate::sync::{Arc, Margin, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,8 +16,9 @@ use std::time::Instant;
 /// The volatile side of a regular file's content. No two files share a cache line: the lock of each is written
 /// all the time.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C)]
 pub struct FileData {
+    _before: Margin,
     pub(super) range: RangeLock,
     pub(super) index: PageIndex,
     /// The pool whose frames the index names, once it names any.
@@ -44,6 +45,7 @@ pub struct FileData {
     /// Held while pages are written home or thrown away.
     pub(super) write_back: Mutex<()>,
     pub(super) state: Mutex<FileState>,
+    _behind: Margin,
 }
 
 /// Sets of pages, changed for a few instructions at a time.
@@ -81,8 +83,6 @@ pub(super) struct FileState {
     pub emptied_at: Option<Instant>,
     /// Where the next write-back for want of frames begins.
     pub pressed_upto: u64,
-    /// Who has the file open for writing.
-    pub writers: u32,
     /// Its number on the list of files to write, changed with that list locked.
     pub listed: Option<u64>,
 }
@@ -108,10 +108,18 @@ pub struct ErrorMark {
     told: AtomicU64,
 }
 
+impl ErrorMark {
+    /// The mark of an open file: it hears of failures from now on. Data that nobody has asked for have had none.
+    pub fn of(data: Option<&FileData>) -> ErrorMark {
+        ErrorMark { told: AtomicU64::new(data.map_or(0, |data| data.errors.seen())) }
+    }
+}
+
 impl FileData {
     /// The data of a file of `size` bytes, all of them home.
     pub fn new(nid: Nid, size: u64) -> FileData {
         FileData {
+            _before: Margin::new(),
             range: RangeLock::for_file(nid),
             index: PageIndex::default(),
             pool: OnceLock::new(),
@@ -127,6 +135,7 @@ impl FileData {
             removing: Mutex::new(()),
             write_back: Mutex::new(()),
             state: Mutex::new(FileState::default()),
+            _behind: Margin::new(),
         }
     }
 
@@ -224,11 +233,6 @@ impl FileData {
     pub fn check_usable(&self) -> Result<()> {
         // Relaxed: looked at again, or for the first time, with the range in hand.
         if self.stuck.load(Ordering::Relaxed) { Err(Error::Errno(libc::EIO)) } else { Ok(()) }
-    }
-
-    /// The mark of a newly opened file: it hears of failures from now on.
-    pub fn error_mark(&self) -> ErrorMark {
-        ErrorMark { told: AtomicU64::new(self.errors.seen()) }
     }
 
     /// Notes a failure, to be told to every open file.

@@ -9,6 +9,7 @@
 use crate::device::BlockDevice;
 use crate::format::{DataKey, Nid, Position};
 use crate::store::Profile;
+use crate::sync::atomic::AtomicU32;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -132,8 +133,12 @@ pub trait DataInode: Send + Sync + 'static {
     fn nid(&self) -> Nid;
     /// The generation of its number.
     fn generation(&self) -> u32;
-    /// Its data.
+    /// Its data, made now if need be.
     fn data(&self) -> &FileData;
+    /// Its data, if somebody has asked for them.
+    fn made_data(&self) -> Option<&FileData>;
+    /// How many have the file open for writing.
+    fn writers(&self) -> &AtomicU32;
     /// The content changed: modification and change time become now, in memory. Called for every write.
     fn touch(&self);
     /// Whether times have changed in memory that no record holds yet.

@@ -15,6 +15,7 @@ use crate::Result;
 use crate::cache::FrameState;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -207,17 +208,22 @@ impl<H: Home> DataPath<H> {
 
     /// Somebody opens a file for writing.
     pub fn opened(&self, inode: &Arc<H::Inode>) {
-        inode.data().state.lock().writers += 1;
+        // Relaxed: whoever opens a file is not yet closing it.
+        inode.writers().fetch_add(1, Ordering::Relaxed);
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
     /// its content goes home; but not that of a later rewriting, which may only have begun.
     pub fn closed(&self, inode: &Arc<H::Inode>) {
-        let rewritten = {
-            let mut state = inode.data().state.lock();
-            state.writers = state.writers.saturating_sub(1);
-            (state.doomed && state.writers == 0).then_some(state.rewritings)
-        };
+        // AcqRel: the last to close sees what those wrote who closed before.
+        if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let rewritten = inode.made_data().and_then(|data| {
+            let state = data.state.lock();
+            // Relaxed: a rewriting that began since was begun by one who has counted itself in, before it took this lock.
+            (state.doomed && inode.writers().load(Ordering::Relaxed) == 0).then_some(state.rewritings)
+        });
         if let Some(rewriting) = rewritten {
             self.hurry(inode, rewriting);
         }

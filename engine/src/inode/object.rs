@@ -10,7 +10,7 @@ use crate::format::{
 };
 use crate::lock::{BucketLocks, InodeLock};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, OnceLock, RwLock};
+use crate::sync::{Arc, Margin, OnceLock, RwLock};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Where an inode lies.
@@ -40,8 +40,9 @@ impl Place {
 ///
 /// Its lines are its own: whoever locks one inode must not slow down who locks its neighbour in memory.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C)]
 pub struct InodeObj {
+    _before: Margin,
     nid: Nid,
     generation: u32,
     place: Place,
@@ -66,8 +67,11 @@ pub struct InodeObj {
     may_have_capability: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
+    /// Who has the file open for writing.
+    writers: AtomicU32,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
     pub acls: RwLock<Option<Arc<crate::acl::Acls>>>,
+    _behind: Margin,
 }
 
 /// A changed image on its way to the slot.
@@ -83,6 +87,7 @@ impl InodeObj {
     pub fn new(place: Place, file_type: FileType, image: Inode, holds: Holds) -> InodeObj {
         let nid = image.nid.get();
         InodeObj {
+            _before: Margin::new(),
             nid,
             generation: image.generation.get(),
             place,
@@ -101,7 +106,9 @@ impl InodeObj {
             ),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
+            writers: AtomicU32::new(0),
             acls: RwLock::new(None),
+            _behind: Margin::new(),
         }
     }
 
@@ -242,6 +249,12 @@ impl DataInode for InodeObj {
     fn data(&self) -> &FileData {
         // Relaxed: nobody changes the size before the data are made.
         self.data.get_or_init(|| Box::new(FileData::new(self.nid, self.size.load(Ordering::Relaxed))))
+    }
+    fn made_data(&self) -> Option<&FileData> {
+        self.data.get().map(|data| &**data)
+    }
+    fn writers(&self) -> &AtomicU32 {
+        &self.writers
     }
     fn touch(&self) {
         self.touch_content();

@@ -24,6 +24,7 @@ mod futex;
 mod loom_models;
 #[cfg(all(test, loom))]
 mod loom_readers;
+mod margin;
 #[cfg(any(loom, shuttle))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]
@@ -34,6 +35,7 @@ mod tests;
 mod wait_queue;
 
 pub use counter::{Counter, Gauge, LaneCounter};
+pub use margin::Margin;
 pub use readers::{Grace, Readers, Reading};
 pub use wait_queue::WaitQueue;
 

@@ -36,7 +36,7 @@ impl Fs {
             if flags.writes() {
                 self.data.opened(&inode);
             }
-            Arc::new(inode.data().error_mark())
+            Arc::new(ErrorMark::of(inode.made_data()))
         });
         FileHandle { inode, flags, mark }
     }

@@ -3,7 +3,7 @@
 use super::model::{ModelHome, content, path};
 use crate::file::stash::Stash;
 use crate::file::write::{Content, Outcome};
-use crate::file::{At, DataInode, DataPath, Home, SyncKind};
+use crate::file::{At, DataInode, DataPath, ErrorMark, Home, SyncKind};
 use crate::sync::{Arc, thread};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -27,7 +27,7 @@ fn after_a_crash(home: &Arc<ModelHome>) -> Vec<u8> {
 #[test]
 fn a_page_absorbed_twice_goes_home_before_its_first_record_is_passed() {
     let (home, path, file) = settled();
-    let mark = file.data().error_mark();
+    let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Offset(0), &[2; 100]).expect("room");
     path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
     let between = home.tail();
@@ -58,7 +58,7 @@ fn a_checkpoint_that_meets_an_absorption_waits_for_it() {
         }
     };
     *home.when_absorbed.lock() = Some(Box::new(begin));
-    path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("absorbed");
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
     let round = round.lock().take().expect("the data record was logged");
     round.join().expect("the round ends");
     assert_eq!(after_a_crash(&home)[..100], [2; 100]);
@@ -74,7 +74,7 @@ fn the_first_fsync_flushes_what_was_written_before_the_file_came_into_memory() {
     path.write_direct(&file, At::Offset(0), &[3; 4096]).expect("room");
     drop(file);
     let file = home.open(1);
-    path.fsync(&file, SyncKind::Data, &file.data().error_mark()).expect("no faults");
+    path.fsync(&file, SyncKind::Data, &ErrorMark::of(Some(file.data()))).expect("no faults");
     assert_eq!(after_a_crash(&home), [3; 4096]);
 }
 
@@ -103,7 +103,7 @@ fn a_gap_within_the_last_page_is_zero_after_a_crash() {
         } else {
             (path, file)
         };
-        let mark = file.data().error_mark();
+        let mark = ErrorMark::of(Some(file.data()));
         path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
         path.write(&file, At::Offset(3000), &[2; 100]).expect("room");
         path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
@@ -123,7 +123,7 @@ fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
     path.write(&file, At::Append, &[1; 100]).expect("room");
     path.sync_all().expect("no faults");
     home.checkpoint(&path);
-    let mark = file.data().error_mark();
+    let mark = ErrorMark::of(Some(file.data()));
     let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Stash::default());
     assert!(matches!(done, Ok(Outcome::Done)));
     path.fsync(&file, SyncKind::All, &mark).expect("another's");

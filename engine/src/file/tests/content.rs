@@ -2,7 +2,7 @@
 
 use super::model::{ModelHome, content, path};
 use crate::Error;
-use crate::file::{At, DataInode, FallocateMode, SeekTo, SyncKind};
+use crate::file::{At, DataInode, ErrorMark, FallocateMode, SeekTo, SyncKind};
 use crate::format::MAX_FILE_SIZE;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{Arc, thread};
@@ -20,7 +20,7 @@ fn writes_are_read_back_from_the_cache_and_from_the_device() {
     let seen = content(&path, &file);
     assert!(seen[..100].iter().all(|b| *b == 0));
     assert_eq!(&seen[100..], bytes);
-    let mark = file.data().error_mark();
+    let mark = ErrorMark::of(Some(file.data()));
     path.fsync(&file, SyncKind::All, &mark).expect("no faults");
     assert_eq!(home.reserved(), 0);
     assert!(home.device.reads.load(SeqCst) > 0);
@@ -161,7 +161,7 @@ fn appends_of_many_threads_neither_overlap_nor_leave_gaps() {
         .map(|me| {
             let (path, file) = (Arc::clone(&path), Arc::clone(&file));
             thread::spawn(move || {
-                let mark = file.data().error_mark();
+                let mark = ErrorMark::of(Some(file.data()));
                 for round in 0..100 {
                     path.write(&file, At::Append, &[me; 700]).expect("room");
                     if round % 10 == 0 {

@@ -1,7 +1,7 @@
 //! Random operations with a tiny cache, against a model of what each byte may be after a crash.
 
 use super::model::{ModelHome, content, path};
-use crate::file::{At, DataInode, FallocateMode, SyncKind};
+use crate::file::{At, DataInode, ErrorMark, FallocateMode, SyncKind};
 use crate::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -72,7 +72,7 @@ fn run(seed: u64) {
     let home = ModelHome::new(BLOCKS, rng.random());
     let mut path = path(&home, 16);
     let mut file = home.open(1);
-    let mut mark = file.data().error_mark();
+    let mut mark = ErrorMark::of(Some(file.data()));
     let mut oracle = Oracle::new();
     for _ in 0..60 {
         let at = rng.random_range(0..SPAN);
@@ -154,7 +154,7 @@ fn run(seed: u64) {
                 home.crash(&mut rng);
                 path = super::model::path(&home, 16);
                 file = home.open(1);
-                mark = file.data().error_mark();
+                mark = ErrorMark::of(Some(file.data()));
                 oracle.recovered(content(&path, &file), seed);
                 assert_eq!(home.leaked(BLOCKS), 0, "seed {seed}");
             }
@@ -188,7 +188,7 @@ fn replacing_by_truncation_leaves_the_old_or_the_new() {
         let file = home.open(1);
         let (old, new) = (vec![1; rng.random_range(1..9000)], vec![2; rng.random_range(1..9000)]);
         path.write(&file, At::Append, &old).expect("room");
-        path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+        path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
         path.opened(&file);
         path.truncate(&file, 0).expect("always");
         path.write(&file, At::Append, &new).expect("room");
@@ -210,7 +210,7 @@ fn a_rewriting_that_has_only_begun_is_not_recorded_for_the_close_before_it() {
     let (file, after) = (home.open(1), home.open(2));
     for file in [&file, &after] {
         path.write(file, At::Append, &[1; 5000]).expect("room");
-        path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+        path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
     }
     let rewrite = |file| {
         path.opened(file);

@@ -2,7 +2,7 @@
 
 use super::model::{ModelHome, content, path};
 use crate::Error;
-use crate::file::{At, DataInode, SyncKind};
+use crate::file::{At, DataInode, ErrorMark, SyncKind};
 use crate::sync::atomic::Ordering::SeqCst;
 
 fn is_eio<T>(result: crate::Result<T>) -> bool {
@@ -14,7 +14,7 @@ fn a_failed_write_home_is_told_and_healed_by_the_next_fsync() {
     let home = ModelHome::new(1000, false);
     let path = path(&home, 16);
     let file = home.open(1);
-    let (one, two) = (file.data().error_mark(), file.data().error_mark());
+    let (one, two) = (ErrorMark::of(Some(file.data())), ErrorMark::of(Some(file.data())));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
     home.device.fail_writes.store(u64::MAX, SeqCst);
     assert!(is_eio(path.fsync(&file, SyncKind::All, &one)));
@@ -35,7 +35,7 @@ fn an_allocating_write_that_fails_once_goes_elsewhere() {
     let file = home.open(1);
     path.write(&file, At::Append, &[7; 9000]).expect("room");
     home.device.fail_writes.store(1, SeqCst);
-    path.fsync(&file, SyncKind::All, &file.data().error_mark()).expect("written elsewhere");
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("written elsewhere");
 }
 
 /// A device that fails everywhere has no bad blocks: what it refused is to be had again, however often it was tried.
@@ -45,7 +45,7 @@ fn tries_that_fail_everywhere_cost_no_blocks() {
     let home = ModelHome::new(BLOCKS, false);
     let path = path(&home, 16);
     let file = home.open(1);
-    let mark = file.data().error_mark();
+    let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
     home.device.fail_writes.store(u64::MAX, SeqCst);
     for _ in 0..BLOCKS {
@@ -64,7 +64,7 @@ fn a_failed_flush_is_not_forgotten() {
     let home = ModelHome::new(1000, false);
     let path = path(&home, 16);
     let file = home.open(1);
-    let mark = file.data().error_mark();
+    let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
     path.fsync(&file, SyncKind::All, &mark).expect("no faults");
     path.write(&file, At::Offset(0), &[8; 9000]).expect("room");

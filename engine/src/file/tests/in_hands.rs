@@ -4,7 +4,7 @@ use super::model::{ModelHome, content, path};
 use crate::device::BlockDevice;
 use crate::file::path::PAGES_END;
 use crate::file::write_back::Order;
-use crate::file::{At, DataInode, SyncKind};
+use crate::file::{At, DataInode, ErrorMark, SyncKind};
 use crate::sync::{Arc, Mutex, thread};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -23,7 +23,8 @@ fn an_fsync_writes_what_another_write_back_could_not_record() {
     let begin = {
         let (path, file, syncing) = (path.clone(), file.clone(), syncing.clone());
         move || {
-            let began = thread::spawn(move || path.fsync(&file, SyncKind::All, &file.data().error_mark()));
+            let began =
+                thread::spawn(move || path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))));
             // Enough for it to look for dirty pages. If it comes later it is none the worse for it.
             for _ in 0..10_000 {
                 thread::yield_now();

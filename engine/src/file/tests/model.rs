@@ -8,7 +8,7 @@ use crate::file::{
 };
 use crate::format::{DataKey, Nid, Position};
 use crate::store::Profile;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Arc, Mutex};
 use crate::{Error, Result};
 use rand::Rng;
@@ -208,6 +208,7 @@ pub struct ModelHome {
 pub struct ModelInode {
     nid: Nid,
     data: FileData,
+    writers: AtomicU32,
     dirty_times: AtomicBool,
 }
 
@@ -220,6 +221,12 @@ impl DataInode for ModelInode {
     }
     fn data(&self) -> &FileData {
         &self.data
+    }
+    fn made_data(&self) -> Option<&FileData> {
+        Some(&self.data)
+    }
+    fn writers(&self) -> &AtomicU32 {
+        &self.writers
     }
     fn touch(&self) {
         self.dirty_times.store(true, SeqCst);
@@ -252,7 +259,12 @@ impl ModelHome {
     /// A file as the newest record describes it.
     pub fn open(&self, nid: Nid) -> Arc<ModelInode> {
         let size = self.metas.lock().entry(nid).or_default().size;
-        Arc::new(ModelInode { nid, data: FileData::new(nid, size), dirty_times: AtomicBool::new(false) })
+        Arc::new(ModelInode {
+            nid,
+            data: FileData::new(nid, size),
+            writers: AtomicU32::new(0),
+            dirty_times: AtomicBool::new(false),
+        })
     }
 
     /// Blocks neither free, nor in quarantine, nor mapped: leaked.

@@ -1,7 +1,7 @@
 //! Long files that are read and written from one end to the other, by the counters of what is read ahead.
 
 use super::model::{ModelHome, ModelInode, path};
-use crate::file::{At, DataPath, FallocateMode, SyncKind};
+use crate::file::{At, DataPath, ErrorMark, FallocateMode, SyncKind};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 
@@ -22,7 +22,7 @@ fn cold(home: &Arc<ModelHome>) -> (Arc<DataPath<ModelHome>>, Arc<ModelInode>) {
     let bytes: Vec<u8> = (0..PAGES).flat_map(|number| page(number, 1)).collect();
     writing.write(&file, At::Offset(0), &bytes).expect("room");
     writing
-        .fsync(&file, SyncKind::All, &crate::file::DataInode::data(&*file).error_mark())
+        .fsync(&file, SyncKind::All, &ErrorMark::of(Some(crate::file::DataInode::data(&*file))))
         .expect("no faults");
     (path(home, FRAMES), home.open(1))
 }
@@ -157,7 +157,7 @@ fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
     let home = ModelHome::new(2 * PAGES as u64, false);
     let (writing, file, between) = (path(&home, 2 * PAGES), home.open(1), home.open(2));
     let fsync = |file: &Arc<ModelInode>| {
-        let mark = crate::file::DataInode::data(&**file).error_mark();
+        let mark = ErrorMark::of(Some(crate::file::DataInode::data(&**file)));
         writing.fsync(file, SyncKind::All, &mark).expect("no faults");
     };
     for first in (0..PAGES).step_by(20) {
@@ -204,7 +204,8 @@ fn writing_back_keeps_many_requests_in_flight() {
     let bytes = vec![1; 3 * PAGES * PAGE];
     path.write(&file, At::Offset(0), &bytes).expect("room");
     home.device.most_in_flight.store(0, SeqCst);
-    path.fsync(&file, SyncKind::All, &crate::file::DataInode::data(&*file).error_mark()).expect("no faults");
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(crate::file::DataInode::data(&*file))))
+        .expect("no faults");
     let most = home.device.most_in_flight.load(SeqCst);
     assert!((32..=40).contains(&most), "{most} requests");
 }

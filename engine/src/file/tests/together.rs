@@ -2,7 +2,7 @@
 
 use super::model::{ModelHome, ModelInode, content, path};
 use crate::device::BlockDevice;
-use crate::file::{At, DataInode, DataPath, SyncKind};
+use crate::file::{At, DataInode, DataPath, ErrorMark, SyncKind};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 
@@ -64,7 +64,7 @@ fn files_whose_room_has_changed_are_written_anew() {
     let home = ModelHome::new(5000, false);
     let path = path(&home, 2000);
     let files = write_all(&home, &path);
-    let marks: Vec<_> = files.iter().map(|file| file.data().error_mark()).collect();
+    let marks: Vec<_> = files.iter().map(|file| ErrorMark::of(Some(file.data()))).collect();
     home.rooms_changed.store(20, SeqCst);
     path.sync_all().expect("no faults");
     assert_eq!(home.rooms_changed.load(SeqCst), 0, "each was met");
@@ -85,7 +85,7 @@ fn a_shared_request_that_fails_costs_no_file_anything() {
     home.device.fail_writes.store(1, SeqCst);
     path.sync_all().expect("written elsewhere");
     for file in &files {
-        path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("nothing was lost");
+        path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("nothing was lost");
     }
     drop((files, path));
     assert_all_survive(&home);
@@ -100,7 +100,7 @@ fn what_the_journal_holds_of_many_files_goes_home_before_the_head_passes_it() {
     let files: Vec<_> = (1..=MANY).map(|nid| home.open(nid)).collect();
     let write = |file: &Arc<ModelInode>, turn: u64| {
         path.write(file, At::Offset(0), &vec![(file.nid() + turn) as u8 | 1; 5000]).expect("room");
-        path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+        path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
     };
     files.iter().for_each(|file| write(file, 0));
     let before = home.device.writes_completed();
@@ -137,7 +137,8 @@ fn threads_that_sync_everything_at_once_do_not_wait_for_one_another() {
                     for file in files.iter().filter(|file| file.nid() % 4 == turn) {
                         path.write(file, At::Offset(round), &[round as u8]).expect("room");
                         if (file.nid() + round) % 16 == 0 {
-                            path.fsync(file, SyncKind::All, &file.data().error_mark()).expect("no faults");
+                            path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data())))
+                                .expect("no faults");
                         }
                     }
                     path.sync_all().expect("no faults");
