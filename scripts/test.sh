@@ -63,7 +63,7 @@ model() { # loom|shuttle
     local packages=(-p narufs)
     # Of the benchmark's crate that builds the lanes alone.
     if [[ $1 == loom ]]; then packages+=(-p narufs-bench); fi
-    RUSTFLAGS="--cfg $1" cargo test --locked --profile models "${packages[@]}" --lib --target-dir "target/$1" "$1_"
+    RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"
 }
 
 proved() { # NAME: the programs of one lane
