@@ -2,7 +2,7 @@
 //!
 //! For `cargo bench -p narufs-bench --bench journal`, whose tables are in docs/JOURNAL.md. [`phases`] measures each
 //! phase with nothing else between two looks at the clock; [`word`] the word that all reservations add to, by itself;
-//! [`lanes`] is the alternative to that word; [`model`] computes from such figures how many creations a second a
+//! [`lanes`] is the alternative to that word, [`side`] measures both side by side; [`model`] computes from such figures how many creations a second a
 //! machine with many cores can make, with that word and with a ring for each lane.
 
 pub mod lanes;
@@ -10,6 +10,8 @@ pub mod lanes;
 pub mod model;
 #[cfg(not(loom))]
 pub mod phases;
+#[cfg(not(loom))]
+pub mod side;
 #[cfg(not(loom))]
 pub mod word;
 
@@ -39,7 +41,16 @@ mod tests {
             assert!(found.iter().all(|ns| ns.is_finite() && *ns >= 0.0), "{found:?}");
         }
         for threads in [1, 3] {
-            assert!(word::measure(threads, std::time::Duration::from_millis(1)) > 0.0);
+            let time = std::time::Duration::from_millis(1);
+            assert!(word::measure(threads, time) > 0.0 && side::stamps(threads, time) > 0.0);
+            let mut both = side::Both::new(dir.path(), threads, 4).expect("it is mapped");
+            let records = both.records(threads, 4, 1).expect("it is measured");
+            let commits = both.commits(threads, 3, threads > 1).expect("it is measured");
+            assert!(records.word > 0.0 && records.lanes > 0.0 && commits.word > 0.0 && commits.lanes > 0.0);
+            drop(both);
+            for name in ["word", "lanes"] {
+                std::fs::remove_file(dir.path().join(name)).expect("it is there");
+            }
         }
     }
 }
