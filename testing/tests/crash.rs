@@ -1,7 +1,7 @@
 //! Crash enumeration over sequences of one and two operations, for each ring and kind of crash.
 //!
 //! Every single operation runs on each of them, crashed at every point that `narufs_testing::crash` names, with all
-//! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a dozen of them; so does each inside a
+//! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a few of them; so does each inside a
 //! checkpoint round, sampled. Every pair runs on one of them, in turn, with a few states of a few points.
 //! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
 
@@ -28,7 +28,7 @@ const WAYS: [(Ring, Crash); 7] = [
 /// waits for alone, a sample.
 const EVERY_POINT: usize = 4;
 /// States of a point, where not all are taken: other ones of each operation with each seed.
-const SOME_STATES: usize = 12;
+const SOME_STATES: usize = 5;
 /// Places in a checkpoint round at which an operation runs, counted in writes.
 const PLACES: usize = 14;
 
@@ -78,7 +78,7 @@ fn every_single_operation_survives_every_crash() {
         let effort = match task % benches.len() {
             _ if settings::crash_full() || settings::scale() >= 10 => Effort::FULL,
             ..EVERY_POINT => Effort { states: SOME_STATES, ..Effort::FULL },
-            _ => Effort { points: 20, states: 6, ..Effort::FULL },
+            _ => Effort { points: 12, states: 4, ..Effort::FULL },
         };
         bench.run(op, &effort, settings::first_seed() + task as u64, tally)
     });

@@ -44,7 +44,9 @@ pub struct Page {
     latch: RwLock<Body>,
 }
 
-/// What the latch protects.
+/// What the latch protects. Bytes come first and begin with a cache line: inodes of a node block, which have lines of
+/// their own on media, then have them in memory too.
+#[repr(C, align(64))]
 pub(crate) struct Body {
     /// The block's bytes. Checksums and the header's position are those of the last image, not of these bytes.
     pub bytes: [u8; BLOCK_SIZE],
