@@ -136,8 +136,8 @@ impl Group {
         let len = len.min(want);
         if class == Class::Data {
             inside.data_from = first + len;
-        } else if first == inside.metadata_from || len == 1 {
-            // A single block was the lowest that is free; of a longer run that need not be so.
+        } else if first == inside.metadata_from || len == 1 && inside.kept.is_empty() {
+            // A single block was the lowest that is free; of a longer run that need not be so, nor where some are kept.
             inside.metadata_from = first + len;
         }
         let extent = self.take(&mut inside, first, len);

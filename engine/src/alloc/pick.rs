@@ -8,6 +8,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 
 /// A longer run than this is not worth the search for it: 8 MiB.
 const LONG_RUN: u32 = 2048;
+/// Blocks come free and go while groups are looked through in turn. One more look almost always finds one.
+const LAST_LOOKS: u32 = 1000;
 
 impl Shared {
     /// Blocks for a promise. Lanes go different ways, and nobody waits as long as there is another way.
@@ -25,9 +27,11 @@ impl Shared {
         if let Some(extent) = efforts.into_iter().find_map(|effort| self.search(wish, class, effort)) {
             return Some(extent);
         }
-        // The promise is good: what is missing was taken for a discard, and comes back.
-        drop(self.trimming.lock());
-        self.search(wish, class, Effort::Any)
+        // The promise is good: what is missing was taken for a discard, and comes back, or came free behind the search.
+        let _no_discard = self.trimming.lock();
+        (0..LAST_LOOKS)
+            .take_while(|look| *look == 0 || self.groups.iter().any(|group| group.free() > 0))
+            .find_map(|_| self.search(wish, class, Effort::Any))
     }
 
     fn search(&self, wish: Wish, class: Class, effort: Effort) -> Option<Extent> {
@@ -45,6 +49,10 @@ impl Shared {
                     self.current[lane].store(turn, Relaxed);
                 }
                 return Some(extent);
+            }
+            if turn != first && matches!(effort, Effort::Run(_)) {
+                // It was claimed for a run that it does not have.
+                group.disown(lane);
             }
         }
         None

@@ -157,6 +157,18 @@ impl Rounds {
     }
 }
 
+/// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no later
+/// round may pass their records.
+struct BrokenOff<'s>(&'s Store);
+
+impl Drop for BrokenOff<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a checkpoint broke off");
+        }
+    }
+}
+
 impl Store {
     /// Runs a round: afterwards the head has passed every record that was logged before the call. May sleep.
     ///
@@ -181,6 +193,7 @@ impl Store {
     fn checkpoint_as(&self, steps: Steps) -> Result<()> {
         let mut last = self.rounds.last.lock();
         self.check_writable()?;
+        let _broken_off = BrokenOff(self);
         let next = RoundId { number: last.number + 1, ..*last };
         let began = Instant::now();
         let done = self.round(next, steps);
@@ -194,14 +207,20 @@ impl Store {
         match &done {
             Ok(passed) => {
                 last.number += u64::from(passed.is_some());
+                // As of this round: without a journal the head is the tail, and what is freed from now on may be on its
+                // way home in the next.
+                let durable = self.committed(Horizon::Power);
+                let head = self.journal().map_or(durable, |journal| journal.head());
                 drop(last);
                 // Even if that is no news: what could not leave quarantine then, for a write was in flight, may
                 // leave it now; and another may have read the same news and not yet told.
-                let durable = self.committed(Horizon::Power);
-                let head = self.journal().map_or(durable, |journal| journal.head());
                 for observer in self.observers() {
                     observer.durable(durable);
                     observer.head_passed(head);
+                }
+                if self.profile() != Profile::InMemory && self.dirty.count() >= self.dirty_limit {
+                    // Who is throttled has asked once, for this round.
+                    self.signal().need_round();
                 }
             }
             Err(e) if self.profile().keeps() => self.fail(format!("a checkpoint failed: {e}")),

@@ -144,7 +144,7 @@ impl<H: Home> DataPath<H> {
     ) -> Result<bool> {
         let data = inode.data();
         let mut sum = 0;
-        let mut goal = None;
+        let mut behind: Option<(u64, u64)> = None;
         for &page in pages {
             let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No)) else {
                 continue;
@@ -158,9 +158,13 @@ impl<H: Home> DataPath<H> {
             if !found.flags().contains(FrameState::MAPPED) {
                 match self.map(inode, page)? {
                     Mapping::Hole { .. } => {
-                        let goal_here = goal.or_else(|| self.block_behind(inode, page));
-                        let blocks = self.home.allocate(1, room_ahead(page), goal_here)?;
-                        goal = Some(blocks.start + 1);
+                        let near = behind.map(|(_, block)| block);
+                        let goal = match behind {
+                            Some((before, _)) if before + 1 == page => near,
+                            _ => self.block_behind(inode, page).or(near),
+                        };
+                        let blocks = self.home.allocate(1, room_ahead(page), goal)?;
+                        behind = Some((page, blocks.start + 1));
                         new = Some(blocks);
                     }
                     Mapping::Mapped { unwritten: u, .. } => unwritten = u,

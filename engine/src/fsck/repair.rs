@@ -35,7 +35,10 @@ pub(super) fn carry_out(
     progress: &mut Progress,
 ) -> Result<()> {
     let mut sb = image.sb;
-    let blocks = image.device.blocks_written();
+    // What is blanked in the double-write area waits until its images are needed no more.
+    let area_blocks = image.sb.dw_start.get()..image.sb.dw_start.get() + image.sb.dw_blocks.get();
+    let (blanked, blocks): (Vec<u64>, Vec<u64>) =
+        image.device.blocks_written().into_iter().partition(|block| area_blocks.contains(block));
     sb.state.set(STATE_DAMAGED);
     superblock::write(device, &mut sb)?;
     copy_data(device, image, progress)?;
@@ -50,8 +53,8 @@ pub(super) fn carry_out(
         device.run(home.collect())?;
         device.flush()?;
     }
-    let blank = |(at, _): &(u64, usize)| Request::write(*at, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
-    device.run(area.iter().map(blank).collect())?;
+    let blank = |at: u64| Request::write(at, IoBuf::zeroed(BLOCK_SIZE), Cause::Fsck);
+    device.run(area.iter().map(|(at, _)| *at).chain(blanked).map(blank).collect())?;
     sb.state.set(state);
     // `write` flushes what came before it first.
     superblock::write(device, &mut sb)

@@ -154,12 +154,12 @@ impl InodeObj {
     pub fn delayed_blocks(&self) -> u64 {
         self.data.get().map_or(0, |data| data.delayed_blocks())
     }
-    /// It shall never get a name: a temporary file opened exclusively.
+    /// Once it has no name it shall get none: a temporary file opened exclusively, and what has lost its last.
     pub fn forbid_links(&self) {
-        // Relaxed: its maker alone knows it yet.
+        // Relaxed: its maker alone knows it yet, or has its lock exclusively, as who asks has.
         self.unlinkable.store(true, Ordering::Relaxed);
     }
-    /// Whether it may never get a name.
+    /// Whether it may get no name once it has none.
     pub fn is_unlinkable(&self) -> bool {
         // Relaxed: as in `forbid_links`.
         self.unlinkable.load(Ordering::Relaxed)

@@ -52,13 +52,19 @@ impl<'n> Claim<'n> {
         if let Some(found) = self.free_id() {
             return found;
         }
-        while shared.ids.take_over(self.lane) {
+        while shared.ids.take_over(self.lane, 1) {
             if let Some(found) = self.free_id() {
                 return found;
             }
         }
         loop {
             let Some(index) = shared.ids.next_new(shared.capacity()) else {
+                // The last that others have.
+                while shared.ids.take_over(self.lane, 0) {
+                    if let Some(found) = self.free_id() {
+                        return found;
+                    }
+                }
                 return Err(Error::Errno(libc::ENOSPC));
             };
             self.place = Some(index);

@@ -186,13 +186,13 @@ impl Ids {
     }
 
     /// Gives the lane a block of another lane that has free ids in several: who used to draw from them may have gone,
-    /// and a table that is large enough must not grow. False if there is none.
-    pub fn take_over(&self, lane: usize) -> bool {
+    /// and a table that is large enough must not grow. `left` of them stay with the other. False if there is none.
+    pub fn take_over(&self, lane: usize, left: usize) -> bool {
         let others = (1..self.lanes.len()).map(|ahead| &self.lanes[(lane + ahead) % self.lanes.len()]);
         let found = others.into_iter().find_map(|other| {
             let mut owned = other.owned.lock();
             // The last is the one that the other draws from.
-            (owned.len() > 1).then(|| owned.remove(0))
+            (owned.len() > left).then(|| owned.remove(0))
         });
         let Some(block) = found else { return false };
         // Relaxed: as in `adopt` and `list`. Whoever gives an id back before the block is listed again leaves the

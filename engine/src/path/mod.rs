@@ -123,19 +123,20 @@ impl Files {
         }
         let start = if path.starts_with(b"/") { self.fs.root()? } else { start };
         let needs_dir = path.ends_with(b"/");
-        let at = match self.fs.walk(&self.caller, start, path, follow || needs_dir, arrive)? {
-            Walked::There(at) => at,
-            Walked::Link { dir, link, rest } => {
-                *links += 1;
-                if *links > MAX_LINKS {
-                    return Err(Error::Errno(libc::ELOOP));
-                }
-                let target = self.fs.readlink_reached(&link)?;
-                if rest.is_empty() {
-                    self.walk_from(&dir, &target, true, arrive, links)?
-                } else {
+        let at = loop {
+            match self.fs.walk(&self.caller, start, path, follow || needs_dir, arrive)? {
+                Walked::There(at) => break at,
+                Walked::Link { dir, link, rest } => {
+                    *links += 1;
+                    if *links > MAX_LINKS {
+                        return Err(Error::Errno(libc::ELOOP));
+                    }
+                    let Some(target) = self.target(&link)? else { continue };
+                    if rest.is_empty() {
+                        break self.walk_from(&dir, &target, true, arrive, links)?;
+                    }
                     let on = self.walk_from(&dir, &target, true, Arrive::Looking, links)?;
-                    self.walk_from(&on, rest, follow, arrive, links)?
+                    break self.walk_from(&on, rest, follow, arrive, links)?;
                 }
             }
         };
@@ -146,6 +147,14 @@ impl Files {
             return Err(Error::Errno(libc::ENOTDIR));
         }
         Ok(at)
+    }
+
+    /// The target of a symlink; none if it has gone since, as one that is replaced does: its name is to be asked again.
+    fn target(&self, link: &Reached) -> Result<Option<Vec<u8>>> {
+        match self.fs.readlink_reached(link) {
+            Err(Error::Errno(libc::ENOENT)) => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// The directory where a path's last name lies, and that name.
@@ -281,7 +290,11 @@ impl Files {
 
     /// The target of a symlink.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.fs.readlink_reached(&self.walk(path.as_ref(), false, Arrive::Looking)?)
+        loop {
+            if let Some(target) = self.target(&self.walk(path.as_ref(), false, Arrive::Looking)?)? {
+                return Ok(target);
+            }
+        }
     }
 
     /// Gives a file another name.

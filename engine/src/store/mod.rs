@@ -102,7 +102,7 @@ pub struct Store {
     log: Log,
     table: PageTable,
     pub(crate) dirty: DirtyPages,
-    dirty_limit: usize,
+    pub(crate) dirty_limit: usize,
     budget: usize,
     profile: Profile,
     write_home: WriteHome,

@@ -24,10 +24,14 @@ impl Fs {
             return image.inline.get(..len).map(<[u8]>::to_vec).ok_or(Error::Errno(libc::EIO));
         }
         let attributes = xattr::read(&self.meta.store, &image)?;
-        xattr::find(&attributes, XATTR_SYMLINK).map(<[u8]>::to_vec).ok_or_else(|| Error::Corrupt {
-            what: "symlink",
-            place: format!("nid {}", inode.nid()),
-            detail: "its target is missing".into(),
+        xattr::find(&attributes, XATTR_SYMLINK).map(<[u8]>::to_vec).ok_or_else(|| match image.nlink.get() {
+            // Removed, and freed, since it was found.
+            0 => Error::Errno(libc::ENOENT),
+            _ => Error::Corrupt {
+                what: "symlink",
+                place: format!("nid {}", inode.nid()),
+                detail: "its target is missing".into(),
+            },
         })
     }
 
@@ -78,6 +82,9 @@ impl Fs {
         if flags.writes() || truncates {
             want |= acl::WRITE;
         }
+        if flags.writes() || truncates {
+            self.writable()?;
+        }
         let owns = flags.contains(OpenFlags::NO_ATIME) && !ctx.is_root();
         if owns || want & !u32::from(inode.everyone_may()) != 0 {
             let image = inode.lock.read();
@@ -85,9 +92,6 @@ impl Fs {
             if owns && ctx.uid != image.uid.get() {
                 return Err(Error::Errno(libc::EPERM));
             }
-        }
-        if flags.writes() || truncates {
-            self.writable()?;
         }
         Ok(())
     }

@@ -380,7 +380,9 @@ impl Fs {
         if !inode.is_dir() {
             return Err(Error::Errno(libc::ENOTDIR));
         }
-        let up = inode.lock.read().parent.get();
-        Ok(self.entry(&*self.hold(self.meta.inode(up)?)?))
+        let image = inode.lock.read();
+        let up = self.hold(self.parent_of(&image)?)?;
+        drop(image);
+        Ok(self.entry(&up))
     }
 }

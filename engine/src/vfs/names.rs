@@ -75,14 +75,20 @@ impl Fs {
                 self.hold(dir)
             }
             b".." => {
-                let up = {
-                    let image = dir.lock.read();
-                    self.may_search(ctx, &dir, &image)?;
-                    image.parent.get()
-                };
-                self.hold(self.meta.inode(up)?)
+                let image = dir.lock.read();
+                self.may_search(ctx, &dir, &image)?;
+                self.hold(self.parent_of(&image)?)
             }
             _ => self.find(ctx, &dir, name, |found| self.hold(found.ok_or(Error::Errno(libc::ENOENT))?)),
+        }
+    }
+
+    /// The directory above one that is locked: for as long as that is so it is not empty, and cannot go. What was removed
+    /// has none: the id that it remembers may be another's.
+    pub(super) fn parent_of(&self, image: &Inode) -> Result<Arc<InodeObj>> {
+        match image.flags.get() & InodeFlags::DEAD.bits() {
+            0 => self.meta.inode(image.parent.get()),
+            _ => Err(Error::Errno(libc::ENOENT)),
         }
     }
 

@@ -35,6 +35,8 @@ impl Fs {
         draft.image.nlink.set(left);
         draft.image.ctime.set(at);
         if left == 0 {
+            // Whoever found it before waits for its lock, to give it another name perhaps; it is being freed.
+            inode.forbid_links();
             let dead = if inode.is_dir() { InodeFlags::DEAD.bits() } else { 0 };
             draft.image.flags.set(draft.image.flags.get() | InodeFlags::ORPHAN.bits() | dead);
             if !planted::is(Bug::NoOrphanEntry) {

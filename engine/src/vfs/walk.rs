@@ -218,12 +218,9 @@ impl Fs {
                 Arc::clone(dir)
             }
             b".." => {
-                let up = {
-                    let image = dir.lock.read();
-                    self.may_search(ctx, dir, &image)?;
-                    image.parent.get()
-                };
-                self.meta.inode(up)?
+                let image = dir.lock.read();
+                self.may_search(ctx, dir, &image)?;
+                self.parent_of(&image)?
             }
             _ => {
                 return self.find(ctx, dir, name, |found| {
@@ -395,7 +392,17 @@ impl Fs {
 
     /// As [`Fs::setattr`].
     pub fn setattr_reached(&self, ctx: &Context, reached: &Reached, set: &SetAttr) -> Result<Attr> {
-        self.set_attributes(ctx, &reached.0, None, set)?;
+        let inode = &reached.0;
+        // Its content is changed without its lock: an open count keeps it from being freed meanwhile.
+        let counted = set.size.is_some() && inode.file_type() == FileType::Regular;
+        if counted && !inode.holds.open() {
+            return Err(gone());
+        }
+        let done = self.set_attributes(ctx, inode, None, set);
+        if counted {
+            self.let_go(inode);
+        }
+        done?;
         Ok(self.getattr_reached(reached))
     }
 

@@ -183,3 +183,40 @@ fn what_is_removed_beside_a_walk_is_found_or_not_found() {
     fs.forget(a.nid, 1);
     assert!(fs.meta().space.entries().is_empty());
 }
+
+/// What a walk has reached and nothing holds: it may be removed, and its id given to another.
+#[test]
+fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
+    let fs = fs();
+    let (ctx, start) = (root(), fs.root().expect("there"));
+    let reached = |path: &str| walk(&fs, &ctx, path).expect("there");
+
+    let opened = fs.create(&ctx, ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
+    let f = reached("f");
+    fs.unlink(&ctx, ROOT_NID, b"f").expect("there");
+    assert_eq!(
+        errno(fs.link_in(&ctx, &f, start, b"again")),
+        libc::ENOENT,
+        "it is open, and its end is under way"
+    );
+    fs.release(opened, None);
+    fs.forget(f.nid(), 1);
+    let size = SetAttr { size: Some(10), ..SetAttr::default() };
+    assert_eq!(errno(fs.setattr_reached(&ctx, &f, &size)), libc::ENOENT, "it is free");
+    fs.syncfs().expect("nothing is left of it");
+
+    let upper = dir(&fs, &ctx, ROOT_NID, "upper");
+    dir(&fs, &ctx, upper.nid, "lower");
+    let lower = reached("upper/lower");
+    fs.rmdir(&ctx, upper.nid, b"lower").expect("empty");
+    fs.rmdir(&ctx, ROOT_NID, b"upper").expect("empty");
+    assert!(fs.walk(&ctx, &lower, b"..", false, Arrive::Looking).is_err(), "what was above it is gone");
+
+    let target = [b'x'; 300];
+    fs.symlink(&ctx, ROOT_NID, b"link", &target).expect("new");
+    let link = reached("link");
+    assert_eq!(fs.readlink_reached(&link).expect("there"), target);
+    fs.forget(link.nid(), 1);
+    fs.unlink(&ctx, ROOT_NID, b"link").expect("there");
+    assert_eq!(errno(fs.readlink_reached(&link)), libc::ENOENT, "no damage is told");
+}
