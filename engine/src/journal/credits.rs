@@ -79,6 +79,16 @@ impl Journal {
         Ok(taken.then(|| Credits { journal: self, slots, price }))
     }
 
+    /// As [`Journal::credits`] for an ordinary record, if there is room now, wherever it is kept: for who makes room
+    /// himself. A record that is too large for the ring finds none.
+    pub fn credits_now(&self, max_slots: u32) -> Result<Option<Credits<'_>>> {
+        self.check()?;
+        let (slots, price) = (u64::from(max_slots), self.ring.pad);
+        let (need, class) = (slots + price, CreditClass::Ordinary);
+        let taken = self.pool.take_quickly(need, class) || self.pool.take_now(need, class);
+        Ok(taken.then(|| Credits { journal: self, slots, price }))
+    }
+
     /// How many of the youngest slots a round need not pass to make enough room for as much as is used up while it
     /// runs. What they hold may be superseded or deleted before the next round comes to it.
     pub fn kept_young(&self) -> u64 {
@@ -206,16 +216,8 @@ impl Pool {
         // Relaxed: a hint, see `take_quickly`.
         self.starving.fetch_add(1, Ordering::Relaxed);
         let turn = self.turns[class as usize].lock();
-        let leave = if class == CreditClass::Ordinary { self.reserve } else { 0 };
         let look = || {
-            for lane in &self.lanes {
-                // AcqRel: Acquire pairs with the Release in `give`; Release passes it on.
-                let cached = lane.swap(0, Ordering::AcqRel);
-                if cached > 0 {
-                    self.centre.fetch_add(cached, Ordering::Release);
-                }
-            }
-            let enough = failed() || take(&self.centre, need, leave);
+            let enough = failed() || self.take_now(need, class);
             if !enough {
                 ask();
             }
@@ -225,6 +227,18 @@ impl Pool {
         drop(turn);
         // Relaxed: as above.
         self.starving.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes `need` if there is so much in all; what lanes keep goes to the centre.
+    fn take_now(&self, need: u64, class: CreditClass) -> bool {
+        for lane in &self.lanes {
+            // AcqRel: Acquire pairs with the Release in `give`; Release passes it on.
+            let cached = lane.swap(0, Ordering::AcqRel);
+            if cached > 0 {
+                self.centre.fetch_add(cached, Ordering::Release);
+            }
+        }
+        take(&self.centre, need, if class == CreditClass::Ordinary { self.reserve } else { 0 })
     }
 
     /// Gives back what was granted and not used.

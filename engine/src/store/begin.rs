@@ -3,6 +3,7 @@
 use super::{Handle, Store};
 use crate::Result;
 use crate::journal::CreditClass;
+use crate::sync::thread;
 
 impl Store {
     /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
@@ -13,6 +14,19 @@ impl Store {
     /// just refused it; the next operation has it tried again.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
+        if self.rounds.inline()
+            && self.journal().is_some_and(|journal| max_slots <= journal.max_record_slots())
+        {
+            loop {
+                self.make_room_inline(max_slots, CreditClass::Ordinary)?;
+                if let Some(allowance) = self.log.allow_now(max_slots)? {
+                    return Ok(Handle::new(self, allowance));
+                }
+                // Another has taken the room that was made, or makes some now. To sleep for it would be for ever, if
+                // that other sleeps too.
+                thread::yield_now();
+            }
+        }
         if self.rounds.inline() {
             self.make_room_inline(max_slots, CreditClass::Ordinary)?;
         } else {

@@ -72,6 +72,16 @@ impl Log {
         }
     }
 
+    /// As [`Log::allow`] for an ordinary record that fits, without waiting; `None` if it would.
+    pub(super) fn allow_now(&self, max_slots: u32) -> Result<Option<Allowance<'_>>> {
+        match self {
+            Log::Volatile(_) => Ok(Some(Allowance::Volatile)),
+            Log::Durable(journal) => {
+                Ok(Self::attached(journal)?.credits_now(max_slots)?.map(Allowance::Durable))
+            }
+        }
+    }
+
     /// As [`Log::allow`], without waiting; `None` if it would.
     pub(super) fn try_allow(&self, max_slots: u32) -> Result<Option<Allowance<'_>>> {
         match self {
