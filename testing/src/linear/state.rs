@@ -58,13 +58,15 @@ fn answer(model: &mut Model, event: &Event) -> Result<Answer, i32> {
             let made = symlink(model, &path);
             is(model, &path, made)
         }
-        Call::Link(source, file_type, at) => {
+        Call::Link(source, _, at) => {
             let to = path(model, at)?;
             let made = match model.path_of(source) {
                 Some(from) => model.apply(&Op::Link { from, to: to.clone() }),
-                // What lost its last name and is held gets one again.
-                None if file_type == libc::S_IFLNK => symlink(model, &to),
-                None => model.apply(&Op::Create { path: to.clone(), exclusive: true }),
+                // What lost its last name gets none again; what the new name says comes first.
+                None => match model.clone().apply(&Op::Create { path: to.clone(), exclusive: true }) {
+                    Ok(_) => Err(libc::ENOENT),
+                    made => made,
+                },
             };
             is(model, &to, made)
         }
