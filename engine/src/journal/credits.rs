@@ -86,6 +86,9 @@ impl Journal {
         let (slots, price) = (u64::from(max_slots), self.ring.pad);
         let (need, class) = (slots + price, CreditClass::Ordinary);
         let taken = self.pool.take_quickly(need, class) || self.pool.take_now(need, class);
+        if taken && self.pool.is_low() {
+            (self.need_checkpoint)();
+        }
         Ok(taken.then(|| Credits { journal: self, slots, price }))
     }
 
