@@ -3,8 +3,8 @@
 //! A [`workload`] is written once over [`target::Session`], the calls that one thread makes. [`target`] has two
 //! of them: a directory through the kernel, and the engine in this process. [`load`] runs the threads and takes
 //! the time, [`meter`] reads what the media, the processors and the journal did meanwhile, [`check`] brings the
-//! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is what comes out. [`run`] ties them together; [`compare`] does so for
-//! one file system after the other.
+//! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is
+//! what comes out. [`run`] ties them together; [`compare`] does so for one file system after the other.
 //!
 //! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone; [`journal`]
 //! is what `--bench journal` measures, [`checkpoint`] what `--bench checkpoint` does.
@@ -31,6 +31,8 @@ pub mod killed;
 pub mod load;
 #[cfg(not(loom))]
 pub mod locks;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(not(loom))]
 pub mod meter;
 #[cfg(not(loom))]

@@ -3,6 +3,7 @@
 use crate::check;
 use crate::content::Content;
 use crate::load::{self, Limits, Member};
+use crate::memory;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::record::{Record, Row};
@@ -189,6 +190,7 @@ pub(crate) fn timed<T: Target, W: Workload<T::Session>>(
     check_room(target, workload.needs())?;
     at.doing("preparing");
     workload.prepare(&mut target.session()?)?;
+    memory::touch(at.spec, workload.needs());
     let mut members = Vec::with_capacity(at.threads);
     let made = make_members(target, workload, at, &mut members);
     let records = made.and_then(|()| {

@@ -342,6 +342,11 @@ pub fn named(word: &str) -> Result<Vec<&'static Spec>> {
 }
 
 impl Spec {
+    /// Whether it measures what becomes of a limit of memory.
+    pub fn limits_memory(&self) -> bool {
+        matches!(self.kind, Kind::Iozone)
+    }
+
     /// Builds the workload and hands it over.
     pub fn with<S: Session, V: Visitor<S>>(&self, env: Env, visitor: V) -> V::Output {
         match self.kind {
