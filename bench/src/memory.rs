@@ -26,7 +26,8 @@ pub(crate) fn touch(spec: &Spec, needs: Needs) {
     // SAFETY: a mapping at an address of the kernel's choice touches nobody's memory, and nobody but these lines knows
     // it. Guarded by the test below.
     unsafe {
-        let Ok(base) = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len.max(1), read_write, private) else {
+        let Ok(base) = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len.max(1), read_write, private)
+        else {
             return;
         };
         let _ = rustix::mm::madvise(base, len, Advice::LinuxHugepage);
