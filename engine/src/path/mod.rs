@@ -1,6 +1,7 @@
 //! Files by path, as a program uses them without any mount.
 //!
-//! Paths are absolute or not, always from the root; symlinks are followed, 40 at the most. Every call acts as
+//! Paths are absolute or not, always from the root; symlinks are followed, 40 at the most. A slash at the end of a path
+//! asks for a directory, as in the system calls of Linux, and their errors are given. Every call acts as
 //! uid 0 unless another caller is given with [`Files::acting_as`]. What this leaves to others: everything but
 //! the walk from name to name.
 //!
@@ -36,6 +37,8 @@
 mod file;
 mod image;
 #[cfg(test)]
+mod slashes;
+#[cfg(test)]
 mod tests;
 
 pub use file::{File, OpenOptions};
@@ -44,10 +47,20 @@ pub use image::{Fs, MountOptions, format};
 use crate::error::{Error, Result};
 use crate::format::Nid;
 use crate::sync::Arc;
-use crate::vfs::{self, Arrive, Attr, Context, FileHandle, FileType, Reached, RenameFlags, SetAttr, Walked};
+use crate::vfs::{
+    self, Arrive, Attr, Context, FileHandle, FileType, OpenFlags, Reached, RenameFlags, SetAttr, Walked,
+    check_path,
+};
 
 /// Symlinks that one path may lead through.
 const MAX_LINKS: u32 = 40;
+
+/// The last name of a path; "." for that of the root.
+struct Last<'p> {
+    name: &'p [u8],
+    /// A slash follows: it means a directory. After "." and ".." that goes without saying.
+    slash: bool,
+}
 
 /// A file system by paths.
 pub struct Files {
@@ -115,12 +128,7 @@ impl Files {
         arrive: Arrive,
         links: &mut u32,
     ) -> Result<Reached> {
-        if path.len() >= libc::PATH_MAX as usize {
-            return Err(Error::Errno(libc::ENAMETOOLONG));
-        }
-        if path.is_empty() {
-            return Err(Error::Errno(libc::ENOENT));
-        }
+        check_path(path)?;
         let start = if path.starts_with(b"/") { self.fs.root()? } else { start };
         let needs_dir = path.ends_with(b"/");
         let at = loop {
@@ -158,17 +166,33 @@ impl Files {
     }
 
     /// The directory where a path's last name lies, and that name.
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Reached, &'p [u8])> {
-        let end = path.iter().rposition(|c| *c != b'/').map_or(0, |at| at + 1);
-        let trimmed = path.get(..end).unwrap_or(path);
-        let (above, name) = match trimmed.iter().rposition(|c| *c == b'/') {
-            Some(at) => trimmed.split_at(at + 1),
-            None => (&b"/"[..], trimmed),
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Reached, Last<'p>)> {
+        self.parent_from(self.fs.root()?, path, &mut 0)
+    }
+
+    fn parent_from<'p>(
+        &self,
+        start: &Reached,
+        path: &'p [u8],
+        links: &mut u32,
+    ) -> Result<(Reached, Last<'p>)> {
+        check_path(path)?;
+        let Some(end) = path.iter().rposition(|c| *c != b'/') else {
+            return Ok((self.fs.root()?.clone(), Last { name: b".", slash: false }));
         };
-        if name.is_empty() {
-            return Err(Error::Errno(if path.is_empty() { libc::ENOENT } else { libc::EEXIST }));
-        }
-        Ok((self.walk(above, true, Arrive::Looking)?, name))
+        let (trimmed, slashes) = path.split_at(end + 1);
+        let (above, name) = trimmed.split_at(trimmed.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1));
+        let dir = match above {
+            [] => start.clone(),
+            above => self.walk_from(start, above, true, Arrive::Looking, links)?,
+        };
+        Ok((dir, Last { name, slash: !slashes.is_empty() && !matches!(name, b"." | b"..") }))
+    }
+
+    /// The error of a call that would give something else than a directory a name with a slash behind it.
+    fn no_directory(&self, dir: &Reached, name: &[u8]) -> Error {
+        let there = self.fs.walk(&self.caller, dir, name, false, Arrive::Looking);
+        there.map_or_else(|e| e, |_| Error::Errno(libc::EEXIST))
     }
 
     /// Opens a file for reading and writing; it is made if it is not there, and emptied if it is.
@@ -183,15 +207,46 @@ impl Files {
         let path = path.as_ref();
         let flags = options.flags();
         if options.create || options.create_new {
-            let (dir, name) = self.parent(path)?;
+            let made = self.create_from(self.fs.root()?, path, &options, &mut 0);
+            return made.map(|handle| self.file(handle));
+        }
+        let found = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW), Arrive::Opening)?;
+        self.fs.open_reached(&self.caller, found, flags).map(|handle| self.file(handle))
+    }
+
+    /// Opens a file that is made if it is not there; at the end of the symlinks that lead to it.
+    fn create_from(
+        &self,
+        start: &Reached,
+        path: &[u8],
+        options: &OpenOptions,
+        links: &mut u32,
+    ) -> Result<FileHandle> {
+        let (dir, Last { name, slash }) = self.parent_from(start, path, links)?;
+        if slash {
+            self.fs.walk(&self.caller, &dir, b".", false, Arrive::Looking)?;
+            return Err(Error::Errno(libc::EISDIR));
+        }
+        let flags = options.flags();
+        loop {
             match self.fs.create_open(&self.caller, &dir, name, options.mode, flags) {
-                // What there is leads elsewhere, or is no file.
-                Err(Error::Errno(libc::ELOOP | libc::EISDIR)) if !options.create_new => {}
-                opened => return opened.map(|handle| self.file(handle)),
+                Err(Error::Errno(libc::ELOOP)) if !flags.contains(OpenFlags::NO_FOLLOW) => {}
+                opened => return opened,
+            }
+            let link = match self.fs.walk(&self.caller, &dir, name, true, Arrive::Looking) {
+                Ok(Walked::Link { link, .. }) => link,
+                // The link has gone since.
+                Ok(Walked::There(_)) | Err(Error::Errno(libc::ENOENT)) => continue,
+                Err(e) => return Err(e),
+            };
+            *links += 1;
+            if *links > MAX_LINKS {
+                return Err(Error::Errno(libc::ELOOP));
+            }
+            if let Some(target) = self.target(&link)? {
+                return self.create_from(&dir, &target, options, links);
             }
         }
-        let found = self.walk(path, true, Arrive::Opening)?;
-        self.fs.open_reached(&self.caller, found, flags).map(|handle| self.file(handle))
     }
 
     fn file(&self, handle: FileHandle) -> File {
@@ -230,7 +285,7 @@ impl Files {
 
     /// Makes a directory (mode 0755).
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.parent(path.as_ref())?;
+        let (dir, Last { name, .. }) = self.parent(path.as_ref())?;
         self.fs.mkdir_in(&self.caller, &dir, name, 0o755)
     }
 
@@ -265,27 +320,47 @@ impl Files {
 
     /// Renames; a file or empty directory that has the new name is replaced.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let (old, name) = self.parent(from.as_ref())?;
-        let (new, new_name) = self.parent(to.as_ref())?;
-        self.fs.rename_in(&self.caller, (&old, name), (&new, new_name), RenameFlags::empty())
+        let (old, from) = self.parent(from.as_ref())?;
+        let (new, to) = self.parent(to.as_ref())?;
+        let mut flags = RenameFlags::empty();
+        flags.set(RenameFlags::DIRECTORY, from.slash || to.slash);
+        self.fs.rename_in(&self.caller, (&old, from.name), (&new, to.name), flags)
     }
 
     /// Removes a name that is not a directory.
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.parent(path.as_ref())?;
+        let (dir, Last { name, slash }) = self.parent(path.as_ref())?;
+        if slash {
+            if self.fs.options().read_only {
+                return Err(Error::Errno(libc::EROFS));
+            }
+            return match self.fs.walk(&self.caller, &dir, name, false, Arrive::Looking)? {
+                Walked::There(at) if at.file_type() == FileType::Directory => Err(Error::Errno(libc::EISDIR)),
+                _ => Err(Error::Errno(libc::ENOTDIR)),
+            };
+        }
         self.fs.unlink_in(&self.caller, &dir, name)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.parent(path.as_ref())?;
+        let path = path.as_ref();
+        let (dir, Last { name, .. }) = self.parent(path)?;
+        if path.iter().all(|c| *c == b'/') {
+            return Err(Error::Errno(libc::EBUSY));
+        }
         self.fs.rmdir_in(&self.caller, &dir, name)
     }
 
     /// Makes a symlink at `path` that leads to `target`.
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, name) = self.parent(path.as_ref())?;
-        self.fs.symlink_in(&self.caller, &dir, name, target.as_ref())
+        let target = target.as_ref();
+        check_path(target)?;
+        let (dir, Last { name, slash }) = self.parent(path.as_ref())?;
+        if slash {
+            return Err(self.no_directory(&dir, name));
+        }
+        self.fs.symlink_in(&self.caller, &dir, name, target)
     }
 
     /// The target of a symlink.
@@ -300,7 +375,10 @@ impl Files {
     /// Gives a file another name.
     pub fn hard_link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let found = self.walk(from.as_ref(), false, Arrive::Looking)?;
-        let (dir, name) = self.parent(to.as_ref())?;
+        let (dir, Last { name, slash }) = self.parent(to.as_ref())?;
+        if slash {
+            return Err(self.no_directory(&dir, name));
+        }
         self.fs.link_in(&self.caller, &found, &dir, name)
     }
 }

@@ -6,7 +6,7 @@ use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
 use crate::vfs::{AssembleOptions, Running};
 
-fn files() -> Files {
+pub(super) fn files() -> Files {
     let device = Arc::new(MemoryDevice::new(4096));
     let options = FormatOptions { sparse: true, ..FormatOptions::default() };
     let superblock = crate::mkfs::format(&*device, &options).expect("large enough");

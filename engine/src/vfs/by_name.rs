@@ -87,12 +87,7 @@ impl Fs {
         target: &[u8],
         by: u64,
     ) -> Result<Arc<InodeObj>> {
-        if target.is_empty() {
-            return Err(Error::Errno(libc::ENOENT));
-        }
-        if target.len() >= libc::PATH_MAX as usize {
-            return Err(Error::Errno(libc::ENAMETOOLONG));
-        }
+        check_path(target)?;
         self.made(ctx, dir, name, &New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) }, by)
     }
     /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.

@@ -133,6 +133,7 @@ impl Fs {
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NO_REPLACE);
+        let needs_dir = flags.contains(RenameFlags::DIRECTORY);
         if exchange && no_replace {
             return Err(Error::Errno(libc::EINVAL));
         }
@@ -148,6 +149,7 @@ impl Fs {
         let (replaced, left, end) = self.alloc_room(|| {
             loop {
                 if !exchange
+                    && !needs_dir
                     && let Some((left, end)) = self.move_file(ctx, (old_dir, from.1), (new_dir, to.1))?
                 {
                     return Ok((None, left, end));
@@ -166,6 +168,7 @@ impl Fs {
                 let mut refusal = match &target {
                     Some(_) if no_replace => Some(libc::EEXIST),
                     None if exchange => Some(libc::ENOENT),
+                    _ if needs_dir && !source.is_dir() => Some(libc::ENOTDIR),
                     _ => None,
                 };
                 if across && refusal.is_none() {

@@ -236,13 +236,15 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// How to rename; the bits are the kernel's.
+    /// How to rename; the bits are the kernel's, but for the last.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct RenameFlags: u32 {
         /// Fail if the new name exists.
         const NO_REPLACE = libc::RENAME_NOREPLACE;
         /// Exchange the two names, which must exist.
         const EXCHANGE = libc::RENAME_EXCHANGE;
+        /// Fail if it is no directory that is renamed: a slash after one of the names says so.
+        const DIRECTORY = 1 << 31;
     }
 }
 
@@ -353,4 +355,15 @@ pub struct FsOptions {
     pub lazytime: bool,
     /// Every change is durable when it returns.
     pub sync: bool,
+}
+
+/// ENOENT, ENAMETOOLONG or nothing: what can be a path, or the target of a symlink.
+pub(crate) fn check_path(path: &[u8]) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::Errno(libc::ENOENT));
+    }
+    if path.len() >= libc::PATH_MAX as usize {
+        return Err(Error::Errno(libc::ENAMETOOLONG));
+    }
+    Ok(())
 }
