@@ -317,8 +317,8 @@ impl Session for LibrarySession {
 
     fn list(&mut self, path: &str, each: &mut dyn FnMut(&str, Kind)) -> Result<u64> {
         let at = || failed("list", path);
-        let found = self.walk(path, Arrive::Looking).map_err(at())?;
-        let handle = self.fs.opendir_reached(&self.caller, &found).map_err(at())?;
+        let found = self.walk(path, Arrive::Opening).map_err(at())?;
+        let handle = self.fs.open_reached(&self.caller, found, OpenFlags::DIRECTORY).map_err(at())?;
         let mut count = 0;
         let read = self.fs.readdir(&handle, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {

@@ -279,8 +279,8 @@ impl Files {
 
     /// Sets attributes.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttr) -> Result<Attr> {
-        let found = self.walk(path.as_ref(), true, Arrive::Looking)?;
-        self.fs.setattr_reached(&self.caller, &found, set)
+        let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
+        self.fs.setattr_reached(&self.caller, found, set)
     }
 
     /// Makes a directory (mode 0755).
@@ -307,8 +307,8 @@ impl Files {
 
     /// The entries of a directory, without "." and "..".
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
-        let found = self.walk(path.as_ref(), true, Arrive::Looking)?;
-        let handle = self.fs.opendir_reached(&self.caller, &found)?;
+        let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
+        let handle = self.fs.open_reached(&self.caller, found, OpenFlags::DIRECTORY)?;
         let mut listed = Vec::new();
         let read = self.fs.readdir(&handle, 2, &mut |e| {
             listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });

@@ -84,3 +84,49 @@ fn an_image_that_is_still_used_is_not_called_clean() {
     assert_eq!(fs.read("/f").expect("written by the unmount"), b"kept");
     fs.unmount().expect("nothing is open");
 }
+
+/// Two names that always lead somewhere, but to something else from moment to moment.
+#[test]
+fn a_name_that_is_replaced_again_and_again_is_always_found() {
+    let files = files();
+    files.create("f").expect("new");
+    files.create_dir("d").expect("new");
+    let mode = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    let may = |result: Result<()>, what: &[i32]| {
+        let errno = result.map_or_else(|e| e.errno(), |()| 0);
+        assert!(errno == 0 || what.contains(&errno), "{errno}");
+    };
+    std::thread::scope(|scope| {
+        let fs = &files.fs;
+        scope.spawn(|| {
+            let files = Files::new(Arc::clone(fs));
+            for _ in 0..1000 {
+                files.create("new").expect("room").write_at(b"content", 0).expect("room");
+                files.rename("new", "f").expect("replaces");
+                files.create_dir("new-d").expect("room");
+                may(files.rename("new-d/", "d/"), &[libc::ENOTEMPTY]);
+                may(files.remove_dir("new-d"), &[libc::ENOENT]);
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let files = Files::new(Arc::clone(fs));
+                for _ in 0..1000 {
+                    files.set_attributes("f", &mode).expect("a file");
+                    files.set_attributes("d/", &mode).expect("a directory");
+                    files.read_dir("d").expect("a directory");
+                    files.metadata("d/").expect("a directory");
+                    files.open("f", OpenOptions { read: true, ..OpenOptions::default() }).expect("a file");
+                    files
+                        .open("f", OpenOptions { write: true, create: true, ..OpenOptions::default() })
+                        .expect("a file");
+                    may(files.create_dir("d/x"), &[libc::ENOENT, libc::EEXIST]);
+                    may(files.remove_dir("d/x/"), &[libc::ENOENT]);
+                    may(files.hard_link("f", "g"), &[libc::ENOENT, libc::EEXIST]);
+                    may(files.rename("g", "h"), &[libc::ENOENT]);
+                    may(files.remove_file("h"), &[libc::ENOENT]);
+                }
+            });
+        }
+    });
+}

@@ -60,6 +60,9 @@ impl Fs {
 
     /// Whether the caller may open a file so.
     pub(super) fn may_open(&self, ctx: &Context, inode: &InodeObj, flags: OpenFlags) -> Result<()> {
+        if flags.contains(OpenFlags::DIRECTORY) && !inode.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
+        }
         match inode.file_type() {
             FileType::Regular => {}
             FileType::Directory if flags.writes() || flags.contains(OpenFlags::TRUNCATE) => {
@@ -68,9 +71,6 @@ impl Fs {
             FileType::Directory => {}
             FileType::Symlink => return Err(Error::Errno(libc::ELOOP)),
             _ => return Err(Error::Errno(libc::ENXIO)),
-        }
-        if flags.contains(OpenFlags::DIRECTORY) && !inode.is_dir() {
-            return Err(Error::Errno(libc::ENOTDIR));
         }
         let truncates = flags.contains(OpenFlags::TRUNCATE);
         let mut want = 0;

@@ -1,5 +1,6 @@
 //! Names: lookup, and everything that makes an inode or a link.
 
+use super::shrink::is_removed;
 use super::*;
 use crate::acl::{self, Acl, Acls};
 use crate::dir::{self, ENTRY_SLOTS, Insertion};
@@ -294,7 +295,8 @@ impl Fs {
         })
     }
 
-    /// Gives the bucket of a name room, unless it has room by now.
+    /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: who wants to put
+    /// the name there looks again.
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
         let mut may_split = true;
         loop {
@@ -309,6 +311,9 @@ impl Fs {
             let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
             let mut h = self.meta.begin(own + edit)?;
             let mut image = dir.lock.write();
+            if is_removed(&image) {
+                return Ok(());
+            }
             let mut draft = dir.draft(&image);
             match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, longest.unwrap_or(0)) {
                 Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,

@@ -123,6 +123,17 @@ impl Fs {
         }
     }
 
+    /// Brings down the content of a file that is to replace another. It is opened for that: a file that loses its name
+    /// meanwhile is freed afterwards. False: it is gone, and the name leads elsewhere by now, or nowhere.
+    pub(super) fn settle_held(&self, source: &Arc<InodeObj>) -> Result<bool> {
+        if !source.holds.open() {
+            return Ok(false);
+        }
+        let settled = self.data.settle_for_rename(source);
+        self.let_go(source);
+        settled.map(|()| true)
+    }
+
     #[expect(clippy::too_many_lines, reason = "one operation, step by step")]
     pub(super) fn rename_name(
         &self,
@@ -158,8 +169,9 @@ impl Fs {
                 let target = self.guess(ctx, new_dir, to.1)?;
                 // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all
                 // begins again: what replaces another file is always one whose earlier content is down.
-                if target.is_some() && !exchange && source.file_type() == FileType::Regular {
-                    self.data.settle_for_rename(&source)?;
+                let settles = target.is_some() && !exchange && source.file_type() == FileType::Regular;
+                if settles && !self.settle_held(&source)? {
+                    continue;
                 }
                 let mut h = self.meta.begin(RENAME_SLOTS)?;
                 let moving = across.then(|| self.directory_move.lock());
@@ -182,13 +194,14 @@ impl Fs {
                         refusal = Some(if exchange { libc::EINVAL } else { libc::ENOTEMPTY });
                     }
                 }
-                let settles = target.is_some() && !exchange && source.file_type() == FileType::Regular;
                 if !source.is_dir() && !target.as_ref().is_some_and(|target| exchange && target.is_dir()) {
                     drop(moving);
                     if settles {
                         // It takes credits of its own.
                         drop(h);
-                        self.data.settle_for_rename(&source)?;
+                        if !self.settle_held(&source)? {
+                            continue;
+                        }
                         h = self.meta.begin(RENAME_SLOTS)?;
                     }
                 }

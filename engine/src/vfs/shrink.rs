@@ -5,6 +5,11 @@ use crate::dir::{GROUP, Left, SHRINK_SLOTS};
 use crate::extent::edit_slots;
 use crate::format::InodeFlags;
 
+/// Whether a directory has been removed, and freed perhaps.
+pub(super) fn is_removed(image: &Inode) -> bool {
+    image.nid.get() == 0 || image.flags.get() & InodeFlags::DEAD.bits() != 0
+}
+
 impl Fs {
     /// Gives room of a directory back, as far as a removal is to do so that has left so much in its block. Nothing is
     /// locked. What was asked for is done: what fails here is left for another time.
@@ -24,18 +29,16 @@ impl Fs {
     /// Joins a group of buckets, if there is a sparse one.
     fn join_buckets(&self, dir: &InodeObj) -> Result<bool> {
         let entries = self.meta.dir(dir);
-        let is_gone =
-            |image: &Inode| image.nid.get() == 0 || image.flags.get() & InodeFlags::DEAD.bits() != 0;
         let depth = {
             let image = dir.lock.read();
-            if is_gone(&image) || !entries.is_sparse(&image) {
+            if is_removed(&image) || !entries.is_sparse(&image) {
                 return Ok(false);
             }
             image.extent_depth
         };
         let mut h = self.meta.begin(SHRINK_SLOTS + edit_slots(depth, GROUP))?;
         let mut image = dir.lock.write();
-        if is_gone(&image) {
+        if is_removed(&image) {
             return Ok(false);
         }
         let mut draft = dir.draft(&image);

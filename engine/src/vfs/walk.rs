@@ -174,7 +174,7 @@ impl Fs {
             here = Here::at(Cow::Owned(inode));
         }
         if !arrive.take(&from.0) {
-            return Err(Error::Errno(libc::ESTALE));
+            return Err(gone());
         }
         Ok(Walked::There(from.clone()))
     }
@@ -266,7 +266,7 @@ impl Fs {
         self.let_go(&reached.0);
     }
 
-    fn let_go(&self, inode: &Arc<InodeObj>) {
+    pub(super) fn let_go(&self, inode: &Arc<InodeObj>) {
         if inode.file_type() == FileType::Symlink {
             return;
         }
@@ -385,25 +385,13 @@ impl Fs {
         Ok(())
     }
 
-    /// As [`Fs::opendir`].
-    pub fn opendir_reached(&self, ctx: &Context, reached: &Reached) -> Result<FileHandle> {
-        self.open_dir(ctx, Arc::clone(&reached.0))
-    }
-
-    /// As [`Fs::setattr`].
-    pub fn setattr_reached(&self, ctx: &Context, reached: &Reached, set: &SetAttr) -> Result<Attr> {
-        let inode = &reached.0;
-        // Its content is changed without its lock: an open count keeps it from being freed meanwhile.
-        let counted = set.size.is_some() && inode.file_type() == FileType::Regular;
-        if counted && !inode.holds.open() {
-            return Err(gone());
-        }
-        let done = self.set_attributes(ctx, inode, None, set);
-        if counted {
-            self.let_go(inode);
-        }
-        done?;
-        Ok(self.getattr_reached(reached))
+    /// As [`Fs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
+    /// last name meanwhile is changed like any open file.
+    pub fn setattr_reached(&self, ctx: &Context, reached: Reached, set: &SetAttr) -> Result<Attr> {
+        let done = self.set_attributes(ctx, &reached.0, None, set);
+        let attr = done.map(|()| self.getattr_reached(&reached));
+        self.leave(reached);
+        attr
     }
 
     /// As [`Fs::unlink`].

@@ -201,8 +201,7 @@ fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
     );
     fs.release(opened, None);
     fs.forget(f.nid(), 1);
-    let size = SetAttr { size: Some(10), ..SetAttr::default() };
-    assert_eq!(errno(fs.setattr_reached(&ctx, &f, &size)), libc::ENOENT, "it is free");
+    assert_eq!(errno(fs.link_in(&ctx, &f, start, b"again")), libc::ENOENT, "it is free");
     fs.syncfs().expect("nothing is left of it");
 
     let upper = dir(&fs, &ctx, ROOT_NID, "upper");
@@ -219,4 +218,62 @@ fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
     fs.forget(link.nid(), 1);
     fs.unlink(&ctx, ROOT_NID, b"link").expect("there");
     assert_eq!(errno(fs.readlink_reached(&link)), libc::ENOENT, "no damage is told");
+}
+
+/// As with a file of the kernel, which a path leads to for as long as a call has it.
+#[test]
+fn attributes_are_set_and_entries_read_of_what_has_gone_since_the_walk() {
+    let fs = fs();
+    let opening = |path: &str| match fs.walk(
+        &root(),
+        fs.root().expect("there"),
+        path.as_bytes(),
+        true,
+        Arrive::Opening,
+    ) {
+        Ok(Walked::There(at)) => at,
+        other => panic!("{path}: {other:?}"),
+    };
+    let set = SetAttr { mode: Some(0o600), size: Some(10), ..SetAttr::default() };
+    let made = fs.mknod(&root(), ROOT_NID, b"f", 0o644, 0).expect("new");
+    let f = opening("f");
+    fs.forget(made.nid, 1);
+    fs.unlink(&root(), ROOT_NID, b"f").expect("there");
+    let attr = fs.setattr_reached(&root(), f, &set).expect("held");
+    assert_eq!((attr.nlink, attr.perm, attr.size), (0, 0o600, 10));
+
+    let made = dir(&fs, &root(), ROOT_NID, "d");
+    let d = opening("d");
+    fs.forget(made.nid, 1);
+    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+    let handle = fs.open_reached(&root(), d, OpenFlags::DIRECTORY).expect("held");
+    fs.readdir(&handle, 2, &mut |entry| panic!("{entry:?}")).expect("nothing");
+    fs.releasedir(handle);
+    for nid in [attr.nid, made.nid] {
+        assert_eq!(errno(fs.getattr(nid)), libc::ESTALE, "it is freed");
+    }
+}
+
+/// Operations that let their locks go on the way find it so.
+#[test]
+fn what_goes_while_an_operation_holds_no_lock_is_neither_grown_nor_written_home() {
+    let fs = fs();
+    let made = dir(&fs, &root(), ROOT_NID, "d");
+    let d = fs.meta.inode(made.nid).expect("there");
+    fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
+    for freed in [false, true] {
+        fs.grow(&d, b"x").expect("who asks finds no directory any more");
+        assert_eq!(d.holds.is_gone(), freed);
+        fs.forget(made.nid, 1);
+    }
+
+    let (made, handle, _) = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("new");
+    fs.write(&root(), &handle, 0, b"content", WriteFlags::empty()).expect("room");
+    fs.release(handle, None);
+    let f = fs.meta.inode(made.nid).expect("there");
+    fs.unlink(&root(), ROOT_NID, b"f").expect("there");
+    for there in [true, false] {
+        assert_eq!(fs.settle_held(&f), Ok(there));
+        fs.forget(made.nid, 1);
+    }
 }
