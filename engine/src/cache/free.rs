@@ -5,6 +5,10 @@
 //! the memory of a share of its free frames alone, and gives that of the others back to the system; and before it
 //! takes more for frames, what the heap has free goes back.
 //!
+//! Frames that never had memory lie at the bottom of the lists, those with the highest numbers first. There they are
+//! *held back* for what else takes memory ([`FreeFrames::hold`]): nothing has to go back to the system for that, and
+//! huge pages do not reach them before they reach the end of the pool. So all lists hold back alike.
+//!
 //! Invariant: a frame on a list is busy, and the list's.
 
 use super::frame::taken_over;
@@ -22,6 +26,8 @@ struct Lane {
     numbers: Vec<u32>,
     /// So many of them, from the bottom, have no memory.
     dry: usize,
+    /// So many of those, from the bottom, are not given out.
+    held: usize,
 }
 
 /// See the module.
@@ -44,7 +50,7 @@ impl FreeFrames {
             // Descending, so that a lane gives out its lowest frames first.
             let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
             let numbers: Vec<_> = own.into_iter().rev().collect();
-            CachePadded::new(Mutex::new(Lane { dry: numbers.len(), numbers }))
+            CachePadded::new(Mutex::new(Lane { dry: numbers.len(), held: 0, numbers }))
         });
         FreeFrames {
             lanes: lists.collect(),
@@ -54,9 +60,21 @@ impl FreeFrames {
         }
     }
 
-    /// Number of frames here.
+    /// Number of frames to be had here.
     pub fn len(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.lock().numbers.len()).sum()
+        let here = |lane: &Lane| lane.numbers.len() - lane.held;
+        self.lanes.iter().map(|lane| here(&lane.lock())).sum()
+    }
+
+    /// Holds back so many frames, all of them without memory, or as many as there are; how many.
+    pub fn hold(&self, count: usize) -> usize {
+        let mut left = count;
+        for (lane, others) in self.lanes.iter().zip((1..=self.lanes.len()).rev()) {
+            let mut lane = lane.lock();
+            lane.held = left.div_ceil(others).min(lane.dry);
+            left -= lane.held;
+        }
+        count - left
     }
 
     fn own(&self) -> usize {
@@ -91,6 +109,9 @@ impl FreeFrames {
 
 impl Lane {
     fn take(&mut self) -> Option<(u32, bool)> {
+        if self.numbers.len() == self.held {
+            return None;
+        }
         let number = self.numbers.pop()?;
         let is_dry = self.dry > self.numbers.len();
         self.dry = self.dry.min(self.numbers.len());

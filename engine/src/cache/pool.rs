@@ -1,9 +1,11 @@
 //! The pool: where frames come from, and how they are found.
 //!
-//! What a file's index takes is counted here: for each page of it one frame is *retired*, whose memory goes back to
-//! the system, until the index goes; an eighth of the frames at the most, which indexes of files a hundred times as
-//! large as the pool do not reach. A pool whose memory is another's too ([`FramePool::sharing`]) leaves that to who
-//! shares it out.
+//! What a file's index takes is counted here: for each page of it one frame is *retired* until the index goes; an
+//! eighth of the frames at the most, which indexes of files a hundred times as large as the pool do not reach. Frames
+//! that never had memory are held back for it, as long as there are some, up to a 64th of the pool: should huge pages
+//! fill them after all, that is as much as the pool takes too much. Others give their memory back to the system, which
+//! is a system call and an interrupt of every core: a few frames more or less than indexes take are no reason. A pool
+//! whose memory is another's too ([`FramePool::sharing`]) leaves all that to who shares it out.
 
 use super::copy::copy;
 use super::evict::Eviction;
@@ -24,7 +26,7 @@ pub struct FramePool {
     pub(super) frames: Box<[Frame]>,
     pub(super) free: FreeFrames,
     pub(super) eviction: Eviction,
-    retired: Mutex<Vec<u32>>,
+    retired: Mutex<Retired>,
     /// Most frames that are retired.
     most_retired: usize,
     pub(super) counters: PoolCounters,
@@ -33,6 +35,21 @@ pub struct FramePool {
     /// Bytes of the indexes, and frames retired for them.
     index_bytes: CachePadded<AtomicUsize>,
     retired_count: AtomicUsize,
+}
+
+/// Frames that indexes have the memory of.
+#[derive(Debug, Default)]
+struct Retired {
+    /// Those that gave their memory back.
+    numbers: Vec<u32>,
+    /// How many free frames are held back.
+    held: usize,
+}
+
+impl Retired {
+    fn len(&self) -> usize {
+        self.numbers.len() + self.held
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +109,7 @@ impl FramePool {
             frames: (0..frames).map(|_| Frame::new()).collect(),
             free: FreeFrames::new(frames, kept),
             eviction: Eviction::new(frames),
-            retired: Mutex::new(Vec::new()),
+            retired: Mutex::new(Retired::default()),
             most_retired: if kept < frames { 0 } else { frames / 8 },
             counters: PoolCounters::default(),
             dirty: Gauge::new((frames / 2048).clamp(1, 16) as u32),
@@ -129,25 +146,34 @@ impl FramePool {
     /// Retires frames, or brings them back.
     fn settle(&self) {
         let want = |pool: &FramePool| (pool.index_bytes() / BLOCK_SIZE).min(pool.most_retired);
-        if want(self) == self.retired_count.load(Ordering::Relaxed) {
+        let slack = (self.frames.len() / 4096).min(64);
+        let retired = self.retired_count.load(Ordering::Relaxed);
+        if (want(self)..=want(self) + slack).contains(&retired) {
             return;
         }
         let mut retired = self.retired.lock();
         let want = want(self);
-        let much = self.frames.len() / 32;
-        if retired.len() <= much && want > much {
-            self.memory.stay_small();
+        let most = (want + slack).min(self.most_retired);
+        if retired.len() > most {
+            while retired.len() > want
+                && let Some(number) = retired.numbers.pop()
+            {
+                self.free.give_back(number, &self.memory);
+            }
+            retired.held = self.free.hold(want - retired.numbers.len());
         }
-        while retired.len() > want
-            && let Some(number) = retired.pop()
-        {
-            self.free.give_back(number, &self.memory);
+        if retired.len() < want {
+            retired.held = self.free.hold((most - retired.numbers.len()).min(self.frames.len() / 64));
+        }
+        let much = self.frames.len() / 32;
+        if retired.numbers.len() <= much && want > much + retired.held {
+            self.memory.stay_small();
         }
         while retired.len() < want
             // None to be had now: the next node looks again.
             && let Some(fresh) = self.take()
         {
-            retired.push(fresh.retire());
+            retired.numbers.push(fresh.retire());
         }
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }

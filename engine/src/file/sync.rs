@@ -281,11 +281,12 @@ impl<H: Home> DataPath<H> {
         self.record_rest(inode, SyncKind::All)
     }
 
-    /// Writes everything home that is dirty, flushes and commits, at the power horizon: syncfs and unmount.
-    pub fn sync_all(&self) -> Result<()> {
+    /// Writes everything home that is dirty, has `rest` logged, which the records of written files may have made less,
+    /// flushes and commits, at the power horizon: syncfs and unmount.
+    pub fn sync_all(&self, rest: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.keeps() {
             self.await_relief();
-            return Ok(());
+            return rest();
         }
         let entry = self.home.tail();
         self.settle_deferred()?;
@@ -295,7 +296,7 @@ impl<H: Home> DataPath<H> {
         for inode in &files {
             result = result.and(self.record_rest(inode, SyncKind::Data));
         }
-        result.and(self.home.device().flush())?;
+        result.and(rest()).and(self.home.device().flush())?;
         self.home.commit_power(entry.max(self.home.tail()))
     }
 }

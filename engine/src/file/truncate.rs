@@ -231,7 +231,7 @@ impl<H: Home> DataPath<H> {
 
     /// The file is gone: nothing of it is written any more. Its blocks may be freed afterwards.
     pub fn discard(&self, inode: &Arc<H::Inode>) {
-        let _quiet = self.quiet(inode.data());
+        let _quiet = inode.made_data().map(|data| self.quiet(data));
         self.discard_quiet(inode);
     }
 
@@ -240,14 +240,20 @@ impl<H: Home> DataPath<H> {
         (data.write_range(0..u64::MAX), data.write_back.lock())
     }
 
-    /// The same if nobody does so now.
-    pub(crate) fn try_quiet<'d>(&self, data: &'d FileData) -> Option<impl Sized + use<'d, H>> {
-        Some((data.try_write_range(0..u64::MAX)?, data.write_back.try_lock()?))
+    /// The same if nobody does so now. Where nobody has asked for the file's data there is nothing to lock:
+    /// [`Quiet::lasts`] says whether that is still so.
+    pub(crate) fn try_quiet<'d>(&self, inode: &'d H::Inode) -> Option<Quiet<impl Sized + use<'d, H>>> {
+        let lock =
+            |data: &'d FileData| Some((data.try_write_range(0..u64::MAX)?, data.write_back.try_lock()?));
+        match inode.made_data() {
+            Some(data) => lock(data).map(|held| Quiet(Some(held))),
+            None => Some(Quiet(None)),
+        }
     }
 
     /// [`DataPath::discard`] by a caller for whom the file is quiet.
     pub(crate) fn discard_quiet(&self, inode: &Arc<H::Inode>) {
-        let data = inode.data();
+        let Some(data) = inode.made_data() else { return };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.set_logged_size(0);
@@ -261,5 +267,16 @@ impl<H: Home> DataPath<H> {
         self.undefer(inode.nid());
         self.absorbed.lock().remove(&inode.nid());
         self.unlist_quiet(data);
+    }
+}
+
+/// A file that nobody reads, writes or writes back.
+pub(crate) struct Quiet<G>(Option<G>);
+
+impl<G> Quiet<G> {
+    /// Whether the file stays so. To be asked once nobody can open it any more: who opened it meanwhile, and has closed
+    /// it again, may have left data behind.
+    pub(crate) fn lasts(&self, inode: &impl DataInode) -> bool {
+        self.0.is_some() || inode.made_data().is_none()
     }
 }

@@ -20,7 +20,6 @@ use crate::sync::Arc;
 
 /// Those who want to know how a usual operation ends.
 const USUAL_ENDS: usize = 4;
-const HELD: &str = "changes are let go with the handle itself";
 
 /// Called with the end of the record, or with none if the operation was given up.
 type AtEnd<'s> = Box<dyn FnOnce(Option<Position>) + 's>;
@@ -29,7 +28,7 @@ type AtEnd<'s> = Box<dyn FnOnce(Option<Position>) + 's>;
 pub struct Handle<'s> {
     store: &'s Store,
     allowance: Option<Allowance<'s>>,
-    /// There until the drop.
+    /// There from the first change on: one who has begun many operations changes things in one at a time.
     changes: Option<Box<Changes>>,
     at_end: Vec<AtEnd<'s>>,
 }
@@ -37,12 +36,7 @@ pub struct Handle<'s> {
 impl<'s> Handle<'s> {
     /// An operation that has changed nothing yet.
     pub(super) fn new(store: &'s Store, allowance: Allowance<'s>) -> Handle<'s> {
-        Handle {
-            store,
-            allowance: Some(allowance),
-            changes: Some(Changes::take()),
-            at_end: Vec::with_capacity(USUAL_ENDS),
-        }
+        Handle { store, allowance: Some(allowance), changes: None, at_end: Vec::with_capacity(USUAL_ENDS) }
     }
 
     /// The store it works on.
@@ -50,12 +44,8 @@ impl<'s> Handle<'s> {
         self.store
     }
 
-    fn changes(&self) -> &Changes {
-        self.changes.as_deref().expect(HELD)
-    }
-
     fn changes_mut(&mut self) -> &mut Changes {
-        self.changes.as_deref_mut().expect(HELD)
+        self.changes.get_or_insert_with(Changes::take)
     }
 
     /// A private copy of `range` of a page, to be changed at will. Editing within a range that was edited
@@ -76,13 +66,16 @@ impl<'s> Handle<'s> {
 
     /// The bytes of a range as this operation sees them.
     pub fn view(&self, page: &PageRef, range: Range<usize>) -> Vec<u8> {
-        self.changes().view(page, range)
+        match &self.changes {
+            Some(changes) => changes.view(page, range),
+            None => page.read(|bytes| bytes[range].to_vec()),
+        }
     }
 
     /// Reads a whole page as this operation sees it, under the shared latch where it has changed nothing: `f` is
     /// short, takes no lock and reads no other page.
     pub fn read<R>(&self, page: &PageRef, f: impl FnOnce(&[u8]) -> R) -> R {
-        if self.changes().edits(page) {
+        if self.changes.as_ref().is_some_and(|changes| changes.edits(page)) {
             f(&self.view(page, 0..BLOCK_SIZE))
         } else {
             page.read(|bytes| f(bytes))
@@ -106,7 +99,8 @@ impl<'s> Handle<'s> {
 
     /// The page of a block as this operation sees it: one it made itself, or the store's.
     pub fn get(&self, block: u64, kind: BlockKind) -> Result<PageRef> {
-        match self.changes().made().find(|page| page.block() == block && page.kind() == kind) {
+        let mut made = self.changes.iter().flat_map(|changes| changes.made());
+        match made.find(|page| page.block() == block && page.kind() == kind) {
             Some(page) => Ok(Arc::clone(page)),
             None => self.store.get(block, kind),
         }
@@ -169,19 +163,20 @@ impl<'s> Handle<'s> {
 
     /// Slots that a commit would take now.
     pub fn slots_needed(&self) -> u32 {
-        self.changes().encoded_len().div_ceil(SLOT_PAYLOAD) as u32
+        let len = self.changes.as_ref().map_or(0, |changes| changes.encoded_len());
+        len.div_ceil(SLOT_PAYLOAD) as u32
     }
 
     /// Logs the operation, applies it to the pages, and seals it; the end (exclusive) of its record. It fails
     /// only if the journal has failed (or the handle asked for too few slots); then nothing has happened.
     pub fn commit(mut self) -> Result<Position> {
         let store = self.store;
-        let changes = self.changes.as_deref_mut().expect(HELD);
-        if !changes.compare() {
+        let changed = self.changes.as_deref_mut().and_then(|changes| changes.compare().then_some(changes));
+        let Some(changes) = changed else {
             let end = store.log.tail();
             self.tell(Some(end));
             return Ok(end);
-        }
+        };
         if !store.log.only_counts() {
             changes.encode();
         }

@@ -342,10 +342,10 @@ impl Fs {
     }
     /// Returns when everything written before is durable.
     pub fn syncfs(&self) -> Result<()> {
-        for inode in self.meta.table.stale(usize::MAX) {
-            self.meta.log_times(&inode)?;
-        }
-        self.data.sync_all()
+        self.data.sync_all(|| {
+            let mut stale = self.meta.table.stale(usize::MAX).into_iter();
+            stale.try_for_each(|inode| self.meta.log_times(&inode))
+        })
     }
     /// Returns when everything that a sync was answered for survives a loss of power, and every operation on
     /// metadata that returned before: at once, with `durability=power`, but for the latter.

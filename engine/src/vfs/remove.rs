@@ -97,7 +97,7 @@ impl Fs {
             // busy with the file is not waited for.
             let has_data = inode.file_type() == FileType::Regular;
             let quiet = (has_data && own.nlink.get() == 1 && inode.holds.is_free())
-                .then(|| self.data.try_quiet(inode.data()))
+                .then(|| self.data.try_quiet(&*inode))
                 .flatten();
             let left = entries.take(&mut h, &found)?;
             let at = now();
@@ -107,7 +107,11 @@ impl Fs {
                 && own.extent_depth == 0
                 && own.xattr_block.get() == 0
                 && inode.is_usable();
-            let goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
+            let mut goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
+            if goes && quiet.as_ref().is_some_and(|quiet| !quiet.lasts(&*inode)) {
+                inode.holds.revive();
+                goes = false;
+            }
             if goes {
                 draft.image.nlink.set(0);
                 let gone = self.meta.stage_end(&mut h, &inode, &mut draft.image).and_then(|()| h.commit());

@@ -35,7 +35,7 @@ fn small_files_share_requests_and_are_all_there_after_a_crash() {
         let home = ModelHome::new(5000, absorbs);
         let path = path(&home, 2000);
         let files = write_all(&home, &path);
-        path.sync_all().expect("no faults");
+        path.sync_all(|| Ok(())).expect("no faults");
         let requests = home.device.writes_completed();
         assert!(requests < FILES / 10, "{requests} requests for {FILES} files");
         assert_eq!(home.reserved(), 0);
@@ -51,7 +51,7 @@ fn a_batch_ends_where_credits_do_and_another_begins() {
     let path = path(&home, 2000);
     let files = write_all(&home, &path);
     home.scarce.store(16, SeqCst);
-    path.sync_all().expect("no faults");
+    path.sync_all(|| Ok(())).expect("no faults");
     let requests = home.device.writes_completed();
     assert!(requests < FILES / 5, "{requests} requests for {FILES} files");
     drop((files, path));
@@ -66,7 +66,7 @@ fn files_whose_room_has_changed_are_written_anew() {
     let files = write_all(&home, &path);
     let marks: Vec<_> = files.iter().map(|file| ErrorMark::of(Some(file.data()))).collect();
     home.rooms_changed.store(20, SeqCst);
-    path.sync_all().expect("no faults");
+    path.sync_all(|| Ok(())).expect("no faults");
     assert_eq!(home.rooms_changed.load(SeqCst), 0, "each was met");
     for (file, mark) in files.iter().zip(&marks) {
         path.fsync(file, SyncKind::All, mark).expect("nothing has failed");
@@ -83,7 +83,7 @@ fn a_shared_request_that_fails_costs_no_file_anything() {
     let path = path(&home, 2000);
     let files = write_all(&home, &path);
     home.device.fail_writes.store(1, SeqCst);
-    path.sync_all().expect("written elsewhere");
+    path.sync_all(|| Ok(())).expect("written elsewhere");
     for file in &files {
         path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("nothing was lost");
     }
@@ -141,7 +141,7 @@ fn threads_that_sync_everything_at_once_do_not_wait_for_one_another() {
                                 .expect("no faults");
                         }
                     }
-                    path.sync_all().expect("no faults");
+                    path.sync_all(|| Ok(())).expect("no faults");
                 }
             });
         }
