@@ -31,6 +31,16 @@ pub enum CreditClass {
     Reserve,
 }
 
+/// Where to look for room without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Where it is near, and only if nobody waits for any: for who holds credits already, and so must not wait for
+    /// more.
+    Nearby,
+    /// Wherever it is kept, with a checkpoint asked for where little is left: for who makes room himself.
+    Everywhere,
+}
+
 /// Room for one record. What is not used goes back on drop.
 #[must_use = "credits hold room in the ring until they are dropped"]
 pub struct Credits<'j> {
@@ -68,27 +78,19 @@ impl Journal {
 }
 
 impl Journal {
-    /// As [`Journal::credits`], if there is room now and nobody waits for any: for who holds credits already, and
-    /// so must not wait for more. It leaves the reserve alone.
-    pub fn try_credits(&self, max_slots: u32) -> Result<Option<Credits<'_>>> {
-        self.check()?;
-        let (slots, price) = (u64::from(max_slots), self.ring.pad);
-        let taken = max_slots <= self.max_record_slots()
-            && self.pool.take_quickly(slots + price, CreditClass::Ordinary);
-        // Only then: what is dropped gives back.
-        Ok(taken.then(|| Credits { journal: self, slots, price }))
-    }
-
-    /// As [`Journal::credits`] for an ordinary record, if there is room now, wherever it is kept: for who makes room
-    /// himself. A record that is too large for the ring finds none.
-    pub fn credits_now(&self, max_slots: u32) -> Result<Option<Credits<'_>>> {
+    /// As [`Journal::credits`] for an ordinary record, if there is room now where one is to look. It leaves the reserve
+    /// alone. A record that is too large for the ring finds none.
+    pub fn credits_now(&self, max_slots: u32, look: Look) -> Result<Option<Credits<'_>>> {
         self.check()?;
         let (slots, price) = (u64::from(max_slots), self.ring.pad);
         let (need, class) = (slots + price, CreditClass::Ordinary);
-        let taken = self.pool.take_quickly(need, class) || self.pool.take_now(need, class);
-        if taken && self.pool.is_low() {
+        let everywhere = look == Look::Everywhere;
+        let taken = max_slots <= self.max_record_slots()
+            && (self.pool.take_quickly(need, class) || everywhere && self.pool.take_now(need, class));
+        if taken && everywhere && self.pool.is_low() {
             (self.need_checkpoint)();
         }
+        // Only then: what is dropped gives back.
         Ok(taken.then(|| Credits { journal: self, slots, price }))
     }
 

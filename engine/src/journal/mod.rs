@@ -80,7 +80,7 @@ mod stream;
 mod tests;
 
 pub use crate::format::Position;
-pub use credits::{CreditClass, Credits};
+pub use credits::{CreditClass, Credits, Look};
 pub use front::{JournalFront, conformance};
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};

@@ -2,7 +2,7 @@
 
 use super::{Handle, Store};
 use crate::Result;
-use crate::journal::CreditClass;
+use crate::journal::{CreditClass, Look};
 use crate::sync::thread;
 
 impl Store {
@@ -14,25 +14,24 @@ impl Store {
     /// just refused it; the next operation has it tried again.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
-        if self.rounds.inline()
-            && self.journal().is_some_and(|journal| max_slots <= journal.max_record_slots())
-        {
-            loop {
-                self.make_room_inline(max_slots, CreditClass::Ordinary)?;
-                if let Some(allowance) = self.log.allow_now(max_slots)? {
-                    return Ok(Handle::new(self, allowance));
-                }
-                // Another has taken the room that was made, or makes some now. To sleep for it would be for ever, if
-                // that other sleeps too.
-                thread::yield_now();
-            }
-        }
-        if self.rounds.inline() {
-            self.make_room_inline(max_slots, CreditClass::Ordinary)?;
-        } else {
+        if !self.rounds.inline() {
             self.throttle()?;
+            return self.handle(max_slots, CreditClass::Ordinary);
         }
-        self.handle(max_slots, CreditClass::Ordinary)
+        let is_too_large = self.journal().is_some_and(|journal| max_slots > journal.max_record_slots());
+        loop {
+            self.make_room_inline(max_slots, CreditClass::Ordinary)?;
+            if is_too_large {
+                // No round makes room for it: it is refused.
+                return self.handle(max_slots, CreditClass::Ordinary);
+            }
+            if let Some(allowance) = self.log.allow_now(max_slots, Look::Everywhere)? {
+                return Ok(Handle::new(self, allowance));
+            }
+            // Another has taken the room that was made, or makes some now. To sleep for it would be for ever, if
+            // that other sleeps too.
+            thread::yield_now();
+        }
     }
 
     /// As [`Store::begin`], for work that makes room or that a checkpoint waits for: it draws on the reserve
@@ -58,7 +57,7 @@ impl Store {
     /// there is no room now.
     pub fn try_begin(&self, max_slots: u32) -> Result<Option<Handle<'_>>> {
         self.check_writable()?;
-        Ok(self.log.try_allow(max_slots)?.map(|allowance| Handle::new(self, allowance)))
+        Ok(self.log.allow_now(max_slots, Look::Nearby)?.map(|allowance| Handle::new(self, allowance)))
     }
 
     /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.

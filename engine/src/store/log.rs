@@ -5,7 +5,7 @@
 //! pays a predictable branch and no more.
 
 use crate::format::{Position, SLOT_PAYLOAD};
-use crate::journal::{CreditClass, Credits, Journal, Wanted};
+use crate::journal::{CreditClass, Credits, Journal, Look, Wanted};
 use crate::pmem::Horizon;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
@@ -72,23 +72,12 @@ impl Log {
         }
     }
 
-    /// As [`Log::allow`] for an ordinary record that fits, without waiting; `None` if it would.
-    pub(super) fn allow_now(&self, max_slots: u32) -> Result<Option<Allowance<'_>>> {
+    /// As [`Log::allow`] for an ordinary record, without waiting; `None` if it would, or is too large.
+    pub(super) fn allow_now(&self, max_slots: u32, look: Look) -> Result<Option<Allowance<'_>>> {
         match self {
             Log::Volatile(_) => Ok(Some(Allowance::Volatile)),
             Log::Durable(journal) => {
-                Ok(Self::attached(journal)?.credits_now(max_slots)?.map(Allowance::Durable))
-            }
-        }
-    }
-
-    /// As [`Log::allow`], without waiting; `None` if it would.
-    pub(super) fn try_allow(&self, max_slots: u32) -> Result<Option<Allowance<'_>>> {
-        match self {
-            Log::Volatile(_) => Ok(Some(Allowance::Volatile)),
-            Log::Durable(journal) => {
-                let credits = Self::attached(journal)?.try_credits(max_slots)?;
-                Ok(credits.map(Allowance::Durable))
+                Ok(Self::attached(journal)?.credits_now(max_slots, look)?.map(Allowance::Durable))
             }
         }
     }

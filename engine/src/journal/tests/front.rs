@@ -97,11 +97,11 @@ fn the_mapped_ring_keeps_the_promises_of_a_journal() {
 fn what_is_refused_gives_nothing_back() {
     let (_memory, journal) = mapped(64);
     let mut held = Vec::new();
-    while let Some(credits) = journal.try_credits(4).expect("it has not failed") {
+    while let Some(credits) = journal.credits_now(4, Look::Nearby).expect("it has not failed") {
         held.push(credits);
     }
     for refused in [4, u32::MAX] {
-        assert!(journal.try_credits(refused).expect("it has not failed").is_none());
+        assert!(journal.credits_now(refused, Look::Nearby).expect("it has not failed").is_none());
     }
     assert!(!journal.has_room(4, CreditClass::Ordinary));
     let slots: u32 = held.iter().map(Credits::slots).sum();
