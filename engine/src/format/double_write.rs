@@ -5,7 +5,7 @@
 //! area of its own. Segments of the round after that of the ring header belong to a round that did not finish; all
 //! others are void.
 
-use super::{U32, U64};
+use super::{U32, U64, checksum};
 use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -29,6 +29,18 @@ pub struct DoubleWriteHeader {
     pub reserved: U64,
 }
 const _: () = assert!(size_of::<DoubleWriteHeader>() == 48);
+
+impl DoubleWriteHeader {
+    /// The header that a block of the area holds, and its entries, if it was written for that block of this image. The
+    /// count is as it stands there: it may name more entries than there are, and more images than have room.
+    pub fn find(seed: u32, at: u64, bytes: &[u8]) -> Option<(Self, impl Iterator<Item = DoubleWriteEntry>)> {
+        let (header, rest) = Self::read_from_prefix(bytes).ok()?;
+        let valid = header.magic.get() == DOUBLE_WRITE_MAGIC && header.crc.get() == checksum(seed, at, bytes);
+        let entries = rest.chunks_exact(size_of::<DoubleWriteEntry>()).take(header.count.get() as usize);
+        let entries = entries.filter_map(|entry| DoubleWriteEntry::read_from_bytes(entry).ok());
+        valid.then_some((header, entries))
+    }
+}
 
 /// One image of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -6,16 +6,13 @@ use super::repair::REPAIR_ROUND;
 use super::state::Findings;
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
-use crate::format::{
-    DOUBLE_WRITE_MAGIC, DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum, checksum_seed,
-};
+use crate::format::{DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum_seed};
 use crate::journal::read_device_header;
 use crate::mount::{Media, MountOptions, Ring, lost, mount};
 use crate::recovery::{self, Onto};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result};
-use zerocopy::FromBytes;
 
 /// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
@@ -93,16 +90,15 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
             }
         }
     }
+    let seed = checksum_seed(&sb.uuid);
     let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
     // Any block of the double-write area may be a segment's header.
     for at in start..start + blocks {
         let Ok(bytes) = image.read(at) else { continue };
-        let Ok((header, _)) = DoubleWriteHeader::read_from_prefix(&bytes) else { continue };
-        let valid = header.magic.get() == DOUBLE_WRITE_MAGIC
-            && header.crc.get() == checksum(checksum_seed(&sb.uuid), at, &bytes);
+        let Some((header, _)) = DoubleWriteHeader::find(seed, at, &bytes) else { continue };
         let (epoch, round) = (header.epoch.get(), header.round.get());
         let own = round == REPAIR_ROUND && sb.state.get() == STATE_DAMAGED;
-        if valid && !own && (round == REPAIR_ROUND || epoch > sb.epoch.get()) {
+        if !own && (round == REPAIR_ROUND || epoch > sb.epoch.get()) {
             let detail =
                 format!("it holds images of round {round} of mount {epoch}; the last was {}", sb.epoch);
             findings.add(IssueKind::DoubleWrite, Place::block(at), detail, Outcome::Mendable);

@@ -18,7 +18,7 @@ use crate::format::{
     U32, U64, checksum, checksum_seed,
 };
 use crate::superblock;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// The round of a repair's images: none of a checkpoint's.
 pub(super) const REPAIR_ROUND: u64 = u64::MAX;
@@ -142,18 +142,11 @@ pub(super) fn resume(image: &Image) -> Result<()> {
     let seed = checksum_seed(&image.sb.uuid);
     for (at, room) in segments(image) {
         let Ok(header) = image.read(at) else { continue };
-        let Ok((fields, entries)) = DoubleWriteHeader::read_from_prefix(&header) else { continue };
-        let ours = fields.magic.get() == DOUBLE_WRITE_MAGIC
-            && fields.round.get() == REPAIR_ROUND
-            && fields.epoch == image.sb.epoch
-            && fields.crc.get() == checksum(seed, at, &header);
-        if !ours {
+        let Some((fields, entries)) = DoubleWriteHeader::find(seed, at, &header) else { continue };
+        if fields.round.get() != REPAIR_ROUND || fields.epoch != image.sb.epoch {
             continue;
         }
-        let count = (fields.count.get() as usize).min(room);
-        let entries = entries.chunks_exact(size_of::<DoubleWriteEntry>()).take(count);
-        for (place, entry) in (at + 1..).zip(entries) {
-            let Ok(entry) = DoubleWriteEntry::read_from_bytes(entry) else { continue };
+        for (place, entry) in (at + 1..).zip(entries.take(room)) {
             let Ok(bytes) = image.read(place) else { continue };
             let home = entry.block.get();
             if entry.crc.get() == crc32c::crc32c(&bytes) && home < image.sb.blocks.get() {

@@ -5,14 +5,9 @@
 //! their way home when the crash came: each that verifies replaces its home, for the home may be torn. One
 //! that does not verify was never followed by a home write. Why that mends everything: [`crate::checkpoint`].
 
-use zerocopy::FromBytes;
-
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use crate::format::{
-    BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry, DoubleWriteHeader, Position,
-    checksum,
-};
+use crate::format::{BlockKind, DOUBLE_WRITE_ENTRIES, DoubleWriteEntry, DoubleWriteHeader, Position};
 use crate::store::{Store, verify};
 use crate::{Error, Result};
 
@@ -93,15 +88,10 @@ fn segments(store: &Store) -> Result<Vec<Segment>> {
 
 /// The segment whose header block this is, if it is one, with room for so many images behind it.
 fn segment(store: &Store, at: u64, room: u64, bytes: &[u8]) -> Option<Segment> {
-    let (header, rest) = DoubleWriteHeader::read_from_prefix(bytes).ok()?;
+    let (header, entries) = DoubleWriteHeader::find(store.seed(), at, bytes)?;
     let count = header.count.get() as usize;
-    let valid = header.magic.get() == DOUBLE_WRITE_MAGIC
-        && header.crc.get() == checksum(store.seed(), at, bytes)
-        && count <= DOUBLE_WRITE_ENTRIES
-        && count as u64 <= room;
-    let entries = rest.chunks_exact(size_of::<DoubleWriteEntry>()).take(count);
-    let entries = entries.filter_map(|entry| DoubleWriteEntry::read_from_bytes(entry).ok()).collect();
-    valid.then_some(Segment { header, entries, images: at + 1 })
+    let fits = count <= DOUBLE_WRITE_ENTRIES && count as u64 <= room;
+    fits.then(|| Segment { header, entries: entries.collect(), images: at + 1 })
 }
 
 fn restore_segment(store: &Store, segment: &Segment, end: Position) -> Result<u64> {
