@@ -5,6 +5,9 @@
 //! [`lanes`] is the alternative to that word, [`side`] measures both side by side; [`model`] computes from such figures how many creations a second a
 //! machine with many cores can make, with that word and with a ring for each lane.
 
+#[cfg(not(loom))]
+use narufs::journal::{Journal, Media, Options};
+
 pub mod lanes;
 #[cfg(not(loom))]
 pub mod model;
@@ -20,6 +23,27 @@ pub mod word;
 fn cpu_ns() -> u64 {
     let at = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+/// An empty ring of an image that there is not, for so many lanes; nobody is asked for a checkpoint.
+#[cfg(not(loom))]
+fn start(
+    memory: std::sync::Arc<dyn narufs::pmem::PersistentMemory>,
+    slots: u64,
+    lanes: usize,
+) -> narufs::Result<Journal> {
+    let options = Options {
+        image_uuid: [1; 16],
+        ring_uuid: [2; 16],
+        slots,
+        epoch: 1,
+        round: 0,
+        start: 0,
+        lanes,
+        need_checkpoint: Box::new(|| ()),
+        clock: narufs::clock::Clock::default(),
+    };
+    Journal::start(Media::Mapped(memory), options)
 }
 
 #[cfg(all(test, not(loom)))]

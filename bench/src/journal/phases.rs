@@ -4,12 +4,11 @@
 //! creation does: a NAT entry, an inode, a dentry with the count of its bucket, and the times of the directory; each
 //! thread has pages and a directory of its own.
 
-use super::cpu_ns;
+use super::{cpu_ns, start};
 use narufs::alloc::{Alloc, Class};
-use narufs::clock::Clock;
 use narufs::device::MemoryDevice;
 use narufs::format::BlockKind;
-use narufs::journal::{CreditClass, Journal, Media, Options, Wanted};
+use narufs::journal::{CreditClass, Journal, Wanted};
 use narufs::lock::{Access, BucketLocks, InodeLock, StripeSet};
 use narufs::pmem::{Horizon, PersistentMemory};
 use narufs::store::{Delta, Handle, Log, PageRef, Store, StoreOptions};
@@ -152,7 +151,8 @@ fn dentry(place: usize) -> std::ops::Range<usize> {
     at..at + 48
 }
 
-/// Nanoseconds of processor time of each phase for a record, medians of `rounds`, with so many threads of `batch` records each.
+/// Nanoseconds of processor time of each phase for a record, medians of `rounds`, with so many threads of `batch`
+/// records each.
 ///
 /// # Errors
 /// Those of an image in memory; the ring must have [`ring_bytes`].
@@ -172,18 +172,7 @@ pub fn measure(
     let slots = ring_slots(threads, batch);
     let mut found = [[0.0; PHASES.len()]; 2];
     for (found, memory) in found.iter_mut().zip([Arc::new(Unflushed(Arc::clone(&memory))), memory]) {
-        let options = Options {
-            image_uuid: [1; 16],
-            ring_uuid: [2; 16],
-            slots,
-            epoch: 1,
-            round: 0,
-            start: 0,
-            lanes: threads,
-            need_checkpoint: Box::new(|| ()),
-            clock: Clock::default(),
-        };
-        let journal = Journal::start(Media::Mapped(memory), options)?;
+        let journal = start(memory, slots, threads)?;
         let mut all = Vec::new();
         // The first round fills caches.
         for round in 0..=rounds {

@@ -1,10 +1,9 @@
 //! The one word and a ring for each lane, side by side: the same records in the same kind of memory.
 
-use super::cpu_ns;
 use super::lanes::{Clock, Lane, Lanes, LastStamp, Shape};
+use super::{cpu_ns, start};
 use crate::pin;
-use narufs::clock::Clock as JournalClock;
-use narufs::journal::{CreditClass, Journal, Media, Options, Wanted, ring_bytes};
+use narufs::journal::{CreditClass, Journal, Wanted, ring_bytes};
 use narufs::pmem::{Horizon, MappedMemory, Medium};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,18 +88,7 @@ impl Both {
         };
         let slots = (lanes * records * 2 * SLOTS as usize).next_power_of_two().max(4096) as u64;
         let bytes = ring_bytes(slots).expect("a few MiB");
-        let options = Options {
-            image_uuid: [1; 16],
-            ring_uuid: [2; 16],
-            slots,
-            epoch: 1,
-            round: 0,
-            start: 0,
-            lanes,
-            need_checkpoint: Box::new(|| ()),
-            clock: JournalClock::default(),
-        };
-        let journal = Journal::start(Media::Mapped(map("word", bytes)?), options)?;
+        let journal = start(map("word", bytes)?, slots, lanes)?;
         let shape = Shape { lanes: lanes as u16, slots: (records * 2 * SLOTS as usize) as u64, epoch: 1 };
         let lanes = Lanes::start(map("lanes", shape.bytes())?, shape, Clock::best()).expect("it fits");
         Ok(Both { journal, lanes, round: 0 })
