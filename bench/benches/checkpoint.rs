@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p narufs-bench --bench checkpoint` prints the tables of docs/CHECKPOINT.md; `-- DIR` has the image in
 //! that directory, in place of the one for temporary files, `-- --plain` serves it by pread and pwrite, `-- --short`
-//! makes rough figures in a few seconds. Nothing is left behind: the image is in a directory that goes with the run, and
-//! its ring is staged in memory.
+//! makes rough figures in a few seconds. Nothing is left behind: the image is in a directory that goes with the run,
+//! and its ring is staged in memory.
 
 use narufs::checkpoint::Phase;
 use narufs::device::{BLOCK_SIZE, Cause, IoBuf, Request};

@@ -6,8 +6,8 @@
 //! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is
 //! what comes out. [`run`] ties them together; [`compare`] does so for one file system after the other.
 //!
-//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone; [`journal`]
-//! is what `--bench journal` measures, [`checkpoint`] what `--bench checkpoint` does.
+//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone;
+//! [`journal`] is what `--bench journal` measures, [`checkpoint`] what `--bench checkpoint` does.
 //!
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
 //!

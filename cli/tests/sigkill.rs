@@ -2,7 +2,8 @@
 //!
 //! Each round kills `narufs mount --foreground` when a certain number of operations has returned, mounts again and
 //! lets each program judge what it finds. In a round of four nobody syncs. A round in five loses the memory that a
-//! killed process leaves as well: then only the image is there, as after a loss of power, and what was not synced may be taken back.
+//! killed process leaves as well: then only the image is there, as after a loss of power, and what was not synced may
+//! be taken back.
 //!
 //! `NARUFS_SEED=n` replays one round (the threads run as they will); `NARUFS_TEST_SCALE=n` runs n times as many.
 

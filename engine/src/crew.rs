@@ -7,8 +7,8 @@
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle, scope};
 
-/// Runs `work` in the calling thread and in up to `threads - 1` others, and returns when all have ended. Each is to take
-/// what there is to do from a place that they share, until nothing is left.
+/// Runs `work` in the calling thread and in up to `threads - 1` others, and returns when all have ended. Each is to
+/// take what there is to do from a place that they share, until nothing is left.
 pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
     scope(|all| {
         for _ in 1..threads {

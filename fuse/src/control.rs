@@ -47,8 +47,8 @@ pub fn stats(dir: &Path) -> io::Result<String> {
 /// The number of the call that makes a file system larger: an exchange of [`RESIZE_SIZE`] bytes, type `N`, number 5.
 pub const RESIZE: u32 = 0xc000_4e05 | (RESIZE_SIZE as u32) << 16;
 
-/// Bytes of a question or answer of [`RESIZE`]: bytes (8), a [`Growth`] (4), 1 for sparse (4), then why it was refused, as
-/// text.
+/// Bytes of a question or answer of [`RESIZE`]: bytes (8), a [`Growth`] (4), 1 for sparse (4), then why it was refused,
+/// as text.
 pub const RESIZE_SIZE: usize = 512;
 
 /// What size a file system is to have.

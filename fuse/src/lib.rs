@@ -1,8 +1,9 @@
 //! The mount of narufs: the FUSE protocol of the kernel, spoken directly.
 //!
-//! A request's way: [`transport`] receives it on the core that it came from and gives it to the [`session`], which reads
-//! it by [`wire`], calls one of the [`operations`], and replies. [`mount`] makes and ends mounts; [`server`] puts
-//! the parts together, and [`binding`] puts the engine under them; [`control`] is for other processes that ask a mount about itself.
+//! A request's way: [`transport`] receives it on the core that it came from and gives it to the [`session`], which
+//! reads it by [`wire`], calls one of the [`operations`], and replies. [`mount`] makes and ends mounts; [`server`] puts
+//! the parts together, and [`binding`] puts the engine under them; [`control`] is for other processes that ask a mount
+//! about itself.
 
 #![deny(unsafe_code)]
 

@@ -3,7 +3,8 @@
 //! Every single operation runs on each of them, crashed at every point that `narufs_testing::crash` names, with all
 //! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a few of them; so does each inside a
 //! checkpoint round, sampled. Every pair runs on one of them, in turn, with a few states of a few points.
-//! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the pairs, `NARUFS_SEED=n` samples others.
+//! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the
+//! pairs, `NARUFS_SEED=n` samples others.
 
 use narufs::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, operations, setup};

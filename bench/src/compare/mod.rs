@@ -1,7 +1,8 @@
 //! The comparison: every file system on the same media, from the same load generator, one after the other in turn.
 //!
-//! [`media`] are what they lie on, a [`contender`] is one in a configuration, which [`start`] makes and mounts, `round` runs them interleaved,
-//! [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made (files, loop devices, mounts) is undone whatever happens.
+//! [`media`] are what they lie on, a [`contender`] is one in a configuration, which [`start`] makes and mounts, `round`
+//! runs them interleaved, [`spill`] does so beyond a memory limit, [`report`] shows what came out. What was made
+//! (files, loop devices, mounts) is undone whatever happens.
 
 mod about;
 pub mod contender;

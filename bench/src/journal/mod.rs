@@ -2,8 +2,8 @@
 //!
 //! For `cargo bench -p narufs-bench --bench journal`, whose tables are in docs/JOURNAL.md. [`phases`] measures each
 //! phase with nothing else between two looks at the clock; [`word`] the word that all reservations add to, by itself;
-//! [`lanes`] is the alternative to that word, [`side`] measures both side by side; [`model`] computes from such figures how many creations a second a
-//! machine with many cores can make, with that word and with a ring for each lane.
+//! [`lanes`] is the alternative to that word, [`side`] measures both side by side; [`model`] computes from such figures
+//! how many creations a second a machine with many cores can make, with that word and with a ring for each lane.
 
 #[cfg(not(loom))]
 use narufs::journal::{Journal, Media, Options};

@@ -5,9 +5,9 @@
 //! nobody else as long as there are others. (Reservation windows of ext3 and XFS's speculative preallocation are the
 //! same idea.)
 //!
-//! A window is known by its first block: only the file that ends before it asks for that one,
-//! or one that is written together with it. So it has no owner to be told, and need not be given back. It is a hint in memory and nothing more: its blocks count as free, a full
-//! group gives them out, and of many windows the oldest is forgotten.
+//! A window is known by its first block: only the file that ends before it asks for that one, or one that is written
+//! together with it. So it has no owner to be told, and need not be given back. It is a hint in memory and nothing
+//! more: its blocks count as free, a full group gives them out, and of many windows the oldest is forgotten.
 
 use std::ops::Range;
 

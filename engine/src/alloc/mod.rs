@@ -13,9 +13,10 @@
 //!
 //! # When the image is full
 //! ENOSPC is answered only after those have been waited for who are about to free something, and after a
-//! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it
-//! with no inode lock held), and [`Alloc::with_room`] repeats a whole operation once. Operations that free
-//! space allocate as [`Class::MakingRoom`] and may use a reserve that nobody else can touch.
+//! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so
+//! [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held), and
+//! [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
+//! and may use a reserve that nobody else can touch.
 
 mod ahead;
 mod beyond;

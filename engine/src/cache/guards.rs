@@ -240,8 +240,8 @@ impl<'f> Latched<'f> {
         let len = bytes.len();
         to.reserve(len);
         let filled = to.len();
-        // SAFETY: the source as in `copy`; the target is the room just reserved behind what the buffer holds, and all of
-        // it is written before it counts. Guarded by cache::tests.
+        // SAFETY: the source as in `copy`; the target is the room just reserved behind what the buffer holds, and all
+        // of it is written before it counts. Guarded by cache::tests.
         unsafe {
             let room = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
             std::ptr::copy_nonoverlapping(self.bytes.add(bytes.start), room, len);

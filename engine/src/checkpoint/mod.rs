@@ -157,8 +157,8 @@ impl Rounds {
     }
 }
 
-/// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no later
-/// round may pass their records.
+/// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no
+/// later round may pass their records.
 struct BrokenOff<'s>(&'s Store);
 
 impl Drop for BrokenOff<'_> {

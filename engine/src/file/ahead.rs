@@ -7,9 +7,9 @@
 //!
 //! Invariant: the memory that is held for requests in flight and for what waits in buffers, of all files, is counted in
 //! the [`Ledger`], and never more than its limit. A large buffer holds more than its request fills, so a small limit
-//! means small requests. Who finds no room asks for less; what nobody has come for while a few times the limit was asked
-//! for behind it is given up. The memory of what was cancelled is given back when the device is done with it, by a thread
-//! of its own ([`DataPath::run_settling`]); without that thread, by who finds no room.
+//! means small requests. Who finds no room asks for less; what nobody has come for while a few times the limit was
+//! asked for behind it is given up. The memory of what was cancelled is given back when the device is done with it, by
+//! a thread of its own ([`DataPath::run_settling`]); without that thread, by who finds no room.
 
 use super::path::{DataPath, page_after};
 use super::read::REQUEST_PAGES;
@@ -243,7 +243,8 @@ impl Ledger {
         self.dropped.add(size.pages as u64);
     }
 
-    /// Gives back what requests hold that nobody will come for, each as it ends, until [`Ledger::end`] and none is left.
+    /// Gives back what requests hold that nobody will come for, each as it ends, until [`Ledger::end`] and none is
+    /// left.
     pub(super) fn settle(&self, device: &dyn BlockDevice) {
         let mut inside = self.inside.lock();
         loop {

@@ -17,7 +17,8 @@
 //! | a dropped request does not wake `settle`, or `settle` sleeps without looking | `what_is_cancelled_is_given_back_as_it_ends` |
 //!
 //! Not needed: that `leave` stores the count with the spans locked, for it has the range; that `announce` counts, for
-//! too large a count costs a look; and that `cancel` leaves what is in hands, for a page brought twice is the same page.
+//! too large a count costs a look; and that `cancel` leaves what is in hands, for a page brought twice is the same
+//! page.
 
 use super::ahead::{Flight, Ledger, Size};
 use super::fetching::{Announced, Fetching};

@@ -278,8 +278,8 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
-    /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead, which
-    /// is asked for behind them.
+    /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead,
+    /// which is asked for behind them.
     fn fetch(
         &self,
         inode: &H::Inode,

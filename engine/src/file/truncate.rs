@@ -221,7 +221,8 @@ impl<H: Home> DataPath<H> {
         }
         let rewritten = inode.made_data().and_then(|data| {
             let state = data.state.lock();
-            // Relaxed: a rewriting that began since was begun by one who has counted itself in, before it took this lock.
+            // Relaxed: a rewriting that began since was begun by one who has counted itself in, before it took this
+            // lock.
             (state.doomed && inode.writers().load(Ordering::Relaxed) == 0).then_some(state.rewritings)
         });
         if let Some(rewriting) = rewritten {

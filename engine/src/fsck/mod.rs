@@ -19,8 +19,8 @@
 //!   area, so that none is ever torn; copies of data are complete before anything leads to them.
 //! - Everything ends, whatever the image holds: chains and trees are bounded by claims, rounds by a number.
 //! - Memory: three bits a block of the image, some 80 bytes an inode, 24 bytes for each row of blocks that gets a
-//!   copy, some megabytes for each thread, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of them in memory, the rest in a
-//!   temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
+//!   copy, some megabytes for each thread, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of
+//!   them in memory, the rest in a temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
 
 mod bitmaps;
 mod data;

@@ -307,8 +307,8 @@ fn no_writer_in_sight_means_that_all_is_written() {
     }
 }
 
-/// The same where the writer is not alone: it meets a reader, in the word of the file, of the slot or in the list, before
-/// or after its turn. Who looks may hold a range himself, or come upon one.
+/// The same where the writer is not alone: it meets a reader, in the word of the file, of the slot or in the list,
+/// before or after its turn. Who looks may hold a range himself, or come upon one.
 #[test]
 fn no_writer_in_sight_means_that_all_is_written_among_others_too() {
     const PAGE: std::ops::Range<u64> = 0..4096;

@@ -4,8 +4,8 @@
 //! What this leaves to others: what an entry is, which may go, and how many there may be.
 //!
 //! A number's upper bits say its *leaf*, the lowest four its place there. A leaf belongs to a *shard*, whose
-//! *directory* finds it; a place has a pointer, with one count of the entry's own. An entry can be *marked*: it is about
-//! to leave. Unlinked is what cannot be reached any more from the shard.
+//! *directory* finds it; a place has a pointer, with one count of the entry's own. An entry can be *marked*: it is
+//! about to leave. Unlinked is what cannot be reached any more from the shard.
 //!
 //! # Protocol
 //! 1. Places, directories and leaves are changed by who holds the shard's lock, and an entry's count of the table's is
@@ -24,8 +24,8 @@
 //! 6. Nobody waits for a grace period. What comes in meanwhile comes on top of the limit; a reader is held up by the
 //!    scheduler alone, so that is what comes in while a thread is off its core.
 //!
-//! A key that is removed and inserted again beside a reader is found, or was not there at some moment of the look: it is
-//! looked for in one leaf, and leaves for one number follow each other. Models: `loom_models.rs`.
+//! A key that is removed and inserted again beside a reader is found, or was not there at some moment of the look: it
+//! is looked for in one leaf, and leaves for one number follow each other. Models: `loom_models.rs`.
 
 mod leaf;
 mod limbo;

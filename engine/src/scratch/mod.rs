@@ -11,9 +11,9 @@
 //! has no block.
 //!
 //! Without spill space the memory, less some for idle inodes, is one pot of blocks, from which frames of data and pages
-//! of metadata are taken alike. It has more frames than blocks, for writers take frames before they know whether there is room; memory
-//! is taken by those alone that hold something, and a sixty-fourth that have held something: the memory of other
-//! free frames, and free parts of the heap before frames take more, go back to the system.
+//! of metadata are taken alike. It has more frames than blocks, for writers take frames before they know whether there
+//! is room; memory is taken by those alone that hold something, and a sixty-fourth that have held something: the memory
+//! of other free frames, and free parts of the heap before frames take more, go back to the system.
 
 mod spill;
 #[cfg(all(test, not(any(loom, shuttle))))]

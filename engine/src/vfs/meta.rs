@@ -81,8 +81,8 @@ pub struct Meta {
 
 impl Meta {
     /// The metadata of a mounted image: `inodes` is how many inodes not in use may stay in memory, and how many names
-    /// walks remember; `wanted` how far a record travels before fsync returns, `step` how many extents one record of a long operation
-    /// touches at most.
+    /// walks remember; `wanted` how far a record travels before fsync returns, `step` how many extents one record of a
+    /// long operation touches at most.
     pub fn new(
         store: Arc<Store>,
         alloc: Alloc,

@@ -1,7 +1,8 @@
 //! The engine under the mount.
 //!
-//! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`handles`] its open files by number,
-//! [`names`] says for how long the kernel may trust a name, [`volume`] answers what concerns the file system as a whole, [`convert`] goes between the two worlds' types.
+//! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`handles`] its open files by
+//! number, [`names`] says for how long the kernel may trust a name, [`volume`] answers what concerns the file system as
+//! a whole, [`convert`] goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.

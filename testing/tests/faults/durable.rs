@@ -1,5 +1,5 @@
-//! Lives of a file system whose device fails: operations, with faults among them; then an end, clean or by a crash; then
-//! the next mount, which must find what was promised.
+//! Lives of a file system whose device fails: operations, with faults among them; then an end, clean or by a crash;
+//! then the next mount, which must find what was promised.
 
 use super::Tally;
 use super::files::Content;

@@ -14,11 +14,12 @@
 //! | read of metadata | pages | the operation says so | goes on |
 //! | any write, anything | | | |
 //!
-//! crossed with EIO and ENOSPC (the host's own, under a sparse image), for one request, for some, and until it is mended.
-//! What holds in every case: nothing fails before a request did; what fails says EIO, ENOSPC or EROFS, and leaves of each
-//! byte the old or the new; what an fsync has answered for is there after a crash; who is told once has everything
-//! durable by the next fsync, where the device works again; reads show what was written; blocks and promises come back;
-//! the image is recovered, and fsck finds nothing. That an operation ends at all is what the test's own end says.
+//! crossed with EIO and ENOSPC (the host's own, under a sparse image), for one request, for some, and until it is
+//! mended. What holds in every case: nothing fails before a request did; what fails says EIO, ENOSPC or EROFS, and
+//! leaves of each byte the old or the new; what an fsync has answered for is there after a crash; who is told once has
+//! everything durable by the next fsync, where the device works again; reads show what was written; blocks and promises
+//! come back; the image is recovered, and fsck finds nothing. That an operation ends at all is what the test's own end
+//! says.
 
 mod durable;
 mod files;

@@ -1,8 +1,8 @@
 //! Models of lanes and those who commit: every order of their steps, and every value that a load may see.
 //!
-//! Rules that `loom_broken_orders_are_noticed` names are broken in each run of it; what only a crash shows is in `tests`.
-//! Two were broken by hand, and `loom_what_is_committed_is_recovered` failed: the Release of the word's store in a seal,
-//! and the Acquire of its load in a visit, each made Relaxed.
+//! Rules that `loom_broken_orders_are_noticed` names are broken in each run of it; what only a crash shows is in
+//! `tests`. Two were broken by hand, and `loom_what_is_committed_is_recovered` failed: the Release of the word's store
+//! in a seal, and the Acquire of its load in a visit, each made Relaxed.
 
 use super::planted::{Bug, Planted};
 use super::*;

@@ -22,7 +22,8 @@ fn operate(fs: &Fs, file: &FileHandle, rng: &mut StdRng) {
     assert!(matches!(done, Ok(()) | Err(Error::Errno(libc::ENOSPC))), "{done:?}");
 }
 
-/// Threads that write, sync and cut files of their own, on a ring of two hundred slots: whoever waits for credits, frames or space must hold nothing that the checkpoint needs.
+/// Threads that write, sync and cut files of their own, on a ring of two hundred slots: whoever waits for credits,
+/// frames or space must hold nothing that the checkpoint needs.
 #[test]
 fn a_tiny_ring_and_few_frames_stop_nobody() {
     const THREADS: u64 = 4;
