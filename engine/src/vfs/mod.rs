@@ -21,6 +21,7 @@ mod remove;
 mod rename;
 mod shrink;
 mod space;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod types;
