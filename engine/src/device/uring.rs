@@ -17,31 +17,24 @@
 //! A request that the kernel did in part is submitted again for the rest; one that it interrupted or
 //! cancelled (its submitter's thread ended) is submitted again whole, by the reaper.
 
-use std::os::fd::AsRawFd;
-
-use io_uring::{IoUring, opcode, squeue, types};
-use rustix::io::Errno;
+mod ring;
 
 use super::counters::Counters;
 use super::flush::GroupFlush;
 use super::plain::{read_straight, read_whole, write_durably, write_whole};
-use super::slab::Slab;
 use super::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
     read_copied,
 };
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, available_cores};
+use crate::sync::{Arc, Condvar, MutexGuard, available_cores};
 use crate::{Error, Result, blocking};
+use ring::{Batch, InFlight, Ring, State};
 
-/// Requests in flight per ring; the completion queue is twice as long, so it never overflows.
-const DEPTH: u32 = 128;
 const MAX_RINGS: usize = 16;
 /// Completions that a reaper waits for at the most before it looks: others' requests wait with it.
 const MOST_AWAITED: u32 = 8;
 /// How often a request may come back interrupted before the reaper carries it out itself.
 const MAX_RETRIES: u8 = 8;
-/// Largest piece of one submission entry; a longer request continues like one that was done in part.
-const MAX_PIECE: usize = 1 << 30;
 
 /// A device served by io_uring.
 pub struct UringDevice {
@@ -50,40 +43,6 @@ pub struct UringDevice {
     image: ImageFile,
     counters: Counters,
     group: GroupFlush,
-}
-
-struct Ring {
-    ring: IoUring,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    batches: Slab<Batch>,
-    requests: Slab<InFlight>,
-    /// Requests that wait for a place in the ring, by their slot.
-    backlog: std::collections::VecDeque<usize>,
-    /// Entries that the kernel has and has not completed.
-    in_kernel: u32,
-    /// Whether a thread owns the completion queue.
-    reaping: bool,
-    /// Batches whose threads sleep and may become the reaper.
-    sleeping: Vec<usize>,
-}
-
-struct Batch {
-    completions: Vec<Completion>,
-    left: usize,
-    done: Arc<Condvar>,
-}
-
-/// A request that is in the ring or its backlog.
-struct InFlight {
-    batch: usize,
-    index: usize,
-    request: Request,
-    moved: usize,
-    retries: u8,
 }
 
 impl UringDevice {
@@ -169,101 +128,10 @@ impl UringDevice {
 
     /// Settles every completion that is there. The caller is the reaper.
     fn reap(&self, ring: &Ring, state: &mut State) {
-        // SAFETY: only the reaper touches the completion queue, and there is one reaper, which holds the
-        // mutex. Guarded by `uring_conforms` (many threads on one ring).
-        let completions = unsafe { ring.ring.completion_shared() };
-        let seen: Vec<(usize, i32)> = completions.map(|c| (c.user_data() as usize, c.result())).collect();
-        state.in_kernel -= seen.len() as u32;
-        for (slot, result) in seen {
+        for (slot, result) in ring.completed(state) {
             self.settle(ring, state, slot, result);
         }
         ring.fill(&self.image, state);
-    }
-}
-
-impl Ring {
-    fn new() -> std::io::Result<Self> {
-        let ring = IoUring::builder().dontfork().build(DEPTH)?;
-        let mut probe = io_uring::Probe::new();
-        ring.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
-            return Err(std::io::ErrorKind::Unsupported.into());
-        }
-        Ok(Self { ring, state: Mutex::new(State::default()) })
-    }
-
-    fn resubmit(&self, image: &ImageFile, state: &mut State, slot: usize) {
-        state.backlog.push_back(slot);
-        self.fill(image, state);
-    }
-
-    /// Moves the backlog into the ring as far as there is room, and tells the kernel. False when the kernel
-    /// could not take all of it now: nobody may sleep for a completion that it has not been asked for.
-    fn fill(&self, image: &ImageFile, state: &mut State) -> bool {
-        let mut added = 0;
-        while state.in_kernel + added < DEPTH
-            && let Some(slot) = state.backlog.pop_front()
-        {
-            let entry = entry(image, state.requests.get_mut(slot)).user_data(slot as u64);
-            // SAFETY: the mutex makes this thread the only one at the submission queue; the buffer belongs to
-            // the slot, which stays until the entry's completion is settled, and the descriptor is open until
-            // the device is dropped, which waits for everything in flight. Guarded by `uring_conforms`.
-            let pushed = unsafe { self.ring.submission_shared().push(&entry) };
-            pushed.expect("fewer entries are in flight than the queue has places");
-            added += 1;
-        }
-        state.in_kernel += added;
-        self.enter_to_submit()
-    }
-
-    /// Hands the kernel what stands in the submission queue. Called with the mutex held.
-    fn enter_to_submit(&self) -> bool {
-        loop {
-            // SAFETY: the mutex makes this thread the only one at the submission queue.
-            let waiting = unsafe { self.ring.submission_shared() }.len();
-            if waiting == 0 {
-                return true;
-            }
-            // SAFETY: the entries stand complete in the queue; no argument is passed. Guarded by
-            // `uring_conforms`.
-            match unsafe { self.ring.submitter().enter::<()>(waiting as u32, 0, 0, None) } {
-                Ok(_) => {}
-                Err(e) if is(&e, Errno::INTR) => {}
-                // Memory is short: entries stay in the queue, and the reaper tries again.
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Sleeps until the kernel has completed so many entries, of those that it has. Called by the reaper without the
-    /// mutex.
-    fn sleep(&self, count: u32) {
-        // SAFETY: no entry is submitted and no argument passed. Guarded by `uring_conforms`.
-        let entered = unsafe { self.ring.submitter().enter::<()>(0, count, IORING_ENTER_GETEVENTS, None) };
-        if let Err(e) = entered
-            && !is(&e, Errno::INTR)
-        {
-            // The kernel is short of something that time gives back; the caller looks and sleeps again.
-            crate::sync::thread::yield_now();
-        }
-    }
-}
-
-const IORING_ENTER_GETEVENTS: u32 = 1;
-
-fn is(error: &std::io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
-
-/// The submission entry for what is left of a request.
-fn entry(image: &ImageFile, flight: &mut InFlight) -> squeue::Entry {
-    let fd = types::Fd(image.file().as_raw_fd());
-    let offset = flight.request.block * BLOCK_SIZE as u64 + flight.moved as u64;
-    let rest = &mut flight.request.buf[flight.moved..];
-    let len = rest.len().min(MAX_PIECE) as u32;
-    match flight.request.op {
-        Op::Read => opcode::Read::new(fd, rest.as_mut_ptr(), len).offset(offset).build(),
-        _ => opcode::Write::new(fd, rest.as_ptr(), len).offset(offset).build(),
     }
 }
 
