@@ -27,21 +27,18 @@
 //! Why not always: a commit costs the same for one record as for many, so callers should come in few groups. With
 //! the rule of the half, two callers have a commit each, and many fall into two groups that take turns.
 
-use std::collections::VecDeque;
+mod turns;
+
 use std::mem;
 
 use super::stream::{Begun, Stream};
 use super::{Journal, Wanted};
 use crate::format::Position;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, WaitQueue};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, Mutex};
 use crate::{Result, answers};
-
-/// Commits under way at most.
-const MOST_LEADERS: usize = 2;
-
-/// A second commit is begun when this part of those whom the first serves wait for it.
-const DUE_PART: usize = 2;
+pub(super) use turns::Lead;
+use turns::{Seat, Turns, UnderWay, Waiter, Who};
 
 /// Called once with the outcome of a commit, by whichever thread learns it: that thread may have others to
 /// answer, so the call may wait for the device, but neither for the journal nor for credits.
@@ -52,53 +49,6 @@ pub(super) struct Group {
     turns: Mutex<Turns>,
     /// Held while a commit is begun.
     gathering: Mutex<()>,
-}
-
-struct Turns {
-    leaders: usize,
-    /// Those of them in haste.
-    hasty: usize,
-    /// End of the last commit that was begun.
-    begun: Position,
-    /// Whom that commit serves.
-    served: usize,
-    /// Commits that are not published, in order.
-    under_way: VecDeque<UnderWay>,
-    waiting: Vec<Waiter>,
-    /// Those of them whom no commit that was begun covers.
-    ungathered: usize,
-}
-
-struct UnderWay {
-    end: Position,
-    /// When it was begun, see [`super::lag`].
-    since: u64,
-    is_down: bool,
-}
-
-struct Waiter {
-    upto: Position,
-    who: Who,
-}
-
-enum Who {
-    Thread(Arc<Seat>),
-    Call(Done),
-}
-
-/// For how long a thread that needs a commit may lead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lead {
-    /// As long as others need it.
-    Freely,
-    /// It has locks in hand that others wait for.
-    Briefly,
-}
-
-/// Where one thread sleeps.
-struct Seat {
-    called: AtomicBool,
-    queue: WaitQueue,
 }
 
 /// The right, and the duty, to commit; given up when dropped.
@@ -113,16 +63,7 @@ struct Leader<'j> {
 
 impl Group {
     pub(super) fn new(start: Position) -> Group {
-        let turns = Turns {
-            leaders: 0,
-            hasty: 0,
-            begun: start,
-            served: 0,
-            under_way: VecDeque::new(),
-            waiting: Vec::new(),
-            ungathered: 0,
-        };
-        Group { turns: Mutex::new(turns), gathering: Mutex::new(()) }
+        Group { turns: Mutex::new(Turns::new(start)), gathering: Mutex::new(()) }
     }
 
     /// Notes that a commit that ends at `end` begins; the end of the one before.
@@ -137,102 +78,6 @@ impl Group {
                 seat.queue.wake_all();
             }
         }
-    }
-}
-
-impl Turns {
-    /// Whether a commit should begin for so many who wait, beside so many other leaders.
-    fn is_due(&self, count: usize, others: usize) -> bool {
-        // A leader whose commit is not under way yet will gather them.
-        let free = others < MOST_LEADERS && others <= self.under_way.len();
-        count > 0 && (others == 0 || free && (count * DUE_PART >= self.served || self.hasty > 0))
-    }
-
-    /// Takes a turn for the caller, whose records end at `upto`, if a commit is due.
-    fn take_lead(&mut self, upto: Position, lead: Lead) -> bool {
-        let leads = upto > self.begun && self.is_due(self.ungathered + 1, self.leaders);
-        self.leaders += usize::from(leads);
-        self.hasty += usize::from(leads && lead == Lead::Briefly);
-        leads
-    }
-
-    /// Gives a turn back.
-    fn end_lead(&mut self, lead: Lead) {
-        self.leaders -= 1;
-        self.hasty -= usize::from(lead == Lead::Briefly);
-    }
-
-    fn wait(&mut self, upto: Position, who: Who) {
-        self.ungathered += usize::from(upto > self.begun);
-        self.waiting.push(Waiter { upto, who });
-    }
-
-    /// Notes that a commit that ends at `end` begins, for its leader's own records among others; the end of the
-    /// one before.
-    fn begin(&mut self, end: Position, since: u64, own: Option<Position>) -> Position {
-        let before = mem::replace(&mut self.begun, end);
-        let left = self.waiting.iter().filter(|waiter| waiter.upto > end).count();
-        let gathered = mem::replace(&mut self.ungathered, left) - left;
-        self.served = gathered + usize::from(own.is_some_and(|upto| upto > before));
-        self.under_way.push_back(UnderWay { end, since, is_down: false });
-        before
-    }
-
-    /// Whether the commits that were begun leave out a waiter, or the leader's own records.
-    fn is_needed(&self, own: Option<Position>) -> bool {
-        self.ungathered > 0 || own.is_some_and(|upto| upto > self.begun)
-    }
-
-    /// Notes that a commit is down; the last one that may be published now.
-    fn down(&mut self, end: Position) -> Option<UnderWay> {
-        if let Some(one) = self.under_way.iter_mut().find(|one| one.end == end) {
-            one.is_down = true;
-        }
-        let mut last = None;
-        while self.under_way.front().is_some_and(|one| one.is_down) {
-            last = self.under_way.pop_front();
-        }
-        last
-    }
-
-    /// Takes the waiters whose records lie below `upto`, which is published.
-    fn covered(&mut self, upto: Position) -> Vec<Waiter> {
-        self.waiting.extract_if(.., |waiter| waiter.upto <= upto).collect()
-    }
-
-    /// Takes all waiters: the journal has failed.
-    fn all(&mut self) -> Vec<Waiter> {
-        self.ungathered = 0;
-        mem::take(&mut self.waiting)
-    }
-
-    /// Ends a turn if the leader need not go on; gives whom to wake to go on in its place.
-    fn leave(&mut self, own: Option<Position>, lead: Lead) -> Option<Option<Waiter>> {
-        let mut successor = None;
-        if self.is_due(self.ungathered, self.leaders - 1) {
-            // Who leads for a call serves on: no thread has to wake up then.
-            own?;
-            let begun = self.begun;
-            let is_thread = |w: &Waiter| w.upto > begun && matches!(w.who, Who::Thread(_));
-            match self.waiting.iter().position(is_thread) {
-                Some(at) => {
-                    successor = Some(self.waiting.swap_remove(at));
-                    self.ungathered -= 1;
-                }
-                None if self.leaders > 1 => {}
-                None => return None,
-            }
-        }
-        self.end_lead(lead);
-        Some(successor)
-    }
-}
-
-impl Seat {
-    fn call(&self) {
-        // Release: pairs with the Acquire of the sleeper: it sees what its commit, or its predecessor, has left.
-        self.called.store(true, Ordering::Release);
-        self.queue.wake_all();
     }
 }
 
@@ -256,14 +101,13 @@ impl Journal {
                 if turns.take_lead(upto, lead) {
                     None
                 } else {
-                    let seat = Arc::new(Seat { called: AtomicBool::new(false), queue: WaitQueue::new() });
+                    let seat = Arc::new(Seat::new());
                     turns.wait(upto, Who::Thread(Arc::clone(&seat)));
                     Some(seat)
                 }
             };
             match seat {
-                // Acquire: pairs with the Release in `call`.
-                Some(seat) => self.sleep(&seat.queue, || seat.called.load(Ordering::Acquire)),
+                Some(seat) => self.sleep(&seat.queue, || seat.is_called()),
                 None => {
                     led = true;
                     Leader { journal: self, stream, own: Some(upto), lead, left: false }.lead()?;
@@ -406,6 +250,3 @@ impl Drop for Leader<'_> {
         self.journal.answer(waiters);
     }
 }
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests;

@@ -2,11 +2,6 @@
 
 use super::*;
 
-fn turns() -> Turns {
-    let group = Group::new(0);
-    group.turns.into_inner()
-}
-
 fn call(turns: &mut Turns, upto: Position) -> bool {
     let leads = turns.take_lead(upto, Lead::Freely);
     turns.wait(upto, Who::Call(Box::new(|_| ())));
@@ -15,7 +10,7 @@ fn call(turns: &mut Turns, upto: Position) -> bool {
 
 #[test]
 fn two_callers_have_a_commit_each() {
-    let mut turns = turns();
+    let mut turns = Turns::new(0);
     assert!(call(&mut turns, 1));
     assert!(!call(&mut turns, 2), "the commit that is about to begin covers it");
     assert_eq!(turns.begin(16, 0, None), 0);
@@ -34,7 +29,7 @@ fn two_callers_have_a_commit_each() {
 
 #[test]
 fn many_callers_fall_into_two_groups() {
-    let mut turns = turns();
+    let mut turns = Turns::new(0);
     assert!(call(&mut turns, 1));
     for upto in 2..=8 {
         assert!(!call(&mut turns, upto));
@@ -54,7 +49,7 @@ fn many_callers_fall_into_two_groups() {
 
 #[test]
 fn a_commit_is_published_with_all_before_it() {
-    let mut turns = turns();
+    let mut turns = Turns::new(0);
     for end in [16, 32, 48] {
         turns.begin(end, 0, None);
     }
@@ -65,14 +60,14 @@ fn a_commit_is_published_with_all_before_it() {
 
 #[test]
 fn a_thread_that_has_its_commit_leaves_when_another_can_go_on() {
-    let mut turns = turns();
+    let mut turns = Turns::new(0);
     assert!(turns.take_lead(1, Lead::Freely));
     turns.begin(16, 0, Some(1));
     assert_eq!(turns.served, 1);
     turns.wait(17, Who::Call(Box::new(|_| ())));
     turns.down(16);
     assert!(turns.leave(Some(1), Lead::Freely).is_none(), "only it can serve the call");
-    let seat = Arc::new(Seat { called: AtomicBool::new(false), queue: WaitQueue::new() });
+    let seat = Arc::new(Seat::new());
     turns.wait(18, Who::Thread(seat));
     let successor = turns.leave(Some(1), Lead::Freely).flatten().expect("a thread to go on");
     assert_eq!((successor.upto, turns.leaders, turns.ungathered), (18, 0, 1));
@@ -81,7 +76,7 @@ fn a_thread_that_has_its_commit_leaves_when_another_can_go_on() {
 /// Its locks are waited for: it makes its own commit and no other, however many keep coming.
 #[test]
 fn a_leader_in_haste_leaves_the_next_commit_to_others() {
-    let mut turns = turns();
+    let mut turns = Turns::new(0);
     assert!(turns.take_lead(1, Lead::Briefly));
     for upto in 2..=8 {
         assert!(!call(&mut turns, upto));
