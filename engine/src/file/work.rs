@@ -2,25 +2,20 @@
 //!
 //! The durable profile writes what is old, what was rewritten, and what is too much. The scratch profile writes only
 //! what is too much, and without spill space nothing; then what a file takes beside its pages is charged to the room.
-//! What this leaves to others: how pages are written (`write_back`).
+//! This is the list of the files; [`relief`] takes them from it. What both leave to others: how pages are written
+//! (`write_back`).
+
+mod relief;
 
 use super::path::{DataPath, PAGE};
-use super::write_back::{BATCH_PAGES, Order};
+use super::write_back::Order;
 use super::{DataInode, FileData, Home};
-use crate::cache::Fresh;
-use crate::store::Profile;
+use crate::Result;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
-use crate::{Error, Result, blocking};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
-const IDLE_TRIES: usize = 16;
-/// Files that go home together when frames are needed, if they are small.
-const RELIEVED_FILES: usize = 64;
-/// Batches of the background that a sync of scratch files waits for at the most.
-const AWAITED_BATCHES: u64 = 4;
 /// Bytes that a file on the list takes beside its pages and its index: its inode, and what is kept for its data.
 const LISTED_BYTES: u64 = 1280;
 /// Most blocks charged in advance, or given back late.
@@ -188,16 +183,6 @@ impl<H: Home> DataPath<H> {
         self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
     }
 
-    /// Has the background write until the target is reached, if there is a background.
-    pub(super) fn press(&self) {
-        let mut work = self.work.lock();
-        if work.running && !work.stop {
-            work.pressed = true;
-            self.pace.begin();
-            self.work.wake.notify_one();
-        }
-    }
-
     /// Whether the file that waits longest is a small one.
     pub(super) fn oldest_is_small(&self) -> bool {
         let oldest = self.work.lock().files.values().next().map(|listed| Arc::clone(&listed.inode));
@@ -245,176 +230,5 @@ impl<H: Home> DataPath<H> {
     /// Blocks charged before they are due: few where there are few, for nobody has the use of them.
     fn charged_ahead(&self) -> u64 {
         (self.pool.len() as u64 / 64).clamp(1, CHARGE)
-    }
-
-    /// `count` frames, writing dirty pages home to get them. Called with no lock held.
-    ///
-    /// # Errors
-    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
-    pub(super) fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
-        let (mut failures, mut idle) = (0, 0);
-        let mut failure = None;
-        let mut written = self.counters.written.get();
-        loop {
-            if let Some(taken) = self.pool.take_many(count) {
-                return Ok(taken);
-            }
-            let files = self.work.listed.load(Relaxed);
-            match self.relieve() {
-                Ok(true) => {}
-                Ok(false) => thread::yield_now(),
-                Err(e) => {
-                    failures += 1;
-                    failure = Some(e);
-                }
-            }
-            // What one file has nothing of does not make up for what another's pages meet.
-            let now = self.counters.written.get();
-            (failures, idle) = if now == written { (failures, idle + 1) } else { (0, 0) };
-            written = now;
-            match failure.take_if(|_| failures > files) {
-                Some(e) => return Err(e),
-                None if self.keeps() => {}
-                None if idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files => {
-                    return Err(failure.unwrap_or(Error::Errno(libc::ENOSPC)));
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Writes a batch of the files that wait longest; false if there is none.
-    pub(super) fn relieve(&self) -> Result<bool> {
-        if self.home.profile() == Profile::InMemory {
-            return Ok(false);
-        }
-        let oldest = self.take_turns();
-        let Some(first) = oldest.first() else { return Ok(false) };
-        self.write_together(&oldest, Order::PRESSED);
-        let result = self.write_pressed(first);
-        for inode in &oldest {
-            self.unlist(inode);
-        }
-        result.map(|()| true)
-    }
-
-    /// The files that wait longest, at the end of the list from now on: the first, and small ones that follow it if
-    /// it is small too.
-    fn take_turns(&self) -> Vec<Arc<H::Inode>> {
-        let mut work = self.work.lock();
-        let most = RELIEVED_FILES.min(work.files.len());
-        let mut oldest = Vec::new();
-        while oldest.len() < most
-            && let Some(entry) = work.files.first_entry()
-        {
-            let is_small = Self::small_pages(&entry.get().inode, Order::PRESSED).is_some();
-            if !is_small && !oldest.is_empty() {
-                break;
-            }
-            let listed = entry.remove();
-            let inode = Arc::clone(&listed.inode);
-            inode.data().state.lock().listed = Some(work.next);
-            self.work.append(&mut work, listed);
-            oldest.push(inode);
-            if !is_small {
-                break;
-            }
-        }
-        oldest
-    }
-
-    /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
-    pub(super) fn await_relief(&self) {
-        let is_busy = |work: &Work<_>| work.running && !work.stop && (work.pressed || work.relieving);
-        if !is_busy(&self.work.lock()) {
-            return;
-        }
-        blocking::about_to_block();
-        let mut work = self.work.lock();
-        let last = work.batches + AWAITED_BATCHES;
-        while is_busy(&work) && work.batches < last {
-            self.work.relieved.wait(&mut work);
-        }
-    }
-
-    /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
-    /// It sleeps while there is nothing to write.
-    pub fn run_background(&self) {
-        self.work.lock().running = true;
-        loop {
-            let (rewritten, due, pressed) = {
-                let mut work = self.work.lock();
-                loop {
-                    if work.stop {
-                        self.pace.end();
-                        return;
-                    }
-                    let rewritten = std::mem::take(&mut work.urgent);
-                    let mut due = Vec::new();
-                    let now = Instant::now();
-                    let expire = self.options.expire;
-                    for listed in work.files.values_mut().filter(|_| self.keeps()) {
-                        if now.duration_since(listed.since) < expire {
-                            continue;
-                        }
-                        // What was emptied since then may be half rewritten; and nothing of it is older.
-                        let emptied = listed.inode.data().state.lock().emptied_at;
-                        match emptied.filter(|at| now.duration_since(*at) < expire) {
-                            Some(emptied) => listed.since = emptied,
-                            None => {
-                                due.push(Arc::clone(&listed.inode));
-                                listed.since = now;
-                            }
-                        }
-                    }
-                    let pressed = std::mem::take(&mut work.pressed);
-                    work.relieving = pressed;
-                    if !rewritten.is_empty() || !due.is_empty() || pressed {
-                        break (rewritten, due, pressed);
-                    }
-                    match work.files.values().map(|listed| listed.since).min() {
-                        Some(since) if self.keeps() => {
-                            self.work.wake.wait_for(&mut work, (since + expire).duration_since(now));
-                        }
-                        _ => self.work.wake.wait(&mut work),
-                    }
-                }
-            };
-            // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
-            for (inode, rewriting) in rewritten {
-                let _ = self.write_rewritten(&inode, rewriting);
-            }
-            self.write_together(&due, Order::HOME);
-            for inode in due {
-                let _ = self.write_home(&inode);
-            }
-            let target = self.levels().target;
-            while pressed && self.is_crowded(target) {
-                let done = self.relieve();
-                self.work.lock().batches += 1;
-                self.work.relieved.notify_all();
-                if !matches!(done, Ok(true)) {
-                    break;
-                }
-            }
-            if self.keeps() {
-                self.tidy();
-            }
-            let mut work = self.work.lock();
-            work.relieving = false;
-            if !work.pressed {
-                self.pace.end();
-            }
-            drop(work);
-            self.work.relieved.notify_all();
-        }
-    }
-
-    /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].
-    pub fn stop(&self) {
-        self.ledger.end();
-        self.work.lock().stop = true;
-        self.work.wake.notify_all();
-        self.work.relieved.notify_all();
     }
 }

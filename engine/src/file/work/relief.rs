@@ -1,0 +1,201 @@
+//! Who takes files from the list to write them: the background, and whoever finds no frames.
+
+use super::Work;
+use crate::cache::Fresh;
+use crate::file::path::DataPath;
+use crate::file::write_back::{BATCH_PAGES, Order};
+use crate::file::{DataInode, Home};
+use crate::store::Profile;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Arc, thread};
+use crate::{Error, Result, blocking};
+use std::time::Instant;
+
+/// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
+const IDLE_TRIES: usize = 16;
+/// Files that go home together when frames are needed, if they are small.
+const RELIEVED_FILES: usize = 64;
+/// Batches of the background that a sync of scratch files waits for at the most.
+const AWAITED_BATCHES: u64 = 4;
+impl<H: Home> DataPath<H> {
+    /// Has the background write until the target is reached, if there is a background.
+    pub(in crate::file) fn press(&self) {
+        let mut work = self.work.lock();
+        if work.running && !work.stop {
+            work.pressed = true;
+            self.pace.begin();
+            self.work.wake.notify_one();
+        }
+    }
+
+    /// `count` frames, writing dirty pages home to get them. Called with no lock held.
+    ///
+    /// # Errors
+    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
+    pub(in crate::file) fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
+        let (mut failures, mut idle) = (0, 0);
+        let mut failure = None;
+        let mut written = self.counters.written.get();
+        loop {
+            if let Some(taken) = self.pool.take_many(count) {
+                return Ok(taken);
+            }
+            let files = self.work.listed.load(Relaxed);
+            match self.relieve() {
+                Ok(true) => {}
+                Ok(false) => thread::yield_now(),
+                Err(e) => {
+                    failures += 1;
+                    failure = Some(e);
+                }
+            }
+            // What one file has nothing of does not make up for what another's pages meet.
+            let now = self.counters.written.get();
+            (failures, idle) = if now == written { (failures, idle + 1) } else { (0, 0) };
+            written = now;
+            match failure.take_if(|_| failures > files) {
+                Some(e) => return Err(e),
+                None if self.keeps() => {}
+                None if idle > IDLE_TRIES + 2 * self.pool.len().div_ceil(BATCH_PAGES) + files => {
+                    return Err(failure.unwrap_or(Error::Errno(libc::ENOSPC)));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Writes a batch of the files that wait longest; false if there is none.
+    pub(in crate::file) fn relieve(&self) -> Result<bool> {
+        if self.home.profile() == Profile::InMemory {
+            return Ok(false);
+        }
+        let oldest = self.take_turns();
+        let Some(first) = oldest.first() else { return Ok(false) };
+        self.write_together(&oldest, Order::PRESSED);
+        let result = self.write_pressed(first);
+        for inode in &oldest {
+            self.unlist(inode);
+        }
+        result.map(|()| true)
+    }
+
+    /// The files that wait longest, at the end of the list from now on: the first, and small ones that follow it if
+    /// it is small too.
+    fn take_turns(&self) -> Vec<Arc<H::Inode>> {
+        let mut work = self.work.lock();
+        let most = RELIEVED_FILES.min(work.files.len());
+        let mut oldest = Vec::new();
+        while oldest.len() < most
+            && let Some(entry) = work.files.first_entry()
+        {
+            let is_small = Self::small_pages(&entry.get().inode, Order::PRESSED).is_some();
+            if !is_small && !oldest.is_empty() {
+                break;
+            }
+            let listed = entry.remove();
+            let inode = Arc::clone(&listed.inode);
+            inode.data().state.lock().listed = Some(work.next);
+            self.work.append(&mut work, listed);
+            oldest.push(inode);
+            if !is_small {
+                break;
+            }
+        }
+        oldest
+    }
+
+    /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
+    pub(in crate::file) fn await_relief(&self) {
+        let is_busy = |work: &Work<_>| work.running && !work.stop && (work.pressed || work.relieving);
+        if !is_busy(&self.work.lock()) {
+            return;
+        }
+        blocking::about_to_block();
+        let mut work = self.work.lock();
+        let last = work.batches + AWAITED_BATCHES;
+        while is_busy(&work) && work.batches < last {
+            self.work.relieved.wait(&mut work);
+        }
+    }
+
+    /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
+    /// It sleeps while there is nothing to write.
+    pub fn run_background(&self) {
+        self.work.lock().running = true;
+        loop {
+            let (rewritten, due, pressed) = {
+                let mut work = self.work.lock();
+                loop {
+                    if work.stop {
+                        self.pace.end();
+                        return;
+                    }
+                    let rewritten = std::mem::take(&mut work.urgent);
+                    let mut due = Vec::new();
+                    let now = Instant::now();
+                    let expire = self.options.expire;
+                    for listed in work.files.values_mut().filter(|_| self.keeps()) {
+                        if now.duration_since(listed.since) < expire {
+                            continue;
+                        }
+                        // What was emptied since then may be half rewritten; and nothing of it is older.
+                        let emptied = listed.inode.data().state.lock().emptied_at;
+                        match emptied.filter(|at| now.duration_since(*at) < expire) {
+                            Some(emptied) => listed.since = emptied,
+                            None => {
+                                due.push(Arc::clone(&listed.inode));
+                                listed.since = now;
+                            }
+                        }
+                    }
+                    let pressed = std::mem::take(&mut work.pressed);
+                    work.relieving = pressed;
+                    if !rewritten.is_empty() || !due.is_empty() || pressed {
+                        break (rewritten, due, pressed);
+                    }
+                    match work.files.values().map(|listed| listed.since).min() {
+                        Some(since) if self.keeps() => {
+                            self.work.wake.wait_for(&mut work, (since + expire).duration_since(now));
+                        }
+                        _ => self.work.wake.wait(&mut work),
+                    }
+                }
+            };
+            // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
+            for (inode, rewriting) in rewritten {
+                let _ = self.write_rewritten(&inode, rewriting);
+            }
+            self.write_together(&due, Order::HOME);
+            for inode in due {
+                let _ = self.write_home(&inode);
+            }
+            let target = self.levels().target;
+            while pressed && self.is_crowded(target) {
+                let done = self.relieve();
+                self.work.lock().batches += 1;
+                self.work.relieved.notify_all();
+                if !matches!(done, Ok(true)) {
+                    break;
+                }
+            }
+            if self.keeps() {
+                self.tidy();
+            }
+            let mut work = self.work.lock();
+            work.relieving = false;
+            if !work.pressed {
+                self.pace.end();
+            }
+            drop(work);
+            self.work.relieved.notify_all();
+        }
+    }
+
+    /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].
+    pub fn stop(&self) {
+        self.ledger.end();
+        self.work.lock().stop = true;
+        self.work.wake.notify_all();
+        self.work.relieved.notify_all();
+    }
+}
