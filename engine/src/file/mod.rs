@@ -45,6 +45,7 @@ mod pick;
 mod pieces;
 mod read;
 mod redo;
+mod seek;
 mod staging;
 mod stash;
 mod sync;
@@ -56,7 +57,7 @@ mod work;
 mod write;
 mod write_back;
 
-pub use allocate::{FallocateMode, SeekTo};
+pub use allocate::FallocateMode;
 pub use data::{ErrorMark, FileData};
 pub use home::{
     Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED,
@@ -64,6 +65,7 @@ pub use home::{
 pub use path::{DataOptions, DataPath, DataStats};
 pub use read::Keep;
 pub use redo::{DataRedo, Resolve};
+pub use seek::SeekTo;
 pub use sync::{BegunSync, SyncKind};
 pub use write::{At, Written};
 

@@ -1,0 +1,111 @@
+//! SEEK_DATA and SEEK_HOLE, and copies between files.
+
+use super::path::{DataPath, PAGE, page_after, page_of};
+use super::write::At;
+use super::{DataInode, Home, Mapping};
+use crate::lock::FileLock;
+use crate::sync::Arc;
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// What `seek` looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekTo {
+    /// SEEK_DATA.
+    Data,
+    /// SEEK_HOLE; the end of the file counts as one.
+    Hole,
+}
+
+impl<H: Home> DataPath<H> {
+    /// The next byte from `offset` on that is data, or in a hole; ENXIO beyond the end.
+    pub fn seek(&self, inode: &Arc<H::Inode>, to: SeekTo, offset: u64) -> Result<u64> {
+        let data = inode.data();
+        let _range = data.range.read(page_of(offset) * PAGE..u64::MAX);
+        data.check_usable()?;
+        let size = data.size();
+        if offset >= size {
+            return Err(Error::Errno(libc::ENXIO));
+        }
+        let end = page_after(size);
+        let mut page = page_of(offset);
+        while page < end {
+            let mapping = self.map(inode, page)?;
+            let next = (page + mapping.len()).min(end);
+            let is_data = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
+            let first_dirty = if is_data { None } else { self.first_dirty(inode, page..next) };
+            match to {
+                SeekTo::Data if is_data => return Ok((page * PAGE).max(offset)),
+                SeekTo::Data => {
+                    if let Some(dirty) = first_dirty {
+                        return Ok((dirty * PAGE).max(offset));
+                    }
+                }
+                SeekTo::Hole if !is_data => {
+                    let mut hole = page;
+                    while hole < next && self.first_dirty(inode, hole..hole + 1).is_some() {
+                        hole += 1;
+                    }
+                    if hole < next {
+                        return Ok((hole * PAGE).max(offset));
+                    }
+                }
+                SeekTo::Hole => {}
+            }
+            page = next;
+        }
+        match to {
+            SeekTo::Data => Err(Error::Errno(libc::ENXIO)),
+            SeekTo::Hole => Ok(size),
+        }
+    }
+
+    /// The first page of a range that is cached though nothing written lies on the device: it is dirty, or
+    /// under write-back.
+    fn first_dirty(&self, inode: &H::Inode, pages: Range<u64>) -> Option<u64> {
+        let mut first = None;
+        inode.data().index.each(pages, &mut |page, slot| {
+            // It stays: the range is shared.
+            if first.is_none() && slot.is_cached() {
+                first = Some(page);
+            }
+        });
+        first
+    }
+
+    /// Copies up to `len` bytes between files, or within one where the bytes there are to copy and their new place
+    /// do not overlap (EINVAL). Less only at the end of the source.
+    pub fn copy_range(
+        &self,
+        source: &Arc<H::Inode>,
+        from: u64,
+        target: &Arc<H::Inode>,
+        to: u64,
+        len: u64,
+    ) -> Result<u64> {
+        let len = len.min(source.data().size().saturating_sub(from));
+        let overlaps = from < to.saturating_add(len) && to < from.saturating_add(len);
+        if Arc::ptr_eq(source, target) && overlaps {
+            return Err(Error::Errno(libc::EINVAL));
+        }
+        let mut buf = vec![0; len.min(128 << 10) as usize];
+        let mut done = 0;
+        while done < len {
+            let step = buf.len().min((len - done) as usize);
+            let got = self.read(source, from + done, &mut buf[..step])?;
+            if got == 0 {
+                break;
+            }
+            let written = self.write(target, At::Offset(to + done), &buf[..got]);
+            match written {
+                Ok(written) => done += written.len as u64,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+            if got < step {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
