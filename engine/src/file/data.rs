@@ -1,8 +1,8 @@
 //! What the data path keeps for one regular file.
 
-use super::ahead::Streams;
 use super::fetching::Fetching;
 use super::path::{page_after, page_of};
+use super::streams::Streams;
 use crate::cache::{FramePool, PageIndex};
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeGuard, RangeLock};

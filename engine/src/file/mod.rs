@@ -48,6 +48,7 @@ mod redo;
 mod seek;
 mod staging;
 mod stash;
+mod streams;
 mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
