@@ -4,6 +4,7 @@ use super::*;
 use crate::device::{BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind};
 use crate::mkfs::{FormatOptions, format_cramped};
+use crate::recovery::Area;
 use crate::sim::{Fault, SimMedia};
 use crate::store::{Log, PageRef, StoreOptions, WriteHome, verify};
 use crate::sync::Arc;
@@ -141,7 +142,7 @@ fn the_images_of_every_part_are_found() {
             assert!(pages.len() <= part.capacity());
             drop(part.double(0, images).expect("memory"));
         }
-        assert_eq!(crate::recovery::restore_last(&store).expect("memory"), 512);
+        assert_eq!(Area::read(&store).and_then(|area| area.restore_last(&store, None)).expect("memory"), 512);
         store.dirty.drain();
         pages.iter().for_each(|page| store.dirty.note(page, page.finish(false)));
         assert_home(&store, &pages);

@@ -16,10 +16,13 @@ use crate::{Error, Result};
 
 /// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
-    let mut options = MountOptions { background: false, ..MountOptions::default() };
+    let mut options = MountOptions { background: false, trust_journal: true, ..MountOptions::default() };
     let (kind, why) = match mount(media.clone(), &options) {
         Ok(mounted) => match mounted.recovery().damage.clone() {
-            None => return mounted.unmount().map(|()| true),
+            None => {
+                add_unreadable(&mounted.recovery().unreadable, findings, &Outcome::Mended);
+                return mounted.unmount().map(|()| true);
+            }
             Some(damage) => (IssueKind::JournalDamaged, damage),
         },
         Err(Error::Refused(why)) => (IssueKind::RingMissing, why),
@@ -33,6 +36,7 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
     match mount(media.clone(), &options) {
         Ok(mounted) => {
             findings.add(kind, Place::default(), why, Outcome::Mended);
+            add_unreadable(&mounted.recovery().unreadable, findings, &Outcome::Mended);
             mounted.unmount().map(|()| true)
         }
         Err(Error::Refused(why)) => {
@@ -40,6 +44,14 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
             Ok(false)
         }
         Err(e) => Err(e),
+    }
+}
+
+fn add_unreadable(blocks: &[u64], findings: &mut Findings, outcome: &Outcome) {
+    for block in blocks {
+        let detail = "it cannot be read; what it held is not needed".into();
+        let kind = IssueKind::DoubleWriteUnreadable;
+        findings.add(kind, Place::block(*block), detail, outcome.clone());
     }
 }
 
@@ -65,7 +77,10 @@ pub(super) fn onto(
     let store = Store::new(device, *sb, Log::durable(), &StoreOptions::default());
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
     match recovery::recover(&store, &scan, round, Onto::Memory) {
-        Ok(recovery::Outcome { damage: None, .. }) => Ok(true),
+        Ok(recovery::Outcome { damage: None, unreadable, .. }) => {
+            add_unreadable(&unreadable, findings, &Outcome::Mendable);
+            Ok(true)
+        }
         Ok(recovery::Outcome { damage: Some(damage), .. }) => left(IssueKind::JournalDamaged, damage),
         Err(Error::Refused(why)) => left(IssueKind::RingMissing, why),
         Err(e) => Err(e),
@@ -94,7 +109,11 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
     let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
     // Any block of the double-write area may be a segment's header.
     for at in start..start + blocks {
-        let Ok(bytes) = image.read(at) else { continue };
+        let Ok(bytes) = image.read(at) else {
+            add_unreadable(&[at], findings, &Outcome::Mendable);
+            image.put_raw(at, IoBuf::zeroed(BLOCK_SIZE))?;
+            continue;
+        };
         let Some((header, _)) = DoubleWriteHeader::find(seed, at, &bytes) else { continue };
         let (epoch, round) = (header.epoch.get(), header.round.get());
         let own = round == REPAIR_ROUND && sb.state.get() == STATE_DAMAGED;

@@ -34,7 +34,7 @@ use std::time::Duration;
 use crate::checkpoint::{Background, RoundId};
 use crate::clock::Clock;
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
-use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
+use crate::format::{JournalKind, SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
 use crate::journal::{self, Journal, Scan};
 use crate::planted::{self, Bug};
 use crate::recovery::{self, Onto, Outcome};
@@ -70,6 +70,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Give up what only the journal holds: for an image whose journal is lost.
     pub discard_journal: bool,
+    /// Take the journal for the image's last where the double-write area, which would say otherwise, cannot be read.
+    pub trust_journal: bool,
     /// Lanes that keep journal credits of their own.
     pub lanes: usize,
     /// What the lag of the power horizon is measured with.
@@ -84,6 +86,7 @@ impl Default for MountOptions {
             background: true,
             read_only: false,
             discard_journal: false,
+            trust_journal: false,
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
             clock: Clock::default(),
         }
@@ -142,10 +145,15 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         header => {
             // A reader sees what the last round had on its way home, and changes nothing.
             let store = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
-            let round = header.map_or(0, |h| h.round.get()).max(recovery::last_round(&store)?);
-            let restored = if unclean { recovery::restore_last(&store)? } else { 0 };
+            let area = recovery::Area::read(&store)?;
+            let round = header.map_or(0, |h| h.round.get()).max(area.last_round());
+            let current = header.as_ref().filter(|_| fresh.has_ring_inside());
+            let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
+            let restored = if unclean { area.restore_last(&store, unfinished)? } else { 0 };
+            let damage = if read_only { None } else { write_anew(&store, &area.unreadable) };
             let next = header.map_or(0, |header| header.head.get() + header.slots.get());
-            (store, Outcome { restored, ..Outcome::default() }, round, next)
+            let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
+            (store, outcome, round, next)
         }
     };
     next = next.max(sb.next_position.get());
@@ -225,6 +233,22 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     Ok(mounted)
 }
 
+/// Writes blocks of the double-write area anew that cannot be read and are not needed; what is wrong if it does not
+/// help.
+fn write_anew(store: &Store, blocks: &[u64]) -> Option<String> {
+    if blocks.is_empty() {
+        return None;
+    }
+    let what = recovery::unreadable(blocks);
+    match recovery::make_blank(store.device().as_ref(), blocks) {
+        Ok(()) => {
+            tracing::warn!("{what}; it was not needed, and is written anew");
+            None
+        }
+        Err(e) => Some(format!("{what}, nor written anew: {e}")),
+    }
+}
+
 /// Makes stores of an image that is being mounted.
 struct Fresh<'m> {
     sb: &'m Superblock,
@@ -254,7 +278,10 @@ impl Fresh<'_> {
         if !read_only && damage.is_none() {
             ring.carry(self.sb, &device, scan)?;
             let store = self.store(Arc::clone(&device));
-            let outcome = recovery::recover(&store, scan, round, Onto::Home)?;
+            let mut outcome = recovery::recover(&store, scan, round, Onto::Home)?;
+            if !outcome.unreadable.is_empty() {
+                outcome = self.recover_without(&store, scan, round, outcome.unreadable)?;
+            }
             if outcome.damage.is_none() {
                 return Ok((store, outcome));
             }
@@ -263,7 +290,52 @@ impl Fresh<'_> {
         let store = self.over(device);
         let mut outcome = recovery::recover(&store, scan, round, Onto::Memory)?;
         outcome.damage = damage.or(outcome.damage);
+        if outcome.damage.is_none() && !outcome.unreadable.is_empty() {
+            tracing::warn!("{}", recovery::unreadable(&outcome.unreadable));
+        }
         Ok((store, outcome))
+    }
+
+    /// Recovers an image of whose double-write area these blocks cannot be read, if it does not need them; it is
+    /// damaged otherwise, and nothing is written. Why that can be known: [`recovery`]'s `restore`.
+    fn recover_without(
+        &self,
+        store: &Arc<Store>,
+        scan: &Scan,
+        round: RoundId,
+        blocks: Vec<u64>,
+    ) -> Result<Outcome> {
+        let what = recovery::unreadable(&blocks);
+        let damaged = |why: String| Outcome { damage: Some(why), ..Outcome::default() };
+        if !self.has_ring_inside() && !self.options.trust_journal {
+            return Ok(damaged(format!(
+                "{what}, so that nothing would tell if the journal were older than the image; if it is not, \
+                 narufs fsck IMAGE --repair goes on with it"
+            )));
+        }
+        let tried = recovery::recover(&self.over(Arc::clone(store.device())), scan, round, Onto::Memory)?;
+        if let Some(why) = tried.damage {
+            return Ok(damaged(format!(
+                "{what}, and recovery meets damage without it ({why}); nothing is written: the device may read \
+                 it when it is mounted again"
+            )));
+        }
+        if tried.unreadable != blocks {
+            return Ok(damaged(format!("{what} at times; nothing is written: mount it again")));
+        }
+        if let Some(why) = write_anew(store, &blocks) {
+            return Ok(damaged(why));
+        }
+        let outcome = recovery::recover(store, scan, round, Onto::Home)?;
+        if !outcome.unreadable.is_empty() {
+            return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
+        }
+        Ok(Outcome { unreadable: blocks, ..outcome })
+    }
+
+    /// Whether the journal lies in the image, and cannot be older.
+    fn has_ring_inside(&self) -> bool {
+        self.sb.journal_kind.get() == JournalKind::Ssd as u32
     }
 }
 

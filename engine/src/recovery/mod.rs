@@ -22,7 +22,7 @@ mod redo;
 mod resolve;
 mod restore;
 
-pub(crate) use restore::{last_round, restore_last};
+pub(crate) use restore::{Area, make_blank, unreadable};
 
 use crate::Result;
 use crate::checkpoint::RoundId;
@@ -41,6 +41,8 @@ pub struct Outcome {
     pub restored: u64,
     /// Pages of file data written.
     pub data_pages: u64,
+    /// Blocks of the double-write area that the device failed to read: see [`restore`].
+    pub unreadable: Vec<u64>,
     /// What is damaged; the mount must be read-only.
     pub damage: Option<String>,
 }
@@ -54,7 +56,8 @@ pub(crate) enum Onto {
     Memory,
 }
 
-/// Steps 1 to 4. `round` marks what is written meanwhile: the ring's epoch, and the round after its last.
+/// Steps 1 to 4. Onto the homes none of them is done where some of the double-write area cannot be read: whether that
+/// matters is to be found out first. `round` marks what is written meanwhile: the ring's epoch, and the round after its last.
 ///
 /// # Errors
 /// Those of the device. Damage is no error but part of the outcome.
@@ -65,7 +68,12 @@ pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) ->
         return Ok(outcome);
     }
     if !planted::is(Bug::NoRestore) {
-        outcome.restored = restore::restore(store, scan.end, round)?;
+        let area = Area::read(store)?;
+        outcome.unreadable.clone_from(&area.unreadable);
+        if onto == Onto::Home && !outcome.unreadable.is_empty() {
+            return Ok(outcome);
+        }
+        outcome.restored = restore::restore(store, &area, scan.end, round)?;
     }
     let mut data = DataRedo::new();
     match redo::redo(store, scan, round, &mut data) {

@@ -1,5 +1,6 @@
 //! The log, the live contents behind it, and the hooks of a test.
 
+use std::collections::BTreeSet;
 use std::thread::ThreadId;
 
 use super::crash::CrashPoint;
@@ -248,6 +249,21 @@ impl SimMedia {
     /// the media's lock.
     pub fn set_fault(&self, hook: Option<Box<dyn FnMut(Fault) -> Option<i32> + Send>>) {
         self.shared.lock().fault = hook;
+    }
+
+    /// Makes these blocks unreadable until they are written anew, or for ever; in the place of another fault.
+    pub fn lose(&self, blocks: &[u64], for_ever: bool) {
+        let mut lost: BTreeSet<u64> = blocks.iter().copied().collect();
+        self.set_fault(Some(Box::new(move |fault| match fault {
+            Fault::Read { block, count, .. } => {
+                lost.range(block..block + count).next().is_some().then_some(libc::EIO)
+            }
+            Fault::Write { block, count, .. } if !for_ever => {
+                lost.retain(|at| !(block..block + count).contains(at));
+                None
+            }
+            Fault::Write { .. } | Fault::Flush { .. } => None,
+        })));
     }
 
     /// Sets what is called after each event, by the thread that made it and with no lock of the media held: a

@@ -59,7 +59,7 @@ pub(super) fn work(sim: &SimMedia, store: &Arc<Store>, from: u64, to: u64) -> Re
 }
 
 /// The least number of operations that must be there after a crash, and the most that can.
-fn bounds(notes: &[Note], events: usize, kind: Kind, crash: Crash) -> (u64, u64) {
+pub(super) fn bounds(notes: &[Note], events: usize, kind: Kind, crash: Crash) -> (u64, u64) {
     let promised = |note: &Note| match (kind, crash) {
         (Kind::Ssd, Crash::PowerLoss) => note.committed,
         _ => note.returned,

@@ -4,6 +4,7 @@
 //! the bytes; the oracle knows the pages after each operation. What is recovered must be the state after some
 //! prefix that contains every operation promised by then.
 
+mod area;
 mod crash;
 mod refused;
 

@@ -3,6 +3,7 @@
 mod crash;
 mod grow;
 mod least_ring;
+mod lost_area;
 mod permissions;
 mod shrink;
 mod space;

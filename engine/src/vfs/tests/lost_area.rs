@@ -1,0 +1,104 @@
+//! fsck of an image whose double-write area cannot be read.
+
+use super::crash::{begin, content, idle, media};
+use super::*;
+use crate::format::JournalKind;
+use crate::fsck::{self, IssueKind, Report};
+use crate::mount::{MountOptions, mount};
+use crate::sim::{Crash, SimMedia};
+
+const BLOCKS: u64 = 3000;
+
+fn area(sim: &SimMedia) -> Vec<u64> {
+    let sb = crate::superblock::read(sim.device().as_ref()).expect("valid");
+    (sb.dw_start.get()..sb.dw_start.get() + sb.dw_blocks.get()).collect()
+}
+
+fn check(kind: JournalKind, sim: &SimMedia, repair: bool, discard_journal: bool) -> Report {
+    let options = fsck::Options { repair, discard_journal, ..fsck::Options::default() };
+    fsck::check(&idle(kind, sim), &options).expect("the device can be written")
+}
+
+/// Makes and syncs files, and sends their metadata home in between.
+fn worked(kind: JournalKind) -> (SimMedia, usize, Nid) {
+    let sim = media(kind, BLOCKS);
+    let run = begin(kind, &sim);
+    let from = sim.events();
+    let mut last = 0;
+    for n in 0..12u8 {
+        // Long enough for a bucket of several sectors, which can be torn.
+        let name = format!("{n:0>100}");
+        let (entry, handle, _) =
+            run.fs().create(&root(), ROOT_NID, name.as_bytes(), 0o644, OpenFlags::READ_WRITE).expect("room");
+        run.fs().write(&root(), &handle, 0, &[n; 5000], WriteFlags::empty()).expect("room");
+        run.fs().fsync(&handle, false).expect("memory");
+        run.fs().release(handle, None);
+        if n % 2 == 1 {
+            run.fs().meta().store().checkpoint().expect("memory");
+        }
+        last = entry.nid;
+    }
+    (sim, from, last)
+}
+
+#[test]
+fn a_repair_writes_the_area_anew() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        for unclean in [true, false] {
+            let (sim, _, last) = worked(kind);
+            if !unclean {
+                begin(kind, &sim).end();
+            }
+            let lost = area(&sim);
+            sim.lose(&lost, false);
+            let events = sim.events();
+            let found = check(kind, &sim, false, false);
+            assert_eq!((found.status(), found.issues.len()), (4, lost.len()), "{:?}", found.issues);
+            assert_eq!(found.of(IssueKind::DoubleWriteUnreadable).count(), lost.len());
+            assert_eq!(sim.events(), events, "a check writes nothing");
+            let mended = check(kind, &sim, true, false);
+            assert_eq!((mended.status(), mended.issues.len()), (1, lost.len()), "{:?}", mended.issues);
+            assert_eq!(check(kind, &sim, false, false).issues, []);
+            let run = begin(kind, &sim);
+            assert_eq!(content(run.fs(), last), [11; 5000]);
+            run.end();
+        }
+    }
+}
+
+/// What a torn home held is lost with its image. A repair says so, and goes on once the journal is given up.
+#[test]
+fn what_a_torn_home_needs_of_the_area_is_damage_until_it_is_given_up() {
+    let kind = JournalKind::Ssd;
+    let (sim, from, _) = worked(kind);
+    let (mut whole, mut damaged) = (0, 0);
+    let mut points = sim.crash_points();
+    for events in from..=sim.events() {
+        points.skip_to(events);
+        let point = points.next().expect("in the log");
+        for state in point.sample(Crash::PowerLoss, events as u64, 12) {
+            // Where homes may be torn, and some others.
+            let options = MountOptions { background: false, lanes: 1, ..MountOptions::default() };
+            let mounted = mount(idle(kind, &state.restart()), &options).expect("whole");
+            if mounted.recovery().restored == 0 && !events.is_multiple_of(20) {
+                continue;
+            }
+            drop(mounted);
+            let again = state.restart();
+            again.lose(&area(&again), false);
+            let mended = check(kind, &again, true, false);
+            if mended.status() == 1 {
+                whole += 1;
+            } else {
+                damaged += 1;
+                assert_eq!(mended.of(IssueKind::JournalDamaged).count(), 1, "{state}: {:?}", mended.issues);
+                let given_up = check(kind, &again, true, true);
+                assert_eq!(given_up.status(), 1, "{state}: {:?}", given_up.issues);
+                assert_eq!(given_up.of(IssueKind::DoubleWriteUnreadable).count(), area(&again).len());
+            }
+            assert_eq!(check(kind, &again, false, false).issues, [], "{state}");
+            begin(kind, &again).end();
+        }
+    }
+    assert!(whole > 20 && damaged > 5, "{whole} whole, {damaged} damaged");
+}
