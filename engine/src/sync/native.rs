@@ -95,23 +95,23 @@ impl<T: ?Sized> RwLock<T> {
         self.0.read()
     }
 
-    /// Waits for the whole lock.
+    /// Waits for the whole lock. Readers that come one after the other leave no moment at which nobody holds it: who
+    /// finds readers says at once that it waits, which lets no more in, and spins then until the last has left.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        if let Some(guard) = self.0.try_write() {
-            return guard;
+        let mut found = self.0.try_write();
+        if found.is_none() {
+            spin(|| {
+                if !self.0.is_locked_exclusive() {
+                    found = self.0.try_write();
+                    return true;
+                }
+                false
+            });
         }
-        let mut found = None;
-        if spin(|| {
-            if !self.0.is_locked() {
-                found = self.0.try_write();
-            }
-            found.is_some()
-        }) && let Some(guard) = found
-        {
-            return guard;
-        }
-        about_to_block();
-        self.0.write()
+        found.unwrap_or_else(|| {
+            about_to_block();
+            self.0.write()
+        })
     }
 
     /// Takes a share if no writer holds the lock or waits for it.
