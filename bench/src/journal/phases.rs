@@ -11,7 +11,7 @@ use narufs::format::BlockKind;
 use narufs::journal::{CreditClass, Journal, Wanted};
 use narufs::lock::{Access, BucketLocks, InodeLock, StripeSet};
 use narufs::pmem::{Horizon, PersistentMemory};
-use narufs::store::{Delta, Handle, Log, PageRef, Store, StoreOptions};
+use narufs::store::{Delta, Encoder, Handle, Log, PageRef, Store, StoreOptions};
 use narufs::{FormatOptions, Result, mkfs};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
@@ -106,8 +106,7 @@ impl Own {
         self.number += 1;
         let (number, place) = (self.number, self.number as usize);
         let mut h = store.begin(SLOTS)?;
-        let fill =
-            |bytes: &mut [u8]| bytes.chunks_mut(8).for_each(|w| w.copy_from_slice(&number.to_le_bytes()));
+        let fill = |bytes: &mut [u8]| fill(number, bytes);
         fill(h.edit(&self.nat, entry(place)));
         let inode = h.edit(&self.node, inode(place));
         fill(&mut inode[..8 * INODE_WORDS]);
@@ -121,7 +120,9 @@ impl Own {
 
     /// The record of such changes.
     fn encode(&self, payload: &mut Vec<u8>) {
-        let bytes = [self.number as u8; 8 * INODE_WORDS];
+        let mut bytes = [0; 8 * INODE_WORDS];
+        fill(self.number, &mut bytes);
+        let mut encoder = Encoder::new(payload);
         let place = self.number as usize;
         for (page, range) in [
             (&self.nat, entry(place)),
@@ -131,9 +132,14 @@ impl Own {
             (&self.above, 512..528),
         ] {
             let (block, kind, offset) = (page.block(), page.kind(), range.start);
-            Delta::Write { block, kind, offset, bytes: &bytes[..range.len()] }.encode(payload);
+            encoder.add(&Delta::Write { block, kind, offset, bytes: &bytes[..range.len()] });
         }
     }
+}
+
+/// Words that differ from one another, as those of an inode or a dentry do.
+fn fill(number: u64, bytes: &mut [u8]) {
+    bytes.chunks_mut(8).zip(number..).for_each(|(word, number)| word.copy_from_slice(&number.to_le_bytes()));
 }
 
 fn entry(place: usize) -> std::ops::Range<usize> {

@@ -46,7 +46,8 @@ fn shapes() -> BTreeMap<String, Shape> {
         RingHeader { crc version magic image_uuid ring_uuid sequence epoch round head slots }
         SlotHeader { position crc epoch index count kind reserved len }
         CommitPayload { range_start durable_upto range_crc reserved }
-        DeltaHeader { block offset len kind aux reserved }
+        DeltaHeader { block offset len kind aux again }
+        FurtherHeader { offset len again reserved mark }
         DataKey { nid offset len generation reserved }
     }
 }

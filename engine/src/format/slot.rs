@@ -130,10 +130,30 @@ pub struct DeltaHeader {
     pub kind: u8,
     /// See [`DeltaKind::Init`]; for a write the block's kind.
     pub aux: u8,
-    /// 0.
-    pub reserved: U16,
+    /// Of a write: how often its bytes follow one another in the block, beyond the first time. Else 0.
+    pub again: U16,
 }
 const _: () = assert!(size_of::<DeltaHeader>() == 16);
+
+/// The head of a write to the block of the write before it in the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct FurtherHeader {
+    /// Byte offset in the block.
+    pub offset: U16,
+    /// Bytes that follow, without padding.
+    pub len: U16,
+    /// As [`DeltaHeader::again`].
+    pub again: U16,
+    /// 0.
+    pub reserved: u8,
+    /// [`FURTHER`], where the number of a block has its highest byte, which is 0.
+    pub mark: u8,
+}
+const _: () = assert!(size_of::<FurtherHeader>() == 8);
+
+/// What tells a [`FurtherHeader`] from a [`DeltaHeader`].
+pub const FURTHER: u8 = 0xff;
 
 /// What a data record or a supersede covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -1,5 +1,8 @@
 //! Deltas: what a record of the journal consists of. Encoding, and decoding that trusts nothing.
 //!
+//! Most records are a few writes of a few words, so their headers weigh: a write to the block of the write before it has
+//! a short one, and words that repeat (the times of a new inode, what is cleared) are there once.
+//!
 //! Invariants: every delta is absolute, so that redoing a record any number of times gives the same bytes;
 //! a decoded delta lies within its block and names a known kind, whatever the payload held.
 
@@ -7,13 +10,18 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{
-    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, DataKey, DeltaHeader, DeltaKind, Nid, U16,
-    U32, U64,
+    BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, DataKey, DeltaHeader, DeltaKind, FURTHER,
+    FurtherHeader, Nid, U16, U32, U64,
 };
 use crate::{Error, Result};
 
 /// Bytes of a [`DeltaHeader`].
 pub const DELTA_HEADER_SIZE: usize = size_of::<DeltaHeader>();
+/// Bytes of a [`FurtherHeader`].
+pub(super) const FURTHER_HEADER_SIZE: usize = size_of::<FurtherHeader>();
+const WORD: usize = 8;
+/// So many equal words are worth a header of their own, and another for what follows.
+const WORTH_A_HEADER: usize = 4;
 /// Most bytes of file data in one delta.
 pub const MAX_DATA: usize = u16::MAX as usize / 8 * 8 - size_of::<DataKey>();
 
@@ -94,11 +102,6 @@ impl Delta<'_> {
         }
     }
 
-    /// Bytes that [`Delta::encode`] adds.
-    pub fn encoded_len(&self) -> usize {
-        DELTA_HEADER_SIZE + self.body_len().next_multiple_of(8)
-    }
-
     fn body_len(&self) -> usize {
         match self {
             Delta::Write { bytes, .. } => bytes.len(),
@@ -109,12 +112,33 @@ impl Delta<'_> {
             Delta::Supersede { .. } => size_of::<DataKey>(),
         }
     }
+}
 
-    /// Appends the delta to a payload.
-    pub fn encode(&self, payload: &mut Vec<u8>) {
-        let start = payload.len();
-        let (kind, offset, aux) = match *self {
-            Delta::Write { kind, offset, .. } => (DeltaKind::Write, offset, kind as u8),
+/// Writes a record's deltas into its payload, one after the other.
+pub struct Encoder<'p> {
+    payload: &'p mut Vec<u8>,
+    /// Where the last write went.
+    last: Option<(u64, BlockKind)>,
+}
+
+impl<'p> Encoder<'p> {
+    /// Of a record of its own, behind what the payload has.
+    pub fn new(payload: &'p mut Vec<u8>) -> Encoder<'p> {
+        Encoder { payload, last: None }
+    }
+
+    /// Appends a delta.
+    pub fn add(&mut self, delta: &Delta<'_>) {
+        if let Delta::Write { block, kind, offset, bytes } = *delta {
+            let mut at = offset;
+            return for_each_repeat(bytes, |bytes, times| {
+                self.write(block, kind, at, bytes, times - 1);
+                at += bytes.len() * times;
+            });
+        }
+        self.last = None;
+        let (kind, offset, aux) = match *delta {
+            Delta::Write { .. } => unreachable!("written above"),
             Delta::Init { kind, .. } => (DeltaKind::Init, 0, kind as u8),
             Delta::Bits { first, set: true, .. } => (DeltaKind::SetBits, first as usize, 0),
             Delta::Bits { first, .. } => (DeltaKind::ClearBits, first as usize, 0),
@@ -123,30 +147,71 @@ impl Delta<'_> {
             Delta::Supersede { .. } => (DeltaKind::Supersede, 0, 0),
         };
         let header = DeltaHeader {
-            block: U64::new(self.block().unwrap_or(0)),
+            block: U64::new(delta.block().unwrap_or(0)),
             offset: U16::new(offset as u16),
-            len: U16::new(self.body_len() as u16),
+            len: U16::new(delta.body_len() as u16),
             kind: kind as u8,
             aux,
-            reserved: U16::ZERO,
+            again: U16::ZERO,
         };
-        payload.extend_from_slice(header.as_bytes());
-        match *self {
-            Delta::Write { bytes, .. } => payload.extend_from_slice(bytes),
+        self.payload.extend_from_slice(header.as_bytes());
+        match *delta {
+            Delta::Write { .. } | Delta::Forget { .. } => {}
             Delta::Init { owner, generation, .. } => {
-                payload.extend_from_slice(&owner.to_le_bytes());
-                payload.extend_from_slice(&u64::from(generation).to_le_bytes());
+                self.payload.extend_from_slice(&owner.to_le_bytes());
+                self.payload.extend_from_slice(&u64::from(generation).to_le_bytes());
             }
-            Delta::Bits { count, .. } => payload.extend_from_slice(&count.to_le_bytes()),
-            Delta::Forget { .. } => {}
+            Delta::Bits { count, .. } => self.payload.extend_from_slice(&count.to_le_bytes()),
             Delta::Data { ref key, bytes } => {
-                payload.extend_from_slice(key.as_bytes());
+                self.payload.extend_from_slice(key.as_bytes());
                 // `memcpy` of more may be one instruction that is slow where the two lie unevenly.
-                bytes.chunks(BLOCK_SIZE).for_each(|part| payload.extend_from_slice(part));
+                bytes.chunks(BLOCK_SIZE).for_each(|part| self.payload.extend_from_slice(part));
             }
-            Delta::Supersede { ref key } => payload.extend_from_slice(key.as_bytes()),
+            Delta::Supersede { ref key } => self.payload.extend_from_slice(key.as_bytes()),
         }
-        payload.resize(start + self.encoded_len(), 0);
+        self.pad();
+    }
+
+    fn write(&mut self, block: u64, kind: BlockKind, offset: usize, bytes: &[u8], again: usize) {
+        let (offset, len) = (U16::new(offset as u16), U16::new(bytes.len() as u16));
+        let again = U16::new(again as u16);
+        if self.last == Some((block, kind)) {
+            let header = FurtherHeader { offset, len, again, reserved: 0, mark: FURTHER };
+            self.payload.extend_from_slice(header.as_bytes());
+        } else {
+            self.last = Some((block, kind));
+            let (block, aux) = (U64::new(block), kind as u8);
+            let header = DeltaHeader { block, offset, len, kind: DeltaKind::Write as u8, aux, again };
+            self.payload.extend_from_slice(header.as_bytes());
+        }
+        self.payload.extend_from_slice(bytes);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.payload.resize(self.payload.len().next_multiple_of(WORD), 0);
+    }
+}
+
+/// Cuts the bytes of a write where one word follows itself so often that a header of its own costs less: each part, and
+/// how many times it is there.
+fn for_each_repeat(bytes: &[u8], mut f: impl FnMut(&[u8], usize)) {
+    let (words, _) = bytes.as_chunks::<WORD>();
+    let (mut from, mut at) = (0, 0);
+    while at < words.len() {
+        let times = words[at..].iter().take_while(|word| **word == words[at]).count();
+        // The whole of it, or more than two headers: one for this part, one for what follows.
+        if times >= WORTH_A_HEADER || times > 1 && times * WORD == bytes.len() {
+            if from < at {
+                f(&bytes[from * WORD..at * WORD], 1);
+            }
+            f(&words[at], times);
+            from = at + times;
+        }
+        at += times;
+    }
+    if from * WORD < bytes.len() {
+        f(&bytes[from * WORD..], 1);
     }
 }
 
@@ -180,9 +245,9 @@ pub(crate) fn fill_bits(page: &mut [u8; BLOCK_SIZE], first: u32, count: u32, set
     }
 }
 
-/// The deltas of a record's payload, in order. Ends after the first error.
+/// The deltas of a record's payload, in order; bytes that repeat are a write each time. Ends after the first error.
 pub fn decode(payload: &[u8]) -> Deltas<'_> {
-    Deltas { rest: payload, at: 0 }
+    Deltas { rest: payload, at: 0, last: None, again: None }
 }
 
 /// See [`decode`].
@@ -190,76 +255,116 @@ pub fn decode(payload: &[u8]) -> Deltas<'_> {
 pub struct Deltas<'a> {
     rest: &'a [u8],
     at: usize,
+    /// Where the last write went.
+    last: Option<(u64, BlockKind)>,
+    /// The last write, and how often it follows itself.
+    again: Option<(Delta<'a>, usize)>,
 }
 
 impl<'a> Iterator for Deltas<'a> {
     type Item = Result<Delta<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(repeated) = self.repeated() {
+            return Some(Ok(repeated));
+        }
         if self.rest.is_empty() {
             return None;
         }
-        let (delta, rest) = match parse(self.rest) {
-            Ok(found) => found,
+        let before = self.rest.len();
+        match self.parse() {
+            Ok(delta) => {
+                self.at += before - self.rest.len();
+                Some(Ok(delta))
+            }
             Err(detail) => {
                 self.rest = &[];
-                return Some(Err(Error::Corrupt {
+                Some(Err(Error::Corrupt {
                     what: "journal record",
                     place: format!("byte {}", self.at),
                     detail: detail.to_string(),
-                }));
+                }))
             }
-        };
-        self.at += self.rest.len() - rest.len();
-        self.rest = rest;
-        Some(Ok(delta))
+        }
     }
 }
 
-fn parse(payload: &[u8]) -> Result<(Delta<'_>, &[u8]), &'static str> {
-    let (header, rest) = DeltaHeader::read_from_prefix(payload).map_err(|_| "a delta is cut short")?;
-    let len = usize::from(header.len.get());
-    let padded = len.next_multiple_of(8);
-    if rest.len() < padded {
-        return Err("a delta is longer than its record");
+impl<'a> Deltas<'a> {
+    /// The last write once more, behind itself, if it is there so often.
+    fn repeated(&mut self) -> Option<Delta<'a>> {
+        let (delta, left) = self.again.take()?;
+        let Delta::Write { block, kind, offset, bytes } = delta else { return None };
+        let delta = Delta::Write { block, kind, offset: offset + bytes.len(), bytes };
+        self.again = left.checked_sub(1).filter(|left| *left > 0).map(|left| (delta, left));
+        Some(delta)
     }
-    let (body, rest) = (&rest[..len], &rest[padded..]);
-    let block = header.block.get();
-    let offset = usize::from(header.offset.get());
-    let kind = || BlockKind::from_byte(header.aux).ok_or("unknown kind of block");
-    let key = || DataKey::read_from_prefix(body).map_err(|_| "a data key is cut short");
-    let delta = match header.kind {
-        k if k == DeltaKind::Write as u8 => {
-            if offset + len > BLOCK_SIZE {
-                return Err("a write passes the end of its block");
+
+    /// The bytes of the next delta, which are padded, after its header of type `H`.
+    fn body<H: FromBytes>(&mut self, len: impl Fn(&H) -> U16) -> Result<(H, &'a [u8]), &'static str> {
+        let (header, rest) = H::read_from_prefix(self.rest).map_err(|_| "a delta is cut short")?;
+        let len = usize::from(len(&header).get());
+        let padded = len.next_multiple_of(WORD);
+        if rest.len() < padded {
+            return Err("a delta is longer than its record");
+        }
+        self.rest = &rest[padded..];
+        Ok((header, &rest[..len]))
+    }
+
+    fn parse(&mut self) -> Result<Delta<'a>, &'static str> {
+        if self.rest.get(WORD - 1) == Some(&FURTHER) {
+            let (header, body) = self.body(|header: &FurtherHeader| header.len)?;
+            return self.write(header.offset, body, header.again);
+        }
+        let (header, body) = self.body(|header: &DeltaHeader| header.len)?;
+        let block = header.block.get();
+        let kind = || BlockKind::from_byte(header.aux).ok_or("unknown kind of block");
+        let key = || DataKey::read_from_prefix(body).map_err(|_| "a data key is cut short");
+        if header.kind == DeltaKind::Write as u8 {
+            self.last = Some((block, kind()?));
+            return self.write(header.offset, body, header.again);
+        }
+        self.last = None;
+        match header.kind {
+            k if k == DeltaKind::Init as u8 => {
+                let (owner, tail) = U64::read_from_prefix(body).map_err(|_| "an init is cut short")?;
+                let (generation, _) = U32::read_from_prefix(tail).map_err(|_| "an init is cut short")?;
+                Ok(Delta::Init { block, kind: kind()?, owner: owner.get(), generation: generation.get() })
             }
-            Delta::Write { block, kind: kind()?, offset, bytes: body }
-        }
-        k if k == DeltaKind::Init as u8 => {
-            let (owner, tail) = U64::read_from_prefix(body).map_err(|_| "an init is cut short")?;
-            let (generation, _) = U32::read_from_prefix(tail).map_err(|_| "an init is cut short")?;
-            Delta::Init { block, kind: kind()?, owner: owner.get(), generation: generation.get() }
-        }
-        k if k == DeltaKind::SetBits as u8 || k == DeltaKind::ClearBits as u8 => {
-            let (count, _) = U32::read_from_prefix(body).map_err(|_| "a bit run is cut short")?;
-            let (first, count) = (u32::from(header.offset.get()), count.get());
-            if u64::from(first) + u64::from(count) > BLOCKS_PER_GROUP {
-                return Err("a bit run passes the end of its bitmap");
+            k if k == DeltaKind::SetBits as u8 || k == DeltaKind::ClearBits as u8 => {
+                let (count, _) = U32::read_from_prefix(body).map_err(|_| "a bit run is cut short")?;
+                let (first, count) = (u32::from(header.offset.get()), count.get());
+                if u64::from(first) + u64::from(count) > BLOCKS_PER_GROUP {
+                    return Err("a bit run passes the end of its bitmap");
+                }
+                Ok(Delta::Bits { block, first, count, set: k == DeltaKind::SetBits as u8 })
             }
-            Delta::Bits { block, first, count, set: k == DeltaKind::SetBits as u8 }
-        }
-        k if k == DeltaKind::Forget as u8 => Delta::Forget { block },
-        k if k == DeltaKind::Data as u8 => {
-            let (key, bytes) = key()?;
-            if key.len.get() != bytes.len() as u64 || key.offset.get().checked_add(key.len.get()).is_none() {
-                return Err("a data delta does not have the length of its key");
+            k if k == DeltaKind::Forget as u8 => Ok(Delta::Forget { block }),
+            k if k == DeltaKind::Data as u8 => {
+                let (key, bytes) = key()?;
+                if key.len.get() != bytes.len() as u64
+                    || key.offset.get().checked_add(key.len.get()).is_none()
+                {
+                    return Err("a data delta does not have the length of its key");
+                }
+                Ok(Delta::Data { key, bytes })
             }
-            Delta::Data { key, bytes }
+            k if k == DeltaKind::Supersede as u8 => Ok(Delta::Supersede { key: key()?.0 }),
+            _ => Err("unknown kind of delta"),
         }
-        k if k == DeltaKind::Supersede as u8 => Delta::Supersede { key: key()?.0 },
-        _ => return Err("unknown kind of delta"),
-    };
-    Ok((delta, rest))
+    }
+
+    /// A write to where the last one went.
+    fn write(&mut self, offset: U16, bytes: &'a [u8], again: U16) -> Result<Delta<'a>, &'static str> {
+        let (block, kind) = self.last.ok_or("a delta goes on with a block where none was written")?;
+        let (offset, again) = (usize::from(offset.get()), usize::from(again.get()));
+        if offset + bytes.len() * (again + 1) > BLOCK_SIZE || again > 0 && bytes.is_empty() {
+            return Err("a write passes the end of its block");
+        }
+        let delta = Delta::Write { block, kind, offset, bytes };
+        self.again = (again > 0).then_some((delta, again));
+        Ok(delta)
+    }
 }
 
 #[cfg(test)]
@@ -288,14 +393,44 @@ mod tests {
             Delta::Data { key: key(5), bytes: b"hello" },
             Delta::Supersede { key: key(u64::MAX) },
         ];
-        let mut payload = Vec::new();
-        for delta in &deltas {
-            let before = payload.len();
-            delta.encode(&mut payload);
-            assert_eq!(payload.len() - before, delta.encoded_len());
-        }
+        let payload = encoded(&deltas);
         let back: Vec<_> = decode(&payload).map(|d| d.expect("what we encoded")).collect();
         assert_eq!(back, deltas);
+    }
+
+    #[test]
+    fn what_goes_on_or_repeats_takes_little() {
+        let write = |block, offset, bytes| Delta::Write { block, kind: BlockKind::Node, offset, bytes };
+        assert_eq!(encoded(&[write(9, 0, &[7; 8])]).len(), 16 + 8);
+        assert_eq!(encoded(&[write(9, 0, &[7; 8]), write(9, 64, &[1; 8])]).len(), 16 + 8 + 8 + 8);
+        assert_eq!(encoded(&[write(9, 0, &[7; 8]), write(8, 64, &[1; 8])]).len(), 2 * (16 + 8));
+        assert_eq!(encoded(&[write(9, 0, &[7; 256])]).len(), 16 + 8);
+        let other = Delta::Write { block: 9, kind: BlockKind::Nat, offset: 0, bytes: &[1; 8] };
+        assert_eq!(encoded(&[write(9, 0, &[7; 8]), other]).len(), 2 * (16 + 8));
+        let between = [write(9, 0, &[7; 8]), Delta::Forget { block: 3 }, write(9, 8, &[7; 8])];
+        assert_eq!(encoded(&between).len(), 3 * 16 + 2 * 8);
+    }
+
+    #[test]
+    fn what_goes_on_with_nothing_is_an_error() {
+        let mut payload = encoded(&[
+            Delta::Write { block: 9, kind: BlockKind::Node, offset: 0, bytes: &[1; 8] },
+            Delta::Write { block: 9, kind: BlockKind::Node, offset: 64, bytes: &[2; 8] },
+        ]);
+        assert_eq!(decode(&payload).filter(Result::is_ok).count(), 2);
+        assert!(decode(&payload[24..]).next().expect("one").is_err());
+        // As often as it fits, and once more.
+        payload[14..16].copy_from_slice(&511u16.to_le_bytes());
+        assert_eq!(decode(&payload).filter(Result::is_ok).count(), 513);
+        payload[14..16].copy_from_slice(&512u16.to_le_bytes());
+        assert!(decode(&payload).next().expect("one").is_err());
+    }
+
+    fn encoded(deltas: &[Delta<'_>]) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let mut encoder = Encoder::new(&mut payload);
+        deltas.iter().for_each(|delta| encoder.add(delta));
+        payload
     }
 
     #[test]
@@ -310,23 +445,55 @@ mod tests {
 
     #[test]
     fn impossible_deltas_are_errors() {
-        let mut payload = Vec::new();
-        Delta::Write { block: 1, kind: BlockKind::Nat, offset: 4090, bytes: &[0; 16] }.encode(&mut payload);
+        let payload =
+            encoded(&[Delta::Write { block: 1, kind: BlockKind::Nat, offset: 4090, bytes: &[0; 16] }]);
         assert!(decode(&payload).next().expect("one").is_err());
-        payload.clear();
-        Delta::Bits { block: 1, first: 32_000, count: 513, set: true }.encode(&mut payload);
+        let payload = encoded(&[Delta::Bits { block: 1, first: 32_000, count: 513, set: true }]);
         let mut found = decode(&payload);
         assert!(found.next().expect("one").is_err());
         assert!(found.next().is_none());
     }
 
+    /// A page of few different words, so that there is much to repeat.
+    fn words() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![4 => Just([0; 8]), 2 => Just([5; 8]), 1 => any::<[u8; 8]>()];
+        (proptest::collection::vec(word, 0..60), 0usize..8)
+            .prop_map(|(words, rest)| [words.concat(), vec![3; rest]].concat())
+    }
+
     proptest! {
+        #[test]
+        fn writes_are_decoded_to_the_same_page(
+            writes in proptest::collection::vec((0u64..3, 0usize..400, words()), 0..12)
+        ) {
+            let deltas: Vec<_> = writes
+                .iter()
+                .map(|(block, at, bytes)| {
+                    Delta::Write { block: *block, kind: BlockKind::Node, offset: at * 8, bytes }
+                })
+                .collect();
+            let payload = encoded(&deltas);
+            let plain: usize = deltas.iter().map(|d| DELTA_HEADER_SIZE + d.body_len().next_multiple_of(8)).sum();
+            prop_assert!(payload.len() <= plain);
+            let (mut before, mut after) = ([[0; BLOCK_SIZE]; 3], [[0; BLOCK_SIZE]; 3]);
+            let block = |delta: &Delta<'_>| delta.block().expect("a write has one") as usize;
+            deltas.iter().for_each(|delta| delta.apply(&mut before[block(delta)]));
+            for delta in decode(&payload) {
+                let delta = delta.expect("what we encoded");
+                delta.apply(&mut after[block(&delta)]);
+            }
+            prop_assert!(before == after);
+        }
+
         #[test]
         fn any_payload_is_decoded_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0u8..9) {
             let mut bytes = bytes;
-            if bytes.len() > 13 {
+            if bytes.len() > 15 {
                 bytes[12] = kind;
-                bytes[11] = 0;
+                (bytes[11], bytes[15]) = (0, 0);
+            }
+            if bytes.len() > 31 {
+                bytes[31] = FURTHER;
             }
             let mut page = [0; BLOCK_SIZE];
             for delta in decode(&bytes).flatten() {

@@ -19,7 +19,7 @@ mod profile;
 mod redo;
 mod table;
 
-pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, MAX_DATA, decode};
+pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, Encoder, MAX_DATA, decode};
 pub use handle::Handle;
 pub use log::Log;
 pub use observers::Observer;

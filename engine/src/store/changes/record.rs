@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Changes, GRAIN, Run, Staged};
 use crate::format::{DataKey, Position};
 use crate::store::Store;
-use crate::store::delta::{DELTA_HEADER_SIZE, Delta};
+use crate::store::delta::{DELTA_HEADER_SIZE, Delta, Encoder, FURTHER_HEADER_SIZE};
 use crate::sync::Arc;
 
 /// Bytes that are compared at once before their words are: most of what is copied stays as it is.
@@ -41,10 +41,11 @@ impl Changes {
 
     /// Bytes that the record would take now.
     pub fn encoded_len(&self) -> usize {
-        let (mut runs, mut bytes) = (Vec::new(), 0);
+        let (mut runs, mut payload) = (Vec::new(), Vec::new());
         self.runs(&mut runs);
-        self.for_each_delta(&runs, |delta| bytes += delta.encoded_len());
-        bytes
+        let mut encoder = Encoder::new(&mut payload);
+        self.for_each_delta(&runs, |delta| encoder.add(delta));
+        payload.len()
     }
 
     /// The payload of the record; [`Changes::compare`] comes first.
@@ -55,7 +56,8 @@ impl Changes {
         };
         let mut payload = std::mem::take(&mut self.payload);
         payload.reserve(USUAL_RECORD + self.staged.iter().map(data).sum::<usize>());
-        self.for_each_delta(&self.runs, |delta| delta.encode(&mut payload));
+        let mut encoder = Encoder::new(&mut payload);
+        self.for_each_delta(&self.runs, |delta| encoder.add(delta));
         self.payload = payload;
     }
 
@@ -137,11 +139,11 @@ impl Changes {
     }
 }
 
-/// The runs of words that differ; two runs become one where the gap costs less than a delta of its own.
+/// The runs of words that differ; two runs become one where the gap costs no more than a delta of its own.
 fn for_each_run(before: &[u8], after: &[u8], mut f: impl FnMut(Range<usize>)) {
     let mut run: Option<Range<usize>> = None;
     let mut differs = |word: Range<usize>| match &mut run {
-        Some(run) if word.start - run.end <= DELTA_HEADER_SIZE => run.end = word.end,
+        Some(run) if word.start - run.end <= FURTHER_HEADER_SIZE => run.end = word.end,
         other => {
             if let Some(done) = other.replace(word) {
                 f(done);
@@ -186,7 +188,7 @@ mod tests {
             changed.iter().filter(|at| **at < len).for_each(|at| after[*at] = 1);
             let (mut redone, mut end) = (before.clone(), None);
             for_each_run(&before, &after, |range| {
-                assert!(range.start % GRAIN == 0 && end.is_none_or(|end| range.start > end + DELTA_HEADER_SIZE));
+                assert!(range.start % GRAIN == 0 && end.is_none_or(|end| range.start > end + FURTHER_HEADER_SIZE));
                 end = Some(range.end);
                 redone[range.clone()].copy_from_slice(&after[range]);
             });
