@@ -9,8 +9,9 @@ use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
-/// NAT blocks that one allocation looks into before it makes a new one.
+/// How often one allocation looks into NAT blocks before it makes a new one, and how many it reads at a time.
 const LOOKS: usize = 4;
+const AT_ONCE: u64 = 16;
 
 /// An id and a slot, taken. Dropped so, they are given back.
 pub(super) struct Claim<'n> {
@@ -44,8 +45,8 @@ impl<'n> Claim<'n> {
                 return found;
             }
             // A block that a look finds full is not looked at again.
-            match shared.ids.next_unknown() {
-                Some(index) => shared.look_into(index, self.lane)?,
+            match shared.ids.next_unknown(AT_ONCE) {
+                Some(indexes) => shared.look_into(indexes, self.lane)?,
                 None => break,
             }
         }
@@ -74,7 +75,7 @@ impl<'n> Claim<'n> {
             }
             // A crash can leave a hole before it.
             self.place = None;
-            shared.look_into(index, self.lane)?;
+            shared.look_into(index..index + 1, self.lane)?;
             if let Some(found) = self.free_id() {
                 return found;
             }

@@ -13,6 +13,7 @@ use crate::planted::{self, Bug};
 use crate::store::PageRef;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, CachePadded, Mutex};
+use std::ops::Range;
 
 const WORDS: usize = NAT_PER_BLOCK.div_ceil(64) as usize;
 const SHARDS: usize = 32;
@@ -243,12 +244,13 @@ impl Ids {
         }
     }
 
-    /// A NAT block of an earlier mount that nobody has looked into.
-    pub fn next_unknown(&self) -> Option<u64> {
+    /// Up to so many NAT blocks of an earlier mount that nobody has looked into.
+    pub fn next_unknown(&self, most: u64) -> Option<Range<u64>> {
         if self.unknown.load(Ordering::Relaxed) >= self.end {
             return None;
         }
-        Some(self.unknown.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < self.end)
+        let first = self.unknown.fetch_add(most, Ordering::Relaxed);
+        Some(first..(first + most).min(self.end)).filter(|found| !found.is_empty())
     }
 
     /// The place for a new NAT block, below `capacity`.

@@ -30,6 +30,7 @@ use crate::format::{
 use crate::store::{DELTA_HEADER_SIZE, Handle, PageRef, Store};
 use crate::sync::Arc;
 use crate::{Error, Result};
+use std::ops::Range;
 
 use claim::Claim;
 use ids::{IdBlock, Ids};
@@ -145,14 +146,31 @@ impl Shared {
         }
     }
 
-    /// Gives a NAT block that nobody owns to the lane, if it has free ids.
-    fn look_into(&self, index: u64, lane: usize) -> Result<()> {
-        if u64::from(self.pointer(index)?.2.used_hint()) < NAT_PER_BLOCK
-            && let Some(block) = self.id_block(index)?
-        {
-            self.ids.adopt(&block, lane);
+    /// Gives the lane those of these NAT blocks that nobody owns and that may have free ids. Their pages come into memory
+    /// together.
+    fn look_into(&self, indexes: Range<u64>, lane: usize) -> Result<()> {
+        let mut wanted = Vec::new();
+        for index in indexes {
+            let pointer = self.pointer(index)?.2;
+            if pointer.block() != 0 && u64::from(pointer.used_hint()) < NAT_PER_BLOCK {
+                wanted.push((index, pointer.block()));
+            }
         }
-        Ok(())
+        let pages: Vec<_> = wanted.iter().map(|(_, block)| (*block, BlockKind::Nat)).collect();
+        if pages.len() > 1 {
+            // A failure is met again below, with the one block that it is about.
+            let _ = self.store.get_many(&pages);
+        }
+        let mut outcome = Ok(());
+        // The lane draws from what it got last: from the lowest then.
+        for (index, _) in wanted.into_iter().rev() {
+            match self.id_block(index) {
+                Ok(Some(block)) => self.ids.adopt(&block, lane),
+                Ok(None) => {}
+                Err(e) => outcome = outcome.and(Err(e)),
+            }
+        }
+        outcome
     }
 }
 
