@@ -1,7 +1,8 @@
 //! Free frames: a list for each core.
 //!
 //! A frame that was used has its memory, and a new one costs a page fault: so lists give out first what came back
-//! last. Where the memory of frames is another's too, as in a scratch file system without spill space, a pool keeps
+//! last, and a core whose list has none takes from where others come back, if that is another core's, before it takes
+//! one that was never used. Where the memory of frames is another's too, as in a scratch file system without spill space, a pool keeps
 //! the memory of a share of its free frames alone, and gives that of the others back to the system; and before it
 //! takes more for frames, what the heap has free goes back.
 //!
@@ -19,6 +20,8 @@ use crate::sync::{CachePadded, Mutex, available_cores};
 
 /// Frames whose memory goes back at once.
 const BATCH: usize = 64;
+/// Most frames that go from one core's list to another's at once.
+const MOST_MOVED: usize = 32;
 
 /// The free frames of one core.
 #[derive(Debug)]
@@ -30,10 +33,17 @@ struct Lane {
     held: usize,
 }
 
+/// A core's list, and how many of its frames have memory, for who does not lock it.
+#[derive(Debug)]
+struct Seat {
+    lane: Mutex<Lane>,
+    wet: AtomicUsize,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct FreeFrames {
-    lanes: Box<[CachePadded<Mutex<Lane>>]>,
+    lanes: Box<[CachePadded<Seat>]>,
     /// Free frames of each lane that keep their memory.
     kept: usize,
     /// Frames without memory that were given out.
@@ -50,7 +60,8 @@ impl FreeFrames {
             // Descending, so that a lane gives out its lowest frames first.
             let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
             let numbers: Vec<_> = own.into_iter().rev().collect();
-            CachePadded::new(Mutex::new(Lane { dry: numbers.len(), held: 0, numbers }))
+            let lane = Mutex::new(Lane { dry: numbers.len(), held: 0, numbers });
+            CachePadded::new(Seat { lane, wet: AtomicUsize::new(0) })
         });
         FreeFrames {
             lanes: lists.collect(),
@@ -63,14 +74,14 @@ impl FreeFrames {
     /// Number of frames to be had here.
     pub fn len(&self) -> usize {
         let here = |lane: &Lane| lane.numbers.len() - lane.held;
-        self.lanes.iter().map(|lane| here(&lane.lock())).sum()
+        self.lanes.iter().map(|seat| here(&seat.lane.lock())).sum()
     }
 
     /// Holds back so many frames, all of them without memory, or as many as there are; how many.
     pub fn hold(&self, count: usize) -> usize {
         let mut left = count;
-        for (lane, others) in self.lanes.iter().zip((1..=self.lanes.len()).rev()) {
-            let mut lane = lane.lock();
+        for (seat, others) in self.lanes.iter().zip((1..=self.lanes.len()).rev()) {
+            let mut lane = seat.lane.lock();
             lane.held = left.div_ceil(others).min(lane.dry);
             left -= lane.held;
         }
@@ -85,7 +96,13 @@ impl FreeFrames {
     pub fn take(&self) -> Option<u32> {
         let own = self.own();
         let count = self.lanes.len();
-        let (number, is_dry) = (0..count).find_map(|i| self.lanes[(own + i) % count].lock().take())?;
+        // Relaxed: a hint; who is wrong takes a frame that costs more.
+        let rather =
+            if self.lanes[own].wet.load(Ordering::Relaxed) == 0 { self.of_others(own) } else { None };
+        let (number, is_dry) = match rather {
+            Some(number) => (number, false),
+            None => (0..count).find_map(|i| self.lanes[(own + i) % count].take())?,
+        };
         // Relaxed: a number to count by.
         if is_dry
             && self.look != usize::MAX
@@ -97,19 +114,72 @@ impl FreeFrames {
         Some(number)
     }
 
+    /// A frame with memory that came back to another core, and more of them for the own list; none if that has no frame
+    /// at all: for a moment those that are moved are on no list, and nobody is to miss them who needs them.
+    fn of_others(&self, own: usize) -> Option<u32> {
+        let count = self.lanes.len();
+        if count == 1 || self.lanes[own].lane.lock().is_empty() {
+            return None;
+        }
+        for seat in (1..count).map(|i| &self.lanes[(own + i) % count]) {
+            // Relaxed: a hint, settled under the lock.
+            if seat.wet.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let Some(mut lane) = seat.lane.try_lock() else { continue };
+            let many = lane.wet().div_ceil(2).min(MOST_MOVED);
+            let at = lane.numbers.len() - many;
+            let mut moved = lane.numbers.split_off(at);
+            seat.show(&lane);
+            drop(lane);
+            if let Some(number) = moved.pop() {
+                let mut lane = self.lanes[own].lane.lock();
+                lane.numbers.extend(moved);
+                self.lanes[own].show(&lane);
+                return Some(number);
+            }
+        }
+        None
+    }
+
     /// Takes a frame back from who had it busy.
     pub fn give_back(&self, number: u32, memory: &FrameMemory) {
-        let mut lane = self.lanes[self.own()].lock();
+        let seat = &self.lanes[self.own()];
+        let mut lane = seat.lane.lock();
         lane.numbers.push(number);
-        if lane.numbers.len() - lane.dry >= self.kept.saturating_add(BATCH) {
+        if lane.wet() >= self.kept.saturating_add(BATCH) {
             lane.dry_out(memory);
         }
+        seat.show(&lane);
+    }
+}
+
+impl Seat {
+    fn show(&self, lane: &Lane) {
+        // Relaxed: a hint.
+        self.wet.store(lane.wet(), Ordering::Relaxed);
+    }
+
+    /// A frame, and whether it has no memory.
+    fn take(&self) -> Option<(u32, bool)> {
+        let mut lane = self.lane.lock();
+        let taken = lane.take();
+        self.show(&lane);
+        taken
     }
 }
 
 impl Lane {
+    fn wet(&self) -> usize {
+        self.numbers.len() - self.dry
+    }
+
+    fn is_empty(&self) -> bool {
+        self.numbers.len() == self.held
+    }
+
     fn take(&mut self) -> Option<(u32, bool)> {
-        if self.numbers.len() == self.held {
+        if self.is_empty() {
             return None;
         }
         let number = self.numbers.pop()?;
