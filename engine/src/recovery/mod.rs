@@ -24,12 +24,12 @@ mod restore;
 
 pub(crate) use restore::{Area, make_blank, unreadable};
 
-use crate::Result;
 use crate::checkpoint::RoundId;
 use crate::file::DataRedo;
 use crate::journal::Scan;
 use crate::planted::{self, Bug};
 use crate::store::Store;
+use crate::{Error, Result};
 use resolve::Recovered;
 
 /// What recovery found.
@@ -76,9 +76,16 @@ pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) ->
         outcome.restored = restore::restore(store, &area, scan.end, round)?;
     }
     let mut data = DataRedo::new();
+    let without_images = !outcome.unreadable.is_empty();
+    // A home that cannot be read is damage where its image may be what cannot be read either, for a reader to go on.
+    let damages = |e: &Error| match e {
+        Error::Corrupt { .. } => true,
+        Error::Device { .. } => onto == Onto::Memory && without_images,
+        _ => false,
+    };
     match redo::redo(store, scan, round, &mut data) {
         Ok(records) => outcome.records = records,
-        Err(e @ crate::Error::Corrupt { .. }) => note(&mut outcome.damage, e.to_string()),
+        Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
         Err(e) => return Err(e),
     }
     if ends(&outcome) {
@@ -87,7 +94,7 @@ pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) ->
     if !data.is_empty() {
         match data.finish(store.device().as_ref(), &Recovered { store }) {
             Ok(pages) => outcome.data_pages = pages,
-            Err(e @ crate::Error::Corrupt { .. }) => note(&mut outcome.damage, e.to_string()),
+            Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
             Err(e) => return Err(e),
         }
     }

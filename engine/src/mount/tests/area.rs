@@ -56,6 +56,25 @@ fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
     recovered(kind, &sim, (13, 13)).expect("whole");
 }
 
+#[test]
+fn a_home_and_the_area_that_cannot_be_read_are_damage() {
+    let kind = Kind::Ssd;
+    let sim = kind.make();
+    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    work(&sim, mounted.store(), 0, 8).expect("writable");
+    mounted.unmount().expect("works");
+    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    work(&sim, mounted.store(), 8, 13).expect("writable");
+    drop(mounted);
+    let lost: Vec<u64> = area(&sim).into_iter().chain(FIRST..FIRST + PAGES).collect();
+    sim.lose(&lost, false);
+    let mounted = mount(kind.media(&sim), &options()).expect("readable");
+    assert!(why(&mounted).contains("recovery meets damage without it (device"), "{}", why(&mounted));
+    drop(mounted);
+    sim.set_fault(None);
+    recovered(kind, &sim, (13, 13)).expect("nothing was written");
+}
+
 /// At each moment of a workload, and in each state that a crash may leave: the mount goes on with a right state, or
 /// says that it cannot, and leaves everything for another time.
 #[test]
