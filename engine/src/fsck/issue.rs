@@ -70,7 +70,7 @@ issues! {
     JournalDamaged "journal-damaged" Grave "with --discard-journal what lies beyond the damage is given up",
     /// The double-write area of a clean image speaks of a round that has not been: a mount would refuse it.
     DoubleWrite "double-write-header" Minor "made blank",
-    /// A block of the double-write area cannot be read, and is not needed.
+    /// A block of the double-write area cannot be read.
     DoubleWriteUnreadable "double-write-unreadable" Minor "written anew, blank",
     /// A block of the NAT index does not verify.
     NatIndexBlock "nat-index-block" Grave "built anew from the NAT blocks that are found on the image",

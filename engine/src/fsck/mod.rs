@@ -206,7 +206,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
             mark.outcome = Outcome::Left(mark.kind.mending().into());
         }
     }
-    if options.repair {
+    if options.repair && recover::make_area_whole(&*media.device, issues) {
         for issue in issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
             issue.outcome = Outcome::Mended;
         }

@@ -1,7 +1,7 @@
 //! What comes before the check: the journal of an image that was not unmounted, and the areas of one that was.
 
 use super::image::Image;
-use super::issue::{IssueKind, Outcome, Place};
+use super::issue::{Issue, IssueKind, Outcome, Place};
 use super::repair::REPAIR_ROUND;
 use super::state::Findings;
 use crate::checkpoint::RoundId;
@@ -20,7 +20,8 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
     let (kind, why) = match mount(media.clone(), &options) {
         Ok(mounted) => match mounted.recovery().damage.clone() {
             None => {
-                add_unreadable(&mounted.recovery().unreadable, findings, &Outcome::Mended);
+                let detail = not_needed(mounted.store().superblock());
+                add_unreadable(&mounted.recovery().unreadable, detail, findings, &Outcome::Mended);
                 return mounted.unmount().map(|()| true);
             }
             Some(damage) => (IssueKind::JournalDamaged, damage),
@@ -34,11 +35,19 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
     }
     options.discard_journal = true;
     match mount(media.clone(), &options) {
-        Ok(mounted) => {
-            findings.add(kind, Place::default(), why, Outcome::Mended);
-            add_unreadable(&mounted.recovery().unreadable, findings, &Outcome::Mended);
-            mounted.unmount().map(|()| true)
-        }
+        Ok(mounted) => match mounted.recovery().damage.clone() {
+            None => {
+                findings.add(kind, Place::default(), why, Outcome::Mended);
+                let detail = "it cannot be read; what it held is given up with the journal";
+                add_unreadable(&mounted.recovery().unreadable, detail, findings, &Outcome::Mended);
+                mounted.unmount().map(|()| true)
+            }
+            // Read-only: its unmount would change nothing.
+            Some(damage) => {
+                findings.add(kind, Place::default(), why, Outcome::Left(damage));
+                Ok(false)
+            }
+        },
         Err(Error::Refused(why)) => {
             findings.add(kind, Place::default(), why.clone(), Outcome::Left(why));
             Ok(false)
@@ -47,12 +56,47 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
     }
 }
 
-fn add_unreadable(blocks: &[u64], findings: &mut Findings, outcome: &Outcome) {
+fn add_unreadable(blocks: &[u64], detail: &str, findings: &mut Findings, outcome: &Outcome) {
     for block in blocks {
-        let detail = "it cannot be read; what it held is not needed".into();
         let kind = IssueKind::DoubleWriteUnreadable;
-        findings.add(kind, Place::block(*block), detail, outcome.clone());
+        findings.add(kind, Place::block(*block), detail.into(), outcome.clone());
     }
+}
+
+/// What is known of blocks that recovery has done without.
+fn not_needed(sb: &Superblock) -> &'static str {
+    if sb.journal_kind.get() == JournalKind::Ssd as u32 {
+        "it cannot be read; what it held is not needed"
+    } else {
+        "it cannot be read; what it held is not needed if the journal is the last that the image had"
+    }
+}
+
+/// Writes blocks of the double-write area anew that cannot be read; false, with nothing mended, if one cannot be
+/// written either. It comes before any other write: a repair that began would stop there, on an image marked as
+/// damaged.
+pub(super) fn make_area_whole(device: &dyn BlockDevice, issues: &mut [Issue]) -> bool {
+    let mut whole = true;
+    let mut mendable = |issue: &&mut Issue| issue.outcome == Outcome::Mendable;
+    let unreadable = issues.iter_mut().filter(|issue| issue.kind == IssueKind::DoubleWriteUnreadable);
+    for issue in unreadable.filter(&mut mendable) {
+        let block: Vec<u64> = issue.place.block.into_iter().collect();
+        issue.outcome = match recovery::make_blank(device, &block) {
+            Ok(()) => Outcome::Mended,
+            Err(e) => {
+                whole = false;
+                Outcome::Left(format!("nor can it be written anew: {e}"))
+            }
+        };
+    }
+    if !whole {
+        for issue in issues.iter_mut().filter(&mut mendable) {
+            let why =
+                "a block of the double-write area, by way of which it would be mended, cannot be written";
+            issue.outcome = Outcome::Left(why.into());
+        }
+    }
+    whole
 }
 
 /// Recovers onto an overlay; nothing is written below it. False: it cannot be.
@@ -78,7 +122,7 @@ pub(super) fn onto(
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
     match recovery::recover(&store, &scan, round, Onto::Memory) {
         Ok(recovery::Outcome { damage: None, unreadable, .. }) => {
-            add_unreadable(&unreadable, findings, &Outcome::Mendable);
+            add_unreadable(&unreadable, not_needed(sb), findings, &Outcome::Mendable);
             Ok(true)
         }
         Ok(recovery::Outcome { damage: Some(damage), .. }) => left(IssueKind::JournalDamaged, damage),
@@ -107,10 +151,15 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
     }
     let seed = checksum_seed(&sb.uuid);
     let (start, blocks) = (sb.dw_start.get(), sb.dw_blocks.get());
+    let unreadable = if sb.state.get() == STATE_DAMAGED {
+        "it cannot be read; of a repair that was interrupted it may have held what is torn at home, and is then lost"
+    } else {
+        "it cannot be read; what it held is not needed"
+    };
     // Any block of the double-write area may be a segment's header.
     for at in start..start + blocks {
         let Ok(bytes) = image.read(at) else {
-            add_unreadable(&[at], findings, &Outcome::Mendable);
+            add_unreadable(&[at], unreadable, findings, &Outcome::Mendable);
             image.put_raw(at, IoBuf::zeroed(BLOCK_SIZE))?;
             continue;
         };

@@ -3,9 +3,10 @@
 use super::crash::{begin, content, idle, media};
 use super::*;
 use crate::format::JournalKind;
-use crate::fsck::{self, IssueKind, Report};
+use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
+use crate::fsck::{self, IssueKind, Outcome, Report};
 use crate::mount::{MountOptions, mount};
-use crate::sim::{Crash, SimMedia};
+use crate::sim::{Crash, Fault, SimMedia};
 
 const BLOCKS: u64 = 3000;
 
@@ -101,4 +102,72 @@ fn what_a_torn_home_needs_of_the_area_is_damage_until_it_is_given_up() {
         }
     }
     assert!(whole > 20 && damaged > 5, "{whole} whole, {damaged} damaged");
+}
+
+fn state(sim: &SimMedia) -> u32 {
+    crate::superblock::read(sim.device().as_ref()).expect("valid").state.get()
+}
+
+fn set_state(sim: &SimMedia, state: u32) {
+    let mut sb = crate::superblock::read(sim.device().as_ref()).expect("valid");
+    sb.state.set(state);
+    crate::superblock::write(sim.device().as_ref(), &mut sb).expect("memory");
+}
+
+/// Makes a block unreadable for ever; a write of it fails, or does not help.
+fn break_block(sim: &SimMedia, broken: u64, writes: bool) {
+    if writes {
+        return sim.lose(&[broken], true);
+    }
+    sim.set_fault(Some(Box::new(move |fault| match fault {
+        Fault::Read { block, count, .. } | Fault::Write { block, count, .. } => {
+            (block..block + count).contains(&broken).then_some(libc::EIO)
+        }
+        Fault::Flush { .. } => None,
+    })));
+}
+
+#[test]
+fn a_repair_mends_nothing_where_the_area_cannot_be_written_anew() {
+    let left = |report: &Report| report.issues.iter().all(|issue| matches!(issue.outcome, Outcome::Left(_)));
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        for (before, discard) in
+            [(STATE_CLEAN, false), (STATE_DAMAGED, false), (STATE_MOUNTED, false), (STATE_MOUNTED, true)]
+        {
+            let (sim, _, last) = worked(kind);
+            if before != STATE_MOUNTED {
+                begin(kind, &sim).end();
+                set_state(&sim, before);
+            }
+            for writes in [false, true] {
+                break_block(&sim, area(&sim)[1], writes);
+                let found = check(kind, &sim, true, discard);
+                assert_eq!((found.status(), left(&found)), (4, true), "{:?}", found.issues);
+                assert_eq!(state(&sim), before, "{:?}", found.issues);
+                sim.set_fault(None);
+            }
+            if before == STATE_DAMAGED {
+                assert_eq!(check(kind, &sim, true, false).status(), 1);
+            }
+            let run = begin(kind, &sim);
+            assert_eq!(content(run.fs(), last), [11; 5000]);
+            run.end();
+        }
+    }
+}
+
+#[test]
+fn the_area_of_an_interrupted_repair_is_not_said_to_be_needless() {
+    let kind = JournalKind::Ssd;
+    let (sim, ..) = worked(kind);
+    begin(kind, &sim).end();
+    for (state, needless) in [(STATE_CLEAN, true), (STATE_DAMAGED, false)] {
+        set_state(&sim, state);
+        sim.lose(&area(&sim)[..1], false);
+        let found = check(kind, &sim, true, false);
+        assert_eq!(found.status(), 1, "{:?}", found.issues);
+        let said =
+            found.of(IssueKind::DoubleWriteUnreadable).map(|issue| issue.detail.contains("not needed"));
+        assert_eq!(said.collect::<Vec<_>>(), [needless], "{:?}", found.issues);
+    }
 }
