@@ -5,6 +5,7 @@ mod bench;
 mod compare;
 mod failure;
 mod fsck;
+mod heap;
 mod info;
 mod mkfs;
 mod mount;
@@ -24,11 +25,6 @@ use clap::Parser;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-
-/// Objects of one size come and go by the hundred thousand each second, from all threads: the C library's heap took a
-/// fifth of a create, half of it system calls to grow.
-#[global_allocator]
-static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The command line as if the program had been called `narufs COMMAND ...`.
 fn arguments() -> Vec<OsString> {

@@ -247,6 +247,43 @@ fn indexes_are_paid_for_with_frames() {
 }
 
 #[test]
+fn a_core_takes_what_came_back_to_another() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let allowed = sched_getaffinity(None).expect("the kernel tells");
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let &[one, other, ..] = &cores[..] else { return };
+    let pool = FramePool::sharing(1024, 512).expect("small");
+    let taken = || (0..100).map(|_| pool.take().expect("free")).collect::<Vec<_>>();
+    let on = |core| {
+        let mut only = CpuSet::new();
+        only.set(core);
+        sched_setaffinity(None, &only).expect("one's own");
+    };
+    std::thread::scope(|scope| {
+        let filled = scope.spawn(|| {
+            on(one);
+            let mut frames = taken();
+            frames.iter_mut().for_each(|frame| frame.bytes().fill(7));
+            frames
+        });
+        let frames = filled.join().expect("no panic");
+        scope.spawn(|| {
+            on(other);
+            drop(frames);
+        });
+    });
+    assert_eq!(pool.resident(), 100);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            on(one);
+            let mut frames = taken();
+            frames.iter_mut().for_each(|frame| frame.bytes().fill(7));
+        });
+    });
+    assert_eq!(pool.resident(), 100, "none that had no memory was taken");
+}
+
+#[test]
 fn frames_that_are_not_kept_go_back_to_the_system() {
     // So few frames have one list.
     let pool = FramePool::sharing(200, 32).expect("small");

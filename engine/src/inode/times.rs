@@ -137,10 +137,12 @@ impl Times {
         self.lazy.store(true, Ordering::Release);
     }
 
-    /// Whether they wait to be logged.
+    /// Whether they wait to be logged, or may for all that is known while another thread changes them: who installs an
+    /// image takes the mark away before it looks whether they are newer than that.
     pub fn are_lazy(&self) -> bool {
-        // Relaxed: a hint; the record that logs them folds in what it finds.
-        self.lazy.load(Ordering::Relaxed)
+        // Relaxed: the record that logs them folds in what it finds; the lock orders the second look.
+        let lazy = || self.lazy.load(Ordering::Relaxed);
+        lazy() || self.changing.try_lock().is_none_or(|_changing| lazy())
     }
 
     /// An image with `logged` is the newest, made when the times were `folded`.

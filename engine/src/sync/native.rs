@@ -8,6 +8,9 @@ use crate::blocking::about_to_block;
 
 pub use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
+/// How long readers of a lock usually have it, at the most.
+const BRIEFLY: Duration = Duration::from_micros(20);
+
 /// A mutual exclusion lock.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
@@ -96,13 +99,14 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Waits for the whole lock. Readers that come one after the other leave no moment at which nobody holds it: who
-    /// finds readers says at once that it waits, which lets no more in, and spins then until the last has left.
+    /// finds readers alone says that it waits, which lets no more in, for as long as readers usually take; and gives
+    /// that up before it sleeps.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let mut found = self.0.try_write();
         if found.is_none() {
             spin(|| {
                 if !self.0.is_locked_exclusive() {
-                    found = self.0.try_write();
+                    found = self.0.try_write_for(BRIEFLY);
                     return true;
                 }
                 false
