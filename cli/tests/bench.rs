@@ -162,7 +162,7 @@ fn comparisons_refuse_what_they_do_not_know() {
         ("nearest is DWOL", vec!["compare", "--quick", "--workloads", "DWOLL"]),
         ("--rounds 0", vec!["compare", "--quick", "--rounds", "0"]),
         ("--threads 0", vec!["compare", "--quick", "--threads", "0"]),
-        ("say 64M or more", vec!["compare", "--quick", "--spill-memory", "1M"]),
+        ("say 96M or more", vec!["compare", "--quick", "--spill-memory", "1M"]),
         ("--spill-ratio 0", vec!["compare", "--workloads", "spill", "--spill-ratio", "1,0"]),
     ] {
         let at = memory();
@@ -269,7 +269,7 @@ fn beyond_memory(at: &Path, more: &[&str]) -> Option<Command> {
         eprintln!("skipped: loop devices and memory limits need root and a memory controller");
         return None;
     }
-    let sizes = ["--spill-memory", "64M", "--spill-ratio", "1.25", "--size", "256M"];
+    let sizes = ["--spill-memory", "96M", "--spill-ratio", "1.25", "--size", "256M"];
     let mut command = narufs(&["compare", "--workloads", "spill"]);
     command.args(sizes).args(more).arg("--work").arg(at).arg("--report").arg(at.join("report"));
     Some(command)
@@ -319,7 +319,7 @@ fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
             None => assert_eq!(own.len(), 6, "{contender}: {said}"),
         }
         for row in own {
-            assert!(row["memory_peak"].as_u64().is_none_or(|peak| peak <= 64 << 20), "{row}");
+            assert!(row["memory_peak"].as_u64().is_none_or(|peak| peak <= 96 << 20), "{row}");
             let phase = row["phase"].as_str().expect("a word");
             // The file does not fit: reading it all reaches the device.
             let read = row["device_read_bytes"].as_u64().expect("a number");

@@ -33,17 +33,18 @@ struct Lane {
     held: usize,
 }
 
-/// A core's list, and how many of its frames have memory, for who does not lock it.
+/// A core's list, and how many of its frames have memory, for who does not lock it: on a line that is written when that
+/// changes alone.
 #[derive(Debug)]
 struct Seat {
-    lane: Mutex<Lane>,
-    wet: AtomicUsize,
+    lane: CachePadded<Mutex<Lane>>,
+    wet: CachePadded<AtomicUsize>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct FreeFrames {
-    lanes: Box<[CachePadded<Seat>]>,
+    lanes: Box<[Seat]>,
     /// Free frames of each lane that keep their memory.
     kept: usize,
     /// Frames without memory that were given out.
@@ -61,7 +62,7 @@ impl FreeFrames {
             let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
             let numbers: Vec<_> = own.into_iter().rev().collect();
             let lane = Mutex::new(Lane { dry: numbers.len(), held: 0, numbers });
-            CachePadded::new(Seat { lane, wet: AtomicUsize::new(0) })
+            Seat { lane: CachePadded::new(lane), wet: CachePadded::new(AtomicUsize::new(0)) }
         });
         FreeFrames {
             lanes: lists.collect(),
@@ -155,9 +156,12 @@ impl FreeFrames {
 }
 
 impl Seat {
+    /// Called with the list locked.
     fn show(&self, lane: &Lane) {
-        // Relaxed: a hint.
-        self.wet.store(lane.wet(), Ordering::Relaxed);
+        // Relaxed, both: a hint.
+        if self.wet.load(Ordering::Relaxed) != lane.wet() {
+            self.wet.store(lane.wet(), Ordering::Relaxed);
+        }
     }
 
     /// A frame, and whether it has no memory.

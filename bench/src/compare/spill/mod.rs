@@ -66,7 +66,7 @@ pub struct Spilled {
 }
 
 /// The least limit: below it not even the generator and a server fit.
-pub const LEAST: u64 = 64 << 20;
+pub const LEAST: u64 = 96 << 20;
 
 impl Spilling {
     /// What cannot be.
@@ -85,16 +85,15 @@ impl Spilling {
 
 /// What the generator takes, with what any process does.
 const GENERATOR: u64 = 12 << 20;
-/// What a server takes beside what it is told: at rest, and for its threads; and its heap where there is much to do.
-const SERVER: u64 = 24 << 20;
-const HEAP: u64 = 8 << 20;
+/// What a server takes beside what it is told: at rest, for its threads, and what its heap keeps.
+const SERVER: u64 = 32 << 20;
 
 /// What narufs is told to use: what the limit leaves when the generator, a server if there is one, and some page cache
 /// of the kernel are in it too. One file takes little metadata.
 fn budget(limit: u64, is_served: bool) -> Budget {
     let metadata = (limit / 64).clamp(4 << 20, 64 << 20);
     let journal = (limit / 32).clamp(4 << 20, 64 << 20);
-    let beside = if is_served { GENERATOR + SERVER + (limit / 64).min(HEAP) } else { GENERATOR };
+    let beside = if is_served { GENERATOR + SERVER } else { GENERATOR };
     let others = metadata + journal + beside + limit / 64;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
@@ -320,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_narufs_is_told_stays_within_the_limit() {
-        for limit in [LEAST, 96 << 20, 256 << 20, 512 << 20, 8 << 30] {
+        for limit in [LEAST, 128 << 20, 256 << 20, 512 << 20, 8 << 30] {
             for is_served in [false, true] {
                 let budget = budget(limit, is_served);
                 assert!(budget.pages + budget.metadata + budget.journal < limit, "{limit}: {budget:?}");
