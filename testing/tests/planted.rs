@@ -217,7 +217,7 @@ fn xattr(path: &str, len: u32, fill: u8) -> Op {
 /// Enough records for several checkpoints and laps.
 fn churn(first: Op) -> Vec<Op> {
     let mut ops = vec![first];
-    for n in 0..60_u32 {
+    for n in 0..200_u32 {
         let path = ["/a", "/b", "/c", "/d"][n as usize % 4];
         ops.push(xattr(path, 400 + n, n as u8));
         ops.push(Op::Chmod { path: path.into(), mode: 0o600 + n % 8 });
