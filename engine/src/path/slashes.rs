@@ -21,26 +21,19 @@ macro_rules! call {
     };
 }
 
-const READ: OpenOptions = OpenOptions {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    create: false,
-    create_new: false,
-    mode: 0o644,
-    custom: OpenFlags::empty(),
-};
+fn to_read() -> OpenOptions {
+    OpenOptions { read: true, ..OpenOptions::default() }
+}
 
 /// Calls with one path. The other is a name that is free.
 const ALONE: &[Call] = &[
-    call!("open to read", |p, _| fs::File::open(p).map(drop), |f, p, _| f.open(p, READ).map(drop)),
+    call!("open to read", |p, _| fs::File::open(p).map(drop), |f, p, _| f.open(p, to_read()).map(drop)),
     call!("open to write", |p, _| fs::File::options().write(true).open(p).map(drop), |f, p, _| f
-        .open(p, OpenOptions { read: false, write: true, ..READ })
+        .open(p, OpenOptions { write: true, ..OpenOptions::default() })
         .map(drop)),
     call!("create", |p, _| fs::File::create(p).map(drop), |f, p, _| f.create(p).map(drop)),
     call!("create new", |p, _| fs::File::create_new(p).map(drop), |f, p, _| f
-        .open(p, OpenOptions { read: false, write: true, create_new: true, ..READ })
+        .open(p, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })
         .map(drop)),
     call!("unlink", |p, _| fs::remove_file(p), |f, p, _| f.remove_file(p)),
     call!("rmdir", |p, _| fs::remove_dir(p), |f, p, _| f.remove_dir(p)),
@@ -208,9 +201,12 @@ fn the_root_can_be_opened_and_neither_made_nor_moved() {
     let files = files();
     for root in ["/", "//"] {
         let errno = |result: Result<()>| result.expect_err("it must fail").errno();
-        files.open(root, READ).expect("a directory");
+        files.open(root, to_read()).expect("a directory");
         assert_eq!(errno(files.create(root).map(drop)), libc::EISDIR);
-        assert_eq!(errno(files.open(root, OpenOptions { create_new: true, ..READ }).map(drop)), libc::EEXIST);
+        assert_eq!(
+            errno(files.open(root, OpenOptions { create_new: true, ..to_read() }).map(drop)),
+            libc::EEXIST
+        );
         assert_eq!(errno(files.create_dir(root)), libc::EEXIST);
         assert_eq!(errno(files.symlink("t", root)), libc::EEXIST);
         assert_eq!(errno(files.remove_file(root)), libc::EISDIR);
