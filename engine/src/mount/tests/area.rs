@@ -3,6 +3,13 @@
 use super::crash::bounds;
 use super::*;
 
+/// An image that is new, mounted.
+fn fresh(kind: Kind) -> (SimMedia, Mounted) {
+    let sim = kind.make();
+    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    (sim, mounted)
+}
+
 fn area(sim: &SimMedia) -> Vec<u64> {
     let sb = superblock::read(sim.device().as_ref()).expect("valid");
     (sb.dw_start.get()..sb.dw_start.get() + sb.dw_blocks.get()).collect()
@@ -15,8 +22,7 @@ fn why(mounted: &Mounted) -> String {
 #[test]
 fn what_is_not_needed_of_the_area_and_cannot_be_read_is_written_anew() {
     for (unclean, kind) in [(true, Kind::Ssd), (false, Kind::Ssd), (false, Kind::Mapped)] {
-        let sim = kind.make();
-        let mounted = mount(kind.media(&sim), &options()).expect("clean");
+        let (sim, mounted) = fresh(kind);
         work(&sim, mounted.store(), 0, 13).expect("writable");
         if unclean {
             drop(mounted);
@@ -40,8 +46,7 @@ fn what_is_not_needed_of_the_area_and_cannot_be_read_is_written_anew() {
 #[test]
 fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
     let kind = Kind::Mapped;
-    let sim = kind.make();
-    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    let (sim, mounted) = fresh(kind);
     work(&sim, mounted.store(), 0, 13).expect("writable");
     drop(mounted);
     sim.lose(&area(&sim), false);
@@ -59,8 +64,7 @@ fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
 #[test]
 fn a_home_and_the_area_that_cannot_be_read_are_damage() {
     let kind = Kind::Ssd;
-    let sim = kind.make();
-    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    let (sim, mounted) = fresh(kind);
     work(&sim, mounted.store(), 0, 8).expect("writable");
     mounted.unmount().expect("works");
     let mounted = mount(kind.media(&sim), &options()).expect("clean");
@@ -80,8 +84,7 @@ fn a_home_and_the_area_that_cannot_be_read_are_damage() {
 #[test]
 fn without_the_area_a_torn_home_is_damage_and_nothing_else_is() {
     let kind = Kind::Ssd;
-    let sim = kind.make();
-    let mounted = mount(kind.media(&sim), &options()).expect("clean");
+    let (sim, mounted) = fresh(kind);
     let start = sim.events();
     let notes = work(&sim, mounted.store(), 0, 17).expect("writable");
     let end = sim.events();
