@@ -1,0 +1,156 @@
+//! The arguments of what measures: `narufs bench` and `narufs compare`.
+
+use crate::size::Size;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Arguments of `narufs bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    narufs bench --list                                          what there is, and what one operation is\n  \
+    narufs bench varmail --target /mnt/naru --threads 1,2,16\n  \
+    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine without a mount\n  \
+    narufs bench tokubench --paper --target /mnt/ext4            3,000,000 files\n  \
+    narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru\n\n\
+    Files are made in a new directory below the target, and removed. An image is mounted in a process of its\n\
+    own. After the time everything is synced, that process is killed and the image is mounted anew, and what\n\
+    was written is compared; what a directory holds is compared as it is. Device I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
+    A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or\n\
+    a smaller journal before comparing.\n\n\
+    Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted.")]
+pub struct Bench {
+    /// What to run: names, or data, metadata, macro, fxmark, all
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// A directory of any file system, lib:IMAGE for a narufs image without a mount, or lib:scratch for scratch
+    /// space in this process
+    #[arg(long, required_unless_present = "list")]
+    pub target: Option<String>,
+    /// List the workloads, and say of each what one operation is
+    #[arg(long)]
+    pub list: bool,
+    /// Numbers of threads, one after the other
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1")]
+    pub threads: Vec<usize>,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// How often each is run
+    #[arg(long, value_name = "TIMES", default_value_t = 3)]
+    pub repeat: u32,
+    /// Write the records as a JSON list; - is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Options of lib:IMAGE and lib:scratch as of `narufs mount` (durability=, memory=, spill=, noatime, ...)
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Everything random and every byte written follows from it
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Files to work on [default: see --list]
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Size of the file to work on [default: see --list]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// Random pages of a large file (--size), where DWO*, DWSL and DRB* use one fixed page
+    #[arg(long)]
+    pub spread: bool,
+    /// The papers' sizes: 100,000 files for varmail, 3,000,000 for tokubench
+    #[arg(long)]
+    pub paper: bool,
+    /// iozone: the memory limit that the file's size is a multiple of
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub memory: Size,
+    /// iozone: that multiple
+    #[arg(long, default_value_t = 0.25)]
+    pub ratio: f64,
+    /// iozone: bytes of a record
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub record: Size,
+    /// Each thread ends after so many operations, whatever the time
+    #[arg(long, value_name = "N")]
+    pub ops: Option<u64>,
+    /// Do not compare what was written afterwards
+    #[arg(long)]
+    pub no_check: bool,
+    /// Count reads and writes of this block device, not of the one below the target (for swap, say)
+    #[arg(long, value_name = "DEVICE")]
+    pub count_device: Option<PathBuf>,
+    /// lib:IMAGE with an emulated journal: nanoseconds that each fence takes longer
+    #[arg(long, value_name = "NS")]
+    pub nvm_delay: Option<u64>,
+    /// lib:IMAGE with an emulated journal: bytes per second that write-backs may reach
+    #[arg(long, value_name = "SIZE")]
+    pub nvm_bandwidth: Option<Size>,
+}
+
+/// Arguments of `narufs compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    narufs compare --quick --report out            some minutes; out/report.html, out/results.json\n  \
+    narufs compare --report out --rounds 5         everything, hours\n  \
+    narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail\n  \
+    narufs compare --workloads spill               more data than memory: iozone under a memory limit\n  \
+    narufs compare --device /dev/nvme1n1           on a real device; everything on it is lost\n\n\
+    All contenders lie on the same device: a loop device with direct I/O over a file that was written\n\
+    beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew\n\
+    for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever\n\
+    happens. For data beyond memory, generator, server and caches share the memory limit of a control group,\n\
+    and tmpfs swaps to the device of all. What cannot run here is listed with the reason.\n\n\
+    Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted.")]
+pub struct Compare {
+    /// A choice of workloads at small sizes
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure nothing: write the report from the results.json of an earlier comparison (no root)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "device", "rounds", "contenders",
+        "workloads", "threads", "seconds", "files", "spill_memory", "spill_ratio", "size", "work"])]
+    pub from: Option<PathBuf>,
+    /// Write results.json in few bytes: figures with four digits, without causes and checks
+    #[arg(long)]
+    pub compact: bool,
+    /// Directory for report.html and results.json; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "narufs-report")]
+    pub report: PathBuf,
+    /// Use this block device instead of a loop device: everything on it is lost
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<PathBuf>,
+    /// How often each contender runs each workload [default: 3; with --quick 2]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Only these contenders, by name
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub contenders: Vec<String>,
+    /// Only these workloads, by name; "spill" are data beyond a memory limit
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub workloads: Vec<String>,
+    /// Numbers of threads, in place of the suite's
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Seconds of each run, in place of the suite's
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Files to work on, in place of the suite's
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// The memory limit for data that go beyond it [default: 512M; with --quick 256M]
+    #[arg(long, value_name = "SIZE")]
+    pub spill_memory: Option<Size>,
+    /// Sizes of their file, as multiples of that limit [default: 0.25,1.25,2.5; with --quick 1.25]
+    #[arg(long, value_name = "X,X", value_delimiter = ',')]
+    pub spill_ratio: Vec<f64>,
+    /// Size of the device [default: 4G]
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    pub size: Size,
+    /// Directory on a disk, for the file behind the loop device
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub work: PathBuf,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("say a number above 0, a day at the most".into()),
+    }
+}
