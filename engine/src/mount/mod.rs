@@ -20,6 +20,7 @@
 //! the ring's new header voids the old records. Where the ring is made anew its header comes first: a crash
 //! in between leaves a clean image with a ring that is not its own, which is made anew once more.
 
+mod fresh;
 mod paths;
 mod ring;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -33,15 +34,16 @@ use std::time::Duration;
 
 use crate::checkpoint::{Background, RoundId};
 use crate::clock::Clock;
-use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
-use crate::format::{JournalKind, SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, Superblock};
-use crate::journal::{self, Journal, Scan};
+use crate::device::BlockDevice;
+use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
+use crate::journal::{self, Journal};
 use crate::planted::{self, Bug};
-use crate::recovery::{self, Onto, Outcome};
+use crate::recovery::{self, Outcome};
 use crate::scratch::SpillSpace;
-use crate::store::{Log, Store, StoreOptions};
+use crate::store::{Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
+use fresh::{Fresh, write_anew};
 use ring::foreign;
 pub(crate) use ring::{Ring, lost};
 
@@ -231,112 +233,6 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         mounted.background = vec![rounds, Background::cleaning(store())?];
     }
     Ok(mounted)
-}
-
-/// Writes blocks of the double-write area anew that cannot be read and are not needed; what is wrong if it does not
-/// help.
-fn write_anew(store: &Store, blocks: &[u64]) -> Option<String> {
-    if blocks.is_empty() {
-        return None;
-    }
-    let what = recovery::unreadable(blocks);
-    match recovery::make_blank(store.device().as_ref(), blocks) {
-        Ok(()) => {
-            tracing::warn!("{what}; it was not needed, and is written anew");
-            None
-        }
-        Err(e) => Some(format!("{what}, nor written anew: {e}")),
-    }
-}
-
-/// Makes stores of an image that is being mounted.
-struct Fresh<'m> {
-    sb: &'m Superblock,
-    options: &'m MountOptions,
-}
-
-impl Fresh<'_> {
-    fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
-        Arc::new(Store::new(device, *self.sb, Log::durable(), &self.options.store))
-    }
-
-    /// A store whose writes stay in memory.
-    fn over(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
-        self.store(Arc::new(Overlay::new(device, self.options.store.budget / BLOCK_SIZE)))
-    }
-
-    /// Recovers the image; for a reader, and where something is damaged, in memory alone.
-    fn recover(
-        &self,
-        ring: &RingMedia,
-        device: Arc<dyn BlockDevice>,
-        scan: &Scan,
-        round: RoundId,
-        read_only: bool,
-    ) -> Result<(Arc<Store>, Outcome)> {
-        let mut damage = scan.damage.clone();
-        if !read_only && damage.is_none() {
-            ring.carry(self.sb, &device, scan)?;
-            let store = self.store(Arc::clone(&device));
-            let mut outcome = recovery::recover(&store, scan, round, Onto::Home)?;
-            if !outcome.unreadable.is_empty() {
-                outcome = self.recover_without(&store, scan, round, outcome.unreadable)?;
-            }
-            if outcome.damage.is_none() {
-                return Ok((store, outcome));
-            }
-            damage = outcome.damage;
-        }
-        let store = self.over(device);
-        let mut outcome = recovery::recover(&store, scan, round, Onto::Memory)?;
-        outcome.damage = damage.or(outcome.damage);
-        if outcome.damage.is_none() && !outcome.unreadable.is_empty() {
-            tracing::warn!("{}", recovery::unreadable(&outcome.unreadable));
-        }
-        Ok((store, outcome))
-    }
-
-    /// Recovers an image of whose double-write area these blocks cannot be read, if it does not need them; it is
-    /// damaged otherwise, and nothing is written. Why that can be known: [`recovery`]'s `restore`.
-    fn recover_without(
-        &self,
-        store: &Arc<Store>,
-        scan: &Scan,
-        round: RoundId,
-        blocks: Vec<u64>,
-    ) -> Result<Outcome> {
-        let what = recovery::unreadable(&blocks);
-        let damaged = |why: String| Outcome { damage: Some(why), ..Outcome::default() };
-        if !self.has_ring_inside() && !self.options.trust_journal {
-            return Ok(damaged(format!(
-                "{what}, so that nothing would tell if the journal were older than the image; if it is not, \
-                 narufs fsck IMAGE --repair goes on with it"
-            )));
-        }
-        let tried = recovery::recover(&self.over(Arc::clone(store.device())), scan, round, Onto::Memory)?;
-        if let Some(why) = tried.damage {
-            return Ok(damaged(format!(
-                "{what}, and recovery meets damage without it ({why}); nothing is written: the device may read \
-                 it when it is mounted again"
-            )));
-        }
-        if tried.unreadable != blocks {
-            return Ok(damaged(format!("{what} at times; nothing is written: mount it again")));
-        }
-        if let Some(why) = write_anew(store, &blocks) {
-            return Ok(damaged(why));
-        }
-        let outcome = recovery::recover(store, scan, round, Onto::Home)?;
-        if !outcome.unreadable.is_empty() {
-            return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
-        }
-        Ok(Outcome { unreadable: blocks, ..outcome })
-    }
-
-    /// Whether the journal lies in the image, and cannot be older.
-    fn has_ring_inside(&self) -> bool {
-        self.sb.journal_kind.get() == JournalKind::Ssd as u32
-    }
 }
 
 impl Mounted {

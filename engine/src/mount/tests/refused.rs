@@ -1,7 +1,7 @@
 //! Journals that are not the image's: each is told apart, refused where it is needed, and made anew where not.
 
 use super::*;
-use crate::format::{RING_HEADER_SPACE, RingHeader};
+use crate::format::{RING_HEADER_SPACE, RingHeader, Superblock};
 use crate::journal::{init_mapped, read_mapped_header};
 use crate::pmem::{HeapMemory, PersistentMemory};
 
