@@ -39,6 +39,7 @@ mod glance;
 mod growth;
 mod home;
 mod live;
+mod miss;
 mod pace;
 mod path;
 mod pick;

@@ -1,11 +1,11 @@
 //! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
 
-use super::fetching::{Announced, Landing};
+use super::fetching::Announced;
+use super::miss::Caching;
 use super::path::{DataPath, PAGE, page_after, page_of};
-use super::{DataInode, FileData, Home, Mapping};
+use super::{DataInode, FileData, Home};
 use crate::Result;
-use crate::cache::{FrameState, Fresh, Slot, Use};
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use crate::cache::{Slot, Use};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
 use crate::sync::Arc;
@@ -36,32 +36,15 @@ struct Reading {
     uses: [Use; 2],
 }
 
-/// Consecutive pages that lie in consecutive blocks, to be read.
-pub(super) struct Fetch {
-    pub page: u64,
-    pub block: u64,
-    pub len: u64,
-}
-
 /// The bytes that a reader asked for, on their way into its buffer.
-struct Wanted<'b> {
+pub(super) struct Wanted<'b> {
     offset: u64,
     buf: &'b mut [u8],
 }
 
-/// Where pages are cached that nobody waits for.
-struct Caching<'r, I> {
-    inode: &'r I,
-    /// Those whose range the reader has.
-    covered: &'r Range<u64>,
-    /// Of the file.
-    size: u64,
-    is_lent: bool,
-}
-
 impl Wanted<'_> {
     /// Takes what the reader wants of a page; no bytes: of a hole.
-    fn give(&mut self, page: u64, bytes: Option<&[u8]>) {
+    pub fn give(&mut self, page: u64, bytes: Option<&[u8]>) {
         let (within, part) = overlap(page, self.offset, self.buf.len());
         match bytes {
             Some(bytes) => self.buf[part].copy_from_slice(&bytes[within]),
@@ -213,176 +196,6 @@ impl<H: Home> DataPath<H> {
         // A hint; publishing decides.
         !data.index.get(page).is_some_and(Slot::is_cached)
     }
-
-    /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
-    pub(super) fn places(
-        &self,
-        inode: &H::Inode,
-        pages: &[u64],
-        hole: &mut dyn FnMut(u64),
-    ) -> Result<Vec<Fetch>> {
-        let mut fetches: Vec<Fetch> = Vec::new();
-        let mut known: Option<(u64, Mapping)> = None;
-        for &page in pages {
-            let (at, mapping) = match known {
-                Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
-                _ => (page, self.map(inode, page)?),
-            };
-            known = Some((at, mapping));
-            let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
-                hole(page);
-                continue;
-            };
-            let block = block + (page - at);
-            match fetches.last_mut() {
-                Some(last)
-                    if last.page + last.len == page
-                        && last.block + last.len == block
-                        && last.len < REQUEST_PAGES =>
-                {
-                    last.len += 1;
-                }
-                _ => fetches.push(Fetch { page, block, len: 1 }),
-            }
-        }
-        Ok(fetches)
-    }
-
-    /// Reads a page that is not cached, and with which nothing else is asked for: straight into the frame that will
-    /// have it, if there is one. The caller has its range.
-    fn fetch_one(
-        &self,
-        inode: &H::Inode,
-        page: u64,
-        size: u64,
-        keep: Keep,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<()> {
-        let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
-            wanted.give(page, None);
-            return Ok(());
-        };
-        let device = self.home.device();
-        let fresh = if keep == Keep::No { None } else { self.pool.take() };
-        let Some(mut fresh) = fresh else {
-            let mut buf = IoBuf::unwiped(BLOCK_SIZE);
-            device.read_into(block, &mut buf, Cause::ReadMiss)?;
-            zero_beyond(page, size, &mut buf);
-            wanted.give(page, Some(&buf));
-            return Ok(());
-        };
-        device.read_into(block, fresh.bytes(), Cause::ReadMiss)?;
-        zero_beyond(page, size, fresh.bytes());
-        wanted.give(page, Some(fresh.bytes()));
-        self.publish_clean(inode.data(), page, fresh, FrameState::MAPPED, keep == Keep::Lent);
-        Ok(())
-    }
-
-    /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead,
-    /// which is asked for behind them.
-    fn fetch(
-        &self,
-        inode: &H::Inode,
-        pages: &[u64],
-        size: u64,
-        keep: Keep,
-        ahead: Option<Range<u64>>,
-        wanted: &mut Wanted<'_>,
-    ) -> Result<()> {
-        if let ([page], None) = (pages, &ahead) {
-            return self.fetch_one(inode, *page, size, keep, wanted);
-        }
-        let fetches = self.places(inode, pages, &mut |page| wanted.give(page, None))?;
-        let batch: Vec<_> = fetches
-            .iter()
-            .map(|fetch| {
-                let buf = IoBuf::unwiped(fetch.len as usize * BLOCK_SIZE);
-                Request::read(fetch.block, buf, Cause::ReadMiss)
-            })
-            .collect();
-        let device = self.home.device();
-        let ticket = (!batch.is_empty()).then(|| device.submit(batch));
-        self.read_ahead(inode, ahead, size);
-        let done = ticket.map_or_else(Vec::new, |ticket| device.wait(ticket));
-        let mut result = Ok(());
-        for (fetch, done) in fetches.iter().zip(done) {
-            if let Err(e) = done.result {
-                result = result.and(Err(e));
-                continue;
-            }
-            let mut buf = done.buf;
-            for (page, bytes) in (fetch.page..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
-                zero_beyond(page, size, bytes);
-                wanted.give(page, Some(bytes));
-                if keep != Keep::No {
-                    self.keep_clean(inode, page, bytes, keep == Keep::Lent, false);
-                }
-            }
-        }
-        result
-    }
-
-    /// Takes over what was read ahead: gives what is missing, and caches what is covered by the caller's range. If
-    /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
-    fn land(
-        &self,
-        to: &Caching<'_, H::Inode>,
-        landing: Landing<'_>,
-        missing: &mut Vec<u64>,
-        wanted: &mut Wanted<'_>,
-    ) {
-        let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
-        if done.result.is_err() {
-            return;
-        }
-        let (pages, mut buf) = (landing.underway.pages(), done.buf);
-        let mut has_room = true;
-        for (page, bytes) in pages.clone().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
-            if !to.covered.contains(&page) {
-                continue;
-            }
-            zero_beyond(page, to.size, bytes);
-            let is_wanted = missing.binary_search(&page).is_ok();
-            if is_wanted {
-                wanted.give(page, Some(bytes));
-            }
-            has_room = has_room && self.keep_clean(to.inode, page, bytes, to.is_lent, !is_wanted);
-        }
-        missing.retain(|page| !pages.contains(page));
-    }
-
-    /// Caches a page as it was read; false if there is no frame to spare.
-    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
-        if !self.is_absent(inode.data(), page) {
-            return true;
-        }
-        let Some(mut fresh) = self.pool.take() else { return false };
-        fresh.bytes().copy_from_slice(bytes);
-        let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
-        self.publish_clean(inode.data(), page, fresh, flags, is_lent && !is_ahead);
-        true
-    }
-
-    /// Caches a frame that holds a page as it was read.
-    fn publish_clean(&self, data: &FileData, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
-        data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let slot = data.index.slot(page, &self.pool);
-        // Or it was taken by another reader meanwhile: the same bytes.
-        if let Ok(found) = fresh.publish(slot, flags, 0..0)
-            && is_lent
-        {
-            found.lend();
-        }
-    }
-
-    /// One page from the device, zero beyond `size`.
-    pub(super) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
-        self.counters.misses.add(1);
-        let mut buf = IoBuf::unwiped(BLOCK_SIZE);
-        self.home.device().read_into(block, &mut buf, Cause::ReadMiss)?;
-        zero_beyond(page, size, &mut buf);
-        Ok(buf)
-    }
 }
 
 /// The bytes of a page, and of a buffer of `len` bytes that begins at `offset`, that are the same bytes of the
@@ -392,10 +205,4 @@ pub(super) fn overlap(page: u64, offset: u64, len: usize) -> (Range<usize>, Rang
     let start = base.max(offset);
     let end = (base + PAGE).min(offset + len as u64).max(start);
     ((start - base) as usize..(end - base) as usize, (start - offset) as usize..(end - offset) as usize)
-}
-
-/// Zeroes what lies beyond the file's end in a page.
-fn zero_beyond(page: u64, size: u64, bytes: &mut [u8]) {
-    let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
-    bytes[valid..].fill(0);
 }
