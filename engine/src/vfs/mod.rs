@@ -16,6 +16,7 @@ mod home;
 mod later;
 mod meta;
 mod names;
+mod reached;
 mod records;
 mod remove;
 mod rename;
@@ -30,12 +31,13 @@ mod walk;
 
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
+pub use reached::Reached;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use space::ImageSpace;
 pub use types::*;
-pub use walk::{Arrive, Reached, Walked};
+pub use walk::{Arrive, Walked};
 
 use crate::error::{Error, Result};
 use crate::file::{DataInode, DataOptions, DataPath, ErrorMark};

@@ -11,33 +11,10 @@
 //!
 //! What this leaves to others: symbolic links, whose target the caller reads and goes on with.
 
-use super::names::New;
 use super::*;
 use crate::acl;
-use crate::dir;
 use crate::dir::known::{Child, Closings, Identity};
-use crate::inode::Holds;
 use std::borrow::Cow;
-
-/// An inode that a walk has reached. It stays in memory as long as this does, but may be removed meanwhile: what is
-/// asked for then fails, or tells of a file without names.
-#[derive(Debug, Clone)]
-pub struct Reached(Arc<InodeObj>);
-
-impl Reached {
-    /// Its number.
-    pub fn nid(&self) -> Nid {
-        self.0.nid()
-    }
-    /// The generation of the number.
-    pub fn generation(&self) -> u32 {
-        self.0.generation()
-    }
-    /// Its type.
-    pub fn file_type(&self) -> FileType {
-        self.0.file_type()
-    }
-}
 
 /// What a walk takes at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +59,7 @@ fn identity(inode: &InodeObj) -> Identity {
     Identity { nid: inode.nid(), generation: inode.generation() }
 }
 
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::Errno(libc::ENOENT)
 }
 
@@ -109,7 +86,7 @@ impl<'a> Here<'a> {
 
 impl Arrive {
     /// False: the inode is gone.
-    fn take(self, inode: &InodeObj) -> bool {
+    pub(super) fn take(self, inode: &InodeObj) -> bool {
         match self {
             Arrive::Opening if inode.file_type() != FileType::Symlink => inode.holds.open(),
             _ => !inode.holds.is_gone(),
@@ -259,159 +236,5 @@ impl Fs {
     /// name's bucket alone; nothing that shows the change without these locks has been done yet.
     pub(super) fn forget_name(&self, dir: &InodeObj, name: &[u8]) {
         self.meta.known.forget(identity(dir), name);
-    }
-
-    /// Gives back what [`Arrive::Opening`] has taken.
-    pub fn leave(&self, reached: Reached) {
-        self.let_go(&reached.0);
-    }
-
-    pub(super) fn let_go(&self, inode: &Arc<InodeObj>) {
-        if inode.file_type() == FileType::Symlink {
-            return;
-        }
-        if inode.holds.close() {
-            self.reap(inode);
-        } else if inode.holds.opens() == 0 {
-            self.departing.held(inode);
-        }
-    }
-
-    /// Opens what a walk has reached with [`Arrive::Opening`]; a failure gives that back.
-    pub fn open_reached(&self, ctx: &Context, reached: Reached, flags: OpenFlags) -> Result<FileHandle> {
-        let Reached(inode) = reached;
-        match self.may_open(ctx, &inode, flags) {
-            Ok(()) => self.opened(ctx, inode, flags),
-            Err(e) => {
-                self.let_go(&inode);
-                Err(e)
-            }
-        }
-    }
-
-    /// Attributes of what a walk has reached.
-    pub fn getattr_reached(&self, reached: &Reached) -> Attr {
-        self.attr_of(&reached.0, &reached.0.lock.read())
-    }
-
-    /// Attributes of an open file.
-    pub fn getattr_open(&self, handle: &FileHandle) -> Attr {
-        self.attr_of(&handle.inode, &handle.inode.lock.read())
-    }
-
-    /// As [`Fs::setattr`] with the handle of an open file.
-    pub fn setattr_open(&self, ctx: &Context, handle: &FileHandle, set: &SetAttr) -> Result<Attr> {
-        self.set_attributes(ctx, &handle.inode, Some(handle), set)?;
-        Ok(self.getattr_open(handle))
-    }
-
-    /// Target of a symbolic link.
-    pub fn readlink_reached(&self, reached: &Reached) -> Result<Vec<u8>> {
-        self.link_target(&reached.0)
-    }
-
-    /// Opens a regular file, which is made if the name does not exist; with EXCLUSIVE it must not exist. ELOOP: the name
-    /// is a symbolic link's.
-    pub fn create_open(
-        &self,
-        ctx: &Context,
-        dir: &Reached,
-        name: &[u8],
-        mode: u32,
-        flags: OpenFlags,
-    ) -> Result<FileHandle> {
-        let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
-        if matches!(name, b"." | b"..") {
-            return Err(Error::Errno(if exclusive { libc::EEXIST } else { libc::EISDIR }));
-        }
-        dir::check_name(name)?;
-        // Making it takes room in the journal: who only opens it needs none.
-        if !exclusive || self.meta.options.read_only {
-            match self.walk(ctx, dir, name, false, Arrive::Opening) {
-                Ok(Walked::There(found)) if exclusive => {
-                    self.leave(found);
-                    return Err(Error::Errno(libc::EEXIST));
-                }
-                Ok(Walked::There(found)) => return self.open_to_use(ctx, found, flags),
-                Ok(Walked::Link { .. }) => return Err(Error::Errno(libc::ELOOP)),
-                Err(Error::Errno(libc::ENOENT)) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
-        match self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN)? {
-            Ok(made) => Ok(self.handle(made, flags)),
-            Err(there) => {
-                let opened = if exclusive {
-                    Err(Error::Errno(libc::EEXIST))
-                } else if !Arrive::Opening.take(&there) {
-                    Err(gone())
-                } else {
-                    self.open_to_use(ctx, Reached(Arc::clone(&there)), flags)
-                };
-                if there.holds.forget(1) {
-                    self.reap(&there);
-                }
-                opened
-            }
-        }
-    }
-
-    fn open_to_use(&self, ctx: &Context, found: Reached, flags: OpenFlags) -> Result<FileHandle> {
-        if found.0.is_dir() {
-            self.leave(found);
-            return Err(Error::Errno(libc::EISDIR));
-        }
-        self.open_reached(ctx, found, flags)
-    }
-
-    /// As [`Fs::mkdir`], in a directory that a walk has reached; nobody is told of what was made.
-    pub fn mkdir_in(&self, ctx: &Context, dir: &Reached, name: &[u8], mode: u32) -> Result<()> {
-        let new = New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None };
-        self.made(ctx, &dir.0, name, &new, 0).map(drop)
-    }
-
-    /// As [`Fs::symlink`]; nobody is told of what was made.
-    pub fn symlink_in(&self, ctx: &Context, dir: &Reached, name: &[u8], target: &[u8]) -> Result<()> {
-        self.make_symlink(ctx, &dir.0, name, target, 0).map(drop)
-    }
-
-    /// As [`Fs::link`].
-    pub fn link_in(&self, ctx: &Context, reached: &Reached, dir: &Reached, name: &[u8]) -> Result<()> {
-        self.link_inode(ctx, &reached.0, &dir.0, name)?;
-        if reached.0.holds.forget(1) {
-            self.reap(&reached.0);
-        }
-        Ok(())
-    }
-
-    /// As [`Fs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
-    /// last name meanwhile is changed like any open file.
-    pub fn setattr_reached(&self, ctx: &Context, reached: Reached, set: &SetAttr) -> Result<Attr> {
-        let done = self.set_attributes(ctx, &reached.0, None, set);
-        let attr = done.map(|()| self.getattr_reached(&reached));
-        self.leave(reached);
-        attr
-    }
-
-    /// As [`Fs::unlink`].
-    pub fn unlink_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
-        self.unlink_name(ctx, &dir.0, name)
-    }
-
-    /// As [`Fs::rmdir`].
-    pub fn rmdir_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
-        self.remove_dir(ctx, &dir.0, name)
-    }
-
-    /// As [`Fs::rename`].
-    pub fn rename_in(
-        &self,
-        ctx: &Context,
-        from: (&Reached, &[u8]),
-        to: (&Reached, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.rename_name(ctx, (&from.0.0, from.1), (&to.0.0, to.1), flags)
     }
 }
