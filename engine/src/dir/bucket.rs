@@ -110,8 +110,8 @@ pub fn used(block: &[u8]) -> Result<usize, Fault> {
     Ok(sum)
 }
 
-/// What the dentry at `at` says, which has `rec_len` bytes: nothing if it is free. The name lies within it; nothing else
-/// is verified.
+/// What the dentry at `at` says, which has `rec_len` bytes: nothing if it is free. The name lies within it; nothing
+/// else is verified.
 #[inline]
 pub(super) fn dentry_at(
     block: &[u8; BLOCK_SIZE],

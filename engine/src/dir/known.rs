@@ -5,24 +5,25 @@
 //! and that a change of a name tells [`Known::forget`] of it.
 //!
 //! A *line* of 64 bytes has one name: the identity of its directory, the name (a longer one than [`INLINE`] as two
-//! hashes of 119 bits under the image's key, which nobody who makes names knows), the identity and type of what it leads
-//! to, and whether everyone may search that. [`WAYS`] lines are a bucket; the one that a name's hash prefers is looked at
-//! first. The memory comes as it is first needed, and is counted with the inodes (`vfs::AssembleOptions`).
+//! hashes of 119 bits under the image's key, which nobody who makes names knows), the identity and type of what it
+//! leads to, and whether everyone may search that. [`WAYS`] lines are a bucket; the one that a name's hash prefers is
+//! looked at first. The memory comes as it is first needed, and is counted with the inodes (`vfs::AssembleOptions`).
 //!
 //! # Protocol
 //! Identities are generation and nid, never used twice; so a line about a directory that is gone is never asked for.
-//! 1. A line's version is even, or odd while one thread, who has *claimed* it by a compare-and-swap from the even version
-//!    under which it has read the line, writes all of it. The next version is even again.
-//! 2. *Look*: the version, the words, the version again; what was read counts if both are the same and even, as in Linux's
-//!    walks under RCU. Nobody waits: otherwise the name is not known.
-//! 3. *Put*: with the lock of the name's bucket in its directory held shared at the least, and with what the name leads to
-//!    now. A thread that cannot claim at once leaves it.
-//! 4. *Forget*: with that lock held exclusively, before anything of the change is seen by who does not take the lock. Each
-//!    line that has the name is claimed and emptied. A line that somebody else has claimed is passed over: it is to get
-//!    another name, for by 3 nobody puts this one meanwhile. So whoever begins to look afterwards does not find the name.
-//! 5. That everyone may search a directory counts for a walk if the line was made under the count of *closings* with which
-//!    the walk began. Who puts a line reads that count first and the permission then. Who takes the permission away counts
-//!    a closing afterwards, with the directory's lock still held. So it was there at the walk's beginning.
+//! 1. A line's version is even, or odd while one thread, who has *claimed* it by a compare-and-swap from the even
+//!    version under which it has read the line, writes all of it. The next version is even again.
+//! 2. *Look*: the version, the words, the version again; what was read counts if both are the same and even, as in
+//!    Linux's walks under RCU. Nobody waits: otherwise the name is not known.
+//! 3. *Put*: with the lock of the name's bucket in its directory held shared at the least, and with what the name leads
+//!    to now. A thread that cannot claim at once leaves it.
+//! 4. *Forget*: with that lock held exclusively, before anything of the change is seen by who does not take the lock.
+//!    Each line that has the name is claimed and emptied. A line that somebody else has claimed is passed over: it is
+//!    to get another name, for by 3 nobody puts this one meanwhile. So whoever begins to look afterwards does not find
+//!    the name.
+//! 5. That everyone may search a directory counts for a walk if the line was made under the count of *closings* with
+//!    which the walk began. Who puts a line reads that count first and the permission then. Who takes the permission
+//!    away counts a closing afterwards, with the directory's lock still held. So it was there at the walk's beginning.
 
 use super::hash::NameHash;
 use crate::format::{MAX_NAME, Nid};

@@ -1,5 +1,5 @@
-//! Models of known names. A table of one line, or of one for each of two names; a lock stands for that of a name's bucket
-//! in its directory, and what it guards for the directory.
+//! Models of known names. A table of one line, or of one for each of two names; a lock stands for that of a name's
+//! bucket in its directory, and what it guards for the directory.
 //!
 //! Each rule was broken by hand in turn; what then failed:
 //!

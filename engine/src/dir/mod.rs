@@ -2,14 +2,14 @@
 //!
 //! Everything is staged on a [`Handle`]; locks are the caller's. What needs which:
 //! - [`Dir::lookup`], [`Dir::vacancy`], [`Dir::read`]: the directory shared, the bucket shared;
-//! - [`Dir::insert`], [`Dir::settle`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively (or the
-//!   directory exclusively); they change bytes of existing blocks only;
+//! - [`Dir::insert`], [`Dir::settle`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively
+//!   (or the directory exclusively); they change bytes of existing blocks only;
 //! - [`Dir::is_sparse`]: the directory shared;
 //! - [`Dir::grow`], [`Dir::shrink`], [`Dir::is_empty`] for rmdir: the directory exclusively.
 //!
 //! Invariants: an entry lies in the bucket of its name's hash; cookies are unique in the directory, made of
-//! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none, nor does its reverse. What
-//! is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
+//! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none, nor does its
+//! reverse. What is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
 //!
 //! Where a directory's blocks come from is behind [`DirBlocks`]. What walks of paths remember of names: [`Known`].
 

@@ -27,8 +27,8 @@
 //! is.
 //!
 //! [`Dir::is_sparse`] is what makes most removals leave it at that: it has the directory shared and no bucket, so that
-//! nobody waits for it. Chains do not change meanwhile, but of a change of a block it may see one piece without the next,
-//! and so read lengths that are none: it takes what it reads for a guess, and what cannot be for no. Who changes
+//! nobody waits for it. Chains do not change meanwhile, but of a change of a block it may see one piece without the
+//! next, and so read lengths that are none: it takes what it reads for a guess, and what cannot be for no. Who changes
 //! something asks again with the directory in hand.
 //!
 //! A reader of the directory knows a cookie and no bucket. Joined buckets are neighbours in the order of cookies, and

@@ -79,8 +79,8 @@ impl Fs {
         self.link_target(&reached.0)
     }
 
-    /// Opens a regular file, which is made if the name does not exist; with EXCLUSIVE it must not exist. ELOOP: the name
-    /// is a symbolic link's.
+    /// Opens a regular file, which is made if the name does not exist; with EXCLUSIVE it must not exist. ELOOP: the
+    /// name is a symbolic link's.
     pub fn create_open(
         &self,
         ctx: &Context,
