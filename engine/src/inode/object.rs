@@ -65,6 +65,8 @@ pub struct InodeObj {
     unlinkable: AtomicBool,
     /// It may have `security.capability`: it is not known that it has not.
     may_have_capability: AtomicBool,
+    /// Whether attributes lie beside the image, as it has it.
+    has_attributes: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
     /// Who has the file open for writing.
@@ -104,6 +106,7 @@ impl InodeObj {
             may_have_capability: AtomicBool::new(
                 file_type == FileType::Regular && image.xattr_block.get() != 0,
             ),
+            has_attributes: AtomicBool::new(image.xattr_block.get() != 0),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
             writers: AtomicU32::new(0),
@@ -175,6 +178,11 @@ impl InodeObj {
         // Relaxed: as in `may_have_capability`. Directories have none that anybody heeds.
         self.may_have_capability.store(may_have && !self.is_dir(), Ordering::Relaxed);
     }
+    /// Whether it has attributes in a block of their own, for those who do not lock.
+    pub fn has_attributes(&self) -> bool {
+        // Relaxed: a lone hint; who must know it exactly holds the lock.
+        self.has_attributes.load(Ordering::Relaxed)
+    }
     /// Number of names.
     pub fn nlink(&self) -> u32 {
         // Relaxed: a lone number; who must know it exactly holds the lock.
@@ -236,6 +244,7 @@ impl InodeObj {
         self.nlink.store(image.nlink.get(), Ordering::Relaxed);
         self.mode.store(u32::from(image.mode.get()), Ordering::Relaxed);
         self.everyone.store(granted_to_all(image), Ordering::Relaxed);
+        self.has_attributes.store(image.xattr_block.get() != 0, Ordering::Relaxed);
     }
 }
 

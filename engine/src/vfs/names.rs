@@ -32,6 +32,11 @@ struct Made {
     node: PageRef,
 }
 
+/// Whether a directory has got attributes since it was asked what it hands down, and said that it had none.
+fn are_short(inherited: u32, image: &Inode) -> bool {
+    inherited == 0 && image.xattr_block.get() != 0
+}
+
 impl Fs {
     /// The inode of a name; its parent's lock and bucket are held while `f` runs with it.
     pub(super) fn find<R>(
@@ -98,12 +103,14 @@ impl Fs {
         if inode.holds.look_up() { Ok(inode) } else { Err(Error::Errno(libc::ENOENT)) }
     }
 
-    /// Slots of what a directory hands down: its default list, twice.
+    /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: who finds
+    /// some when it is locked asks again, see [`are_short`].
     fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
-        let image = dir.lock.read();
-        if image.xattr_block.get() == 0 {
+        // A directory that many make files in is not locked twice for that.
+        if !dir.has_attributes() {
             return Ok(0);
         }
+        let image = dir.lock.read();
         let list = self.acls(dir, &image)?.default.as_ref().map_or(0, |list| list.encode().len());
         // It may become longer until the directory is locked, by so much at the most.
         Ok(xattr::slots(2 * list + 8192))
@@ -207,13 +214,16 @@ impl Fs {
         dir::check_name(name)?;
         let is_dir = FileType::from_mode(new.mode) == Some(FileType::Directory);
         let slots = MAKE_SLOTS
-            + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 }
-            + self.inherited_slots(dir)?;
+            + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 };
         let (inode, end) = self.alloc_room(|| {
             loop {
-                let mut h = self.meta.begin(slots)?;
+                let inherited = self.inherited_slots(dir)?;
+                let mut h = self.meta.begin(slots + inherited)?;
                 if is_dir {
                     let mut image = dir.lock.write();
+                    if are_short(inherited, &image) {
+                        continue;
+                    }
                     self.may_search(ctx, dir, &image)?;
                     let entries = self.meta.dir(dir);
                     let vacancy = match entries.vacancy(None, &image, name)? {
@@ -243,6 +253,9 @@ impl Fs {
                     return Ok((Ok(inode), end));
                 }
                 let image = dir.lock.read();
+                if are_short(inherited, &image) {
+                    continue;
+                }
                 self.may_search(ctx, dir, &image)?;
                 let entries = self.meta.dir(dir);
                 let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
@@ -278,8 +291,14 @@ impl Fs {
         let dir = self.meta.inode(parent)?;
         let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
         self.alloc_room(|| {
-            let mut h = self.meta.begin(MAKE_SLOTS + self.inherited_slots(&dir)?)?;
-            let image = dir.lock.read();
+            let (mut h, image) = loop {
+                let inherited = self.inherited_slots(&dir)?;
+                let h = self.meta.begin(MAKE_SLOTS + inherited)?;
+                let image = dir.lock.read();
+                if !are_short(inherited, &image) {
+                    break (h, image);
+                }
+            };
             self.may_search(ctx, &dir, &image)?;
             self.may_change_entries(ctx, &dir, &image)?;
             let mut made = self.allocate(&mut h, ctx, &dir, &image, &new)?;

@@ -9,7 +9,7 @@ use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::HeapMemory;
 
 /// A default access list of so many users.
-fn long_list(users: u32) -> Vec<u8> {
+pub(super) fn long_list(users: u32) -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
     let mut entry = |tag: u16, id: u32| {
         list.extend_from_slice(&tag.to_le_bytes());

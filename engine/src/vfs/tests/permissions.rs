@@ -41,6 +41,32 @@ fn setgid_directories_hand_their_group_down() {
     assert_eq!(file(&fs, &user(5), d.nid, "f").attr.gid, 77);
 }
 
+/// Who makes a file asks what the directory hands down, and locks it after that.
+#[test]
+fn lists_come_and_go_while_files_are_made() {
+    let fs = fs();
+    let d = dir(&fs, &root(), ROOT_NID, "d").nid;
+    let list = least_ring::long_list(4000);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..200 {
+                fs.setxattr(&root(), d, b"system.posix_acl_default", &list, XattrMode::Any).expect("root");
+                fs.removexattr(&root(), d, b"system.posix_acl_default").expect("just set");
+            }
+        });
+        for n in 0..400 {
+            let made = file(&fs, &root(), d, &n.to_string()).nid;
+            match fs.getxattr(&root(), made, b"system.posix_acl_access") {
+                Ok(own) => assert_eq!(own.len(), list.len()),
+                Err(e) => assert!(matches!(e, Error::Errno(libc::ENODATA)), "{e}"),
+            }
+            dir(&fs, &root(), d, &format!("d{n}"));
+            let (_, nameless) = fs.tmpfile(&root(), d, 0o600, OpenFlags::READ_WRITE).expect("made");
+            fs.release(nameless, None);
+        }
+    });
+}
+
 #[test]
 fn writing_takes_setuid_away() {
     let fs = fs();
