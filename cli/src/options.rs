@@ -21,7 +21,9 @@ Options (-o a,b=c):
                             kernel's cache by (default)
   io=direct                 all files pass the kernel's cache by: for many threads on one file
   io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
-                            close; a killed server loses what was not synced; implies default_permissions
+                            close; a killed server loses what was not synced; implies default_permissions. Not within
+                            a control group's memory limit: the kernel does not hold back who writes there, but ends
+                            processes
   noxattr                   no extended attributes through the mount: the kernel then does not ask for one before
                             each append; the server still heeds access lists. Not with default_permissions
   transport=auto            the kernel hands requests over through io_uring where it has that (Linux 6.14) and

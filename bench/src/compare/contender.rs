@@ -25,8 +25,8 @@ pub(super) enum Kind {
     Mount(bool, &'static str),
     /// The engine without a mount, likewise.
     Library(bool, &'static str),
-    /// A mount of scratch space that spills to the device of all, with this of its options.
-    Scratch(&'static str),
+    /// A mount of scratch space that spills to the device of all.
+    Scratch,
     /// The same without a mount, in this process.
     ScratchLibrary,
 }
@@ -190,13 +190,7 @@ const SCRATCH: &[Contender] = &[
         name: "narufs-scratch",
         what: "narufs mounted, scratch space that spills to the device of all",
         survives: Nothing,
-        kind: Kind::Scratch("io=auto"),
-    },
-    Contender {
-        name: "narufs-scratch-cached",
-        what: "narufs mounted with io=cached, scratch space that spills to the device of all",
-        survives: Nothing,
-        kind: Kind::Scratch("io=cached"),
+        kind: Kind::Scratch,
     },
     Contender {
         name: "narufs-lib-scratch",
@@ -212,7 +206,6 @@ pub const SPILLING: &[&str] = &[
     "ext4-no-journal",
     "narufs-ssd",
     "narufs-scratch",
-    "narufs-scratch-cached",
     "narufs-lib-ssd",
     "narufs-lib-scratch",
 ];
@@ -238,7 +231,7 @@ impl Contender {
 
     /// Whether a server of narufs's own is between it and who uses it.
     pub fn is_served(&self) -> bool {
-        matches!(self.kind, Kind::Mount(..) | Kind::Scratch(_))
+        matches!(self.kind, Kind::Mount(..) | Kind::Scratch)
     }
 
     /// Why it cannot run here, if so.

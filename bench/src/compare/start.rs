@@ -155,11 +155,11 @@ impl Contender {
                 };
                 Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
-            Kind::Scratch(io) => {
+            Kind::Scratch => {
                 let (program, device) = (narufs.display().to_string(), places.device.display().to_string());
                 let within = |b: Budget| format!(",memory={},metadata_memory={}", b.scratch(), b.metadata);
                 let memory = budget.map_or(String::new(), within);
-                let options = format!("scratch,force,{io},spill={device}{memory}");
+                let options = format!("scratch,force,spill={device}{memory}");
                 call(&program, &["mount", "none", &at.display().to_string(), "-o", &options])?;
                 let synced = Box::new(|| Ok(Reopened::Synced));
                 self.directory(at, Some(narufs.to_owned()), counted, None, synced)

@@ -87,13 +87,15 @@ impl Spilling {
 const GENERATOR: u64 = 12 << 20;
 /// What a server takes beside what it is told: at rest, for its threads, and what its heap keeps.
 const SERVER: u64 = 32 << 20;
+/// The same of a library: its tables, what write-back and rounds copy to, what its heap keeps.
+const LIBRARY: u64 = 12 << 20;
 
 /// What narufs is told to use: what the limit leaves when the generator, a server if there is one, and some page cache
 /// of the kernel are in it too. One file takes little metadata.
 fn budget(limit: u64, is_served: bool) -> Budget {
     let metadata = (limit / 64).clamp(4 << 20, 64 << 20);
     let journal = (limit / 32).clamp(4 << 20, 64 << 20);
-    let beside = if is_served { GENERATOR + SERVER } else { GENERATOR };
+    let beside = GENERATOR + if is_served { SERVER } else { LIBRARY };
     let others = metadata + journal + beside + limit / 64;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
