@@ -10,19 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A crash-consistent, multi-core-scalable file system in user space.
 #[derive(Debug, Parser)]
-#[command(
-    name = "narufs",
-    version,
-    after_help = "First steps:\n  \
-        narufs mkfs disk.img --size 8G      make a file system in a file\n  \
-        narufs mount disk.img /mnt/naru     mount it\n  \
-        narufs stats /mnt/naru              see what it does\n  \
-        narufs umount /mnt/naru             unmount it and wait until everything is down\n  \
-        narufs mount --scratch --memory 4G --spill /var/tmp /mnt/fast\n  \
-                                            files in memory that overflow to disk; kept until the unmount\n  \
-        narufs bench varmail --target DIR   measure a file system, this or another\n\n\
-        `narufs COMMAND --help` explains a command, its options and its exit status."
-)]
+#[command(name = "narufs", version)]
 pub struct Cli {
     /// What to do
     #[command(subcommand)]
@@ -64,13 +52,6 @@ pub enum Command {
 
 /// Arguments of `narufs mkfs`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    narufs mkfs disk.img --size 8G\n  \
-    narufs mkfs /dev/nvme0n1p3 --label scratch --force\n  \
-    narufs mkfs disk.img --size 8G --journal-emulated /dev/shm/naru.ring\n\n\
-    The image's space is reserved at once unless --sparse is given, so that a full host file system\n\
-    cannot fail a write later. Sizes take K, M, G, T (powers of 1024).\n\n\
-    Exit status: 0 made, 1 failed, 2 wrong usage.")]
 pub struct Mkfs {
     /// File or block device; a file is made if it is not there
     pub image: PathBuf,
@@ -100,7 +81,6 @@ pub struct Mkfs {
 
 /// Arguments of `narufs mount`.
 #[derive(Debug, Args)]
-#[command(after_help = crate::options::OPTIONS_HELP)]
 pub struct Mount {
     /// Image file or block device (none with --scratch), and the directory to mount at
     #[arg(value_names = ["IMAGE", "DIR"], num_args = 1..=2, required = true)]
@@ -137,10 +117,6 @@ pub struct Mount {
 
 /// Arguments of `narufs umount`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The command returns when the server has written everything and ended: the image can be\n\
-    copied or mounted anew at once. Exit status: 0 unmounted, 1 failed."
-)]
 pub struct Umount {
     /// Directory of the mount
     pub dir: PathBuf,
@@ -151,10 +127,6 @@ pub struct Umount {
 
 /// Arguments of `narufs sync`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "sync(1) and syncfs(2) do not reach a file system in user space; this command does.\n\
-    Exit status: 0 everything is down, 1 it is not."
-)]
 pub struct SyncArgs {
     /// A directory in the mount
     pub dir: PathBuf,
@@ -166,14 +138,6 @@ pub struct SyncArgs {
 
 /// Arguments of `narufs resize`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    narufs resize /mnt/naru 16G       while it is used; the image file grows, too\n  \
-    narufs resize disk.img +4G        one that is not mounted\n  \
-    narufs resize /mnt/naru           as large as its device, after lvextend(8) for instance\n\n\
-    A file system can grow, not shrink. A crash meanwhile leaves it with the old size or the new one. The\n\
-    space of a longer image file is reserved unless --sparse is given. The journal keeps its size, and the\n\
-    number of files stays bounded by 16 for each 4 KiB of the size that it was made with.\n\n\
-    Exit status: 0 it has the size, 1 it has not, 2 wrong usage.")]
 pub struct Resize {
     /// A directory in the mount, or an image that is not mounted
     pub place: PathBuf,
@@ -187,11 +151,6 @@ pub struct Resize {
 
 /// Arguments of `narufs trim`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "fstrim(8) does the same. An SSD writes faster when it knows what is free; of an image file the host\n\
-    file system gets the space back (and no longer reserves it for the image: mkfs and resize do that).\n\
-    Only root and the user who mounted may trim. Exit status: 0 done, 1 failed, 2 wrong usage."
-)]
 pub struct Trim {
     /// A directory in the mount
     pub dir: PathBuf,
@@ -202,11 +161,6 @@ pub struct Trim {
 
 /// Arguments of `narufs fsck`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Without --repair nothing is written. An image that was not unmounted cleanly is checked as\n\
-    recovery would leave it.\n\n\
-    Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage."
-)]
 pub struct Fsck {
     /// Image file or block device
     pub image: PathBuf,
@@ -239,10 +193,6 @@ pub struct Info {
 
 /// Arguments of `narufs stats`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Counters start at the mount. Reads and writes of the device are shown under their cause,\n\
-    waits under the class of lock that was waited for."
-)]
 pub struct Stats {
     /// A directory in the mount
     pub dir: PathBuf,

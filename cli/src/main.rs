@@ -6,6 +6,7 @@ mod compare;
 mod failure;
 mod fsck;
 mod heap;
+mod help;
 mod info;
 mod mkfs;
 mod mount;
@@ -21,7 +22,7 @@ mod trim;
 mod umount;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::FromArgMatches;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,7 +60,9 @@ fn main() -> ExitCode {
         .without_time()
         .init();
     let arguments = arguments();
-    let cli = match Cli::try_parse_from(&arguments) {
+    let parsed =
+        help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
             let status = if e.use_stderr() { usage_status(&arguments) } else { 0 };

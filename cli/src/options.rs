@@ -5,56 +5,6 @@ use narufs::journal::Wanted;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What `narufs mount --help` says of options.
-pub const OPTIONS_HELP: &str = "\
-Options (-o a,b=c):
-  ro | rw                   read only | read and write (default)
-  durability=power          fsync waits until the device has flushed (default)
-  durability=window=100ms   fsync returns at once while no answer is older that a loss of power would take back,
-                            else waits; what such a loss leaves is a state not older than that (1ms to 60s)
-  durability=process        fsync waits until the data survive the end of the server, not of the machine
-  commit=SECONDS            commit what nobody synced after this time (default 5)
-  sync                      every write is synchronous, as with O_SYNC
-  relatime | noatime | strictatime | lazytime
-                            when reading updates access times (default relatime)
-  io=auto                   the kernel caches what is read; each write is a request; O_DIRECT passes the
-                            kernel's cache by (default)
-  io=direct                 all files pass the kernel's cache by: for many threads on one file
-  io=cached                 the kernel caches what is written, too: rewriting costs no request until fsync or
-                            close; a killed server loses what was not synced; implies default_permissions. Not within
-                            a control group's memory limit: the kernel does not hold back who writes there, but ends
-                            processes
-  noxattr                   no extended attributes through the mount: the kernel then does not ask for one before
-                            each append; the server still heeds access lists. Not with default_permissions
-  transport=auto            the kernel hands requests over through io_uring where it has that (Linux 6.14) and
-                            /sys/module/fuse/parameters/enable_uring says Y, through /dev/fuse otherwise (default)
-  transport=uring           through io_uring, turning it on if need be, or not at all
-  transport=dev             through /dev/fuse
-  memory=SIZE               page cache (default: 25 % of memory or of the control group's limit, at most 4G)
-  metadata_memory=SIZE      metadata pages and inodes (default: a sixteenth of memory or of the control group's
-                            limit, 64M to 1G)
-  scratch                   files in memory, without an image; nothing is left of them after the unmount, fsync
-                            does nothing. memory=SIZE is for files and metadata together
-  spill=PATH                where scratch puts what memory has no room for: a block device, a file, or a directory
-                            for a nameless file; what it holds is lost. Without it: no space (ENOSPC)
-  spill_size=SIZE           bytes of it to use (default: all; of a new file 8 times the memory if there is room)
-  force                     spill to PATH even if it holds data
-  nvm_delay=NS, nvm_bandwidth=SIZE
-                            for measurements with an emulated journal: each fence takes so much longer, and
-                            write-backs reach so many bytes per second
-  allow_other               other users may enter the mount (default for root)
-  default_permissions       let the kernel check permissions: looks at names and attributes again cost nothing,
-                            each change of a directory one request more
-  remount                   change ro, rw and the flags below of what is mounted; the rest takes a new mount
-  suid, dev, exec           and nosuid, nodev, noexec (default nosuid,nodev)
-
-Examples:
-  narufs mount disk.img /mnt/naru
-  narufs mount --scratch --memory 4G --spill /dev/nvme0n1p4 /mnt/fast
-  mount -t narufs -o scratch,memory=4G,spill=/var/tmp none /mnt/fast
-
-Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.";
-
 /// When reads update access times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtimePolicy {

@@ -6,18 +6,6 @@ use std::path::PathBuf;
 
 /// Arguments of `narufs bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    narufs bench --list                                          what there is, and what one operation is\n  \
-    narufs bench varmail --target /mnt/naru --threads 1,2,16\n  \
-    narufs bench DWOM MWCL --target lib:disk.img --json out.json the engine without a mount\n  \
-    narufs bench tokubench --paper --target /mnt/ext4            3,000,000 files\n  \
-    narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru\n\n\
-    Files are made in a new directory below the target, and removed. An image is mounted in a process of its\n\
-    own. After the time everything is synced, that process is killed and the image is mounted anew, and what\n\
-    was written is compared; what a directory holds is compared as it is. Device I/O of a kernel file system is that of its whole device; of narufs, what its engine counts by cause.\n\
-    A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or\n\
-    a smaller journal before comparing.\n\n\
-    Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted.")]
 pub struct Bench {
     /// What to run: names, or data, metadata, macro, fxmark, all
     #[arg(value_name = "WORKLOAD")]
@@ -87,18 +75,6 @@ pub struct Bench {
 
 /// Arguments of `narufs compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    narufs compare --quick --report out            some minutes; out/report.html, out/results.json\n  \
-    narufs compare --report out --rounds 5         everything, hours\n  \
-    narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail\n  \
-    narufs compare --workloads spill               more data than memory: iozone under a memory limit\n  \
-    narufs compare --device /dev/nvme1n1           on a real device; everything on it is lost\n\n\
-    All contenders lie on the same device: a loop device with direct I/O over a file that was written\n\
-    beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew\n\
-    for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever\n\
-    happens. For data beyond memory, generator, server and caches share the memory limit of a control group,\n\
-    and tmpfs swaps to the device of all. What cannot run here is listed with the reason.\n\n\
-    Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted.")]
 pub struct Compare {
     /// A choice of workloads at small sizes
     #[arg(long)]

@@ -1,0 +1,251 @@
+//! What the help of each command says below its arguments.
+
+use super::Part::{self, Table, Text};
+
+/// The page of a command, or of the program itself.
+pub fn below(command: &str) -> &'static [Part] {
+    match command {
+        "narufs" => NARUFS,
+        "mkfs" => MKFS,
+        "mount" => MOUNT,
+        "umount" => UMOUNT,
+        "sync" => SYNC,
+        "resize" => RESIZE,
+        "trim" => TRIM,
+        "fsck" => FSCK,
+        "stats" => STATS,
+        "bench" => BENCH,
+        "compare" => COMPARE,
+        _ => &[],
+    }
+}
+
+const NARUFS: &[Part] = &[
+    Table(
+        "First steps:",
+        &[
+            ("narufs mkfs disk.img --size 8G", "make a file system in a file"),
+            ("narufs mount disk.img /mnt/naru", "mount it"),
+            ("narufs stats /mnt/naru", "see what it does"),
+            ("narufs umount /mnt/naru", "unmount it and wait until everything is down"),
+            (
+                "narufs mount --scratch --memory 4G --spill /var/tmp /mnt/fast",
+                "files in memory that overflow to disk; kept until the unmount",
+            ),
+            ("narufs bench varmail --target DIR", "measure a file system, this or another"),
+        ],
+    ),
+    Text("`narufs COMMAND --help` explains a command, its options and its exit status."),
+];
+
+const MKFS: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs mkfs disk.img --size 8G", ""),
+            ("narufs mkfs /dev/nvme0n1p3 --label scratch --force", ""),
+            ("narufs mkfs disk.img --size 8G --journal-emulated /dev/shm/naru.ring", ""),
+        ],
+    ),
+    Text(
+        "The image's space is reserved at once unless --sparse is given, so that a full host file system cannot \
+         fail a write later. Sizes take K, M, G, T (powers of 1024).",
+    ),
+    Text("Exit status: 0 made, 1 failed, 2 wrong usage."),
+];
+
+const MOUNT: &[Part] = &[
+    Table(
+        "Options (-o a,b=c):",
+        &[
+            ("ro | rw", "read only | read and write (default)"),
+            ("durability=power", "fsync waits until the device has flushed (default)"),
+            (
+                "durability=window=100ms",
+                "fsync returns at once while no answer is older that a loss of power would take back, else waits; \
+                 what such a loss leaves is a state not older than that (1ms to 60s)",
+            ),
+            (
+                "durability=process",
+                "fsync waits until the data survive the end of the server, not of the machine",
+            ),
+            ("commit=SECONDS", "commit what nobody synced after this time (default 5)"),
+            ("sync", "every write is synchronous, as with O_SYNC"),
+            (
+                "relatime",
+                "reading updates an access time that is older than the modification, or than a day (default)",
+            ),
+            ("noatime", "reading updates no access times"),
+            ("strictatime", "reading always updates the access time"),
+            ("lazytime", "access times stay in memory until something else writes the inode"),
+            (
+                "io=auto",
+                "the kernel caches what is read; each write is a request; O_DIRECT passes the kernel's cache by \
+                 (default)",
+            ),
+            ("io=direct", "all files pass the kernel's cache by: for many threads on one file"),
+            (
+                "io=cached",
+                "the kernel caches what is written, too: rewriting costs no request until fsync or close; a \
+                 killed server loses what was not synced; implies default_permissions. Not within a control \
+                 group's memory limit: the kernel does not hold back who writes there, but ends processes",
+            ),
+            (
+                "noxattr",
+                "no extended attributes through the mount: the kernel then does not ask for one before each \
+                 append; the server still heeds access lists. Not with default_permissions",
+            ),
+            (
+                "transport=auto",
+                "the kernel hands requests over through io_uring where it has that (Linux 6.14) and the parameter \
+                 enable_uring of its module fuse says Y, through /dev/fuse otherwise (default)",
+            ),
+            ("transport=uring", "through io_uring, turning it on if need be, or not at all"),
+            ("transport=dev", "through /dev/fuse"),
+            (
+                "memory=SIZE",
+                "page cache (default: a quarter of memory or of the control group's limit, at most 4G)",
+            ),
+            (
+                "metadata_memory=SIZE",
+                "metadata pages and inodes (default: a sixteenth of memory or of the control group's limit, 64M \
+                 to 1G)",
+            ),
+            (
+                "scratch",
+                "files in memory, without an image; nothing is left of them after the unmount, fsync does \
+                 nothing. memory=SIZE is for files and metadata together",
+            ),
+            (
+                "spill=PATH",
+                "where scratch puts what memory has no room for: a block device, a file, or a directory for a \
+                 nameless file; what it holds is lost. Without it: no space (ENOSPC)",
+            ),
+            (
+                "spill_size=SIZE",
+                "bytes of it to use (default: all; of a new file 8 times the memory if there is room)",
+            ),
+            ("force", "spill to PATH even if it holds data"),
+            ("nvm_delay=NS", "for measurements with an emulated journal: each fence takes so much longer"),
+            ("nvm_bandwidth=SIZE", "likewise: write-backs reach so many bytes per second"),
+            ("allow_other", "other users may enter the mount (default for root)"),
+            (
+                "default_permissions",
+                "let the kernel check permissions: looks at names and attributes again cost nothing, each change \
+                 of a directory one request more",
+            ),
+            ("remount", "change ro, rw and the flags below of what is mounted; the rest takes a new mount"),
+            ("suid, dev, exec", "and nosuid, nodev, noexec (default nosuid,nodev)"),
+        ],
+    ),
+    Table(
+        "Examples:",
+        &[
+            ("narufs mount disk.img /mnt/naru", ""),
+            ("narufs mount --scratch --memory 4G --spill /dev/nvme0n1p4 /mnt/fast", ""),
+            ("mount -t narufs -o scratch,memory=4G,spill=/var/tmp none /mnt/fast", ""),
+        ],
+    ),
+    Text(
+        "Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.",
+    ),
+];
+
+const UMOUNT: &[Part] = &[
+    Text(
+        "The command returns when the server has written everything and ended: the image can be copied or mounted \
+         anew at once.",
+    ),
+    Text("Exit status: 0 unmounted, 1 failed."),
+];
+
+const SYNC: &[Part] = &[
+    Text("sync(1) and syncfs(2) do not reach a file system in user space; this command does."),
+    Text("Exit status: 0 everything is down, 1 it is not."),
+];
+
+const RESIZE: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs resize /mnt/naru 16G", "while it is used; the image file grows, too"),
+            ("narufs resize disk.img +4G", "one that is not mounted"),
+            ("narufs resize /mnt/naru", "as large as its device, after lvextend(8) for instance"),
+        ],
+    ),
+    Text(
+        "A file system can grow, not shrink. A crash meanwhile leaves it with the old size or the new one. The \
+         space of a longer image file is reserved unless --sparse is given. The journal keeps its size, and the \
+         number of files stays bounded by 16 for each 4 KiB of the size that it was made with.",
+    ),
+    Text("Exit status: 0 it has the size, 1 it has not, 2 wrong usage."),
+];
+
+const TRIM: &[Part] = &[
+    Text(
+        "fstrim(8) does the same. An SSD writes faster when it knows what is free; of an image file the host file \
+         system gets the space back (and no longer reserves it for the image: mkfs and resize do that). Only root \
+         and the user who mounted may trim.",
+    ),
+    Text("Exit status: 0 done, 1 failed, 2 wrong usage."),
+];
+
+const FSCK: &[Part] = &[
+    Text(
+        "Without --repair nothing is written. An image that was not unmounted cleanly is checked as recovery \
+         would leave it.",
+    ),
+    Text(
+        "Exit status, as fsck(8): 0 clean, 1 problems mended, 4 problems left, 8 the check failed, 16 wrong usage.",
+    ),
+];
+
+const STATS: &[Part] = &[Text(
+    "Counters start at the mount. Reads and writes of the device are shown under their cause, waits under the \
+     class of lock that was waited for.",
+)];
+
+const BENCH: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs bench --list", "what there is, and what one operation is"),
+            ("narufs bench varmail --target /mnt/naru --threads 1,2,16", ""),
+            ("narufs bench DWOM MWCL --target lib:disk.img --json out.json", "the engine without a mount"),
+            ("narufs bench tokubench --paper --target /mnt/ext4", "3,000,000 files"),
+            ("narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru", ""),
+        ],
+    ),
+    Text(
+        "Files are made in a new directory below the target, and removed. An image is mounted in a process of its \
+         own. After the time everything is synced, that process is killed and the image is mounted anew, and what \
+         was written is compared; what a directory holds is compared as it is. Device I/O of a kernel file system \
+         is that of its whole device; of narufs, what its engine counts by cause.",
+    ),
+    Text(
+        "A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or \
+         a smaller journal before comparing.",
+    ),
+    Text("Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted."),
+];
+
+const COMPARE: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs compare --quick --report out", "some minutes; out/report.html, out/results.json"),
+            ("narufs compare --report out --rounds 5", "everything, hours"),
+            ("narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail", ""),
+            ("narufs compare --workloads spill", "more data than memory: iozone under a memory limit"),
+            ("narufs compare --device /dev/nvme1n1", "on a real device; everything on it is lost"),
+        ],
+    ),
+    Text(
+        "All contenders lie on the same device: a loop device with direct I/O over a file that was written \
+         beforehand, made in --work; for those in RAM, loop devices over shared memory. File systems are made anew \
+         for each run; contenders take turns (A B C, A B C, ...). Devices, files and mounts are removed whatever \
+         happens. For data beyond memory, generator, server and caches share the memory limit of a control group, \
+         and tmpfs swaps to the device of all. What cannot run here is listed with the reason.",
+    ),
+    Text("Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted."),
+];
