@@ -69,7 +69,7 @@ pub struct Mkfs {
     #[arg(long, value_name = "PATH")]
     pub journal_emulated: Option<PathBuf>,
     /// Name of the file system, at most 32 bytes
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub label: String,
     /// Do not reserve the image's space
     #[arg(long)]

@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn a_default_is_said_once() {
+        for command in command_at(WIDEST).get_subcommands() {
+            for argument in command.get_arguments().filter(|a| !a.get_default_values().is_empty()) {
+                let said = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!said.contains("[default"), "{}: {said}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn a_command_line_is_broken_as_a_shell_reads_it() {
         let line = row("narufs mount --scratch --memory 4G /mnt/fast", "in memory", 12, 34);
         assert_eq!(line, "  narufs mount --scratch \\\n      --memory 4G /mnt/fast\n            in memory");

@@ -116,7 +116,7 @@ pub struct Compare {
     /// Sizes of their file, as multiples of that limit [default: 0.25,1.25,2.5; with --quick 1.25]
     #[arg(long, value_name = "X,X", value_delimiter = ',')]
     pub spill_ratio: Vec<f64>,
-    /// Size of the device [default: 4G]
+    /// Size of the device
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub size: Size,
     /// Directory on a disk, for the file behind the loop device
