@@ -2,7 +2,7 @@
 //!
 //! The work is done in `names`, `remove` and `attr`; here is what each may be asked.
 
-use super::names::New;
+use super::make::New;
 use super::*;
 
 impl Fs {

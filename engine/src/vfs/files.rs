@@ -1,6 +1,6 @@
 //! Open files and directories, and their bytes.
 
-use super::names::New;
+use super::make::New;
 use super::*;
 use crate::acl;
 use crate::file::{At, DataInode, Keep, SyncKind};

@@ -14,6 +14,7 @@ mod departing;
 mod files;
 mod home;
 mod later;
+mod make;
 mod meta;
 mod names;
 mod reached;

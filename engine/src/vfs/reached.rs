@@ -3,7 +3,7 @@
 //! The work is done in `names`, `remove`, `rename` and `attr`, as for those who know inodes by number
 //! (`by_name`).
 
-use super::names::New;
+use super::make::New;
 use super::walk::gone;
 use super::*;
 use crate::dir;

@@ -1,0 +1,293 @@
+//! Making: inodes with a name and without, and room for names in a directory.
+//!
+//! What has a name is an entry and an inode in one record. Links to what is there are made in `names`.
+
+use super::names::{LINK_MAX, MAKE_SLOTS};
+use super::shrink::is_removed;
+use super::*;
+use crate::acl::{self, Acl, Acls};
+use crate::dir::{self, Insertion};
+use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
+use crate::inode::{Holds, InodeObj, Place, fresh_image};
+use crate::lock::{Access, StripeSet};
+use crate::store::{Handle, PageRef};
+use crate::sync::Arc;
+use crate::xattr::{self, Attributes};
+
+/// What is to be made.
+pub(super) struct New<'a> {
+    /// Type and permissions, before umask and default list.
+    pub mode: u32,
+    pub rdev: u32,
+    pub target: Option<&'a [u8]>,
+}
+
+/// An inode with a slot, not yet in any record.
+struct Made {
+    inode: Arc<InodeObj>,
+    image: Inode,
+    /// The page of the slot.
+    node: PageRef,
+}
+
+/// Whether a directory has got attributes since it was asked what it hands down, and said that it had none.
+fn are_short(inherited: u32, image: &Inode) -> bool {
+    inherited == 0 && image.xattr_block.get() != 0
+}
+
+impl Fs {
+    /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: who finds
+    /// some when it is locked asks again, see [`are_short`].
+    fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
+        // A directory that many make files in is not locked twice for that.
+        if !dir.has_attributes() {
+            return Ok(0);
+        }
+        let image = dir.lock.read();
+        let list = self.acls(dir, &image)?.default.as_ref().map_or(0, |list| list.encode().len());
+        // It may become longer until the directory is locked, by so much at the most.
+        Ok(xattr::slots(2 * list + 8192))
+    }
+
+    /// Allocates an inode in `h` and gives it owner, mode and attributes as `dir` hands them down.
+    fn allocate<'s>(
+        &'s self,
+        h: &mut Handle<'s>,
+        ctx: &Context,
+        dir: &InodeObj,
+        parent: &Inode,
+        new: &New,
+    ) -> Result<Made> {
+        let file_type = FileType::from_mode(new.mode).ok_or(Error::Errno(libc::EINVAL))?;
+        let mut perm = new.mode & 0o7777;
+        // Asked for where there may be some alone: all who make files in the directory would count the lists' users.
+        let lists = (parent.xattr_block.get() != 0).then(|| self.acls(dir, parent)).transpose()?;
+        let mut attributes = Attributes::new();
+        let mut own = Acls::default();
+        match lists.as_ref().and_then(|lists| lists.default.as_ref()) {
+            Some(default) if file_type != FileType::Symlink => {
+                let mut access = Acl::clone(default);
+                perm = access.inherit(perm);
+                if !access.is_minimal() {
+                    attributes.push((acl::ACCESS.to_vec(), access.encode()));
+                    own.access = Some(Arc::new(access));
+                }
+                if file_type == FileType::Directory {
+                    attributes.push((acl::DEFAULT.to_vec(), default.encode()));
+                    own.default = Some(Arc::clone(default));
+                }
+            }
+            _ if file_type != FileType::Symlink => perm &= !ctx.umask,
+            _ => {}
+        }
+        let mut gid = ctx.gid;
+        if u32::from(parent.mode.get()) & libc::S_ISGID != 0 {
+            gid = parent.gid.get();
+            if file_type == FileType::Directory {
+                perm |= libc::S_ISGID;
+            } else if perm & 0o2010 == 0o2010 && !ctx.is_root() && !ctx.in_group(gid) {
+                perm &= !libc::S_ISGID;
+            }
+        }
+        let slot = self.meta.space.allocate(h)?;
+        let now = now();
+        let mut image = fresh_image(slot.nid, slot.generation, file_type.mode() | perm, ctx.uid, gid, now);
+        image.rdev.set(new.rdev);
+        image.nlink.set(if file_type == FileType::Directory { 2 } else { 1 });
+        image.parent.set(dir.nid());
+        if let Some(target) = new.target {
+            image.size.set(target.len() as u64);
+            if target.len() <= INODE_INLINE_SIZE {
+                image.inline[..target.len()].copy_from_slice(target);
+                image.flags.set(InodeFlags::INLINE_SYMLINK.bits());
+            } else {
+                attributes.push((XATTR_SYMLINK.to_vec(), target.to_vec()));
+            }
+        }
+        if !attributes.is_empty() {
+            xattr::stage(&self.meta, h, &mut image, &attributes)?;
+        }
+        let place = Place { block: slot.node.block(), slot: slot.slot };
+        let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unborn()));
+        if own != Acls::default() {
+            *inode.acls.write() = Some(Arc::new(own));
+        }
+        Ok(Made { inode, image, node: slot.node })
+    }
+
+    /// Commits a record that makes an inode, and lets others find it.
+    fn bring_forth(&self, mut h: Handle<'_>, made: Made, by: u64) -> Result<(Arc<InodeObj>, Position)> {
+        Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
+        self.meta.table.insert(Arc::clone(&made.inode));
+        match h.commit() {
+            Ok(end) => {
+                made.inode.holds.born_with(by);
+                Ok((made.inode, end))
+            }
+            Err(e) => {
+                self.meta.table.remove(&made.inode);
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes an inode with a name. `Err` in the outer result is an error; the inner one gives the inode that
+    /// has the name already, with a lookup count. A new one is held as `by` says.
+    pub(super) fn make(
+        &self,
+        ctx: &Context,
+        dir: &Arc<InodeObj>,
+        name: &[u8],
+        new: &New,
+        by: u64,
+    ) -> Result<Result<Arc<InodeObj>, Arc<InodeObj>>> {
+        if matches!(name, b"." | b"..") {
+            return Err(Error::Errno(libc::EEXIST));
+        }
+        dir::check_name(name)?;
+        let is_dir = FileType::from_mode(new.mode) == Some(FileType::Directory);
+        let slots = MAKE_SLOTS
+            + if new.target.is_some_and(|t| t.len() > INODE_INLINE_SIZE) { xattr::slots(4096) } else { 0 };
+        let (inode, end) = self.alloc_room(|| {
+            loop {
+                let inherited = self.inherited_slots(dir)?;
+                let mut h = self.meta.begin(slots + inherited)?;
+                if is_dir {
+                    let mut image = dir.lock.write();
+                    if are_short(inherited, &image) {
+                        continue;
+                    }
+                    self.may_search(ctx, dir, &image)?;
+                    let entries = self.meta.dir(dir);
+                    let vacancy = match entries.vacancy(None, &image, name)? {
+                        Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
+                        Ok(vacancy) => vacancy,
+                    };
+                    self.may_change_entries(ctx, dir, &image)?;
+                    let mut draft = dir.draft(&image);
+                    let nlink = draft.image.nlink.get();
+                    if nlink >= LINK_MAX {
+                        return Err(Error::Errno(libc::EMLINK));
+                    }
+                    let made = self.allocate(&mut h, ctx, dir, &image, new)?;
+                    let nid = made.inode.nid();
+                    if entries.settle(&mut h, vacancy, name, nid, FileType::Directory)? == Insertion::Full {
+                        drop(h);
+                        drop(image);
+                        self.grow(dir, name)?;
+                        continue;
+                    }
+                    draft.image.nlink.set(nlink + 1);
+                    draft.image.mtime = made.image.mtime;
+                    draft.image.ctime = made.image.ctime;
+                    self.meta.stage(&mut h, dir, &draft.image)?;
+                    let (inode, end) = self.bring_forth(h, made, by)?;
+                    dir.install(&mut image, &draft);
+                    return Ok((Ok(inode), end));
+                }
+                let image = dir.lock.read();
+                if are_short(inherited, &image) {
+                    continue;
+                }
+                self.may_search(ctx, dir, &image)?;
+                let entries = self.meta.dir(dir);
+                let stripe = StripeSet::of(u64::from(entries.bucket_of(&image, name)));
+                let bucket = dir.bucket_locks().lock(stripe, Access::Write);
+                let vacancy = match entries.vacancy(None, &image, name)? {
+                    Err(hit) => return Ok((Err(self.hold(self.meta.named(hit.nid)?)?), 0)),
+                    Ok(vacancy) => vacancy,
+                };
+                self.may_change_entries(ctx, dir, &image)?;
+                let made = self.allocate(&mut h, ctx, dir, &image, new)?;
+                let (nid, file_type, at) = (made.inode.nid(), made.inode.file_type(), made.image.mtime.get());
+                if entries.settle(&mut h, vacancy, name, nid, file_type)? == Insertion::Full {
+                    drop(h);
+                    drop(bucket);
+                    drop(image);
+                    self.grow(dir, name)?;
+                    continue;
+                }
+                self.meta.stage_dir_time(&mut h, dir, at)?;
+                let (inode, end) = self.bring_forth(h, made, by)?;
+                dir.show_content_time(at);
+                return Ok((Ok(inode), end));
+            }
+        })?;
+        if inode.is_ok() {
+            self.finish(end)?;
+        }
+        Ok(inode)
+    }
+
+    /// Makes an inode without a name, an orphan, open.
+    pub(super) fn make_nameless(&self, ctx: &Context, parent: Nid, mode: u32) -> Result<Arc<InodeObj>> {
+        let dir = self.meta.inode(parent)?;
+        let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
+        self.alloc_room(|| {
+            let (mut h, image) = loop {
+                let inherited = self.inherited_slots(&dir)?;
+                let h = self.meta.begin(MAKE_SLOTS + inherited)?;
+                let image = dir.lock.read();
+                if !are_short(inherited, &image) {
+                    break (h, image);
+                }
+            };
+            self.may_search(ctx, &dir, &image)?;
+            self.may_change_entries(ctx, &dir, &image)?;
+            let mut made = self.allocate(&mut h, ctx, &dir, &image, &new)?;
+            made.image.nlink.set(0);
+            made.image.flags.set(made.image.flags.get() | InodeFlags::ORPHAN.bits());
+            let inode =
+                Arc::new(InodeObj::new(made.inode.place(), FileType::Regular, made.image, Holds::unborn()));
+            *inode.acls.write() = made.inode.acls.read().clone();
+            made.inode = inode;
+            let (nid, generation) = (made.inode.nid(), made.inode.generation());
+            self.meta.space.begin_intent(&mut h, nid, generation, Intent::Orphan, [0, 0])?;
+            Ok(self.bring_forth(h, made, 1 + Holds::ONE_OPEN)?.0)
+        })
+    }
+
+    /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: who wants to put
+    /// the name there looks again.
+    pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
+        let mut may_split = true;
+        loop {
+            let (depth, chain) = self.split_ahead(dir)?;
+            let edit = crate::extent::edit_slots(depth, dir::PATIENCE);
+            let fits = |chain: &u32| {
+                let slots = dir::split_slots(*chain) + edit;
+                self.meta.allowed(slots) == slots
+            };
+            let lengths = [chain.max(dir::USUAL_CHAINS), dir::USUAL_CHAINS];
+            let longest = lengths.into_iter().find(fits).filter(|_| may_split);
+            let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
+            let mut h = self.meta.begin(own + edit)?;
+            let mut image = dir.lock.write();
+            if is_removed(&image) {
+                return Ok(());
+            }
+            let mut draft = dir.draft(&image);
+            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, longest.unwrap_or(0)) {
+                Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,
+                Err(e) => return Err(e),
+                Ok(false) => return Ok(()),
+                Ok(true) => {
+                    self.meta.stage(&mut h, dir, &draft.image)?;
+                    h.commit()?;
+                    dir.install(&mut image, &draft);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// What the credits for a split follow from: the height of the directory's tree, and the length of the chain
+    /// whose turn it is. If another chain has come to its turn when the directory is locked, it may be too long.
+    fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32)> {
+        let image = dir.lock.read();
+        let entries = self.meta.dir(dir);
+        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0)) };
+        let _bucket = dir.bucket_locks().lock(StripeSet::of(u64::from(bucket)), Access::Read);
+        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32))
+    }
+}
