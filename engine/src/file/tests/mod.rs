@@ -5,6 +5,7 @@ mod content;
 mod crash;
 mod faults;
 mod in_hands;
+mod lossy;
 mod model;
 mod mounted;
 mod overlapping;

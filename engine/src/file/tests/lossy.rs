@@ -1,0 +1,150 @@
+//! A device whose unflushed writes a crash applies in part.
+
+use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, IoBuf, Op, Request, Ticket};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::{Error, Result};
+use rand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Image = BTreeMap<u64, Vec<u8>>;
+
+/// A device that remembers what a flush has covered.
+#[derive(Default)]
+pub struct LossyDevice {
+    now: Mutex<Image>,
+    durable: Mutex<Image>,
+    pending: Mutex<Vec<(u64, Vec<u8>)>>,
+    done: Mutex<BTreeMap<u64, Vec<Completion>>>,
+    tickets: AtomicU64,
+    completed: AtomicU64,
+    flushed: AtomicU64,
+    pub fail_reads: AtomicBool,
+    pub fail_writes: AtomicU64,
+    pub fail_flushes: AtomicBool,
+    pub reads: AtomicU64,
+    /// Most requests that were submitted and not yet waited for.
+    pub most_in_flight: AtomicU64,
+    /// Run once, in the midst of a read.
+    pub when_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+fn eio() -> Error {
+    Error::Device { context: "test", errno: libc::EIO }
+}
+
+impl LossyDevice {
+    fn run_one(&self, request: &mut Request) -> Result<()> {
+        let blocks = request.block..;
+        match request.op {
+            Op::Read => {
+                self.reads.fetch_add(1, SeqCst);
+                let hook = self.when_read.lock().take();
+                if let Some(hook) = hook {
+                    hook();
+                }
+                if self.fail_reads.load(SeqCst) {
+                    return Err(eio());
+                }
+                let now = self.now.lock();
+                for (block, into) in blocks.zip(request.buf.chunks_exact_mut(BLOCK_SIZE)) {
+                    // Blocks that nobody wrote hold what must never be seen.
+                    match now.get(&block) {
+                        Some(bytes) => into.copy_from_slice(bytes),
+                        None => into.fill(0xEE),
+                    }
+                }
+            }
+            Op::Write => {
+                let failing = self.fail_writes.load(SeqCst);
+                if failing > 0 {
+                    self.fail_writes.store(failing - 1, SeqCst);
+                    return Err(eio());
+                }
+                for (block, from) in blocks.zip(request.buf.chunks_exact(BLOCK_SIZE)) {
+                    self.now.lock().insert(block, from.to_vec());
+                    self.pending.lock().push((block, from.to_vec()));
+                }
+                self.completed.fetch_add(1, SeqCst);
+            }
+            Op::Discard { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a flush has covered each write of these blocks; others may be written meanwhile.
+    pub fn all_down(&self, blocks: &BTreeSet<u64>) -> bool {
+        self.pending.lock().iter().all(|(block, _)| !blocks.contains(block))
+    }
+
+    /// Pages of memory that batches hold which were not waited for.
+    pub fn held(&self) -> usize {
+        let all = self.done.lock();
+        all.values().flatten().map(|done| IoBuf::held(done.buf.len()).div_ceil(BLOCK_SIZE)).sum()
+    }
+
+    /// Loses power: of what was not flushed, any sectors may have arrived.
+    pub fn crash(&self, rng: &mut impl Rng) {
+        let mut durable = self.durable.lock();
+        for (block, bytes) in self.pending.lock().drain(..) {
+            let home = durable.entry(block).or_insert_with(|| vec![0xEE; BLOCK_SIZE]);
+            for (into, from) in home.chunks_exact_mut(512).zip(bytes.chunks_exact(512)) {
+                if rng.random_bool(0.5) {
+                    into.copy_from_slice(from);
+                }
+            }
+        }
+        *self.now.lock() = durable.clone();
+        self.flushed.store(self.completed.load(SeqCst), SeqCst);
+    }
+}
+
+impl BlockDevice for LossyDevice {
+    fn blocks(&self) -> u64 {
+        1 << 20
+    }
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let ticket = self.tickets.fetch_add(1, SeqCst);
+        let done = batch
+            .into_iter()
+            .map(|mut request| {
+                let result = self.run_one(&mut request);
+                Completion { buf: request.buf, result }
+            })
+            .collect();
+        let mut all = self.done.lock();
+        all.insert(ticket, done);
+        self.most_in_flight.fetch_max(all.values().map(|done| done.len() as u64).sum(), SeqCst);
+        Ticket(ticket)
+    }
+    fn wait(&self, ticket: Ticket) -> Vec<Completion> {
+        self.done.lock().remove(&ticket.0).expect("waited for once")
+    }
+    fn writes_completed(&self) -> u64 {
+        self.completed.load(SeqCst)
+    }
+    fn flush_upto(&self, upto: u64) -> Result<()> {
+        if self.flushed.load(SeqCst) >= upto {
+            return Ok(());
+        }
+        if self.fail_flushes.load(SeqCst) {
+            return Err(eio());
+        }
+        let completed = self.completed.load(SeqCst);
+        let mut durable = self.durable.lock();
+        for (block, bytes) in self.pending.lock().drain(..) {
+            durable.insert(block, bytes);
+        }
+        self.flushed.fetch_max(completed, SeqCst);
+        Ok(())
+    }
+    fn writes_flushed(&self) -> u64 {
+        self.flushed.load(SeqCst)
+    }
+    fn flushes(&self) -> u64 {
+        0
+    }
+    fn counters(&self) -> Vec<CauseCount> {
+        Vec::new()
+    }
+}
