@@ -7,6 +7,7 @@ mod transports;
 mod attributes;
 mod data;
 mod durability;
+mod mapped;
 mod names;
 mod sharing;
 mod support;

@@ -16,6 +16,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const IMAGE_BYTES: u64 = 256 << 20;
+/// Bytes of a block, and of a page.
+pub const BLOCK: u64 = 4096;
 
 /// A user without an account, and one more.
 pub const FIRST_USER: u32 = 64101;
@@ -146,4 +148,28 @@ pub fn as_user<R: Send>(uid: u32, work: impl FnOnce() -> R + Send) -> R {
 /// Bytes that differ from place to place.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|at| ((at * 31 + seed * 7919) >> 3) as u8).collect()
+}
+
+/// Bytes at an address that O_DIRECT takes.
+pub struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    pub fn of(data: &[u8]) -> Aligned {
+        let mut memory = vec![0; data.len() + BLOCK as usize];
+        let start = memory.as_ptr().align_offset(BLOCK as usize);
+        memory[start..start + data.len()].copy_from_slice(data);
+        Aligned { memory, start, len: data.len() }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
 }
