@@ -3,20 +3,20 @@
 
 #![cfg(feature = "planted-bugs")]
 
-use narufs::Error;
-use narufs::format::ROOT_NID;
-use narufs::planted::{Bug, is, plant};
-use narufs::pmem::PersistentMemory;
-use narufs::sim::{Crash, Event, SimMedia};
-use narufs::vfs::{Arrive, Context, Fs, OpenFlags, WriteFlags};
+mod looked;
+
+use looked::{
+    commit_beside_an_open_reservation, id_of_an_undurable_removal, journal_of_an_earlier_mount,
+    walk_to_a_removed_name,
+};
+use narufs::planted::{Bug, plant};
+use narufs::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const SSD: (Ring, Crash) = (Ring::Ssd, Crash::PowerLoss);
 const WINDOW: (Ring, Crash) = (Ring::SsdWindow, Crash::PowerLoss);
@@ -300,153 +300,4 @@ fn every_planted_bug_is_noticed() {
     let complaints = complaints.into_inner().expect("no panic");
     println!("{} planted bugs", Bug::ALL.len());
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
-}
-
-fn told(e: narufs::Error) -> String {
-    e.to_string()
-}
-
-/// Stops one thread at its first store to the journal: between the reservation and the seal of a record.
-#[derive(Default)]
-struct Gate {
-    thread: OnceLock<ThreadId>,
-    ends: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-}
-
-impl Gate {
-    /// Says when the thread stands there, and lets it go on.
-    fn set(self: &Arc<Gate>, sim: &SimMedia) -> (Receiver<()>, Sender<()>) {
-        let ((reached, stands), (go_on, waits)) = (channel(), channel());
-        *self.ends.lock().expect("no panic") = Some((reached, waits));
-        let gate = Arc::clone(self);
-        sim.set_hook(Some(Arc::new(move |_, event| {
-            let here = gate.thread.get() == Some(&std::thread::current().id());
-            if here && matches!(event, Event::Store { .. }) {
-                let ends = gate.ends.lock().expect("no panic").take();
-                if let Some((reached, waits)) = ends {
-                    // Whoever has gone wants nothing of it.
-                    let _ = reached.send(());
-                    let _ = waits.recv();
-                }
-            }
-        })));
-        (stands, go_on)
-    }
-}
-
-/// A thread stands between the reservation and the seal of its record while another's fsync returns; then power
-/// is lost. What was synced must be there. With the rule in force no fsync returns before the other goes on.
-fn commit_beside_an_open_reservation() -> Result<(), String> {
-    const CONTENT: [u8; 5000] = [7; 5000];
-    let broken = is(Bug::CommitBeforeSeal);
-    for ring in [Ring::Ssd, Ring::Nvm] {
-        let lab = Lab::tiny(ring);
-        let sim = lab.format();
-        let live = lab.mount(&sim).map_err(told)?;
-        let fs = Arc::clone(live.fs());
-        let make = |fs: &Fs, name: &[u8]| {
-            fs.create(&Context::root(), ROOT_NID, name, 0o644, OpenFlags::READ_WRITE).map(|made| made.1)
-        };
-        let synced = make(&fs, b"synced").and_then(|file| fs.fsync(&file, false).map(|()| file));
-        let synced = synced.map_err(told)?;
-        let gate = Arc::new(Gate::default());
-        let (stands, go_on) = gate.set(&sim);
-        let (returned, events) = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let _ = gate.thread.set(std::thread::current().id());
-                let _ = make(&fs, b"standing");
-            });
-            let _ = stands.recv();
-            if !broken {
-                let _ = go_on.send(());
-            }
-            let (done, returned) = channel();
-            let (fs, synced) = (&fs, &synced);
-            scope.spawn(move || {
-                plant(broken.then_some(Bug::CommitBeforeSeal));
-                let written = fs.write(&Context::root(), synced, 0, &CONTENT, WriteFlags::empty());
-                let _ = done.send(written.and_then(|_| fs.fsync(synced, false)));
-            });
-            // Only so that a bug that is none does not hang the test.
-            let returned = returned.recv_timeout(Duration::from_secs(600));
-            let events = sim.events();
-            let _ = go_on.send(());
-            (returned, events)
-        });
-        sim.set_hook(None);
-        match returned {
-            Err(_) => continue,
-            Ok(result) => result.map_err(told)?,
-        }
-        for state in sim.crash_point(events).states(Crash::PowerLoss, 0) {
-            let again = state.restart();
-            let said = |e: String| format!("{ring:?}, {state}: {e}");
-            let live = lab.mount(&again).map_err(|e| said(told(e)))?;
-            live.sound().map_err(|e| said(told(e)))?;
-            let found = live.fs().lookup(&Context::root(), ROOT_NID, b"synced").map_err(|e| said(told(e)))?;
-            let file = live.fs().open(&Context::root(), found.nid, OpenFlags::empty());
-            let mut bytes = [0; CONTENT.len()];
-            let read = file.and_then(|file| live.fs().read(&file, 0, &mut bytes));
-            if read.map_err(|e| said(told(e)))? != bytes.len() || bytes != CONTENT {
-                return Err(said("what was synced is not there".into()));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The journal as it was two mounts ago comes back.
-fn journal_of_an_earlier_mount() -> Result<(), String> {
-    let lab = Lab::tiny(Ring::Nvm);
-    let sim = lab.format();
-    let memory = sim.pmem(0).ok_or("no journal")?;
-    let live = lab.mount(&sim).map_err(told)?;
-    live.fs().mkdir(&Context::root(), ROOT_NID, b"d", 0o755).map_err(told)?;
-    drop(live);
-    let mut old = vec![0; memory.len()];
-    memory.read(0, &mut old);
-    for _ in 0..2 {
-        drop(lab.mount(&sim).map_err(told)?);
-    }
-    memory.write(0, &old);
-    match lab.mount(&sim) {
-        Err(Error::Refused(_)) => Ok(()),
-        Err(e) => Err(told(e)),
-        Ok(_) => Err("it was taken for the image's own".into()),
-    }
-}
-
-/// The id of a file whose removal is not durable yet.
-fn id_of_an_undurable_removal() -> Result<(), String> {
-    narufs::lane::pin(Some(0));
-    let lab = Lab::tiny(Ring::Ssd);
-    let live = lab.mount(&lab.format()).map_err(told)?;
-    let fs = live.fs();
-    let make = |name: &[u8]| {
-        let entry = fs.mknod(&Context::root(), ROOT_NID, name, libc::S_IFREG | 0o644, 0)?;
-        fs.forget(entry.nid, 1);
-        Ok(entry.nid)
-    };
-    let old = make(b"old").map_err(told)?;
-    fs.syncfs().map_err(told)?;
-    fs.unlink(&Context::root(), ROOT_NID, b"old").map_err(told)?;
-    let new = make(b"new").map_err(told)?;
-    if new == old { Err(format!("nid {new} was given out again")) } else { Ok(()) }
-}
-
-/// A walk to a name that was removed, of a file that has another.
-fn walk_to_a_removed_name() -> Result<(), String> {
-    let live = Lab::tiny(Ring::Ssd).mount(&Lab::tiny(Ring::Ssd).format()).map_err(told)?;
-    let (fs, ctx) = (live.fs(), Context::root());
-    let entry = fs.mknod(&ctx, ROOT_NID, b"old", libc::S_IFREG | 0o644, 0).map_err(told)?;
-    fs.link(&ctx, entry.nid, ROOT_NID, b"other").map_err(told)?;
-    fs.forget(entry.nid, 2);
-    let walk = || fs.walk(&ctx, fs.root()?, b"old", true, Arrive::Looking).map(drop);
-    walk().map_err(told)?;
-    fs.unlink(&ctx, ROOT_NID, b"old").map_err(told)?;
-    match walk() {
-        Err(Error::Errno(libc::ENOENT)) => Ok(()),
-        Err(e) => Err(told(e)),
-        Ok(()) => Err("a name is found that was removed".into()),
-    }
 }
