@@ -306,7 +306,8 @@ fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
     let results: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     let (rows, absent) = (results["spilled"]["rows"].as_array(), results["absent"].as_array());
     let (rows, absent) = (rows.expect("a list"), absent.expect("a list"));
-    let narufs = ["narufs-ssd", "narufs-scratch", "narufs-lib-ssd", "narufs-lib-scratch"];
+    let mounts = ["narufs-ssd", "narufs-scratch", "narufs-scratch-cached"];
+    let narufs = mounts.into_iter().chain(["narufs-lib-ssd", "narufs-lib-scratch"]);
     for contender in ["tmpfs-swap", "ext4-no-journal"].into_iter().chain(narufs) {
         let own: Vec<_> = rows.iter().filter(|row| row["target"] == contender).collect();
         // Containers may have no right to swap, and machines no mkfs.

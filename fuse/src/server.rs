@@ -24,6 +24,8 @@ pub struct ServerConfig {
     pub cores: Option<Vec<usize>>,
     /// Called by each serving thread when it starts.
     pub on_thread_start: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Bytes of what was written that the kernel keeps at the most, where it keeps any; `None` for its own limit.
+    pub dirty_limit: Option<u64>,
 }
 
 /// A mount being served. Dropping it detaches the mount, cuts off who still uses it, and waits for what is in
@@ -60,6 +62,11 @@ impl<O: Operations> Server<O> {
         let features = handshake(&port, &wanted)?;
         if let Err(e) = mount.set_readahead(config.session.max_readahead) {
             tracing::debug!("read-ahead stays as it is: {e}");
+        }
+        if let Some(bytes) = config.dirty_limit
+            && let Err(e) = mount.set_dirty_limit(bytes)
+        {
+            tracing::debug!("how much the kernel keeps of what is written stays as it is: {e}");
         }
         let port = Arc::new(port.with_largest(features.max_write as usize));
         let session = Arc::new(Session::new(operations, features));

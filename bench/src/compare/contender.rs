@@ -25,10 +25,21 @@ pub(super) enum Kind {
     Mount(bool, &'static str),
     /// The engine without a mount, likewise.
     Library(bool, &'static str),
-    /// A mount of scratch space that spills to the device of all.
-    Scratch,
+    /// A mount of scratch space that spills to the device of all, and how it keeps what it caches.
+    Scratch(Way),
     /// The same without a mount, in this process.
     ScratchLibrary,
+}
+
+/// Where a narufs runs, and who caches for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In the process of the load.
+    Library,
+    /// In a server, which caches what is written.
+    Mount,
+    /// In a server in front of which the kernel caches what is written (`io=cached`).
+    CachedMount,
 }
 
 /// A file system of the kernel.
@@ -190,7 +201,13 @@ const SCRATCH: &[Contender] = &[
         name: "narufs-scratch",
         what: "narufs mounted, scratch space that spills to the device of all",
         survives: Nothing,
-        kind: Kind::Scratch,
+        kind: Kind::Scratch(Way::Mount),
+    },
+    Contender {
+        name: "narufs-scratch-cached",
+        what: "the same with io=cached",
+        survives: Nothing,
+        kind: Kind::Scratch(Way::CachedMount),
     },
     Contender {
         name: "narufs-lib-scratch",
@@ -206,6 +223,7 @@ pub const SPILLING: &[&str] = &[
     "ext4-no-journal",
     "narufs-ssd",
     "narufs-scratch",
+    "narufs-scratch-cached",
     "narufs-lib-ssd",
     "narufs-lib-scratch",
 ];
@@ -229,9 +247,13 @@ impl Contender {
         self.kind == Kind::TmpfsSwap
     }
 
-    /// Whether a server of narufs's own is between it and who uses it.
-    pub fn is_served(&self) -> bool {
-        matches!(self.kind, Kind::Mount(..) | Kind::Scratch)
+    /// Where it runs, if it is narufs.
+    pub(super) fn way(&self) -> Way {
+        match self.kind {
+            Kind::Mount(..) => Way::Mount,
+            Kind::Scratch(way) => way,
+            _ => Way::Library,
+        }
     }
 
     /// Why it cannot run here, if so.

@@ -1,7 +1,7 @@
 //! How each contender is made, mounted, brought back for the check, and unmounted.
 
 use super::call;
-use super::contender::{Contender, Kernel, Kind, Ram};
+use super::contender::{Contender, Kernel, Kind, Ram, Way};
 use super::media::Places;
 use crate::killed::{self, Engine};
 use crate::progress::Progress;
@@ -155,11 +155,12 @@ impl Contender {
                 };
                 Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
-            Kind::Scratch => {
+            Kind::Scratch(way) => {
                 let (program, device) = (narufs.display().to_string(), places.device.display().to_string());
                 let within = |b: Budget| format!(",memory={},metadata_memory={}", b.scratch(), b.metadata);
                 let memory = budget.map_or(String::new(), within);
-                let options = format!("scratch,force,spill={device}{memory}");
+                let io = if way == Way::CachedMount { ",io=cached" } else { "" };
+                let options = format!("scratch,force,spill={device}{memory}{io}");
                 call(&program, &["mount", "none", &at.display().to_string(), "-o", &options])?;
                 let synced = Box::new(|| Ok(Reopened::Synced));
                 self.directory(at, Some(narufs.to_owned()), counted, None, synced)

@@ -87,8 +87,9 @@ const MOUNT: &[Part] = &[
             (
                 "io=cached",
                 "the kernel caches what is written, too: rewriting costs no request until fsync or close; a \
-                 killed server loses what was not synced; implies default_permissions. Not within a control \
-                 group's memory limit: the kernel does not hold back who writes there, but ends processes",
+                 killed server loses what was not synced; implies default_permissions. For large files written in \
+                 small pieces; small files that are made and closed get slower. Before Linux 6.2 not within \
+                 a control group's memory limit: the kernel ends processes there",
             ),
             (
                 "noxattr",

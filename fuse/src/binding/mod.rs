@@ -22,6 +22,7 @@ use crate::mount::process::drop_capabilities;
 use crate::mount::{Io, MountOptions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
+use narufs::cache::available_memory;
 use narufs::vfs::Fs;
 use rustix::thread::CapabilitySet;
 use std::io;
@@ -78,6 +79,7 @@ pub fn serve(
             ..Config::default()
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),
+        dirty_limit: (options.io == Io::Cached).then(|| dirty_limit(available_memory())),
         ..ServerConfig::default()
     };
     if options.max_read == 0 {
@@ -88,6 +90,16 @@ pub fn serve(
     }
     let operations = EngineOperations::new(fs, caching, &options);
     Server::start(Arc::new(operations), dir, &options, &config)
+}
+
+/// Bytes of what was written that the kernel may keep, of so much memory. Within a control group's memory limit dirty
+/// pages are not the kernel's to take, and those of a FUSE file system it does not wait for either (who serves it may
+/// need that memory): where they and the server fill the group, it ends a process. More than the most does not make
+/// writing faster.
+fn dirty_limit(memory: u64) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    const MOST: u64 = 16 << 20;
+    (memory / 24).clamp(LEAST, MOST)
 }
 
 /// What serves requests needs no privilege: the image is open, and permissions are judged by the callers'.

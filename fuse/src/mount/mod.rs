@@ -71,8 +71,19 @@ impl Mount {
 
     /// Sets how far the kernel reads ahead, in bytes. Takes root; the kernel's own 128 KiB stay if it fails.
     pub fn set_readahead(&self, bytes: u32) -> io::Result<()> {
+        self.set("read_ahead_kb", u64::from(bytes / 1024))
+    }
+
+    /// Sets how much the kernel keeps of what was written, at the most, before it holds writers back, in bytes. Takes
+    /// root and Linux 6.2; the kernel's own limit, a hundredth of what it keeps of all file systems, stays if it fails.
+    pub fn set_dirty_limit(&self, bytes: u64) -> io::Result<()> {
+        self.set("max_bytes", bytes)
+    }
+
+    /// Sets what the kernel heeds when it reads and writes the mount's pages.
+    fn set(&self, what: &str, value: u64) -> io::Result<()> {
         let (major, minor) = self.device;
-        std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string())
+        std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{what}"), value.to_string())
     }
 
     /// Ends the mount, if it is still there. After [`IfBusy::Abort`] nobody uses it any more, even if it had been

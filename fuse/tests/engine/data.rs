@@ -140,6 +140,17 @@ fn what_the_kernel_keeps_arrives_whole_with_its_times() {
     assert_eq!(fs::read(&path).unwrap(), [b"theirs".as_slice(), &wanted[6..7]].concat());
 }
 
+/// What the kernel holds is bounded, for within a memory limit it would end processes rather than wait for writes.
+fn the_kernel_keeps_so_much_and_no_more() {
+    let Some(m) = served_with(Caching::Exclusive, |options| options.io = Io::Cached) else { return };
+    let device = fs::metadata(m.at("")).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // Since Linux 6.2.
+    let Ok(most) = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/max_bytes")) else { return };
+    let most: u64 = most.trim().parse().unwrap();
+    assert!((1..=16 << 20).contains(&most), "{most}");
+}
+
 /// Has the kernel forget what it holds of a file, once it is written.
 fn drop_kernel_caches(path: &std::path::Path) {
     File::open(path).unwrap().sync_all().unwrap();
@@ -337,6 +348,7 @@ on_each_transport!(
     every_way_of_writing_is_read_back_by_every_way_of_reading,
     overlapping_reads_and_writes_do_not_mix_in_the_mount,
     what_the_kernel_keeps_arrives_whole_with_its_times,
+    the_kernel_keeps_so_much_and_no_more,
     the_kernel_keeps_no_writes_of_a_file_system_that_others_use,
     appends_through_two_descriptors_do_not_overwrite_each_other,
     space_is_given_taken_zeroed_and_moved,

@@ -14,7 +14,7 @@ mod worker;
 
 pub use worker::serve;
 
-use super::contender::{Contender, SPILLING};
+use super::contender::{Contender, SPILLING, Way};
 use super::media::{Media, Places};
 use super::start::Budget;
 use super::{Absent, call};
@@ -92,11 +92,15 @@ const LIBRARY: u64 = 12 << 20;
 
 /// What narufs is told to use: what the limit leaves when the generator, a server if there is one, and some page cache
 /// of the kernel are in it too. One file takes little metadata.
-fn budget(limit: u64, is_served: bool) -> Budget {
+fn budget(limit: u64, way: Way) -> Budget {
     let metadata = (limit / 64).clamp(4 << 20, 64 << 20);
     let journal = (limit / 32).clamp(4 << 20, 64 << 20);
-    let beside = GENERATOR + if is_served { SERVER } else { LIBRARY };
-    let others = metadata + journal + beside + limit / 64;
+    let (beside, kernel) = match way {
+        Way::Library => (LIBRARY, limit / 64),
+        Way::Mount => (SERVER, limit / 64),
+        Way::CachedMount => (SERVER, limit / 8),
+    };
+    let others = metadata + journal + GENERATOR + beside + kernel;
     Budget { pages: limit.saturating_sub(others).max(8 << 20), metadata, journal }
 }
 
@@ -240,7 +244,7 @@ impl Ground<'_> {
             contender: contender.name.to_owned(),
             places: self.places.clone(),
             narufs: self.narufs.to_owned(),
-            budget: budget(limit, contender.is_served()),
+            budget: budget(limit, contender.way()),
             memory: limit,
             ratio,
         };
@@ -286,7 +290,8 @@ fn clear(point: &Path) -> Result<()> {
 
 fn machine(hierarchy: &Hierarchy, spilling: &Spilling) -> Vec<(String, String)> {
     let read = |path: &str| std::fs::read_to_string(path).map_or("unknown".into(), |s| s.trim().to_owned());
-    let [mount, library] = [true, false].map(|is_served| budget(spilling.memory, is_served));
+    let budget = |way| budget(spilling.memory, way);
+    let [mount, cached, library] = [Way::Mount, Way::CachedMount, Way::Library].map(budget);
     let mib = |bytes: u64| bytes >> 20;
     let rows = [
         ("memory limit", format!("{} MiB, {}", mib(spilling.memory), hierarchy.describe())),
@@ -299,8 +304,9 @@ fn machine(hierarchy: &Hierarchy, spilling: &Spilling) -> Vec<(String, String)> 
         (
             "narufs",
             format!(
-                "memory={}M, as a library {}M; metadata_memory={}M, a journal of {} MiB",
+                "memory={}M, with io=cached {}M, as a library {}M; metadata_memory={}M, a journal of {} MiB",
                 mib(mount.pages),
+                mib(cached.pages),
                 mib(library.pages),
                 mib(mount.metadata),
                 mib(mount.journal)
@@ -322,8 +328,8 @@ mod tests {
     #[test]
     fn what_narufs_is_told_stays_within_the_limit() {
         for limit in [LEAST, 128 << 20, 256 << 20, 512 << 20, 8 << 30] {
-            for is_served in [false, true] {
-                let budget = budget(limit, is_served);
+            for way in [Way::Library, Way::Mount, Way::CachedMount] {
+                let budget = budget(limit, way);
                 assert!(budget.pages + budget.metadata + budget.journal < limit, "{limit}: {budget:?}");
                 assert!(budget.pages >= limit / 4, "{limit}: {budget:?}");
             }
