@@ -3,8 +3,8 @@
 # and scratch, beside fio with direct I/O and 32 requests in flight on a file of the same size, in the same directory.
 # The sync at the end is inside the time of writing. All take turns; the table has medians, half the spread, and the
 # ratio to fio. Root. MIB (1024) is the size of the file, MEMORY_MIB (256) the cache, ROUNDS (3); WORK (target) is the
-# directory, on a disk; arguments are the contenders (fio library mount mount-direct scratch-library scratch-mount
-# scratch-mount-direct), of which the direct ones are mounted with io=direct.
+# directory, on a disk; arguments are the contenders (fio library mount mount-direct mount-cached scratch-library
+# scratch-mount scratch-mount-direct scratch-mount-cached), of which the last words are for io=direct and io=cached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 narufs=${NARUFS:-target/release/narufs}
@@ -12,7 +12,9 @@ mib=${MIB:-1024}
 memory=${MEMORY_MIB:-256}
 rounds=${ROUNDS:-3}
 contenders=("$@")
-[[ $# -gt 0 ]] || contenders=(fio library mount mount-direct scratch-library scratch-mount scratch-mount-direct)
+[[ $# -gt 0 ]] || contenders=(
+    fio library mount mount-direct mount-cached scratch-library scratch-mount scratch-mount-direct scratch-mount-cached
+)
 [[ $(id -u) -eq 0 ]] || { echo "stream.sh: mounts need root" >&2; exit 1; }
 command -v fio >/dev/null || { echo "stream.sh: fio is not installed" >&2; exit 1; }
 
@@ -50,15 +52,15 @@ in_process() {
 
 # through_mount: the same with the kernel's cache empty before the reads. Another file is written beforehand: a virtual
 # machine that lends its free memory to its host gets it back page by page, some microseconds for each. A library meets
-# that in its first file.
+# that in its first file. Memory that begins at a page goes in one request where other memory takes two.
 through_mount() {
-    local write rewrite
-    with_fio write "$at/file" --ioengine=psync --fallocate=none >/dev/null
+    local write rewrite calls=(--ioengine=psync --fallocate=none --iomem_align=4096)
+    with_fio write "$at/file" "${calls[@]}" >/dev/null
     rm "$at/file"
-    write=$(with_fio write "$at/file" --ioengine=psync --fallocate=none)
-    rewrite=$(with_fio write "$at/file" --ioengine=psync --fallocate=none --overwrite=1)
+    write=$(with_fio write "$at/file" "${calls[@]}")
+    rewrite=$(with_fio write "$at/file" "${calls[@]}" --overwrite=1)
     echo 1 >/proc/sys/vm/drop_caches
-    echo "$write $rewrite $(with_fio read "$at/file" --ioengine=psync)"
+    echo "$write $rewrite $(with_fio read "$at/file" "${calls[@]}")"
     rm "$at/file"
     "$narufs" umount "$at"
 }
@@ -67,6 +69,7 @@ through_mount() {
 run() {
     local io=io=auto
     [[ $1 == *-direct ]] && io=io=direct
+    [[ $1 == *-cached ]] && io=io=cached
     case $1 in
     fio)
         local direct=(--direct=1 --ioengine=libaio --iodepth=32) write
