@@ -252,14 +252,15 @@ impl Fs {
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
         let mut may_split = true;
         loop {
-            let (depth, chain) = self.split_ahead(dir)?;
-            let edit = crate::extent::edit_slots(depth, dir::PATIENCE);
+            let (depth, chain, splits) = self.split_ahead(dir)?;
+            let edit = crate::extent::edit_slots(depth, splits.max(dir::PATIENCE));
             let fits = |chain: &u32| {
                 let slots = dir::split_slots(*chain) + edit;
                 self.meta.allowed(slots) == slots
             };
-            let lengths = [chain.max(dir::USUAL_CHAINS), dir::USUAL_CHAINS];
-            let longest = lengths.into_iter().find(fits).filter(|_| may_split);
+            let usual = [2 * splits, dir::USUAL_CHAINS].map(|usual| usual.max(chain));
+            let mut lengths = usual.into_iter().chain([dir::USUAL_CHAINS]);
+            let longest = lengths.find(fits).filter(|_| may_split);
             let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
             let mut h = self.meta.begin(own + edit)?;
             let mut image = dir.lock.write();
@@ -281,13 +282,14 @@ impl Fs {
         }
     }
 
-    /// What the credits for a split follow from: the height of the directory's tree, and the length of the chain
-    /// whose turn it is. If another chain has come to its turn when the directory is locked, it may be too long.
-    fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32)> {
+    /// What the credits for a split follow from: the height of the directory's tree, the length of the chain whose turn
+    /// it is, and how many are split at once. If another chain has come to its turn when the directory is locked, it may be too long.
+    fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32, u32)> {
         let image = dir.lock.read();
         let entries = self.meta.dir(dir);
-        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0)) };
+        let splits = dir::splits_at_once(image.buckets.get());
+        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0, splits)) };
         let _bucket = dir.bucket_locks().lock(StripeSet::of(u64::from(bucket)), Access::Read);
-        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32))
+        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32, splits))
     }
 }
