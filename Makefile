@@ -63,9 +63,9 @@ sharing: ## what cache lines pairs of operations share: docs/SHARING.md
 	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs testing/tests/sharing.free
 
 report: bench-deps build ## the committed report, docs/report (root)
-	$(NARUFS) compare --quick --rounds 2 --compact --size 2G --threads 2,16 \
-		--workloads DWOM,DWSL,MWCM,varmail,tokubench,spill \
-		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-scratch,narufs-lib-scratch \
+	$(NARUFS) compare --rounds 2 --seconds 1 --compact --size 2G --threads 2,16 --spill-ratio 1.25 \
+		--workloads DWOM,DWSL,MWCM,MRPM,varmail,tokubench,spill \
+		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-lib-ssd,narufs-scratch,narufs-scratch-cached,narufs-lib-scratch \
 		--work target --report docs/report
 
 lint:
