@@ -46,6 +46,15 @@ pub const fn split_slots(blocks: u32) -> u32 {
     (2 * blocks + 2) * BLOCK_SLOTS + 8
 }
 
+/// What there are credits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Splits {
+    /// So many splits at the most.
+    pub count: u32,
+    /// Of chains of so many blocks together.
+    pub blocks: u32,
+}
+
 /// How many splits a directory of so many buckets makes at a time, where there are credits for so many.
 pub fn splits_at_once(buckets: u32) -> u32 {
     (buckets / 64).clamp(1, MOST_SPLITS)
@@ -58,13 +67,13 @@ impl<B: DirBlocks> Dir<'_, B> {
         (1..u32::MAX / 2).contains(&buckets).then(|| next_to_split(buckets))
     }
 
-    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is
-    /// (chains of no more than `blocks` blocks together), [`splits_at_once`] or as many as it takes, and gives the name's
-    /// bucket an overflow block if no split concerned it. Changes the image.
+    /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is,
+    /// [`splits_at_once`] or as many as it takes, within what `most` says, and gives the name's bucket an overflow block
+    /// if no split concerned it. Changes the image.
     ///
     /// False, and nothing is changed: the name is there, or its bucket has room by now. Who found it full had
     /// to let the directory go, and others may have come first.
-    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], mut blocks: u32) -> Result<bool> {
+    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], most: Splits) -> Result<bool> {
         if !self.vacancy(Some(h), image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
             return Ok(false);
         }
@@ -73,8 +82,9 @@ impl<B: DirBlocks> Dir<'_, B> {
         }
         let hash = self.hash.of(name);
         let at_once = splits_at_once(image.buckets.get());
+        let mut blocks = most.blocks;
         let (mut split, mut has_room) = (false, false);
-        for done in 1..=at_once.max(PATIENCE) {
+        for done in 1..=at_once.max(PATIENCE).min(most.count) {
             let Some(victim) = self.next_to_split(image).filter(|_| blocks > 0) else { break };
             let chain = self.chain(Some(h), image, victim)?;
             let Some(left) = blocks.checked_sub(chain.len() as u32) else { break };

@@ -253,7 +253,8 @@ impl Fs {
         let mut may_split = true;
         loop {
             let (depth, chain, splits) = self.split_ahead(dir)?;
-            let edit = crate::extent::edit_slots(depth, splits.max(dir::PATIENCE));
+            let count = splits.max(dir::PATIENCE);
+            let edit = crate::extent::edit_slots(depth, count);
             let fits = |chain: &u32| {
                 let slots = dir::split_slots(*chain) + edit;
                 self.meta.allowed(slots) == slots
@@ -268,7 +269,9 @@ impl Fs {
                 return Ok(());
             }
             let mut draft = dir.draft(&image);
-            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, longest.unwrap_or(0)) {
+            // It may have grown since, and would split more at once: not beyond the credits.
+            let most = dir::Splits { count, blocks: longest.unwrap_or(0) };
+            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, most) {
                 Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,
                 Err(e) => return Err(e),
                 Ok(false) => return Ok(()),
