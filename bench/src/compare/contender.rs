@@ -25,10 +25,8 @@ pub(super) enum Kind {
     Mount(bool, &'static str),
     /// The engine without a mount, likewise.
     Library(bool, &'static str),
-    /// A mount of scratch space that spills to the device of all, and how it keeps what it caches.
+    /// Scratch space that spills to the device of all.
     Scratch(Way),
-    /// The same without a mount, in this process.
-    ScratchLibrary,
 }
 
 /// Where a narufs runs, and who caches for it.
@@ -213,7 +211,7 @@ const SCRATCH: &[Contender] = &[
         name: "narufs-lib-scratch",
         what: "narufs as a library, scratch space that spills to the device of all: no system calls",
         survives: Nothing,
-        kind: Kind::ScratchLibrary,
+        kind: Kind::Scratch(Way::Library),
     },
 ];
 

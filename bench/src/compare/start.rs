@@ -155,6 +155,14 @@ impl Contender {
                 };
                 Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
+            Kind::Scratch(Way::Library) => {
+                let usual = DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
+                let mut options = ScratchOptions::with_memory(budget.map_or(usual, |b| b.scratch()));
+                options.metadata_memory = budget.map(|b| b.metadata);
+                options.spill = Some(SpillOptions { path: places.device.clone(), size: None, force: true });
+                let library = Library::scratch(&places.device, self.name, &options)?;
+                Ok(Ready::Scratch(Box::new(library)))
+            }
             Kind::Scratch(way) => {
                 let (program, device) = (narufs.display().to_string(), places.device.display().to_string());
                 let within = |b: Budget| format!(",memory={},metadata_memory={}", b.scratch(), b.metadata);
@@ -164,14 +172,6 @@ impl Contender {
                 call(&program, &["mount", "none", &at.display().to_string(), "-o", &options])?;
                 let synced = Box::new(|| Ok(Reopened::Synced));
                 self.directory(at, Some(narufs.to_owned()), counted, None, synced)
-            }
-            Kind::ScratchLibrary => {
-                let usual = DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
-                let mut options = ScratchOptions::with_memory(budget.map_or(usual, |b| b.scratch()));
-                options.metadata_memory = budget.map(|b| b.metadata);
-                options.spill = Some(SpillOptions { path: places.device.clone(), size: None, force: true });
-                let library = Library::scratch(&places.device, self.name, &options)?;
-                Ok(Ready::Scratch(Box::new(library)))
             }
         }
     }
