@@ -56,8 +56,13 @@ pub struct Splits {
 }
 
 /// How many splits a directory of so many buckets makes at a time, where there are credits for so many.
-pub fn splits_at_once(buckets: u32) -> u32 {
+pub(super) fn splits_at_once(buckets: u32) -> u32 {
     (buckets / 64).clamp(1, MOST_SPLITS)
+}
+
+/// How many it makes where a bucket is still full by then.
+pub fn most_splits(buckets: u32) -> u32 {
+    splits_at_once(buckets).max(PATIENCE)
 }
 
 impl<B: DirBlocks> Dir<'_, B> {
@@ -81,10 +86,11 @@ impl<B: DirBlocks> Dir<'_, B> {
             return self.new_bucket(h, image, &[]).map(|()| true);
         }
         let hash = self.hash.of(name);
-        let at_once = splits_at_once(image.buckets.get());
+        let buckets = image.buckets.get();
+        let at_once = splits_at_once(buckets);
         let mut blocks = most.blocks;
         let (mut split, mut has_room) = (false, false);
-        for done in 1..=at_once.max(PATIENCE).min(most.count) {
+        for done in 1..=most_splits(buckets).min(most.count) {
             let Some(victim) = self.next_to_split(image).filter(|_| blocks > 0) else { break };
             let chain = self.chain(Some(h), image, victim)?;
             let Some(left) = blocks.checked_sub(chain.len() as u32) else { break };

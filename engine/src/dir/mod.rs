@@ -29,7 +29,7 @@ mod shrink_tests;
 mod tests;
 
 pub use bucket::Dentry;
-pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, split_slots, splits_at_once};
+pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, most_splits, split_slots};
 pub use hash::{NameHash, bucket_of};
 pub use known::Known;
 pub use read::{OwnedDentry, Page as ReadPage};

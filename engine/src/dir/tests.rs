@@ -1,5 +1,6 @@
 //! A directory against a map, and readdir while it changes.
 
+use super::grow::splits_at_once;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::format::Superblock;

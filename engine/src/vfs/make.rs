@@ -252,14 +252,13 @@ impl Fs {
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
         let mut may_split = true;
         loop {
-            let (depth, chain, splits) = self.split_ahead(dir)?;
-            let count = splits.max(dir::PATIENCE);
+            let (depth, chain, count) = self.split_ahead(dir)?;
             let edit = crate::extent::edit_slots(depth, count);
             let fits = |chain: &u32| {
                 let slots = dir::split_slots(*chain) + edit;
                 self.meta.allowed(slots) == slots
             };
-            let usual = [2 * splits, dir::USUAL_CHAINS].map(|usual| usual.max(chain));
+            let usual = [2 * count, dir::USUAL_CHAINS].map(|usual| usual.max(chain));
             let mut lengths = usual.into_iter().chain([dir::USUAL_CHAINS]);
             let longest = lengths.find(fits).filter(|_| may_split);
             let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
@@ -286,13 +285,14 @@ impl Fs {
     }
 
     /// What the credits for a split follow from: the height of the directory's tree, the length of the chain whose turn
-    /// it is, and how many are split at once. If another chain has come to its turn when the directory is locked, it may be too long.
+    /// it is, and how many splits there may be. If another chain has come to its turn when the directory is locked, it
+    /// may be too long.
     fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32, u32)> {
         let image = dir.lock.read();
         let entries = self.meta.dir(dir);
-        let splits = dir::splits_at_once(image.buckets.get());
-        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0, splits)) };
+        let count = dir::most_splits(image.buckets.get());
+        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0, count)) };
         let _bucket = dir.bucket_locks().lock(StripeSet::of(u64::from(bucket)), Access::Read);
-        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32, splits))
+        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32, count))
     }
 }

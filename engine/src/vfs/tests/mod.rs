@@ -5,6 +5,7 @@ mod grow;
 mod least_ring;
 mod lost_area;
 mod permissions;
+mod room;
 mod shrink;
 mod space;
 mod together;
@@ -306,38 +307,6 @@ fn readdir_goes_on_where_it_stopped() {
     }
     assert_eq!(seen.len(), 502);
     fs.releasedir(handle);
-}
-
-/// All of them have found the same bucket full: it gets room once, and no chain becomes too long to be split.
-#[test]
-fn many_threads_give_a_bucket_room_once() {
-    let fs = fs();
-    let made = dir(&fs, &root(), ROOT_NID, "d");
-    let d = fs.meta.inode(made.nid).expect("there");
-    let shape = || {
-        let (image, entries) = (d.lock.read(), fs.meta.dir(&d));
-        let length = |bucket| entries.chain(None, &image, bucket).expect("sound").len();
-        (0..image.buckets.get()).map(length).collect::<Vec<_>>()
-    };
-    for n in 0..400 {
-        let name = format!("{n:0>250}");
-        let full = fs.meta.dir(&d).vacancy(None, &d.lock.read(), name.as_bytes()).expect("sound");
-        let before = shape();
-        if full.expect("no such name").grows() {
-            std::thread::scope(|scope| {
-                for _ in 0..16 {
-                    scope.spawn(|| fs.grow(&d, name.as_bytes()).expect("room"));
-                }
-            });
-            let after = shape();
-            let (before, blocks) = (before.iter().sum::<usize>(), after.iter().sum::<usize>());
-            let most = before + crate::dir::PATIENCE as usize;
-            assert!(after.len() <= most && blocks <= most + 1, "{before} blocks, then {after:?}");
-            assert!(after.iter().all(|len| *len <= 3), "{after:?}");
-        }
-        file(&fs, &root(), made.nid, &name);
-    }
-    assert!(shape().len() > 20);
 }
 
 #[test]
