@@ -147,6 +147,7 @@ fn run_scratch(
     let mut options = MountOptions::parse(&args.options).map_err(Error::Usage)?;
     options.scratch = true;
     options.check().map_err(Error::Usage)?;
+    server::fit_heap(&options);
     let spill = options.spill.clone().unwrap_or_else(|| PathBuf::from(name));
     let mut library = Library::scratch(&spill, name, &server::scratch_options(&options))?;
     let done = narufs_bench::run(&mut library, plan, stop, progress, each);
@@ -168,6 +169,7 @@ fn library_options(mount: &Mount) -> Result<LibraryOptions, Error> {
     if options.read_only {
         return Err(Error::Usage("-o ro: workloads write".into()));
     }
+    server::fit_heap(&options);
     Ok(LibraryOptions {
         journal: None,
         costs: server::emulation_costs(&options),

@@ -4,10 +4,17 @@
 //! fifth of a create, half of it system calls to grow. mimalloc takes a tenth. But it keeps memory of each size that a
 //! thread has used for that thread, and of large pieces that is much: a server that had been told how much memory it may
 //! have took 15 MiB more. So large pieces are the C library's, which gives them back.
+//!
+//! Nor has mimalloc huge pages by itself: what it gives back of one stays with the process until the kernel divides that
+//! page, and is counted nowhere but against the limit of a control group (40 to 90 MiB, in a server that had been told
+//! to keep to 24). Who has memory in plenty lets it have them ([`use_huge_pages`]): they save a mail server's calls a
+//! tenth of their time.
 #![allow(unsafe_code)]
 
 use mimalloc::MiMalloc;
+use rustix::mm::{Advice, madvise};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::Range;
 
 /// Bytes of the largest piece that is mimalloc's.
 const SMALL: usize = 2 << 10;
@@ -20,6 +27,27 @@ static HEAP: Heap = Heap;
 
 fn is_small(size: usize) -> bool {
     size <= SMALL
+}
+
+/// Lets small pieces lie in huge pages, as far as the heap has its memory by now. Where that fails they lie in small
+/// ones.
+pub fn use_huge_pages() {
+    let piece = Box::new(0u64);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    if let Some(mapping) = mapping_of(&maps, std::ptr::from_ref(&*piece).addr()) {
+        let start = std::ptr::with_exposed_provenance_mut(mapping.start);
+        // SAFETY: the bytes of a mapping stay as they are, whatever pages they lie in. Guarded by the test below.
+        let _ = unsafe { madvise(start, mapping.len(), Advice::LinuxHugepage) };
+    }
+}
+
+/// The mapping that an address lies in.
+fn mapping_of(maps: &str, address: usize) -> Option<Range<usize>> {
+    let range = |line: &str| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+    };
+    maps.lines().filter_map(range).find(|mapping| mapping.contains(&address))
 }
 
 // SAFETY: each piece goes back to the heap that it came from, for its layout says which: who frees or changes it names
@@ -75,6 +103,29 @@ unsafe impl GlobalAlloc for Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_pieces_lie_in_huge_pages_on_request_only() {
+        let piece = Box::new(0u64);
+        let may_be_huge = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+            let mapping = mapping_of(&smaps, std::ptr::from_ref(&*piece).addr()).expect("it is mapped");
+            let before = |line: &&str| !line.starts_with(&format!("{:x}-", mapping.start));
+            let mut lines = smaps.lines().skip_while(before);
+            let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).expect("each has some");
+            flags.split_whitespace().any(|flag| flag == "hg")
+        };
+        assert!(!may_be_huge());
+        use_huge_pages();
+        assert!(may_be_huge() || !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists());
+    }
+
+    #[test]
+    fn an_address_is_found_in_its_mapping() {
+        let maps = "1000-3000 rw-p 00000000 00:00 0\n7f0000-7f1000 r--p 00000000 00:00 0 [vdso]\nnonsense\n";
+        assert_eq!(mapping_of(maps, 0x2fff), Some(0x1000..0x3000));
+        assert_eq!((mapping_of(maps, 0x3000), mapping_of("", 0)), (None, None));
+    }
 
     #[test]
     fn what_grows_and_shrinks_across_the_bound_keeps_its_bytes() {

@@ -2,6 +2,7 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
+use crate::heap;
 use crate::options::{AtimePolicy, Durability, MountOptions};
 use narufs::Error;
 use narufs::cache::available_memory;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     protect_from_reclaim();
     bound_heap();
+    fit_heap(options);
     let mut warnings = Vec::new();
     // What errors are about, and what the mount is known by.
     let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
@@ -75,11 +77,26 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
     finish(about, running, mounted)
 }
 
+/// Memory of which huge pages may waste some.
+const PLENTY: u64 = 1 << 30;
+
+/// Says to the heap how much memory there is for files and metadata.
+pub(crate) fn fit_heap(options: &MountOptions) {
+    let metadata = if options.scratch { 0 } else { metadata_memory(options) };
+    if memory(options).saturating_add(metadata) >= PLENTY {
+        heap::use_huge_pages();
+    }
+}
+
+/// Bytes of the page cache; with `scratch`, of metadata too.
+fn memory(options: &MountOptions) -> u64 {
+    options.memory.unwrap_or_else(|| DataOptions::default().frames as u64 * BLOCK_SIZE as u64)
+}
+
 /// The engine's options for scratch space.
 pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
-    let usual = || DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
     ScratchOptions {
-        memory: options.memory.unwrap_or_else(usual),
+        memory: memory(options),
         metadata_memory: options.metadata_memory,
         spill: options.spill.clone().map(|path| SpillOptions {
             path,
