@@ -6,7 +6,7 @@
 //! might wait for the first.
 
 use super::one_word::{OneWord, Way};
-use super::{Access, Held, LockClass, Rank};
+use super::{Access, Held, LockClass, Rank, RankedMutex};
 use crate::sync::{OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const STRIPES: usize = 64;
@@ -52,6 +52,7 @@ pub struct BucketLocks {
     directory: u64,
     word: OneWord,
     stripes: OnceLock<Box<[Stripe]>>,
+    growth: RankedMutex<()>,
 }
 
 #[derive(Debug)]
@@ -75,7 +76,13 @@ pub struct BucketGuard<'a> {
 impl BucketLocks {
     /// The locks of the directory `nid`, held by nobody.
     pub fn new(nid: u64) -> Self {
-        BucketLocks { directory: nid, word: OneWord::default(), stripes: OnceLock::new() }
+        let growth = RankedMutex::new(Rank::new(LockClass::Growth, nid), ());
+        BucketLocks { directory: nid, word: OneWord::default(), stripes: OnceLock::new(), growth }
+    }
+
+    /// Who gives the directory room holds this, from before it takes credits: they are many, and one set is enough.
+    pub fn growth(&self) -> &RankedMutex<()> {
+        &self.growth
     }
 
     pub(super) fn rank(&self) -> Rank {

@@ -16,12 +16,14 @@ use crate::sync::LaneCounter;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockClass {
+    /// Giving a directory room for names, by nid.
+    Growth,
+    /// Byte range of a file, by nid.
+    Range,
     /// Room in the journal.
     Credits,
     /// The one lock over moving a directory to another parent.
     DirectoryMove,
-    /// Byte range of a file, by nid.
-    Range,
     /// Inodes and directory buckets, by nid; an inode comes before its own buckets.
     Inode,
     /// The latch of one page.
@@ -32,10 +34,11 @@ pub enum LockClass {
 
 impl LockClass {
     /// Every class, in lock order.
-    pub const ALL: [LockClass; 6] = [
+    pub const ALL: [LockClass; 7] = [
+        LockClass::Growth,
+        LockClass::Range,
         LockClass::Credits,
         LockClass::DirectoryMove,
-        LockClass::Range,
         LockClass::Inode,
         LockClass::Page,
         LockClass::Allocator,
@@ -44,9 +47,10 @@ impl LockClass {
     /// The name that `stats` shows.
     pub const fn name(self) -> &'static str {
         match self {
+            LockClass::Growth => "growth",
+            LockClass::Range => "range",
             LockClass::Credits => "credits",
             LockClass::DirectoryMove => "directory-move",
-            LockClass::Range => "range",
             LockClass::Inode => "inode",
             LockClass::Page => "page",
             LockClass::Allocator => "allocator",

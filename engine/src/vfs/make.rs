@@ -250,9 +250,12 @@ impl Fs {
     /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: who wants to put
     /// the name there looks again.
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
+        // Credits for many splits are a large part of a small ring: one at a time takes them, and who has waited for
+        // that one finds room, as a rule.
+        let _turn = dir.bucket_locks().growth().lock();
         let mut may_split = true;
         loop {
-            let (depth, chain, count) = self.split_ahead(dir)?;
+            let Some((depth, chain, count)) = self.split_ahead(dir, name)? else { return Ok(()) };
             let edit = crate::extent::edit_slots(depth, count);
             let fits = |chain: &u32| {
                 let slots = dir::split_slots(*chain) + edit;
@@ -286,13 +289,22 @@ impl Fs {
 
     /// What the credits for a split follow from: the height of the directory's tree, the length of the chain whose turn
     /// it is, and how many splits there may be. If another chain has come to its turn when the directory is locked, it
-    /// may be too long.
-    fn split_ahead(&self, dir: &InodeObj) -> Result<(u8, u32, u32)> {
+    /// may be too long. None: the name has room by now, or is there, or there is no directory any more.
+    fn split_ahead(&self, dir: &InodeObj, name: &[u8]) -> Result<Option<(u8, u32, u32)>> {
         let image = dir.lock.read();
+        if is_removed(&image) {
+            return Ok(None);
+        }
         let entries = self.meta.dir(dir);
         let count = dir::most_splits(image.buckets.get());
-        let Some(bucket) = entries.next_to_split(&image) else { return Ok((image.extent_depth, 0, count)) };
-        let _bucket = dir.bucket_locks().lock(StripeSet::of(u64::from(bucket)), Access::Read);
-        Ok((image.extent_depth, entries.chain(None, &image, bucket)?.len() as u32, count))
+        let of = |bucket| StripeSet::of(u64::from(bucket));
+        let next = entries.next_to_split(&image);
+        let both = of(entries.bucket_of(&image, name)).union(next.map_or_else(StripeSet::default, of));
+        let _buckets = dir.bucket_locks().lock(both, Access::Read);
+        if !entries.vacancy(None, &image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
+            return Ok(None);
+        }
+        let chain = next.map(|bucket| entries.chain(None, &image, bucket)).transpose()?;
+        Ok(Some((image.extent_depth, chain.map_or(0, |chain| chain.len() as u32), count)))
     }
 }

@@ -8,6 +8,7 @@ use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
 use crate::journal::Wanted;
+use crate::lock::{LockClass, Rank};
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use crate::xattr;
@@ -117,11 +118,12 @@ impl Meta {
         self.wanted
     }
 
-    /// Starts an operation: takes credits, before any lock.
+    /// Starts an operation: takes credits, before any lock but those that rank below them.
     pub(super) fn begin(&self, slots: u32) -> Result<Handle<'_>> {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
+        drop(Rank::new(LockClass::Credits, 0).waiting());
         self.store.begin(self.allowed(slots))
     }
 
@@ -130,6 +132,7 @@ impl Meta {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
+        drop(Rank::new(LockClass::Credits, 0).waiting());
         self.store.begin_rest(self.allowed(slots))
     }
 

@@ -174,7 +174,7 @@ impl Fs {
                     continue;
                 }
                 let mut h = self.meta.begin(RENAME_SLOTS)?;
-                let moving = across.then(|| self.directory_move.lock());
+                let mut moving = across.then(|| self.directory_move.lock());
                 // Told under the locks, if then both names still lead there: they were looked up one after the
                 // other, and one may have led nowhere when the other came.
                 let mut refusal = match &target {
@@ -195,7 +195,7 @@ impl Fs {
                     }
                 }
                 if !source.is_dir() && !target.as_ref().is_some_and(|target| exchange && target.is_dir()) {
-                    drop(moving);
+                    moving = None;
                     if settles {
                         // It takes credits of its own.
                         drop(h);
@@ -296,6 +296,7 @@ impl Fs {
                         drop(h);
                         drop(drafts);
                         drop(locks);
+                        drop(moving);
                         self.grow(new_dir, to.1)?;
                         continue;
                     }

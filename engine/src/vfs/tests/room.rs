@@ -56,3 +56,26 @@ fn a_full_bucket_of_a_small_directory_waits_for_its_turn() {
     assert!(buckets() < 64, "it is small");
     assert_eq!(most, PATIENCE);
 }
+
+/// The move gives back the lock over moves first: who waits for credits holds nothing that others with credits wait for.
+#[test]
+fn a_directory_moves_to_where_room_must_be_made() {
+    let fs = fs();
+    let made = dir(&fs, &root(), ROOT_NID, "d");
+    let d = fs.meta.inode(made.nid).expect("there");
+    let mut moved = 0;
+    for n in 0..200 {
+        let name = format!("{n:0>250}");
+        let full = fs.meta.dir(&d).vacancy(None, &d.lock.read(), name.as_bytes()).expect("sound");
+        if full.expect("no such name").grows() {
+            let inner = dir(&fs, &root(), ROOT_NID, "moving");
+            let flags = RenameFlags::empty();
+            fs.rename(&root(), ROOT_NID, b"moving", made.nid, name.as_bytes(), flags).expect("room");
+            assert_eq!(fs.lookup(&root(), made.nid, name.as_bytes()).expect("there").nid, inner.nid);
+            moved += 1;
+        } else {
+            file(&fs, &root(), made.nid, &name);
+        }
+    }
+    assert!(moved > 5);
+}
