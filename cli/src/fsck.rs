@@ -73,6 +73,10 @@ fn print(args: &Fsck, report: &Report) {
             Size(counts.used * BLOCK_SIZE as u64),
             Size(counts.blocks * BLOCK_SIZE as u64)
         );
+        if counts.rows > 0 {
+            let files = count(counts.with_data, "file", "files");
+            say!("{image}: data of {files} in {}", count(counts.rows, "row of blocks", "rows of blocks"));
+        }
     }
     let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + report.more;
     match (report.status(), left) {

@@ -1,4 +1,4 @@
-//! File data: each block has one owner; the count of blocks of every inode.
+//! File data: each block has one owner; the count of blocks of every inode; in how many rows of blocks data lie.
 
 use super::Stage;
 use super::extents::{self, Visitor};
@@ -48,11 +48,33 @@ fn look(base: &Base, seats: &[Seat]) -> Looks {
     looks
 }
 
-/// Claims the data of every file, and counts.
-pub(super) fn check(state: &mut State<'_>) -> Result<()> {
+/// Counts the rows of blocks that the runs of one file are, in the order of its bytes.
+#[derive(Default)]
+struct Rows {
+    count: u64,
+    /// Where the last run ends.
+    end: u64,
+}
+
+impl Rows {
+    fn add(&mut self, block: u64, len: u32) {
+        self.count += u64::from(block != self.end);
+        self.end = block + u64::from(len);
+    }
+
+    fn of(runs: &[(u64, u32)]) -> u64 {
+        let mut rows = Rows::default();
+        runs.iter().for_each(|(block, len)| rows.add(*block, *len));
+        rows.count
+    }
+}
+
+/// Claims the data of every file, and counts: the files that have some, and the rows of blocks that they lie in.
+pub(super) fn check(state: &mut State<'_>) -> Result<(u64, u64)> {
     let places = places(state);
     let (base, total) = (state.image.base(), places.len() as u64);
     let (mut contested, mut done) = (Vec::new(), 0);
+    let (mut with_data, mut all_rows) = (0, 0);
     in_order(
         state.threads,
         state,
@@ -79,9 +101,12 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
                 let own = mapped.as_ref().map_or(0, |mapped| mapped.runs);
                 let own = runs.split_off(..own).unwrap_or_default();
                 let current = mapped.filter(|_| base.is_as_after(looks.writes));
-                if !current.is_some_and(|mapped| take(state, *nid, own, mapped.blocks)) {
-                    claim(state, *nid, &mut contested)?;
-                }
+                let rows = match current.filter(|mapped| take(state, *nid, own, mapped.blocks)) {
+                    Some(_) => Rows::of(own),
+                    None => claim(state, *nid, &mut contested)?,
+                };
+                with_data += u64::from(rows > 0);
+                all_rows += rows;
             }
             Ok(())
         },
@@ -93,7 +118,7 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
             state.put_inode(nid, &inode)?;
         }
     }
-    Ok(())
+    Ok((with_data, all_rows))
 }
 
 /// Claims what was seen of an inode; false, and nothing is done, where it is not as it should be.
@@ -120,13 +145,16 @@ fn take(state: &mut State<'_>, nid: Nid, runs: &[(u64, u32)], blocks: u64) -> bo
     true
 }
 
-/// Claims the data of one inode and puts its count right. `contested` gets the runs that others own in part.
-fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) -> Result<()> {
+/// Claims the data of one inode and puts its count right; the rows of blocks that they lie in. `contested` gets the runs
+/// that others own in part.
+fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) -> Result<u64> {
     let kind = state.records.get(nid).and_then(|record| record.file_type());
-    let (Some(file_type), Some(mut inode)) = (kind, state.inode(nid)) else { return Ok(()) };
+    let (Some(file_type), Some(mut inode)) = (kind, state.inode(nid)) else { return Ok(0) };
+    let mut found = 0;
     if file_type == FileType::Regular {
-        let mut claim = Claim { nid, contested: Vec::new(), blocks: 0 };
+        let mut claim = Claim { nid, contested: Vec::new(), rows: Rows::default(), blocks: 0 };
         extents::walk(state, &mut inode, &mut claim)?;
+        found = claim.rows.count;
         if !claim.contested.is_empty() {
             contested.push((nid, claim.contested));
         }
@@ -141,13 +169,14 @@ fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) 
         inode.blocks.set(counted);
         state.put_inode(nid, &inode)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Claims runs; those that others own in part are noted.
 struct Claim {
     nid: Nid,
     contested: Vec<u32>,
+    rows: Rows,
     blocks: u64,
 }
 
@@ -168,6 +197,7 @@ impl Visitor for Claim {
         } else {
             state.claims.add_all(run.block, len);
         }
+        self.rows.add(run.block, run.len);
         self.blocks += len;
         Ok(true)
     }

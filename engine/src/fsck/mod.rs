@@ -110,6 +110,10 @@ pub struct Counts {
     pub blocks: u64,
     /// Those of them that belong to something.
     pub used: u64,
+    /// Regular files that have blocks of data.
+    pub with_data: u64,
+    /// Rows of blocks that these data lie in: as many as there are such files, where none is in pieces.
+    pub rows: u64,
 }
 
 /// The outcome.
@@ -258,7 +262,7 @@ fn round(image: &mut Image, findings: &mut Findings, progress: &mut Progress) ->
     inodes::check(&mut state)?;
     dirs::check(&mut state)?;
     links::check_orphans(&mut state)?;
-    data::check(&mut state)?;
+    (counts.with_data, counts.rows) = data::check(&mut state)?;
     if links::check_root(&mut state)? {
         links::check(&mut state)?;
     }

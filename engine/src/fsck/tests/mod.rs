@@ -53,6 +53,34 @@ fn sound_images_are_clean() {
 }
 
 #[test]
+fn rows_of_blocks_are_counted() {
+    use crate::extent::{decode, encode};
+    use crate::format::{BlockKind, EXTENT_ENTRY_SIZE, EXTENT_NODE_START, ExtentEntry};
+    use zerocopy::{FromBytes, IntoBytes};
+    let made = made();
+    let before = made.check().counts;
+    assert_eq!((before.with_data, before.rows), (3, 3));
+    // What was 0, 1, 2, 3, ... is 2, 1, 0, 3, ...
+    made.damage(|tool| {
+        let node = tool.root(made.scattered)[0].block;
+        tool.edit(node, BlockKind::Extents, |bytes| {
+            let entry = |n: usize| EXTENT_NODE_START + n * EXTENT_ENTRY_SIZE;
+            let run = |bytes: &[u8], n| {
+                decode(ExtentEntry::read_from_bytes(&bytes[entry(n)..entry(n + 1)]).expect("whole"))
+            };
+            let (mut first, mut third) = (run(bytes, 0), run(bytes, 2));
+            std::mem::swap(&mut first.block, &mut third.block);
+            for (n, run) in [(0, first), (2, third)] {
+                bytes[entry(n)..entry(n + 1)].copy_from_slice(encode(&run).as_bytes());
+            }
+        });
+    });
+    let report = made.check();
+    assert_eq!(report.issues, []);
+    assert_eq!((report.counts.with_data, report.counts.rows), (3, 6));
+}
+
+#[test]
 fn every_kind_is_planted() {
     let planted: HashSet<_> = PLANTS.iter().map(|(kind, _)| kind).chain(ELSEWHERE).collect();
     let missing: Vec<_> = IssueKind::ALL.iter().filter(|kind| !planted.contains(kind)).collect();
