@@ -75,7 +75,9 @@ fn main() {
     let place = args.iter().find(|arg| !arg.starts_with("--")).map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = tempfile::tempdir_in(place).expect("a place for the image");
     let bed = Bed::make(dir.path(), how, size);
-    bed.print_rounds();
+    if !args.iter().any(|arg| arg == "--creations") {
+        bed.print_rounds();
+    }
     bed.print_creates();
 }
 
@@ -177,11 +179,13 @@ impl Bed {
 
     fn print_creates(&self) {
         println!("\ncreations beside rounds without a pause:\n");
-        println!("| threads that create | thousands a second without rounds | beside rounds | ratio |");
-        println!("| ---: | ---: | ---: | ---: |");
-        for threads in [1, 2] {
-            let volume =
-                Volume::mount(&self.image, self.how, WriteHome::default(), true).expect("it is mounted");
+        println!(
+            "| threads that create | that write home | thousands a second without rounds | beside rounds | ratio |"
+        );
+        println!("| ---: | ---: | ---: | ---: | ---: |");
+        for (threads, writers) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            let write_home = WriteHome { threads: Some(writers), ..WriteHome::default() };
+            let volume = Volume::mount(&self.image, self.how, write_home, true).expect("it is mounted");
             let (mut without, mut beside, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
             for turn in 0..self.size.create_turns {
                 let [alone, with] = [false, true].map(|rounds| {
@@ -196,7 +200,7 @@ impl Bed {
             }
             volume.unmount().expect("it is unmounted");
             println!(
-                "| {threads} | {:.0} | {:.0} | {:.2} |",
+                "| {threads} | {writers} | {:.0} | {:.0} | {:.2} |",
                 median(without),
                 median(beside),
                 median(ratios)

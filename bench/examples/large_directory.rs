@@ -1,10 +1,12 @@
 //! One directory of very many names, through the library: made, looked up, listed and removed, with what each takes.
 //!
-//! `cargo run --release --locked -p narufs-bench --example large_directory -- IMAGE NAMES` makes the image IMAGE. The
-//! names are links of one file, so that the directory alone is measured.
+//! `cargo run --release --locked -p narufs-bench --example large_directory -- IMAGE NAMES [MIB]` makes the image IMAGE,
+//! and mounts it with MIB of memory for metadata pages (256). The names are links of one file, so that the directory
+//! alone is measured.
 
 use narufs::format::ROOT_NID;
 use narufs::path::{self, Fs, MountOptions, OpenOptions};
+use narufs::store::StoreOptions;
 use narufs::vfs::Context;
 use narufs::{FormatOptions, Result};
 use std::time::Instant;
@@ -44,14 +46,19 @@ fn list(fs: &Fs, dir: u64, mut visit: impl FnMut(&[u8])) -> Result<u64> {
 }
 
 fn main() -> Result<()> {
-    let usage = "large_directory IMAGE NAMES";
+    let usage = "large_directory IMAGE NAMES [MIB]";
     let mut args = std::env::args().skip(1);
     let (image, names) = (args.next().expect(usage), args.next().expect(usage));
     let names: u64 = names.parse().expect("a number of names");
+    let mib: Option<usize> = args.next().map(|mib| mib.parse().expect("a number of MiB"));
     // Twice what the entries take, and room for the rest.
     let blocks = names / 40 + (1 << 16);
     path::format(&image, &FormatOptions { blocks: Some(blocks), ..FormatOptions::default() })?;
-    let fs = Fs::mount(&image, &MountOptions::default())?;
+    let mut options = MountOptions::default();
+    if let Some(mib) = mib {
+        options.image.store = StoreOptions::with_memory(mib << 20);
+    }
+    let fs = Fs::mount(&image, &options)?;
     fs.create_dir("/d")?;
     let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
     drop(fs.open("/linked", options)?);

@@ -11,7 +11,8 @@
 //! A removal that leaves little in a block looks whether there is something to join, one in eight of them. Whoever
 //! removes names in the order of hashes finds the last of them in few buckets, and one of those may be among the last
 //! for long, too full to be joined; so the removals that empty a block go on for as long as there is something to join,
-//! up to a bound ([`Left::groups`]).
+//! up to a bound ([`Left::groups`]). That bound is half of the buckets: where the last names in the order of hashes are,
+//! there is the last bucket of each power of two, and each of these is in the way until a few blocks are left in it.
 //!
 //! # One record
 //! The entries of a group's last buckets move into the chains of the others, which are written anew; the last buckets'
@@ -77,12 +78,12 @@ impl Left {
         }
     }
 
-    /// How many groups may be joined now.
-    pub fn groups(self) -> u32 {
+    /// How many groups of a directory of so many buckets may be joined now.
+    pub fn groups(self, buckets: u32) -> u32 {
         match self {
             Left::Much => 0,
             Left::Little => 4,
-            Left::Nothing => 64,
+            Left::Nothing => (buckets / 2 / GROUP).max(64),
         }
     }
 }

@@ -121,7 +121,8 @@ impl Fixture {
         let found = self.dir().locate(Some(&h), &self.image, name).expect("sound")?;
         let left = self.dir().take(&mut h, &found).expect("sound");
         h.commit().expect("commits");
-        let _ = (0..left.groups()).take_while(|_| self.shrink()).count();
+        let buckets = self.image.buckets.get();
+        let _ = (0..left.groups(buckets)).take_while(|_| self.shrink()).count();
         Some(found.hit().nid)
     }
 

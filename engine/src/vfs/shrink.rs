@@ -14,7 +14,11 @@ impl Fs {
     /// Gives room of a directory back, as far as a removal is to do so that has left so much in its block. Nothing is
     /// locked. What was asked for is done: what fails here is left for another time.
     pub(super) fn shrink(&self, dir: &InodeObj, left: Left) {
-        for _ in 0..left.groups() {
+        if left == Left::Much {
+            return;
+        }
+        let buckets = dir.lock.read().buckets.get();
+        for _ in 0..left.groups(buckets) {
             match self.join_buckets(dir) {
                 Ok(true) => {}
                 Ok(false) => return,
