@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p narufs-bench --bench checkpoint` prints the tables of docs/CHECKPOINT.md; `-- DIR` has the image in
 //! that directory, in place of the one for temporary files, `-- --plain` serves it by pread and pwrite, `-- --short`
-//! makes rough figures in a few seconds. Nothing is left behind: the image is in a directory that goes with the run,
-//! and its ring is staged in memory.
+//! makes rough figures in a few seconds, `-- --creations` measures creations alone. Nothing is left behind: the image is
+//! in a directory that goes with the run, and its ring is staged in memory.
 
 use narufs::checkpoint::Phase;
 use narufs::device::{BLOCK_SIZE, Cause, IoBuf, Request};
@@ -70,6 +70,10 @@ struct Bed {
 fn main() {
     // cargo passes --bench.
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let known = ["--plain", "--short", "--creations"];
+    if let Some(unknown) = args.iter().find(|arg| arg.starts_with("--") && !known.contains(&arg.as_str())) {
+        panic!("{unknown}: there is {}", known.join(", "));
+    }
     let how = if args.iter().any(|arg| arg == "--plain") { How::Plain } else { How::Usual };
     let size = if args.iter().any(|arg| arg == "--short") { SHORT } else { FULL };
     let place = args.iter().find(|arg| !arg.starts_with("--")).map_or_else(std::env::temp_dir, PathBuf::from);

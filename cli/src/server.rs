@@ -2,7 +2,7 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
-use crate::heap;
+use crate::heap::{self, Pages};
 use crate::options::{AtimePolicy, Durability, MountOptions};
 use narufs::Error;
 use narufs::cache::available_memory;
@@ -83,9 +83,8 @@ const PLENTY: u64 = 1 << 30;
 /// Says to the heap how much memory there is for files and metadata.
 pub(crate) fn fit_heap(options: &MountOptions) {
     let metadata = if options.scratch { 0 } else { metadata_memory(options) };
-    if memory(options).saturating_add(metadata) >= PLENTY {
-        heap::use_huge_pages();
-    }
+    let is_plenty = memory(options).saturating_add(metadata) >= PLENTY;
+    heap::use_pages(if is_plenty { Pages::Huge } else { Pages::Small });
 }
 
 /// Bytes of the page cache; with `scratch`, of metadata too.

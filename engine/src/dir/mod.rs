@@ -33,7 +33,7 @@ pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, most_
 pub use hash::{NameHash, bucket_of};
 pub use known::Known;
 pub use read::{OwnedDentry, Page as ReadPage};
-pub use shrink::{GROUP, Left, SHRINK_SLOTS};
+pub use shrink::{GROUP, Left, MOST_AT_ANY_TIME, SHRINK_SLOTS};
 
 use crate::error::{Error, Result};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};

@@ -11,8 +11,9 @@
 //! A removal that leaves little in a block looks whether there is something to join, one in eight of them. Whoever
 //! removes names in the order of hashes finds the last of them in few buckets, and one of those may be among the last
 //! for long, too full to be joined; so the removals that empty a block go on for as long as there is something to join,
-//! up to a bound ([`Left::groups`]). That bound is half of the buckets: where the last names in the order of hashes are,
-//! there is the last bucket of each power of two, and each of these is in the way until a few blocks are left in it.
+//! up to a bound ([`Left::groups`]). In a large directory that bound is about half of the buckets: where the last names
+//! in the order of hashes are, there is the last bucket of each power of two, and each of these is in the way until a few
+//! blocks are left in it. Beyond [`MOST_AT_ANY_TIME`] groups it is also a matter of time: somebody waits.
 //!
 //! # One record
 //! The entries of a group's last buckets move into the chains of the others, which are written anew; the last buckets'
@@ -52,6 +53,8 @@ pub const SHRINK_SLOTS: u32 = super::split_slots(3);
 const MOST_BLOCKS: usize = 64;
 /// Bytes of dentries in a block.
 const ROOM: usize = BLOCK_SIZE - BUCKET_START;
+/// Groups that a removal may join however long it takes.
+pub const MOST_AT_ANY_TIME: u32 = 64;
 /// Entries of a block that are few.
 const FEW: u16 = 16;
 
@@ -83,7 +86,7 @@ impl Left {
         match self {
             Left::Much => 0,
             Left::Little => 4,
-            Left::Nothing => (buckets / 2 / GROUP).max(64),
+            Left::Nothing => (buckets / 2 / GROUP).max(MOST_AT_ANY_TIME),
         }
     }
 }

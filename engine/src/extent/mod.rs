@@ -19,7 +19,7 @@
 //!   image says.
 //!
 //! # Slots
-//! An edit of a tree takes at most [`edit_slots`] slots, credits for which are taken before any lock: with
+//! An edit of a tree takes at most [`edit_slots`] slots, credits for which are taken before the inode's lock: with
 //! the height that was seen before, which may meanwhile have grown by one (that is counted in).
 
 mod check;

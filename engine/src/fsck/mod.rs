@@ -110,9 +110,9 @@ pub struct Counts {
     pub blocks: u64,
     /// Those of them that belong to something.
     pub used: u64,
-    /// Regular files that have blocks of data.
+    /// Regular files that have blocks for data, written or reserved.
     pub with_data: u64,
-    /// Rows of blocks that these data lie in: as many as there are such files, where none is in pieces.
+    /// Rows of blocks that these are: as many as there are such files, where none is in pieces.
     pub rows: u64,
 }
 

@@ -52,8 +52,8 @@ pub struct Credits<'j> {
 }
 
 impl Journal {
-    /// Room for one record of up to `max_slots` slots. To be called before any lock is taken: it may sleep
-    /// until a checkpoint has made room. Fails only when the journal has failed, or for more than
+    /// Room for one record of up to `max_slots` slots. To be called before any lock is taken that somebody with
+    /// credits may wait for: it may sleep until a checkpoint has made room. Fails only when the journal has failed, or for more than
     /// [`max_record_slots`](Journal::max_record_slots).
     pub fn credits(&self, max_slots: u32, class: CreditClass) -> Result<Credits<'_>> {
         self.check()?;

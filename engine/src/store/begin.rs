@@ -6,8 +6,8 @@ use crate::journal::{CreditClass, Look};
 use crate::sync::thread;
 
 impl Store {
-    /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken: it
-    /// sleeps while the journal is full or too much metadata is dirty.
+    /// Starts an operation that logs at most `max_slots` slots. To be called before any lock is taken
+    /// that somebody with credits may wait for: it sleeps while the journal is full or too much metadata is dirty.
     ///
     /// # Errors
     /// The file system is read-only. In the scratch profile: there is too much dirty metadata, and the spill space has

@@ -87,12 +87,12 @@ impl Store {
 
     /// Reads blocks from the device: one by the quickest way for one, several in a batch.
     fn fetch(&self, blocks: &[u64]) -> Vec<Result<IoBuf>> {
+        crate::blocking::about_to_block();
         if let [block] = blocks {
             let mut buf = IoBuf::unwiped(BLOCK_SIZE);
             return vec![self.device.read_into(*block, &mut buf, Cause::Metadata).map(|()| buf)];
         }
         let read = |block: &u64| Request::read(*block, IoBuf::unwiped(BLOCK_SIZE), Cause::Metadata);
-        crate::blocking::about_to_block();
         let done = self.device.wait(self.device.submit(blocks.iter().map(read).collect()));
         done.into_iter().map(|done| done.result.map(|()| done.buf)).collect()
     }

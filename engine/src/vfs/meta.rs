@@ -118,7 +118,7 @@ impl Meta {
         self.wanted
     }
 
-    /// Starts an operation: takes credits, before any lock but those that rank below them.
+    /// Starts an operation: takes credits, before any lock but growth and range.
     pub(super) fn begin(&self, slots: u32) -> Result<Handle<'_>> {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
@@ -152,6 +152,7 @@ impl Meta {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
+        drop(Rank::new(LockClass::Credits, 0).waiting());
         self.store.begin_reserve(self.allowed(slots))
     }
 

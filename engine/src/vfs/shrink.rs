@@ -1,9 +1,13 @@
 //! Room of directories that names were removed from: see `dir::shrink`.
 
 use super::*;
-use crate::dir::{GROUP, Left, SHRINK_SLOTS};
+use crate::dir::{GROUP, Left, MOST_AT_ANY_TIME, SHRINK_SLOTS};
 use crate::extent::edit_slots;
 use crate::format::InodeFlags;
+use std::time::{Duration, Instant};
+
+/// What a removal may take for joining many buckets.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Whether a directory has been removed, and freed perhaps.
 pub(super) fn is_removed(image: &Inode) -> bool {
@@ -18,7 +22,11 @@ impl Fs {
             return;
         }
         let buckets = dir.lock.read().buckets.get();
-        for _ in 0..left.groups(buckets) {
+        let begun = Instant::now();
+        for n in 0..left.groups(buckets) {
+            if n >= MOST_AT_ANY_TIME && begun.elapsed() > PATIENCE {
+                return;
+            }
             match self.join_buckets(dir) {
                 Ok(true) => {}
                 Ok(false) => return,
