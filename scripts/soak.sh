@@ -95,8 +95,9 @@ with_fio() {
     await $!
 }
 
-# What fio said of failures.
+# What fio said of failures, and whether it was for want of memory that there was nobody to answer it.
 said() {
+    [[ -z $SERVER_GROUP || $(killed_in "$SERVER_GROUP") == 0 ]] || say "the kernel has killed a server for want of memory"
     grep -E '^(fio|verify|crc32c|.*err=)|bad|hdr_fail' "$log" | head -n 40
 }
 
@@ -191,3 +192,4 @@ for group in "${GROUPS_MADE[@]}"; do
     same "processes killed for want of memory in $(basename "$group")" 0 "$(killed_in "$group")"
 done
 say "RESULT $round rounds in $SECONDS s, $written MiB written in passes, $kills kills, nothing lost"
+if most=$(most_in "$SERVER_GROUP"); then say "servers had $most MiB at the most"; fi

@@ -186,6 +186,13 @@ killed_in() { # GROUP
     awk '$1 == "oom_kill" { n = $2 } END { print n + 0 }' "$events"
 }
 
+# The most memory that a control group has had, in MiB; fails where the kernel does not say.
+most_in() { # GROUP
+    local most=$1/memory.peak
+    [[ -e $most ]] || most=$1/memory.max_usage_in_bytes
+    [[ -e $most ]] && awk '{ printf "%d", $1 / 1048576 }' "$most"
+}
+
 # A control group that bounds memory; prints its directory. Version 1 or 2, whichever the machine has.
 memory_group() { # NAME BYTES
     local group
