@@ -118,21 +118,24 @@ impl Meta {
         self.wanted
     }
 
-    /// Starts an operation: takes credits, before any lock but growth and range.
-    pub(super) fn begin(&self, slots: u32) -> Result<Handle<'_>> {
+    /// Whether there may be operations; they wait for credits with nothing in hand that comes behind these.
+    fn may_begin(&self) -> Result<()> {
         if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
         drop(Rank::new(LockClass::Credits, 0).waiting());
+        Ok(())
+    }
+
+    /// Starts an operation: takes credits, before any lock but growth and range.
+    pub(super) fn begin(&self, slots: u32) -> Result<Handle<'_>> {
+        self.may_begin()?;
         self.store.begin(self.allowed(slots))
     }
 
     /// As [`Meta::begin`], for what frees, or is the rest of what others see begun ([`Store::begin_rest`]).
     pub(super) fn begin_rest(&self, slots: u32) -> Result<Handle<'_>> {
-        if self.options.read_only {
-            return Err(Error::Errno(libc::EROFS));
-        }
-        drop(Rank::new(LockClass::Credits, 0).waiting());
+        self.may_begin()?;
         self.store.begin_rest(self.allowed(slots))
     }
 
@@ -149,10 +152,7 @@ impl Meta {
 
     /// As [`Meta::begin`] for what writes data home: it may use the reserve, for others wait for it.
     pub(super) fn begin_reserve(&self, slots: u32) -> Result<Handle<'_>> {
-        if self.options.read_only {
-            return Err(Error::Errno(libc::EROFS));
-        }
-        drop(Rank::new(LockClass::Credits, 0).waiting());
+        self.may_begin()?;
         self.store.begin_reserve(self.allowed(slots))
     }
 
