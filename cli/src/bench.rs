@@ -131,7 +131,7 @@ fn run_library(
     options.extend(args.nvm_bandwidth.map(|size| format!("nvm_bandwidth={}", size.0)));
     let mount = Mount { image: image.to_owned(), name: name.to_owned(), options };
     // What is wrong with them is said before a process is started.
-    library_options(&mount)?;
+    mount_options(&mount)?;
     killed::run(&Engine { program: this_program()?, mount }, plan, stop, progress, each)
 }
 
@@ -164,11 +164,17 @@ pub fn child() -> Result<(), Failure> {
     killed::serve(library_options).map_err(failure)
 }
 
-fn library_options(mount: &Mount) -> Result<LibraryOptions, Error> {
+fn mount_options(mount: &Mount) -> Result<MountOptions, Error> {
     let options = MountOptions::parse(&mount.options).map_err(Error::Usage)?;
     if options.read_only {
         return Err(Error::Usage("-o ro: workloads write".into()));
     }
+    Ok(options)
+}
+
+/// The engine's options, in the process that is going to have it.
+fn library_options(mount: &Mount) -> Result<LibraryOptions, Error> {
+    let options = mount_options(mount)?;
     server::fit_heap(&options);
     Ok(LibraryOptions {
         journal: None,
