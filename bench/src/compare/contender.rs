@@ -1,6 +1,7 @@
 //! Who is compared. How each is made and mounted is in [`start`](super::start).
 
 use super::call;
+use super::media::InRam;
 use crate::target::Survives;
 
 /// A file system in one configuration.
@@ -254,6 +255,18 @@ impl Contender {
         }
     }
 
+    /// The devices in RAM that one of these lies on.
+    pub fn in_ram(contenders: &[&Contender]) -> InRam {
+        let each = contenders.iter().filter_map(|contender| match contender.kind {
+            Kind::Kernel(kernel) => Some(kernel.in_ram()),
+            _ => None,
+        });
+        each.fold(InRam::default(), |all, one| InRam {
+            everything: all.everything || one.everything,
+            journal: all.journal || one.journal,
+        })
+    }
+
     /// Why it cannot run here, if so.
     pub fn missing(&self) -> Option<String> {
         let Kind::Kernel(kernel) = self.kind else { return None };
@@ -281,6 +294,14 @@ mod tests {
             assert!(Contender::find(name).is_some_and(|contender| contender.name == *name));
         }
         assert_eq!(Contender::find("zfs"), None);
+        let in_ram = |names: &[&str]| {
+            let contenders: Vec<_> = names.iter().filter_map(|name| Contender::find(name)).collect();
+            let InRam { everything, journal } = Contender::in_ram(&contenders);
+            (everything, journal)
+        };
+        assert_eq!(in_ram(&["ext4", "narufs-nvm", "tmpfs"]), (false, false));
+        assert_eq!(in_ram(&["ext4-ram", "ext4"]), (true, false));
+        assert_eq!(in_ram(&["ext4-journal-ram"]), (false, true));
         assert!(kernel_has("tmpfs") && !kernel_has("no-such-filesystem"));
     }
 }

@@ -56,10 +56,10 @@ impl Drop for Scratch {
 pub struct Places {
     /// The device that all share.
     pub device: PathBuf,
-    /// A device of the same size in RAM.
-    pub ram: PathBuf,
-    /// A small device in RAM, for journals and logs.
-    pub journal: PathBuf,
+    /// A device of the same size in RAM, if somebody lies on it.
+    pub ram: Option<PathBuf>,
+    /// A small device in RAM, for journals and logs, likewise.
+    pub journal: Option<PathBuf>,
     /// A file in shared memory that stands for NVM; it is not made yet.
     pub nvm: PathBuf,
     /// Where to mount.
@@ -72,11 +72,19 @@ pub struct Places {
 #[derive(Debug)]
 pub struct Media {
     disk: Option<Loop>,
-    _ram: Loop,
-    _journal: Loop,
+    _in_ram: [Option<Loop>; 2],
     _memory: Scratch,
     _work: Scratch,
     places: Places,
+}
+
+/// The devices in RAM that somebody lies on: memory for the others would be gone for nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InRam {
+    /// One of the size of the main device.
+    pub everything: bool,
+    /// One for journals and logs.
+    pub journal: bool,
 }
 
 /// Bytes of the device in RAM for journals and logs.
@@ -105,7 +113,13 @@ impl Media {
     ///
     /// # Errors
     /// In words, if there is no right or no room for them.
-    pub fn new(work: &Path, device: Option<&Path>, bytes: u64, stop: &crate::stop::Stop) -> Result<Media> {
+    pub fn new(
+        work: &Path,
+        device: Option<&Path>,
+        bytes: u64,
+        in_ram: InRam,
+        stop: &crate::stop::Stop,
+    ) -> Result<Media> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Refused("loop devices and mounts need root: run it with sudo".into()));
         }
@@ -126,19 +140,20 @@ impl Media {
             written(&file, bytes, stop)?;
             Loop::new(&file, false)
         };
-        let (ram, journal) = (in_memory("ram", bytes)?, in_memory("journal", JOURNAL)?);
+        let ram = in_ram.everything.then(|| in_memory("ram", bytes)).transpose()?;
+        let journal = in_ram.journal.then(|| in_memory("journal", JOURNAL)).transpose()?;
         let mount = scratch.0.join("mount");
         std::fs::create_dir(&mount).map_err(|e| Error::io("mkdir", &mount.display().to_string(), e))?;
         let main = device.map(Path::to_owned).or_else(|| disk.as_ref().map(|d| d.device.clone()));
         let places = Places {
             device: main.unwrap_or_default(),
-            ram: ram.device.clone(),
-            journal: journal.device.clone(),
+            ram: ram.as_ref().map(|ram| ram.device.clone()),
+            journal: journal.as_ref().map(|journal| journal.device.clone()),
             nvm: memory.0.join("nvm"),
             mount,
             bytes,
         };
-        Ok(Media { disk, _ram: ram, _journal: journal, _memory: memory, _work: scratch, places })
+        Ok(Media { disk, _in_ram: [ram, journal], _memory: memory, _work: scratch, places })
     }
 
     /// Where they are.

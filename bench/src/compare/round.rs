@@ -3,6 +3,8 @@
 use super::contender::{ALL, Contender, SPILLING};
 use super::media::Media;
 use super::spill::spill;
+use super::start::Wants;
+
 use super::{Absent, Load, Options, Results};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -21,7 +23,8 @@ pub fn compare(options: &Options, stop: &Stop, progress: &Progress) -> Result<Re
         (present, absent) = Default::default();
     }
     progress.doing("media", "writing the devices");
-    let media = Media::new(&options.work, options.device.as_deref(), options.size, stop)?;
+    let in_ram = Contender::in_ram(&present);
+    let media = Media::new(&options.work, options.device.as_deref(), options.size, in_ram, stop)?;
     let mut results = Results {
         machine: machine(options, &media),
         command: options.command.clone(),
@@ -129,7 +132,8 @@ fn one(
         records.push(record);
     };
     progress.doing(contender.name, "making the file system");
-    contender.start(media.places(), &options.narufs, load.ring, None)?.run(&plan, stop, progress, &mut each)
+    let wants = Wants { ring: load.ring, files: load.params.files };
+    contender.start(media.places(), &options.narufs, wants, None)?.run(&plan, stop, progress, &mut each)
 }
 
 /// What a reader must know of the machine.
@@ -147,12 +151,17 @@ fn machine(options: &Options, media: &Media) -> Vec<(String, String)> {
         ),
         false => media.places().device.display().to_string(),
     };
+    let in_ram = match (&media.places().ram, &media.places().journal) {
+        (None, None) => "none".to_owned(),
+        (None, Some(_)) => "a loop device over shared memory, for journals".to_owned(),
+        (Some(_), _) => format!("loop devices over shared memory, {} MiB", options.size >> 20),
+    };
     let rows = [
         ("processor", format!("{}, {cores} cores", field(&read("/proc/cpuinfo"), "model name"))),
         ("memory", field(&read("/proc/meminfo"), "MemTotal")),
         ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
         ("device of all", device),
-        ("devices in RAM", format!("loop devices over shared memory, {} MiB", options.size >> 20)),
+        ("devices in RAM", in_ram),
         ("narufs", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));

@@ -2,7 +2,7 @@
 
 use super::call;
 use super::contender::{Contender, Kernel, Kind, Ram, Way};
-use super::media::Places;
+use super::media::{InRam, Places};
 use crate::killed::{self, Engine};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -31,6 +31,27 @@ impl Budget {
     /// Bytes of scratch space, which has no journal.
     fn scratch(&self) -> u64 {
         self.pages + self.metadata + self.journal
+    }
+}
+
+/// What a load wants of the file system that it runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wants {
+    /// Bytes of narufs's journal.
+    pub ring: u64,
+    /// Files that it is told to make, if it is told.
+    pub files: Option<u64>,
+}
+
+/// Bytes of a device for which mkfs.ext4 makes an inode, as its configuration comes.
+const BYTES_PER_INODE: u64 = 16 << 10;
+
+impl Wants {
+    /// The inodes to ask mkfs.ext4 for, where it would make too few by itself: for the files, their directories, and
+    /// some to spare.
+    fn inodes(self, bytes: u64) -> Option<u64> {
+        let needed = self.files.map(|files| files + files / 16 + 1024)?;
+        (needed > bytes / BYTES_PER_INODE).then_some(needed)
     }
 }
 
@@ -102,9 +123,15 @@ impl Drop for Mounted {
 }
 
 impl Contender {
-    /// Makes the file system anew and mounts it. narufs gets a journal of `ring` bytes. With a budget it uses no more
-    /// than that, and the device of all is what is counted of every directory.
-    pub fn start(&self, places: &Places, narufs: &Path, ring: u64, budget: Option<Budget>) -> Result<Ready> {
+    /// Makes the file system anew and mounts it. With a budget narufs uses no more than that, and the device of all is
+    /// what is counted of every directory.
+    pub fn start(
+        &self,
+        places: &Places,
+        narufs: &Path,
+        wants: Wants,
+        budget: Option<Budget>,
+    ) -> Result<Ready> {
         let at = places.mount.as_path();
         let counted = budget.map(|_| places.device.as_path());
         match self.kind {
@@ -114,7 +141,7 @@ impl Contender {
                 Ok(self.directory(at, None, counted, None, Box::new(|| Ok(Reopened::Synced)))?)
             }
             Kind::Kernel(kernel) => {
-                let arguments = kernel.format(places)?;
+                let arguments = kernel.format(places, wants)?;
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 mount(&arguments, at)?;
                 let (again, point) =
@@ -127,7 +154,7 @@ impl Contender {
                 self.directory(at, None, counted, kernel.log(places), Box::new(remount))
             }
             Kind::Mount(nvm, options) => {
-                format_narufs(places, narufs, nvm, ring)?;
+                format_narufs(places, narufs, nvm, wants.ring)?;
                 let (program, image) = (narufs.display().to_string(), places.device.display().to_string());
                 let point = at.to_owned();
                 let options = within(options, budget);
@@ -147,7 +174,7 @@ impl Contender {
                 self.directory(at, Some(narufs.to_owned()), counted, None, Box::new(kill))
             }
             Kind::Library(nvm, options) => {
-                format_narufs(places, narufs, nvm, ring)?;
+                format_narufs(places, narufs, nvm, wants.ring)?;
                 let mount = killed::Mount {
                     image: places.device.clone(),
                     name: self.name.to_owned(),
@@ -221,15 +248,28 @@ fn format_narufs(places: &Places, narufs: &Path, nvm: bool, ring: u64) -> Result
 }
 
 impl Kernel {
+    /// The devices in RAM that it lies on.
+    pub(super) fn in_ram(self) -> InRam {
+        let journal = matches!(self.ram, Ram::Ext4Journal | Ram::XfsLog);
+        InRam { everything: self.ram == Ram::Everything, journal }
+    }
+
     /// The device of its journal or log, where that lies elsewhere.
     fn log(self, places: &Places) -> Option<&Path> {
-        matches!(self.ram, Ram::Ext4Journal | Ram::XfsLog).then_some(places.journal.as_path())
+        places.journal.as_deref().filter(|_| self.in_ram().journal)
     }
 
     /// Makes it, and says with which arguments it is mounted.
-    fn format(&self, places: &Places) -> Result<Vec<String>> {
-        let device = if self.ram == Ram::Everything { &places.ram } else { &places.device };
-        let (device, journal) = (device.display().to_string(), places.journal.display().to_string());
+    fn format(&self, places: &Places, wants: Wants) -> Result<Vec<String>> {
+        let shown = |device: &Option<PathBuf>| match device {
+            Some(device) => Ok(device.display().to_string()),
+            None => Err(Error::Refused("no device in RAM was made for it".into())),
+        };
+        let device = match self.ram {
+            Ram::Everything => shown(&places.ram)?,
+            _ => places.device.display().to_string(),
+        };
+        let journal = if self.in_ram().journal { shown(&places.journal)? } else { String::new() };
         let program = format!("mkfs.{}", self.filesystem);
         let mut options = self.mount.to_owned();
         let mut make: Vec<&str> = self.make.to_vec();
@@ -246,8 +286,24 @@ impl Kernel {
             }
             Ram::Unused | Ram::Everything => {}
         }
+        let inodes = wants.inodes(places.bytes).filter(|_| self.filesystem == "ext4");
+        let inodes = inodes.map(|inodes| inodes.to_string());
+        make.extend(inodes.iter().flat_map(|inodes| ["-N", inodes]));
         make.push(&device);
         call(&program, &make)?;
         Ok(["-t", self.filesystem, "-o", &options, &device].map(str::to_owned).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inodes_are_asked_for_where_there_would_be_too_few() {
+        let inodes = |files, bytes| Wants { ring: 0, files }.inodes(bytes);
+        assert_eq!(inodes(None, 1 << 30), None);
+        assert_eq!(inodes(Some(50_000), 1 << 30), None);
+        assert!(inodes(Some(3_000_000), 20 << 30).is_some_and(|inodes| inodes > 3_000_000 + 3_000_000 / 128));
     }
 }

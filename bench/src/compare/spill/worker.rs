@@ -6,7 +6,7 @@
 
 use crate::compare::contender::Contender;
 use crate::compare::media::Places;
-use crate::compare::start::Budget;
+use crate::compare::start::{Budget, Wants};
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::workload;
@@ -90,7 +90,8 @@ fn work(task: &Task, stop: &Stop, records: &mut Vec<Record>) -> Result<()> {
         params: Params { memory: task.memory, ratio: task.ratio, ..Params::default() },
         check: true,
     };
-    contender.start(&task.places, &task.narufs, task.budget.journal, Some(task.budget))?.run(
+    let wants = Wants { ring: task.budget.journal, files: None };
+    contender.start(&task.places, &task.narufs, wants, Some(task.budget))?.run(
         &plan,
         stop,
         &Progress::none(),
