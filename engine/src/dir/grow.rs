@@ -13,8 +13,8 @@
 //! are 57 % full.)
 //!
 //! The splits of one call are one record. A chain too long for it would therefore end all splits, and every chain
-//! would grow from then on: so nobody adds a block but for a bucket that is full when the directory is locked, and
-//! whoever has the credits splits a chain of any length.
+//! would grow from then on: so nobody adds a block but for a bucket that is full when the directory is locked, none
+//! to a chain that the ring could not split then, and whoever has the credits splits a chain of any length.
 
 use super::bucket::{self, Dentry, pack};
 use super::change::retain;
@@ -53,6 +53,8 @@ pub struct Splits {
     pub count: u32,
     /// Of chains of so many blocks together.
     pub blocks: u32,
+    /// Blocks of the longest chain for which there can be credits at all.
+    pub longest: u32,
 }
 
 /// How many splits a directory of so many buckets makes at a time, where there are credits for so many.
@@ -108,7 +110,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         }
         let bucket = bucket_of(hash, image.buckets.get());
         let chain = self.chain(Some(h), image, bucket)?;
-        if chain.len() < super::MAX_CHAIN {
+        if chain.len() < super::MAX_CHAIN.min(most.longest as usize) {
             self.add_overflow(h, image, bucket, &chain)?;
         } else if !split {
             return Err(crate::Error::Errno(libc::ENOSPC));

@@ -16,6 +16,8 @@
 pub(crate) mod bucket;
 mod change;
 mod grow;
+#[cfg(test)]
+mod grow_tests;
 pub(crate) mod hash;
 pub(crate) mod known;
 #[cfg(all(test, loom))]

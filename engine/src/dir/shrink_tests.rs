@@ -111,6 +111,31 @@ fn a_name_that_comes_and_goes_moves_no_bucket() {
     }
 }
 
+/// What large directories split ahead of need is seldom joined again by the next removals, whatever fits a block.
+#[test]
+fn names_that_come_and_go_at_random_move_few_buckets() {
+    for (count, len) in [(8000, 250), (9000, 250), (10_000, 250), (11_000, 250), (40_000, 60)] {
+        let mut fixture = Fixture::new();
+        let mut names: Vec<u32> = (0..count).collect();
+        names.iter().for_each(|n| fixture.insert(&name(*n, len), 1, true));
+        let mut random = StdRng::seed_from_u64(4);
+        let (mut grown, mut shrunk) = (0, 0);
+        let turns = 10_000;
+        for n in count..count + turns {
+            let gone = names.swap_remove(random.random_range(0..names.len()));
+            let before = fixture.image.buckets.get();
+            assert!(fixture.remove(&name(gone, len)).is_some());
+            let between = fixture.image.buckets.get();
+            fixture.insert(&name(n, len), 1, true);
+            names.push(n);
+            shrunk += before - between;
+            grown += fixture.image.buckets.get() - between;
+        }
+        println!("{count} names of {len}: {} buckets, {grown} made, {shrunk} joined", fixture.image.buckets);
+        assert!(shrunk <= turns / 20, "{shrunk} buckets joined, {grown} made in {turns} turns");
+    }
+}
+
 #[test]
 fn reading_meets_what_stays_once_while_a_directory_shrinks_and_grows() {
     const NAMES: u32 = 4000;

@@ -236,12 +236,18 @@ impl Pool {
 
     /// Takes `need` if there is so much in all; what lanes keep goes to the centre.
     fn take_now(&self, need: u64, class: CreditClass) -> bool {
+        let mut moved = false;
         for lane in &self.lanes {
             // AcqRel: Acquire pairs with the Release in `give`; Release passes it on.
             let cached = lane.swap(0, Ordering::AcqRel);
             if cached > 0 {
                 self.centre.fetch_add(cached, Ordering::Release);
+                moved = true;
             }
+        }
+        if moved {
+            // A taker of the other class may have looked while it was in neither place. It finds nothing to move.
+            self.queue.wake_all();
         }
         take(&self.centre, need, if class == CreditClass::Ordinary { self.reserve } else { 0 })
     }

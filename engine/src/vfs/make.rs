@@ -253,18 +253,22 @@ impl Fs {
         // Credits for many splits are a large part of a small ring: one at a time takes them, and who has waited for
         // that one finds room, as a rule.
         let _turn = dir.bucket_locks().growth().lock();
-        let mut may_split = true;
+        let (mut may_split, mut most_splits) = (true, u32::MAX);
         loop {
             let Some((depth, chain, count)) = self.split_ahead(dir, name)? else { return Ok(()) };
+            let count = count.min(most_splits);
             let edit = crate::extent::edit_slots(depth, count);
-            let fits = |chain: &u32| {
-                let slots = dir::split_slots(*chain) + edit;
-                self.meta.allowed(slots) == slots
-            };
+            let allowed = |slots| self.meta.allowed(slots) == slots;
+            let fits = |chain: &u32| allowed(dir::split_slots(*chain) + edit);
             let usual = [2 * count, dir::USUAL_CHAINS].map(|usual| usual.max(chain));
             let mut lengths = usual.into_iter().chain([dir::USUAL_CHAINS]);
             let longest = lengths.find(fits).filter(|_| may_split);
             let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
+            // When its turn comes the tree may be higher. A ring smaller than mkfs makes one may divide none.
+            let later = crate::extent::edit_slots(depth.saturating_add(1), 1);
+            let can_be_split = |chain: &u32| allowed(dir::split_slots(*chain) + later);
+            let chains = 1..=dir::MAX_CHAIN as u32;
+            let longest_chain = chains.rev().find(can_be_split).unwrap_or(dir::MAX_CHAIN as u32);
             let mut h = self.meta.begin(own + edit)?;
             let mut image = dir.lock.write();
             if is_removed(&image) {
@@ -272,8 +276,10 @@ impl Fs {
             }
             let mut draft = dir.draft(&image);
             // It may have grown since, and would split more at once: not beyond the credits.
-            let most = dir::Splits { count, blocks: longest.unwrap_or(0) };
+            let most = dir::Splits { count, blocks: longest.unwrap_or(0), longest: longest_chain };
             match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, most) {
+                // Several splits want a block each, of which there may be one or two.
+                Err(Error::Errno(libc::ENOSPC)) if longest.is_some() && count > 1 => most_splits = 1,
                 Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,
                 Err(e) => return Err(e),
                 Ok(false) => return Ok(()),

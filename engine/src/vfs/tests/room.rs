@@ -79,3 +79,30 @@ fn a_directory_moves_to_where_room_must_be_made() {
     }
     assert!(moved > 5);
 }
+
+/// A large directory splits several buckets at a time where it can, and one where there are blocks for no more.
+#[test]
+fn the_last_blocks_of_an_image_are_for_splits_too() {
+    let fs = fs();
+    let made = dir(&fs, &root(), ROOT_NID, "d");
+    let d = fs.meta.inode(made.nid).expect("there");
+    let buckets = || d.lock.read().buckets.get();
+    let one = file(&fs, &root(), ROOT_NID, "one").nid;
+    let (mut n, mut seen) = (0, 0);
+    while seen < 20 {
+        let name = format!("{n:0>250}");
+        let full = fs.meta.dir(&d).vacancy(None, &d.lock.read(), name.as_bytes()).expect("sound");
+        let before = buckets();
+        if before >= 256 && full.expect("no such name").grows() {
+            let all = std::iter::from_fn(|| fs.meta.alloc.reserve_delayed(1).ok());
+            let mut taken: Vec<_> = all.collect();
+            taken.truncate(taken.len() - 2);
+            fs.grow(&d, name.as_bytes()).expect("room");
+            assert!(buckets() > before, "an overflow block instead");
+            drop(taken);
+            seen += 1;
+        }
+        fs.link(&root(), one, made.nid, name.as_bytes()).expect("room");
+        n += 1;
+    }
+}
