@@ -11,7 +11,6 @@ use crate::sync::{Arc, Margin, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::Instant;
 
 /// The volatile side of a regular file's content. No two files share a cache line: the lock of each is written
 /// all the time.
@@ -79,8 +78,6 @@ pub(super) struct FileState {
     pub doomed_extents: usize,
     /// Truncations to nothing so far: tells one rewriting from the next.
     pub rewritings: u64,
-    /// When the last of them was.
-    pub emptied_at: Option<Instant>,
     /// Where the next write-back for want of frames begins.
     pub pressed_upto: u64,
     /// Its number on the list of files to write, changed with that list locked.

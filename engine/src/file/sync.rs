@@ -258,7 +258,9 @@ impl<H: Home> DataPath<H> {
         let threads = (listed.len() / FILES_PER_THREAD).min(available_cores()).max(1);
         let one_part = |part: &[Arc<H::Inode>]| {
             self.write_together(part, Order::HOME);
-            part.iter().map(|inode| self.sync_one(inode)).fold(Ok(()), Result::and)
+            let synced = part.iter().map(|inode| self.sync_one(inode)).fold(Ok(()), Result::and);
+            self.unlist(part);
+            synced
         };
         if threads == 1 {
             return one_part(listed);
@@ -291,7 +293,6 @@ impl<H: Home> DataPath<H> {
         let entry = self.home.tail();
         self.settle_deferred()?;
         let mut result = self.sync_listed(&self.listed());
-        self.tidy();
         let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
         for inode in &files {
             result = result.and(self.record_rest(inode, SyncKind::Data));

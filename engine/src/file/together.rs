@@ -104,6 +104,12 @@ impl<H: Home> DataPath<H> {
         (!state.doomed && (1..=SMALL_PAGES).contains(&pages)).then_some(pages)
     }
 
+    /// Whether a file is small, or has nothing to write any more.
+    pub(super) fn is_light(inode: &H::Inode) -> bool {
+        let state = inode.data().state.lock();
+        !state.doomed && state.dirty.len() + state.synced.len() <= SMALL_PAGES
+    }
+
     /// Writes as many of these, from the first on, as there are credits for; their number.
     fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) -> usize {
         let mut rooms = Vec::with_capacity(files.len());

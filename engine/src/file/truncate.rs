@@ -17,7 +17,6 @@ use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
-use std::time::Instant;
 
 impl<H: Home> DataPath<H> {
     /// Sets the size. What is cut off is gone; what is added reads as zeros.
@@ -63,13 +62,12 @@ impl<H: Home> DataPath<H> {
             state.doomed = true;
             state.doomed_extents = dropped;
             state.rewritings += 1;
-            state.emptied_at = Some(Instant::now());
             state.lost = false;
             state.live.clear();
             state.stale.clear();
         }
         self.defer(inode);
-        self.list(inode);
+        self.list_emptied(inode);
         Ok(())
     }
 

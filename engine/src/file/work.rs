@@ -8,16 +8,17 @@
 mod relief;
 
 use super::path::{DataPath, PAGE};
-use super::write_back::Order;
 use super::{DataInode, FileData, Home};
 use crate::Result;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that a file on the list takes beside its pages and its index: its inode, and what is kept for its data.
 const LISTED_BYTES: u64 = 1280;
+/// Files that leave the list with its lock held, which others wait for.
+const UNLISTED_AT_ONCE: usize = 64;
 /// Most blocks charged in advance, or given back late.
 const CHARGE: u64 = 32;
 
@@ -30,9 +31,12 @@ struct Listed<I> {
 
 #[derive(Debug)]
 struct Work<I> {
-    /// In the order of their listing, or of their last turn, by numbers that only grow.
+    /// In the order of their age, by numbers that only grow. There may be hundreds of thousands: nobody goes over all
+    /// of them but who syncs all.
     files: BTreeMap<u64, Listed<I>>,
     next: u64,
+    /// Frames are needed: the file with this number, or the next, has its turn; behind the last comes the first.
+    turn: u64,
     /// Rewritten files, and which rewriting is to go home.
     urgent: Vec<(Arc<I>, u64)>,
     pressed: bool,
@@ -63,6 +67,7 @@ impl<I> Default for WriteBackWork<I> {
         let work = Work {
             files: BTreeMap::new(),
             next: 0,
+            turn: 0,
             urgent: Vec::new(),
             pressed: false,
             relieving: false,
@@ -80,16 +85,40 @@ impl<I> Default for WriteBackWork<I> {
     }
 }
 
+impl<I> Work<I> {
+    /// The files from the one on whose turn it is, up to the last.
+    fn in_turn(&self) -> impl Iterator<Item = (u64, &Arc<I>)> {
+        let is_last = self.files.range(self.turn..).next().is_none();
+        let from = if is_last { 0 } else { self.turn };
+        self.files.range(from..).map(|(number, listed)| (*number, &listed.inode))
+    }
+}
+
+impl<I: DataInode> Work<I> {
+    /// Puts a file at the end, as one whose oldest change is of now.
+    fn append(&mut self, inode: Arc<I>) {
+        inode.data().state.lock().listed = Some(self.next);
+        self.files.insert(self.next, Listed { inode, since: Instant::now() });
+        self.next += 1;
+    }
+
+    /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they.
+    fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<Arc<I>> {
+        let (mut expired, now) = (Vec::new(), Instant::now());
+        while expired.len() < most
+            && let Some(first) = self.files.first_entry()
+            && now.duration_since(first.get().since) >= expire
+        {
+            expired.push(first.remove().inode);
+        }
+        expired.iter().for_each(|inode| self.append(Arc::clone(inode)));
+        expired
+    }
+}
+
 impl<I> WriteBackWork<I> {
     fn lock(&self) -> MutexGuard<'_, Work<I>> {
         self.inside.lock()
-    }
-
-    /// Puts a file at the end; its state names the number already.
-    fn append(&self, work: &mut Work<I>, listed: Listed<I>) {
-        work.files.insert(work.next, listed);
-        work.next += 1;
-        self.listed.store(work.files.len(), Relaxed);
     }
 
     fn remove(&self, work: &mut Work<I>, number: u64) {
@@ -121,29 +150,46 @@ fn leaves_list_quiet(data: &FileData) -> bool {
 impl<H: Home> DataPath<H> {
     /// Puts a file on the list of those to write, once.
     pub(super) fn list(&self, inode: &Arc<H::Inode>) {
-        if inode.data().state.lock().listed.is_some() {
+        let is_listed = || inode.data().state.lock().listed.is_some();
+        if is_listed() {
             return;
         }
         let mut work = self.work.lock();
-        let mut state = inode.data().state.lock();
-        if state.listed.is_none() {
-            state.listed = Some(work.next);
-            drop(state);
-            self.work.append(&mut work, Listed { inode: Arc::clone(inode), since: Instant::now() });
-            if work.files.len() == 1 {
-                self.work.wake.notify_one();
-            }
+        if !is_listed() {
+            self.append(&mut work, inode);
         }
     }
 
-    /// Takes a file off the list, should it be idle.
-    fn unlist(&self, inode: &H::Inode) {
+    /// Puts a file that was emptied at the end of the list: nothing of it is older, and it may be half rewritten.
+    pub(super) fn list_emptied(&self, inode: &Arc<H::Inode>) {
         let mut work = self.work.lock();
         let listed = inode.data().state.lock().listed;
-        if let Some(number) = listed
-            && leaves_list(inode)
-        {
-            self.work.remove(&mut work, number);
+        if let Some(number) = listed {
+            work.files.remove(&number);
+        }
+        self.append(&mut work, inode);
+    }
+
+    fn append(&self, work: &mut Work<H::Inode>, inode: &Arc<H::Inode>) {
+        work.append(Arc::clone(inode));
+        self.work.listed.store(work.files.len(), Relaxed);
+        if work.files.len() == 1 {
+            self.work.wake.notify_one();
+        }
+    }
+
+    /// Takes files off the list that are idle.
+    pub(super) fn unlist(&self, inodes: &[Arc<H::Inode>]) {
+        for some in inodes.chunks(UNLISTED_AT_ONCE) {
+            let mut work = self.work.lock();
+            for inode in some {
+                let listed = inode.data().state.lock().listed;
+                if let Some(number) = listed
+                    && leaves_list(&**inode)
+                {
+                    self.work.remove(&mut work, number);
+                }
+            }
         }
     }
 
@@ -165,13 +211,6 @@ impl<H: Home> DataPath<H> {
         self.work.lock().files.values().map(|listed| Arc::clone(&listed.inode)).collect()
     }
 
-    /// Takes idle files off the list.
-    pub(super) fn tidy(&self) {
-        let mut work = self.work.lock();
-        work.files.retain(|_, listed| !leaves_list(&*listed.inode));
-        self.work.listed.store(work.files.len(), Relaxed);
-    }
-
     /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
     pub(super) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
         self.work.lock().urgent.push((Arc::clone(inode), rewriting));
@@ -183,10 +222,10 @@ impl<H: Home> DataPath<H> {
         self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
     }
 
-    /// Whether the file that waits longest is a small one.
-    pub(super) fn oldest_is_small(&self) -> bool {
-        let oldest = self.work.lock().files.values().next().map(|listed| Arc::clone(&listed.inode));
-        oldest.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSED).is_some())
+    /// Whether the file whose turn it is, is a light one.
+    pub(super) fn next_is_light(&self) -> bool {
+        let next = self.work.lock().in_turn().next().map(|(_, inode)| Arc::clone(inode));
+        next.is_some_and(|inode| Self::is_light(&inode))
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
@@ -232,3 +271,6 @@ impl<H: Home> DataPath<H> {
         (self.pool.len() as u64 / 64).clamp(1, CHARGE)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -6,7 +6,7 @@ mod crash;
 mod faults;
 mod in_hands;
 mod lossy;
-mod model;
+pub(super) mod model;
 mod mounted;
 mod overlapping;
 mod pressure;

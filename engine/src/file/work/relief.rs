@@ -15,6 +15,8 @@ use std::time::Instant;
 const IDLE_TRIES: usize = 16;
 /// Files that go home together when frames are needed, if they are small.
 const RELIEVED_FILES: usize = 64;
+/// Files that the background writes, because it is time, before it looks whether there is something more urgent.
+const EXPIRED_AT_ONCE: usize = 4096;
 /// Batches of the background that a sync of scratch files waits for at the most.
 const AWAITED_BATCHES: u64 = 4;
 impl<H: Home> DataPath<H> {
@@ -69,39 +71,31 @@ impl<H: Home> DataPath<H> {
         if self.home.profile() == Profile::InMemory {
             return Ok(false);
         }
-        let oldest = self.take_turns();
-        let Some(first) = oldest.first() else { return Ok(false) };
-        self.write_together(&oldest, Order::PRESSED);
+        let next = self.take_turns();
+        let Some(first) = next.first() else { return Ok(false) };
+        self.write_together(&next, Order::PRESSED);
         let result = self.write_pressed(first);
-        for inode in &oldest {
-            self.unlist(inode);
-        }
+        self.unlist(&next);
         result.map(|()| true)
     }
 
-    /// The files that wait longest, at the end of the list from now on: the first, and small ones that follow it if
-    /// it is small too.
+    /// The files that have waited longest for their turn: the first, and light ones that follow it if it is light too.
     fn take_turns(&self) -> Vec<Arc<H::Inode>> {
         let mut work = self.work.lock();
-        let most = RELIEVED_FILES.min(work.files.len());
-        let mut oldest = Vec::new();
-        while oldest.len() < most
-            && let Some(entry) = work.files.first_entry()
-        {
-            let is_small = Self::small_pages(&entry.get().inode, Order::PRESSED).is_some();
-            if !is_small && !oldest.is_empty() {
+        let (mut next, mut turn) = (Vec::new(), work.turn);
+        for (number, inode) in work.in_turn().take(RELIEVED_FILES) {
+            let is_light = Self::is_light(inode);
+            if !is_light && !next.is_empty() {
                 break;
             }
-            let listed = entry.remove();
-            let inode = Arc::clone(&listed.inode);
-            inode.data().state.lock().listed = Some(work.next);
-            self.work.append(&mut work, listed);
-            oldest.push(inode);
-            if !is_small {
+            next.push(Arc::clone(inode));
+            turn = number + 1;
+            if !is_light {
                 break;
             }
         }
-        oldest
+        work.turn = turn;
+        next
     }
 
     /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
@@ -131,44 +125,39 @@ impl<H: Home> DataPath<H> {
                         return;
                     }
                     let rewritten = std::mem::take(&mut work.urgent);
-                    let mut due = Vec::new();
-                    let now = Instant::now();
                     let expire = self.options.expire;
-                    for listed in work.files.values_mut().filter(|_| self.keeps()) {
-                        if now.duration_since(listed.since) < expire {
-                            continue;
-                        }
-                        // What was emptied since then may be half rewritten; and nothing of it is older.
-                        let emptied = listed.inode.data().state.lock().emptied_at;
-                        match emptied.filter(|at| now.duration_since(*at) < expire) {
-                            Some(emptied) => listed.since = emptied,
-                            None => {
-                                due.push(Arc::clone(&listed.inode));
-                                listed.since = now;
-                            }
-                        }
-                    }
+                    let due =
+                        if self.keeps() { work.take_expired(expire, EXPIRED_AT_ONCE) } else { Vec::new() };
                     let pressed = std::mem::take(&mut work.pressed);
                     work.relieving = pressed;
                     if !rewritten.is_empty() || !due.is_empty() || pressed {
                         break (rewritten, due, pressed);
                     }
-                    match work.files.values().map(|listed| listed.since).min() {
-                        Some(since) if self.keeps() => {
-                            self.work.wake.wait_for(&mut work, (since + expire).duration_since(now));
+                    let oldest = work.files.values().next().filter(|_| self.keeps());
+                    match oldest.map(|listed| listed.since + expire) {
+                        Some(due) => {
+                            let left = due.saturating_duration_since(Instant::now());
+                            self.work.wake.wait_for(&mut work, left);
                         }
-                        _ => self.work.wake.wait(&mut work),
+                        None => self.work.wake.wait(&mut work),
                     }
                 }
             };
             // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
             for (inode, rewriting) in rewritten {
                 let _ = self.write_rewritten(&inode, rewriting);
+                self.unlist(&[inode]);
             }
+            self.unlist(&due);
+            let owes = |inode: &Arc<H::Inode>| {
+                inode.attributes_dirty() || inode.data().state.lock().listed.is_some()
+            };
+            let due: Vec<_> = due.into_iter().filter(owes).collect();
             self.write_together(&due, Order::HOME);
-            for inode in due {
-                let _ = self.write_home(&inode);
+            for inode in &due {
+                let _ = self.write_home(inode);
             }
+            self.unlist(&due);
             let target = self.levels().target;
             while pressed && self.is_crowded(target) {
                 let done = self.relieve();
@@ -177,9 +166,6 @@ impl<H: Home> DataPath<H> {
                 if !matches!(done, Ok(true)) {
                     break;
                 }
-            }
-            if self.keeps() {
-                self.tidy();
             }
             let mut work = self.work.lock();
             work.relieving = false;

@@ -1,0 +1,82 @@
+//! The list of files to write: who has a turn, who is old, who leaves.
+
+use crate::file::path::DataPath;
+use crate::file::tests::model::{ModelHome, content, path};
+use crate::file::write::At;
+use crate::file::{DataInode, ErrorMark, SyncKind};
+use crate::sync::Arc;
+use std::time::Duration;
+
+type Path = Arc<DataPath<ModelHome>>;
+
+fn listed(path: &Path) -> Vec<u64> {
+    path.listed().iter().map(|inode| inode.nid()).collect()
+}
+
+fn expired(path: &Path, most: usize) -> Vec<u64> {
+    path.work.lock().take_expired(Duration::ZERO, most).iter().map(|inode| inode.nid()).collect()
+}
+
+#[test]
+fn files_have_their_turns_in_order_and_leave_when_they_are_written() {
+    let home = ModelHome::new(4000, true);
+    let path = path(&home, 2048);
+    let files: Vec<_> = (1..=200).map(|nid| home.open(nid)).collect();
+    for file in &files {
+        path.write(file, At::Offset(0), &[file.nid() as u8; 100]).expect("room");
+    }
+    // One is large, and not written by one turn.
+    path.write(&files[99], At::Offset(0), &vec![100; 1500 << 12]).expect("room");
+    assert_eq!(listed(&path), (1..=200).collect::<Vec<_>>());
+    let mut left = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(path.relieve(), Ok(true));
+        left.push(listed(&path));
+    }
+    let rest = |from: u64| (from..=200).collect::<Vec<_>>();
+    assert_eq!(left[..2], [rest(65), rest(100)]);
+    // A turn of its own; what it has not written waits until all others have had theirs.
+    assert_eq!(left[2], rest(100));
+    assert_eq!(left[3], [vec![100], rest(165)].concat());
+    while path.relieve().expect("no faults") {}
+    assert_eq!((listed(&path), home.reserved()), (vec![], 0));
+    assert!(content(&path, &files[99]).iter().all(|byte| *byte == 100));
+}
+
+#[test]
+fn idle_files_have_no_turns_of_their_own() {
+    let home = ModelHome::new(1000, true);
+    let path = path(&home, 512);
+    for nid in 1..=100 {
+        let file = home.open(nid);
+        path.write(&file, At::Offset(0), &[1; 4096]).expect("room");
+        if nid <= 60 {
+            path.write_direct(&file, At::Offset(0), &[2; 4096]).expect("room");
+            let mark = ErrorMark::of(Some(file.data()));
+            path.fsync(&file, SyncKind::All, &mark).expect("no faults");
+        }
+    }
+    assert_eq!(listed(&path).len(), 100);
+    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!(listed(&path), (65..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn files_become_old_in_order_and_an_emptied_one_is_new() {
+    let home = ModelHome::new(1000, true);
+    let path = path(&home, 64);
+    let files: Vec<_> = (1..=5).map(|nid| home.open(nid)).collect();
+    for file in &files {
+        path.write(file, At::Offset(0), &[1; 100]).expect("room");
+    }
+    path.fsync(&files[1], SyncKind::All, &ErrorMark::of(Some(files[1].data()))).expect("no faults");
+    path.truncate(&files[1], 0).expect("no faults");
+    path.write(&files[1], At::Offset(0), &[2; 100]).expect("room");
+    assert_eq!(expired(&path, 2), [1, 3]);
+    assert_eq!(expired(&path, 9), [4, 5, 2, 1, 3]);
+    assert!(path.work.lock().take_expired(Duration::from_secs(3600), 9).is_empty());
+    path.unlist(&files);
+    assert_eq!(listed(&path).len(), 5, "none is idle");
+    path.sync_all(|| Ok(())).expect("no faults");
+    assert!(listed(&path).is_empty());
+}
