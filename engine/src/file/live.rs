@@ -48,17 +48,18 @@ impl<H: Home> DataPath<H> {
             Absorbed::InHands => true,
         });
         self.write_side_by_side(&waiting, Order::LIVE);
-        for inode in files {
+        for inode in &files {
             let data = inode.data();
             loop {
-                match self.still_absorbed(&inode, upto) {
+                match self.still_absorbed(inode, upto) {
                     Absorbed::No => break,
-                    Absorbed::Cached => self.write_pages(&inode, 0..PAGES_END, Order::LIVE)?,
+                    Absorbed::Cached => self.write_pages(inode, 0..PAGES_END, Order::LIVE)?,
                     // Should their write fail, they are dirty again: look once more.
                     Absorbed::InHands => drop(data.write_back.lock()),
                 }
             }
         }
+        self.unlist_written(&files);
         Ok(())
     }
 }

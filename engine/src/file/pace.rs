@@ -143,7 +143,7 @@ impl<H: Home> DataPath<H> {
         }
         if dirty > levels.paces() && self.pace.is_relieving() {
             // Small files cost more than their bytes: then a second writer gets more done than a patient one.
-            if self.next_is_light() {
+            if self.next_is_small() {
                 let _ = self.relieve();
             } else {
                 self.pace.spend(page_after(bytes as u64).min(self.step_pages()) as i64);

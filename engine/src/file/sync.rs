@@ -108,6 +108,9 @@ impl<H: Home> DataPath<H> {
         // The commit's own flush has mostly covered the data already; then this returns at once.
         let result =
             begun.and_then(|begun| committed.and_then(|()| self.flush_written(inode, begun.written)));
+        if result.is_ok() {
+            self.unlist_written(std::slice::from_ref(inode));
+        }
         let told = inode.data().check(mark);
         result.and(told)
     }

@@ -40,6 +40,16 @@ const AT_ONCE: usize = 3;
 /// Files that make another thread worth its start.
 const FILES_PER_THREAD: usize = 128;
 
+/// What it takes to write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// It is small, or has nothing to write any more.
+    Light,
+    /// It is small, and was rewritten from nothing.
+    Rewritten,
+    Heavy,
+}
+
 impl<H: Home> DataPath<H> {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
@@ -104,10 +114,14 @@ impl<H: Home> DataPath<H> {
         (!state.doomed && (1..=SMALL_PAGES).contains(&pages)).then_some(pages)
     }
 
-    /// Whether a file is small, or has nothing to write any more.
-    pub(super) fn is_light(inode: &H::Inode) -> bool {
+    /// What it takes to write a file for its frames.
+    pub(super) fn weight(inode: &H::Inode) -> Weight {
         let state = inode.data().state.lock();
-        !state.doomed && state.dirty.len() + state.synced.len() <= SMALL_PAGES
+        match state.dirty.len() + state.synced.len() {
+            pages if pages > SMALL_PAGES => Weight::Heavy,
+            _ if state.doomed => Weight::Rewritten,
+            _ => Weight::Light,
+        }
     }
 
     /// Writes as many of these, from the first on, as there are credits for; their number.
@@ -130,6 +144,10 @@ impl<H: Home> DataPath<H> {
         let mut goal = None;
         for (inode, room) in rooms {
             let Some(guard) = inode.data().write_back.try_lock() else { continue };
+            // Emptied since it was looked at: it may be half rewritten.
+            if inode.data().state.lock().doomed {
+                continue;
+            }
             let Some(one) = self.stage(inode, 0..PAGES_END, order, room, goal) else { continue };
             goal = one.pieces.last().map(|piece| piece.end()).or(goal);
             guards.push(guard);

@@ -8,6 +8,7 @@
 mod relief;
 
 use super::path::{DataPath, PAGE};
+use super::write_back::Order;
 use super::{DataInode, FileData, Home};
 use crate::Result;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -95,15 +96,21 @@ impl<I> Work<I> {
 }
 
 impl<I: DataInode> Work<I> {
-    /// Puts a file at the end, as one whose oldest change is of now.
-    fn append(&mut self, inode: Arc<I>) {
-        inode.data().state.lock().listed = Some(self.next);
+    /// Puts a file at the end, as one whose oldest change is of now; how often it has been emptied.
+    fn append(&mut self, inode: Arc<I>) -> u64 {
+        let rewritings = {
+            let mut state = inode.data().state.lock();
+            state.listed = Some(self.next);
+            state.rewritings
+        };
         self.files.insert(self.next, Listed { inode, since: Instant::now() });
         self.next += 1;
+        rewritings
     }
 
-    /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they.
-    fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<Arc<I>> {
+    /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they, with how
+    /// often each has been emptied.
+    fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<(Arc<I>, u64)> {
         let (mut expired, now) = (Vec::new(), Instant::now());
         while expired.len() < most
             && let Some(first) = self.files.first_entry()
@@ -111,8 +118,8 @@ impl<I: DataInode> Work<I> {
         {
             expired.push(first.remove().inode);
         }
-        expired.iter().for_each(|inode| self.append(Arc::clone(inode)));
-        expired
+        let moved = |inode: Arc<I>| (Arc::clone(&inode), self.append(inode));
+        expired.into_iter().map(moved).collect()
     }
 }
 
@@ -193,6 +200,18 @@ impl<H: Home> DataPath<H> {
         }
     }
 
+    /// The same for files that have just been written, where their times are not owed either: nothing else would look at
+    /// them until they are old.
+    pub(super) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
+        let is_written = |inode: &&Arc<H::Inode>| {
+            let state = inode.data().state.lock();
+            state.listed.is_some() && state.dirty.is_empty() && state.synced.is_empty() && !state.doomed
+        };
+        let settled = inodes.iter().filter(is_written).filter(|inode| !inode.attributes_dirty());
+        let settled: Vec<_> = settled.cloned().collect();
+        self.unlist(&settled);
+    }
+
     /// The same by a caller who has the write-back mutex.
     pub(super) fn unlist_quiet(&self, data: &FileData) {
         let mut work = self.work.lock();
@@ -222,10 +241,10 @@ impl<H: Home> DataPath<H> {
         self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
     }
 
-    /// Whether the file whose turn it is, is a light one.
-    pub(super) fn next_is_light(&self) -> bool {
+    /// Whether the file whose turn it is, is a small one.
+    pub(super) fn next_is_small(&self) -> bool {
         let next = self.work.lock().in_turn().next().map(|(_, inode)| Arc::clone(inode));
-        next.is_some_and(|inode| Self::is_light(&inode))
+        next.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSED).is_some())
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on

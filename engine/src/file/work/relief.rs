@@ -3,6 +3,7 @@
 use super::Work;
 use crate::cache::Fresh;
 use crate::file::path::DataPath;
+use crate::file::together::Weight;
 use crate::file::write_back::{BATCH_PAGES, Order};
 use crate::file::{DataInode, Home};
 use crate::store::Profile;
@@ -16,7 +17,7 @@ const IDLE_TRIES: usize = 16;
 /// Files that go home together when frames are needed, if they are small.
 const RELIEVED_FILES: usize = 64;
 /// Files that the background writes, because it is time, before it looks whether there is something more urgent.
-const EXPIRED_AT_ONCE: usize = 4096;
+const EXPIRED_AT_ONCE: usize = 1024;
 /// Batches of the background that a sync of scratch files waits for at the most.
 const AWAITED_BATCHES: u64 = 4;
 impl<H: Home> DataPath<H> {
@@ -72,27 +73,41 @@ impl<H: Home> DataPath<H> {
             return Ok(false);
         }
         let next = self.take_turns();
-        let Some(first) = next.first() else { return Ok(false) };
+        if next.is_empty() {
+            return Ok(false);
+        }
         self.write_together(&next, Order::PRESSED);
-        let result = self.write_pressed(first);
         self.unlist(&next);
-        result.map(|()| true)
+        // The large one, or one that had nobody to go home with, or owes its size alone.
+        if let Some(left) = next.iter().find(|inode| inode.data().state.lock().listed.is_some()) {
+            self.write_pressed(left)?;
+            self.unlist(std::slice::from_ref(left));
+        }
+        Ok(true)
     }
 
     /// The files that have waited longest for their turn: the first, and light ones that follow it if it is light too.
     fn take_turns(&self) -> Vec<Arc<H::Inode>> {
         let mut work = self.work.lock();
-        let (mut next, mut turn) = (Vec::new(), work.turn);
+        let (mut next, mut turn, mut passed) = (Vec::new(), work.turn, None);
         for (number, inode) in work.in_turn().take(RELIEVED_FILES) {
-            let is_light = Self::is_light(inode);
-            if !is_light && !next.is_empty() {
+            let weight = Self::weight(inode);
+            if weight == Weight::Heavy && !next.is_empty() {
                 break;
             }
-            next.push(Arc::clone(inode));
             turn = number + 1;
-            if !is_light {
-                break;
+            match weight {
+                Weight::Light => next.push(Arc::clone(inode)),
+                // It may be half rewritten, and gives few frames.
+                Weight::Rewritten => passed = passed.or_else(|| Some(Arc::clone(inode))),
+                Weight::Heavy => {
+                    next.push(Arc::clone(inode));
+                    break;
+                }
             }
+        }
+        if next.is_empty() {
+            next.extend(passed);
         }
         work.turn = turn;
         next
@@ -148,22 +163,22 @@ impl<H: Home> DataPath<H> {
                 let _ = self.write_rewritten(&inode, rewriting);
                 self.unlist(&[inode]);
             }
-            self.unlist(&due);
-            let owes = |inode: &Arc<H::Inode>| {
-                inode.attributes_dirty() || inode.data().state.lock().listed.is_some()
-            };
-            let due: Vec<_> = due.into_iter().filter(owes).collect();
-            self.write_together(&due, Order::HOME);
-            for inode in &due {
-                let _ = self.write_home(inode);
-            }
-            self.unlist(&due);
+            self.write_due(due);
             let target = self.levels().target;
+            let progress = || (self.counters.written.get(), self.work.listed.load(Relaxed));
+            let (mut seen, mut idle) = (progress(), 0);
             while pressed && self.is_crowded(target) {
                 let done = self.relieve();
-                self.work.lock().batches += 1;
+                let stop = {
+                    let mut work = self.work.lock();
+                    work.batches += 1;
+                    work.stop
+                };
                 self.work.relieved.notify_all();
-                if !matches!(done, Ok(true)) {
+                // Where there is no spill space left no file gives way, however often it has its turn.
+                let now = progress();
+                (idle, seen) = if now == seen { (idle + 1, seen) } else { (0, now) };
+                if stop || idle > seen.1 || !matches!(done, Ok(true)) {
                     break;
                 }
             }
@@ -175,6 +190,24 @@ impl<H: Home> DataPath<H> {
             drop(work);
             self.work.relieved.notify_all();
         }
+    }
+
+    /// Writes files that it is time for, each unless it has been emptied since. A failure is noted in the file and told
+    /// to whoever syncs it; the pages stay dirty.
+    pub(super) fn write_due(&self, due: Vec<(Arc<H::Inode>, u64)>) {
+        let files =
+            |due: &[(Arc<H::Inode>, u64)]| due.iter().map(|(inode, _)| Arc::clone(inode)).collect::<Vec<_>>();
+        self.unlist(&files(&due));
+        let owes = |(inode, _): &(Arc<H::Inode>, u64)| {
+            inode.attributes_dirty() || inode.data().state.lock().listed.is_some()
+        };
+        let due: Vec<_> = due.into_iter().filter(owes).collect();
+        let inodes = files(&due);
+        self.write_together(&inodes, Order::HOME);
+        for (inode, rewritings) in &due {
+            let _ = self.write_rewritten(inode, *rewritings);
+        }
+        self.unlist(&inodes);
     }
 
     /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].

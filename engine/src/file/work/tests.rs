@@ -14,7 +14,7 @@ fn listed(path: &Path) -> Vec<u64> {
 }
 
 fn expired(path: &Path, most: usize) -> Vec<u64> {
-    path.work.lock().take_expired(Duration::ZERO, most).iter().map(|inode| inode.nid()).collect()
+    path.work.lock().take_expired(Duration::ZERO, most).iter().map(|(inode, _)| inode.nid()).collect()
 }
 
 #[test]
@@ -52,8 +52,6 @@ fn idle_files_have_no_turns_of_their_own() {
         path.write(&file, At::Offset(0), &[1; 4096]).expect("room");
         if nid <= 60 {
             path.write_direct(&file, At::Offset(0), &[2; 4096]).expect("room");
-            let mark = ErrorMark::of(Some(file.data()));
-            path.fsync(&file, SyncKind::All, &mark).expect("no faults");
         }
     }
     assert_eq!(listed(&path).len(), 100);
@@ -78,5 +76,41 @@ fn files_become_old_in_order_and_an_emptied_one_is_new() {
     path.unlist(&files);
     assert_eq!(listed(&path).len(), 5, "none is idle");
     path.sync_all(|| Ok(())).expect("no faults");
+    assert!(listed(&path).is_empty());
+}
+
+/// Neither the old content nor all of the new would be what a crash leaves.
+#[test]
+fn a_file_that_is_being_rewritten_is_left_alone() {
+    let home = ModelHome::new(1000, true);
+    let path = path(&home, 64);
+    let files: Vec<_> = (1..=3).map(|nid| home.open(nid)).collect();
+    let write = |n: usize| path.write(&files[n], At::Offset(0), &[7; 4096]).expect("room");
+    for n in 0..3 {
+        write(n);
+    }
+    path.sync_all(|| Ok(())).expect("no faults");
+    write(0);
+    let due = path.work.lock().take_expired(Duration::ZERO, 9);
+    path.truncate(&files[0], 0).expect("no faults");
+    path.write(&files[0], At::Offset(0), &[8; 100]).expect("room");
+    path.write_due(due);
+    assert_eq!(listed(&path), [1], "it was emptied after it was old");
+    write(1);
+    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!(listed(&path), [1], "another has frames to give");
+    assert_eq!(files[0].data().logged_size(), 4096);
+    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!((listed(&path), files[0].data().logged_size()), (vec![], 100));
+}
+
+#[test]
+fn what_an_fsync_has_written_home_leaves_the_list() {
+    let home = ModelHome::new(1000, false);
+    let path = path(&home, 64);
+    let file = home.open(1);
+    path.write(&file, At::Offset(0), &[1; 100]).expect("room");
+    assert_eq!(listed(&path), [1]);
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
     assert!(listed(&path).is_empty());
 }
