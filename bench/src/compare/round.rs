@@ -4,7 +4,6 @@ use super::contender::{ALL, Contender, SPILLING};
 use super::media::Media;
 use super::spill::spill;
 use super::start::Wants;
-
 use super::{Absent, Load, Options, Results};
 use crate::progress::Progress;
 use crate::stop::Stop;

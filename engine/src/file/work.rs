@@ -7,6 +7,7 @@
 
 mod relief;
 
+use super::data::FileState;
 use super::path::{DataPath, PAGE};
 use super::write_back::Order;
 use super::{DataInode, FileData, Home};
@@ -144,14 +145,16 @@ fn leaves_list<I: DataInode>(inode: &I) -> bool {
 /// The same by a caller who has the write-back mutex.
 fn leaves_list_quiet(data: &FileData) -> bool {
     let mut state = data.state.lock();
-    let idle = state.dirty.is_empty()
-        && state.synced.is_empty()
-        && !state.doomed
-        && data.size() == data.logged_size();
+    let idle = is_idle(data, &state);
     if idle {
         state.listed = None;
     }
     idle
+}
+
+/// Whether nothing of a file is left to write, but for what is in flight.
+fn is_idle(data: &FileData, state: &FileState) -> bool {
+    state.dirty.is_empty() && state.synced.is_empty() && !state.doomed && data.size() == data.logged_size()
 }
 
 impl<H: Home> DataPath<H> {
@@ -205,7 +208,7 @@ impl<H: Home> DataPath<H> {
     pub(super) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
         let is_written = |inode: &&Arc<H::Inode>| {
             let state = inode.data().state.lock();
-            state.listed.is_some() && state.dirty.is_empty() && state.synced.is_empty() && !state.doomed
+            state.listed.is_some() && is_idle(inode.data(), &state)
         };
         let settled = inodes.iter().filter(is_written).filter(|inode| !inode.attributes_dirty());
         let settled: Vec<_> = settled.cloned().collect();
