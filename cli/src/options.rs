@@ -27,7 +27,7 @@ pub enum Durability {
     Process,
 }
 
-pub use narufs_fuse::mount::{Io, Transport};
+pub use narufs_fuse::mount::{Io, Permissions, Transport};
 
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub struct MountOptions {
     pub nvm_bandwidth: u64,
     /// Other users may enter.
     pub allow_other: Option<bool>,
-    /// The kernel checks permissions too.
-    pub default_permissions: bool,
+    /// Who checks permissions, if that was said.
+    pub permissions: Option<Permissions>,
     /// Set-user-id bits count.
     pub suid: bool,
     /// Device nodes work.
@@ -99,7 +99,7 @@ impl Default for MountOptions {
             nvm_delay: 0,
             nvm_bandwidth: 0,
             allow_other: None,
-            default_permissions: false,
+            permissions: None,
             suid: false,
             dev: false,
             exec: true,
@@ -119,9 +119,15 @@ impl MountOptions {
 
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), String> {
-        if !self.xattr && (self.default_permissions || self.io == Io::Cached) {
-            let why = "noxattr does not go with default_permissions, which io=cached implies: the kernel would not \
-                       see access lists";
+        let kernel_checks = self.permissions == Some(Permissions::Kernel);
+        if !self.xattr && (kernel_checks || self.io == Io::Cached) {
+            let why = "noxattr does not go with permissions=kernel (default_permissions), which io=cached implies: \
+                       the kernel would not see access lists";
+            return Err(why.into());
+        }
+        if self.permissions == Some(Permissions::Server) && self.io == Io::Cached {
+            let why = "io=cached does not go with permissions=server: sizes and times are the kernel's then, and who \
+                       may change them";
             return Err(why.into());
         }
         let alone = match () {
@@ -198,7 +204,14 @@ impl MountOptions {
             "spill_size" => self.spill_size = Some(size(name, wanted()?)?),
             "force" => self.force = true,
             "allow_other" => self.allow_other = Some(true),
-            "default_permissions" => self.default_permissions = true,
+            "default_permissions" => self.permissions = Some(Permissions::Kernel),
+            "permissions" => {
+                let who = wanted()?;
+                let checks = Permissions::from_name(who).ok_or_else(|| {
+                    format!("permissions={who}: say permissions=kernel or permissions=server")
+                })?;
+                self.permissions = Some(checks);
+            }
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,
@@ -282,9 +295,12 @@ mod tests {
         for list in ["noxattr", "noxattr,io=direct", "default_permissions", "io=cached"] {
             assert_eq!(parse(list).unwrap().check(), Ok(()), "{list}");
         }
-        for list in ["noxattr,default_permissions", "io=cached,noxattr"] {
+        for list in ["noxattr,default_permissions", "io=cached,noxattr", "permissions=kernel,noxattr"] {
             assert!(parse(list).unwrap().check().unwrap_err().contains("access lists"), "{list}");
         }
+        let list = "io=cached,permissions=server";
+        assert!(parse(list).unwrap().check().unwrap_err().contains("permissions=server"));
+        assert!(parse("permissions=me").unwrap_err().contains("permissions=kernel"));
     }
 
     #[test]

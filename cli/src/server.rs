@@ -169,7 +169,7 @@ pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> Assem
 
 fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::MountOptions {
     let mut kernel = narufs_fuse::mount::MountOptions::new(&image.display().to_string());
-    kernel.default_permissions = options.default_permissions;
+    kernel.permissions = options.permissions;
     if let Some(allow) = options.allow_other {
         kernel.allow_other = allow;
     }

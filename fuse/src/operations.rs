@@ -4,9 +4,10 @@
 //!
 //! Invariants an implementation keeps: a method that is about to sleep says so by
 //! [`narufs::blocking::about_to_block`]; each [`Entry`] with a node id that it gives away has raised the inode's
-//! lookup count; permissions are checked here unless the mount has `default_permissions`.
+//! lookup count; permissions are checked here unless the kernel does.
 
 use crate::mount::Transport;
+use crate::server::Notifier;
 use crate::session::{DoneReply, Features, LockReply, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
@@ -79,6 +80,9 @@ pub trait Operations: Send + Sync + 'static {
     /// The conversation has begun. Called once, before anything else.
     fn init(&self, features: &Features) {}
 
+    /// This tells the kernel to drop what it has cached. Called once, before the first request.
+    fn connected(&self, notifier: &Notifier) {}
+
     /// Requests come this way, never [`Transport::Auto`]. Called once, when the mount works.
     fn served_by(&self, transport: Transport) {}
 
@@ -132,7 +136,8 @@ pub trait Operations: Send + Sync + 'static {
     /// Adds a name to an inode.
     fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry>;
 
-    /// Opens a file. `kill_suidgid`: O_TRUNC by one who may not keep setuid.
+    /// Opens a file. `kill_suidgid`: O_TRUNC by one who may not keep setuid. ENOSYS, where [`Features::no_open`]
+    /// allows it, ends all OPENs and RELEASEs, also of files that are made.
     fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, kill_suidgid: bool) -> Result<Opened>;
 
     /// Makes and opens a file; opens it if it is there and `flags` lack O_EXCL.
@@ -265,7 +270,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(NOT_SERVED)
     }
 
-    /// Checks access as access(2) does; not called with `default_permissions`.
+    /// Checks access as access(2) does; not called where the kernel checks permissions.
     fn access(&self, ctx: &RequestContext<'_>, nodeid: u64, mask: i32) -> Result<()> {
         Err(NOT_SERVED)
     }

@@ -71,6 +71,7 @@ impl<O: Operations> Server<O> {
         let port = Arc::new(port.with_largest(features.max_write as usize));
         let session = Arc::new(Session::new(operations, features));
         let notifier = Notifier { channel: port.clone() };
+        session.connected(&notifier);
         let mut server = Server {
             mount,
             lanes: Vec::new(),

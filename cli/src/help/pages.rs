@@ -87,14 +87,14 @@ const MOUNT: &[Part] = &[
             (
                 "io=cached",
                 "the kernel caches what is written, too: rewriting costs no request until fsync or close; a \
-                 killed server loses what was not synced; implies default_permissions. For large files written in \
+                 killed server loses what was not synced; implies permissions=kernel. For large files written in \
                  small pieces; small files that are made and closed get slower. Before Linux 6.2 not within \
                  a control group's memory limit: the kernel ends processes there",
             ),
             (
                 "noxattr",
                 "no extended attributes through the mount: the kernel then does not ask for one before each \
-                 append; the server still heeds access lists. Not with default_permissions",
+                 append; the server still heeds access lists. Implies permissions=server",
             ),
             (
                 "transport=auto",
@@ -131,9 +131,15 @@ const MOUNT: &[Part] = &[
             ("nvm_bandwidth=SIZE", "likewise: write-backs reach so many bytes per second"),
             ("allow_other", "other users may enter the mount (default for root)"),
             (
-                "default_permissions",
-                "let the kernel check permissions: looks at names and attributes again cost nothing, each change \
-                 of a directory one request more",
+                "permissions=kernel",
+                "the kernel checks permissions and access lists, and trusts what it has been told for as long as \
+                 nothing changes: looking at names, attributes, links and listings again, opening and closing cost \
+                 no request (default; default_permissions says the same)",
+            ),
+            (
+                "permissions=server",
+                "the server checks them, at each look-up and open: one request less for a name made in a \
+                 directory that everyone may search, many more everywhere else",
             ),
             ("remount", "change ro, rw and the flags below of what is mounted; the rest takes a new mount"),
             ("suid, dev, exec", "and nosuid, nodev, noexec (default nosuid,nodev)"),

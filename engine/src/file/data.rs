@@ -214,6 +214,8 @@ impl FileData {
             && state.live.is_empty()
             && !state.doomed
             && state.listed.is_none()
+            // An fsync is to tell of it.
+            && self.errors.seen() == 0
             && self.check_usable().is_ok()
             && self.size() == self.logged_size()
     }

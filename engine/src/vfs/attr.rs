@@ -147,14 +147,15 @@ impl Fs {
         }
         self.change(inode, slots, |h, image, draft| {
             let owner = image.uid.get();
-            let owns = ctx.is_root() || ctx.uid == owner;
+            let is_master = ctx.is_root() || ctx.is_checked();
+            let owns = is_master || ctx.uid == owner;
             let mut mode = u32::from(image.mode.get());
             let is_dir = inode.is_dir();
             if set.uid.is_some() || set.gid.is_some() {
                 let new_uid = set.uid.unwrap_or(owner);
                 let new_gid = set.gid.unwrap_or(image.gid.get());
-                let may_uid = ctx.is_root() || new_uid == owner && ctx.uid == owner || set.uid.is_none();
-                let may_gid = ctx.is_root()
+                let may_uid = is_master || new_uid == owner && ctx.uid == owner || set.uid.is_none();
+                let may_gid = is_master
                     || set.gid.is_none()
                     || ctx.uid == owner && (new_gid == image.gid.get() || ctx.in_group(new_gid));
                 if !may_uid || !may_gid {
@@ -172,7 +173,7 @@ impl Fs {
                     return Err(Error::Errno(libc::EPERM));
                 }
                 mode = mode & libc::S_IFMT | new & 0o7777;
-                if !is_dir && !ctx.is_root() && !ctx.in_group(draft.image.gid.get()) {
+                if !is_dir && !is_master && !ctx.in_group(draft.image.gid.get()) {
                     mode &= !libc::S_ISGID;
                 }
                 if before.is_some() {
@@ -332,7 +333,7 @@ impl Fs {
         let slots = ATTR_SLOTS + xattr::slots(before + value.map_or(0, <[u8]>::len) + name.len() + 8192);
         self.change(inode, slots, |h, image, draft| {
             if is_list {
-                if !ctx.is_root() && ctx.uid != image.uid.get() {
+                if !ctx.is_root() && !ctx.is_checked() && ctx.uid != image.uid.get() {
                     return Err(Error::Errno(libc::EPERM));
                 }
                 if name == acl::DEFAULT && !inode.is_dir() {

@@ -13,6 +13,7 @@
 
 use crate::format::Nid;
 use crate::inode::InodeObj;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ struct Shard {
 #[derive(Debug, Default)]
 pub(super) struct Departing {
     shards: [Shard; SHARDS],
+    /// Whether any may be open, though nobody has told.
+    maybe_open: AtomicBool,
 }
 
 impl Departing {
@@ -69,6 +72,11 @@ impl Departing {
         }
     }
 
+    /// From now on any may be open, though nobody tells.
+    pub fn closes_are_not_told(&self) {
+        self.maybe_open.store(true, Ordering::Relaxed);
+    }
+
     /// The caller frees the inode, which is marked as gone.
     pub fn frees(&self, nid: Nid) {
         self.insert(nid, false, || false);
@@ -77,7 +85,8 @@ impl Departing {
     /// Somebody still holds an inode that was unlinked or closed just now: if it has no names, that may end soon.
     pub fn held(&self, inode: &InodeObj) {
         if inode.nlink() == 0 {
-            let open = inode.holds.opens() > 0;
+            // Relaxed: it is set before anybody can hold an inode so.
+            let open = inode.holds.opens() > 0 || self.maybe_open.load(Ordering::Relaxed);
             // If it is gone by now, whoever frees it is here already, or has been.
             self.insert(inode.nid(), open, || inode.holds.is_gone());
         }

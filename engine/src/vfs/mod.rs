@@ -9,6 +9,7 @@
 
 mod assemble;
 mod attr;
+mod borrowed;
 mod by_name;
 mod departing;
 mod files;
@@ -30,6 +31,7 @@ mod types;
 mod volume;
 mod walk;
 
+pub use crate::file::ErrorMark;
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
 pub use reached::Reached;
@@ -41,7 +43,7 @@ pub use types::*;
 pub use walk::{Arrive, Walked};
 
 use crate::error::{Error, Result};
-use crate::file::{DataInode, DataOptions, DataPath, ErrorMark};
+use crate::file::{DataInode, DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};

@@ -17,6 +17,7 @@ pub struct Context {
     pub pid: u32,
     /// Bits taken from the mode of what is created, unless the directory has a default ACL.
     pub umask: u32,
+    is_checked: bool,
     groups: OnceCell<Vec<u32>>,
     load_groups: fn(&Context) -> Vec<u32>,
 }
@@ -24,7 +25,19 @@ pub struct Context {
 impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
     pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(&Context) -> Vec<u32>) -> Context {
-        Context { uid, gid, pid, umask: umask & 0o777, groups: OnceCell::new(), load_groups }
+        let groups = OnceCell::new();
+        Context { uid, gid, pid, umask: umask & 0o777, is_checked: false, groups, load_groups }
+    }
+
+    /// The same, of whom somebody else has checked already that they may do what they ask for: the kernel, in front of
+    /// a mount. They still own what they make.
+    pub fn checked(self) -> Context {
+        Context { is_checked: true, ..self }
+    }
+
+    /// Whether permissions were checked already.
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// Credentials with known supplementary groups.

@@ -4,24 +4,29 @@
 
 use super::Caching;
 use super::convert::{engine_open_flags, kernel_attr};
+use super::dir_times::DirTimes;
+use super::files::Told;
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
-use crate::mount::{Io, MountOptions, Transport};
+use crate::mount::{Io, MountOptions, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
 use narufs::vfs::{self, Context, Fs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// For attributes of directories, where the kernel checks permissions by them.
-const DIRECTORY_HOLD: Duration = Duration::from_secs(1);
 
 /// A file system as the mount serves it.
 #[derive(Debug)]
 pub struct EngineOperations {
     pub(super) fs: Arc<Fs>,
     pub(super) open: Handles,
+    /// Whether the kernel keeps open files to itself ([`files`](super::files)).
+    pub(super) keeps_opens: AtomicBool,
+    pub(super) told: Arc<Told>,
+    pub(super) dir_times: DirTimes,
+    permissions: Permissions,
     /// For how long the kernel may trust a name.
     pub(super) names: Names,
     /// For how long the kernel may trust attributes.
@@ -39,7 +44,11 @@ impl EngineOperations {
         EngineOperations {
             fs,
             open: Handles::default(),
-            names: Names::new(caching, options.default_permissions),
+            keeps_opens: AtomicBool::new(false),
+            told: Arc::default(),
+            dir_times: DirTimes::new(),
+            permissions: options.permissions(),
+            names: Names::new(caching, options.permissions()),
             attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
             io: options.io,
             xattr: options.xattr,
@@ -55,7 +64,27 @@ impl EngineOperations {
 
     pub(super) fn caller(&self, ctx: &RequestContext<'_>, umask: u32) -> Context {
         let load = |caller: &Context| groups::groups(caller.pid, caller.uid, caller.gid).to_vec();
-        Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load)
+        let caller = Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load);
+        match self.permissions {
+            Permissions::Kernel => caller.checked(),
+            Permissions::Server => caller,
+        }
+    }
+
+    /// What was agreed on with the kernel says whether it keeps open files to itself.
+    pub(super) fn agree(&self, features: &Features) {
+        // A second INIT of one conversation does not exist; the first stands.
+        let _ = self.features.set(*features);
+        let checks = self.permissions == Permissions::Kernel;
+        if checks && self.is_exclusive() && self.io != Io::Direct && features.no_open() {
+            self.fs.closes_are_not_told();
+            self.keeps_opens.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the kernel keeps open directories to itself.
+    pub(super) fn kernel_keeps_directories(&self) -> bool {
+        self.kernel_keeps_opens() && self.features.get().is_some_and(Features::no_opendir)
     }
 
     pub(super) fn entry(&self, entry: &vfs::Entry, loan: Loan) -> Entry {
@@ -77,15 +106,16 @@ impl EngineOperations {
     /// A write by one who may not keep setuid takes it here, and the kernel does not learn of that from the
     /// answer: such a mode is asked for each time, lest a changed program run with it.
     ///
-    /// A directory's times change with each name that is made in it. The kernel then forgets what it knew, but
-    /// an answer that was given just before and arrives just after brings the old times back for as long as
-    /// they may be trusted. Only the kernel's own checks of permissions need them.
+    /// A directory's times change with each name that is made in it: see [`dir_times`](super::dir_times). Where the
+    /// server checks permissions nobody needs them.
     fn hold(&self, attr: &vfs::Attr) -> Duration {
         let format = attr.mode() & libc::S_IFMT;
         let setuid = attr.mode() & (libc::S_ISUID | libc::S_ISGID) != 0;
         match format {
             libc::S_IFREG if setuid => Duration::ZERO,
-            libc::S_IFDIR if matches!(self.names, Names::Long) => DIRECTORY_HOLD,
+            libc::S_IFDIR if matches!(self.names, Names::Long) => {
+                self.dir_times.hold(attr, || self.fs.getattr(attr.nid).ok())
+            }
             libc::S_IFDIR => Duration::ZERO,
             _ => self.attributes_hold,
         }
@@ -98,6 +128,11 @@ impl EngineOperations {
 
     /// What the kernel may do with an open file.
     pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
+        if self.kernel_keeps_opens() {
+            self.fs.release(handle, None);
+            let (fh, flags) = self.kept(flags);
+            return Opened { fh, flags };
+        }
         let mut kernel = OpenFlags::empty();
         if self.is_direct(flags) {
             kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;

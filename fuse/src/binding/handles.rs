@@ -31,17 +31,6 @@ impl Deref for Open {
     }
 }
 
-/// A share of an open file, as the engine takes it along.
-pub struct Handle(pub Arc<Open>);
-
-impl Deref for Handle {
-    type Target = FileHandle;
-
-    fn deref(&self) -> &FileHandle {
-        &self.0
-    }
-}
-
 impl Drop for Open {
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else { return };

@@ -1,8 +1,9 @@
 //! The engine under the mount.
 //!
-//! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`handles`] its open files by
-//! number, [`names`] says for how long the kernel may trust a name, [`volume`] answers what concerns the file system as
-//! a whole, [`convert`] goes between the two worlds' types.
+//! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`files`] finds the file of a
+//! request, [`handles`] has open files by number, [`names`] says for how long the kernel may trust a name, [`dir_times`]
+//! the same of a directory's attributes, [`volume`] answers what concerns the file system as a whole, [`convert`] goes
+//! between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
@@ -10,7 +11,9 @@
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
 
 mod convert;
+mod dir_times;
 mod engine;
+mod files;
 mod handles;
 mod names;
 mod operations;
@@ -19,7 +22,7 @@ mod volume;
 pub use engine::EngineOperations;
 
 use crate::mount::process::drop_capabilities;
-use crate::mount::{Io, MountOptions};
+use crate::mount::{Io, MountOptions, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use narufs::cache::available_memory;
@@ -48,7 +51,8 @@ pub enum Caching {
 ///
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
-/// library's readers would not see; or for [`MountOptions::xattr`] taken away where the kernel checks permissions.
+/// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
+/// with [`MountOptions::xattr`] taken away.
 pub fn serve(
     fs: Arc<Fs>,
     dir: &Path,
@@ -62,17 +66,22 @@ pub fn serve(
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // The kernel changes times by itself, and tells later: only it knows who may.
-        options.default_permissions = true;
+        if options.permissions == Some(Permissions::Server) {
+            let why = "io=cached is for mounts whose permissions the kernel checks";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        options.permissions = Some(Permissions::Kernel);
     }
-    if options.default_permissions && !options.xattr {
+    let kernel_checks = options.permissions() == Permissions::Kernel;
+    if kernel_checks && !options.xattr {
         let why =
             "noxattr is for mounts whose server checks permissions: the kernel would not see access lists";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut config = ServerConfig {
         session: Config {
-            // With `default_permissions` the kernel must know access lists too; without, the engine judges.
-            posix_acl: options.default_permissions,
+            // Who checks permissions must know access lists too.
+            posix_acl: kernel_checks,
             auto_inval: caching == Caching::Shared,
             writeback_cache: options.io == Io::Cached,
             export: true,

@@ -1,7 +1,7 @@
 //! For how long the kernel may trust a name.
 //!
 //! The kernel does not check search permission on the way along names that it trusts, unless it checks all
-//! permissions (`default_permissions`): another user could walk through a directory that was open once and is
+//! permissions ([`Permissions::Kernel`]): another user could walk through a directory that was open once and is
 //! closed by now. Where the server checks, a name is therefore *lent* for [`HOLD`], and only in a directory that
 //! everyone may search; whatever closes such a directory, or moves a name out of it into a closed one, is not
 //! answered before every loan has run out. A path that is walked all the time costs a look-up of each of its
@@ -17,6 +17,7 @@
 //! for nothing.
 
 use super::Caching;
+use crate::mount::Permissions;
 use narufs::blocking;
 use narufs::format::Nid;
 use narufs::vfs::Fs;
@@ -61,11 +62,11 @@ pub struct Loans {
 }
 
 impl Names {
-    pub fn new(caching: Caching, default_permissions: bool) -> Names {
-        match (caching, default_permissions) {
+    pub fn new(caching: Caching, permissions: Permissions) -> Names {
+        match (caching, permissions) {
             (Caching::Shared, _) => Names::Never,
-            (Caching::Exclusive, true) => Names::Long,
-            (Caching::Exclusive, false) => {
+            (Caching::Exclusive, Permissions::Kernel) => Names::Long,
+            (Caching::Exclusive, Permissions::Server) => {
                 let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
                 Names::Lent(Loans { start: Instant::now(), ends: zeros(), wary: zeros() })
             }
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     fn loans() -> Loans {
-        match Names::new(Caching::Exclusive, false) {
+        match Names::new(Caching::Exclusive, Permissions::Server) {
             Names::Lent(loans) => loans,
             other => panic!("{other:?}"),
         }

@@ -1,8 +1,7 @@
 //! What the kernel asks of the engine, operation by operation.
 //!
-//! An inode's number is the kernel's node id, and the root's are the same. An open file is a
-//! [`handles`](super::handles) entry. Permissions are the engine's to check; with `default_permissions` the kernel
-//! has checked them before.
+//! An inode's number is the kernel's node id, and the root's are the same. The file of a request is found by
+//! [`files`](super::files). Permissions are the engine's to check, unless the kernel has.
 //!
 //! FLUSH is not served (the kernel asks once): a close has nothing to write, and no locks to give back.
 //!
@@ -10,11 +9,11 @@
 
 use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
 use super::engine::EngineOperations;
-use super::handles::Handle;
 use super::names::Loan;
 use crate::control::{RESIZE, STATS, TRIM};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
+use crate::server::Notifier;
 use crate::session::{DoneReply, Features, RequestContext};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
@@ -49,8 +48,13 @@ fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs::Result<()>) + Send> {
 
 impl Operations for EngineOperations {
     fn init(&self, features: &Features) {
-        // A second INIT of one conversation does not exist; the first stands.
-        let _ = self.features.set(*features);
+        self.agree(features);
+    }
+
+    fn connected(&self, notifier: &Notifier) {
+        if let Err(e) = self.dir_times.tell(notifier.clone()) {
+            tracing::warn!("times of directories may be old for a while: {e}");
+        }
     }
 
     fn served_by(&self, transport: Transport) {
@@ -58,6 +62,7 @@ impl Operations for EngineOperations {
     }
 
     fn destroy(&self) {
+        self.dir_times.end();
         self.open.clear();
         self.fs.forget_all();
     }
@@ -92,6 +97,7 @@ impl Operations for EngineOperations {
     }
 
     fn forget(&self, nodeid: u64, count: u64) {
+        self.told.forget(nodeid);
         self.fs.forget(nodeid, count);
     }
 
@@ -105,7 +111,9 @@ impl Operations for EngineOperations {
     }
 
     fn setattr(&self, ctx: &RequestContext<'_>, nodeid: u64, change: &SetAttr) -> Result<Attributes> {
-        let open = change.fh.map(|fh| self.open.get(fh)).transpose()?;
+        // Of a file that the kernel keeps open it has checked whether it may be changed.
+        let fh = change.fh.filter(|_| !self.kernel_keeps_opens());
+        let open = fh.map(|fh| self.open.get(fh)).transpose()?;
         let wanted = engine_attributes(change);
         let open = open.as_deref().map(|o| &**o);
         let caller = self.caller(ctx, 0);
@@ -135,25 +143,35 @@ impl Operations for EngineOperations {
 
     fn symlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let loan = self.names.lend(&self.fs, parent);
-        Ok(self.entry(&self.fs.symlink(&self.caller(ctx, 0), parent, name, target)?, loan))
+        let made = self.fs.symlink(&self.caller(ctx, 0), parent, name, target)?;
+        self.dir_times.changed(parent);
+        Ok(self.entry(&made, loan))
     }
 
     fn mknod(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
         let (loan, caller) = (self.names.lend(&self.fs, parent), self.caller(ctx, new.umask));
-        Ok(self.entry(&self.fs.mknod(&caller, parent, name, new.mode, new.rdev)?, loan))
+        let made = self.fs.mknod(&caller, parent, name, new.mode, new.rdev)?;
+        self.dir_times.changed(parent);
+        Ok(self.entry(&made, loan))
     }
 
     fn mkdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
         let loan = self.names.lend(&self.fs, parent);
-        Ok(self.entry(&self.fs.mkdir(&self.caller(ctx, new.umask), parent, name, new.mode)?, loan))
+        let made = self.fs.mkdir(&self.caller(ctx, new.umask), parent, name, new.mode)?;
+        self.dir_times.changed(parent);
+        Ok(self.entry(&made, loan))
     }
 
     fn unlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
-        Ok(self.fs.unlink(&self.caller(ctx, 0), parent, name)?)
+        self.fs.unlink(&self.caller(ctx, 0), parent, name)?;
+        self.dir_times.changed(parent);
+        Ok(())
     }
 
     fn rmdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
-        Ok(self.fs.rmdir(&self.caller(ctx, 0), parent, name)?)
+        self.fs.rmdir(&self.caller(ctx, 0), parent, name)?;
+        self.dir_times.changed(parent);
+        Ok(())
     }
 
     fn rename(
@@ -165,7 +183,9 @@ impl Operations for EngineOperations {
     ) -> Result<()> {
         let flags = vfs::RenameFlags::from_bits(flags).ok_or(Errno(libc::EINVAL))?;
         self.fs.rename(&self.caller(ctx, 0), from.0, from.1, to.0, to.1, flags)?;
+        self.dir_times.changed(from.0);
         if from.0 != to.0 {
+            self.dir_times.changed(to.0);
             self.names.moved(&self.fs, from.0, to.0);
             if flags.contains(vfs::RenameFlags::EXCHANGE) {
                 self.names.moved(&self.fs, to.0, from.0);
@@ -176,10 +196,15 @@ impl Operations for EngineOperations {
 
     fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         let loan = self.names.lend(&self.fs, parent);
-        Ok(self.entry(&self.fs.link(&self.caller(ctx, 0), nodeid, parent, name)?, loan))
+        let linked = self.fs.link(&self.caller(ctx, 0), nodeid, parent, name)?;
+        self.dir_times.changed(parent);
+        Ok(self.entry(&linked, loan))
     }
 
     fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, _: bool) -> Result<Opened> {
+        if self.kernel_keeps_opens() {
+            return Err(Errno(libc::ENOSYS));
+        }
         let handle = self.fs.open(&self.caller(ctx, 0), nodeid, self.open_flags(flags))?;
         Ok(self.opened(handle, flags))
     }
@@ -196,6 +221,7 @@ impl Operations for EngineOperations {
         let wanted = self.open_flags(flags);
         let (entry, handle, _) =
             self.fs.create(&self.caller(ctx, new.umask), parent, name, new.mode, wanted)?;
+        self.dir_times.changed(parent);
         Ok((self.entry(&entry, loan), self.opened(handle, flags)))
     }
 
@@ -211,35 +237,56 @@ impl Operations for EngineOperations {
         Ok((self.entry(&entry, Loan::NONE), self.opened(handle, flags)))
     }
 
-    fn read(&self, _: &RequestContext<'_>, _: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.fs.read(&*self.open.get(read.fh)?, read.offset, buffer)?)
+    fn read(&self, _: &RequestContext<'_>, nodeid: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
+        let flags = self.flags_to_read(read.flags as i32);
+        Ok(self.fs.read(&*self.file_with(nodeid, read.fh, flags)?, read.offset, buffer)?)
     }
 
-    fn write(&self, ctx: &RequestContext<'_>, _: u64, write: &Write, data: &[u8]) -> Result<usize> {
-        let direct = self.is_direct(write.open_flags) && !write.flags.contains(WriteFlags::CACHE);
+    fn write(&self, ctx: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize> {
+        let direct = self.goes_past_cache(write) && !write.flags.contains(WriteFlags::CACHE);
         let mut flags = engine_write_flags(write, direct);
         let cached = write.flags.contains(WriteFlags::CACHE);
         flags.set(vfs::WriteFlags::KEEP_TIMES, cached && self.kernel_keeps_writes());
-        Ok(self.fs.write(&self.caller(ctx, 0), &*self.open.get(write.fh)?, write.offset, data, flags)?)
+        let file = self.file(nodeid, write.fh)?;
+        Ok(self.fs.write(&self.caller(ctx, 0), &file, write.offset, data, flags)?)
     }
 
     fn release(&self, _: u64, release: &Release) {
+        if self.kernel_keeps_opens() {
+            return;
+        }
         let owner = release.flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(release.lock_owner);
         self.open.remove(release.fh, owner);
     }
 
-    fn fsync(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool) -> Result<()> {
-        Ok(self.fs.fsync(&*self.open.get(fh)?, data_only)?)
+    fn fsync(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
+        let (file, telling) = self.to_sync(ctx, nodeid, fh)?;
+        let outcome = self.fs.fsync(&file, data_only);
+        if let Some(telling) = telling {
+            telling.end(&outcome);
+        }
+        Ok(outcome?)
     }
 
-    fn fsync_then(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool, reply: DoneReply) {
-        match self.open.get(fh) {
-            Ok(open) => self.fs.fsync_then(Handle(open), data_only, answers(reply)),
+    fn fsync_then(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
+        match self.to_sync(ctx, nodeid, fh) {
+            Ok((file, None)) => self.fs.fsync_then(file, data_only, answers(reply)),
+            Ok((file, Some(telling))) => {
+                let answer = answers(reply);
+                let told = move |outcome: narufs::Result<()>| {
+                    telling.end(&outcome);
+                    answer(outcome);
+                };
+                self.fs.fsync_then(file, data_only, Box::new(told));
+            }
             Err(e) => reply.done(Err(e)),
         }
     }
 
     fn opendir(&self, ctx: &RequestContext<'_>, nodeid: u64, _: i32) -> Result<Opened> {
+        if self.kernel_keeps_directories() {
+            return Err(Errno(libc::ENOSYS));
+        }
         let handle = self.fs.opendir(&self.caller(ctx, 0), nodeid)?;
         Ok(Opened { fh: self.open.insert_directory(&self.fs, handle), flags: OpenFlags::empty() })
     }
@@ -247,14 +294,14 @@ impl Operations for EngineOperations {
     fn readdir(
         &self,
         _: &RequestContext<'_>,
-        _: u64,
+        nodeid: u64,
         fh: u64,
         offset: u64,
         sink: &mut DirSink<'_>,
     ) -> Result<()> {
         let mut each =
             |one: &vfs::DirEntry<'_>| sink.push(one.nid, one.cookie, one.file_type as u8, one.name);
-        Ok(self.fs.readdir(&*self.open.get(fh)?, offset, &mut each)?)
+        Ok(self.fs.readdir(&*self.directory(nodeid, fh)?, offset, &mut each)?)
     }
 
     fn readdirplus(
@@ -265,7 +312,7 @@ impl Operations for EngineOperations {
         offset: u64,
         sink: &mut DirSink<'_>,
     ) -> Result<()> {
-        let (open, loan) = (self.open.get(fh)?, self.names.lend(&self.fs, nodeid));
+        let (open, loan) = (self.directory(nodeid, fh)?, self.names.lend(&self.fs, nodeid));
         let mut each = |one: &vfs::DirEntry<'_>, entry: Option<&vfs::Entry>| match entry {
             Some(entry) if one.name != b"." && one.name != b".." => {
                 sink.push_entry(&self.entry(entry, loan), one.cookie, one.name)
@@ -281,16 +328,19 @@ impl Operations for EngineOperations {
     }
 
     fn releasedir(&self, _: u64, release: &Release) {
+        if self.kernel_keeps_directories() {
+            return;
+        }
         self.open.remove(release.fh, None);
     }
 
-    fn fsyncdir(&self, _: &RequestContext<'_>, _: u64, fh: u64, data_only: bool) -> Result<()> {
-        Ok(self.fs.fsyncdir(&*self.open.get(fh)?, data_only)?)
+    fn fsyncdir(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
+        Ok(self.fs.fsyncdir(&*self.directory(nodeid, fh)?, data_only)?)
     }
 
-    fn fsyncdir_then(&self, _: &RequestContext<'_>, _: u64, fh: u64, _: bool, reply: DoneReply) {
-        match self.open.get(fh) {
-            Ok(open) => self.fs.fsyncdir_then(Handle(open), answers(reply)),
+    fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, _: bool, reply: DoneReply) {
+        match self.directory(nodeid, fh) {
+            Ok(open) => self.fs.fsyncdir_then(open, answers(reply)),
             Err(e) => reply.done(Err(e)),
         }
     }
@@ -351,29 +401,29 @@ impl Operations for EngineOperations {
     fn fallocate(
         &self,
         ctx: &RequestContext<'_>,
-        _: u64,
+        nodeid: u64,
         fh: u64,
         (offset, len): (u64, u64),
         mode: i32,
     ) -> Result<()> {
         let mode = FallocateMode::from_kernel(mode as u32)?;
-        Ok(self.fs.fallocate(&self.caller(ctx, 0), &*self.open.get(fh)?, mode, offset, len)?)
+        Ok(self.fs.fallocate(&self.caller(ctx, 0), &*self.file(nodeid, fh)?, mode, offset, len)?)
     }
 
-    fn lseek(&self, _: &RequestContext<'_>, _: u64, fh: u64, offset: u64, whence: i32) -> Result<u64> {
+    fn lseek(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, offset: u64, whence: i32) -> Result<u64> {
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        Ok(self.fs.lseek(&*self.open.get(fh)?, offset, whence)?)
+        Ok(self.fs.lseek(&*self.file(nodeid, fh)?, offset, whence)?)
     }
 
-    fn copy_file_range(&self, ctx: &RequestContext<'_>, _: u64, copy: &CopyFileRangeIn) -> Result<u64> {
+    fn copy_file_range(&self, ctx: &RequestContext<'_>, nodeid: u64, copy: &CopyFileRangeIn) -> Result<u64> {
         if copy.flags != 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let (from, to) = (self.open.get(copy.fh_in)?, self.open.get(copy.fh_out)?);
+        let (from, to) = (self.file(nodeid, copy.fh_in)?, self.file(copy.nodeid_out, copy.fh_out)?);
         let caller = self.caller(ctx, 0);
         Ok(self.fs.copy_file_range(&caller, &from, copy.off_in, &to, copy.off_out, copy.len)?)
     }

@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, Io, MountOptions, Transport};
+pub use options::{Atime, Io, MountOptions, Permissions, Transport};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -165,7 +165,8 @@ pub fn place(dir: &Path) -> io::Result<PathBuf> {
 pub fn is_dead(point: &Path) -> bool {
     // The last is for a request that found its io_uring gone.
     let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
-    rustix::fs::stat(point).is_err_and(|e| gone.contains(&e))
+    // A stat might be answered from what the kernel knows; this is always asked.
+    rustix::fs::statfs(point).map(drop).is_err_and(|e| gone.contains(&e))
 }
 
 /// Detaches mounts of ours at `point` whose server is gone.

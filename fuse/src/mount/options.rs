@@ -43,6 +43,28 @@ impl Io {
     }
 }
 
+/// Who checks what users may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Permissions {
+    /// The kernel, by modes and access lists, before it asks. It may then trust what it knows of names and attributes
+    /// for as long as nothing changes, and open files without asking.
+    #[default]
+    Kernel,
+    /// The server. Names are trusted for a moment only, and where everyone may search the directory.
+    Server,
+}
+
+impl Permissions {
+    /// From its name.
+    pub fn from_name(name: &str) -> Option<Permissions> {
+        match name {
+            "kernel" => Some(Permissions::Kernel),
+            "server" => Some(Permissions::Server),
+            _ => None,
+        }
+    }
+}
+
 /// How the kernel's requests reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
@@ -83,8 +105,8 @@ pub struct MountOptions {
     pub source: String,
     /// No changes.
     pub read_only: bool,
-    /// The kernel checks permissions by mode (and ACL) before it asks.
-    pub default_permissions: bool,
+    /// Who checks permissions; where it is not said, the kernel, unless it could not ([`MountOptions::permissions`]).
+    pub permissions: Option<Permissions>,
     /// Users other than the one who mounts have access.
     pub allow_other: bool,
     /// The largest READ, in bytes; 0 for the kernel's own limit.
@@ -118,7 +140,7 @@ impl MountOptions {
         MountOptions {
             source: source.to_owned(),
             read_only: false,
-            default_permissions: false,
+            permissions: None,
             allow_other: rustix::process::geteuid().is_root(),
             max_read: 0,
             suid: false,
@@ -139,7 +161,7 @@ impl MountOptions {
         match option {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            "default_permissions" => self.default_permissions = true,
+            "default_permissions" => self.permissions = Some(Permissions::Kernel),
             "allow_other" => self.allow_other = true,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
@@ -167,6 +189,10 @@ impl MountOptions {
                     Some(transport) => self.transport = transport,
                     None => return false,
                 },
+                Some(("permissions", name)) => match Permissions::from_name(name) {
+                    Some(permissions) => self.permissions = Some(permissions),
+                    None => return false,
+                },
                 Some(("max_read", bytes)) => match bytes.parse() {
                     Ok(bytes) => self.max_read = bytes,
                     Err(_) => return false,
@@ -175,6 +201,12 @@ impl MountOptions {
             },
         }
         true
+    }
+
+    /// Who checks permissions. Without extended attributes the kernel would not see access lists: the server, then.
+    pub fn permissions(&self) -> Permissions {
+        let usual = if self.xattr { Permissions::Kernel } else { Permissions::Server };
+        self.permissions.unwrap_or(usual)
     }
 
     /// The flags of mount(2).
@@ -197,7 +229,7 @@ impl MountOptions {
     /// Options of the file system itself that both ways of mounting pass.
     pub(super) fn fuse_options(&self) -> Vec<String> {
         let mut options = Vec::new();
-        if self.default_permissions {
+        if self.permissions() == Permissions::Kernel {
             options.push("default_permissions".to_owned());
         }
         if self.allow_other {
@@ -247,9 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_checks_permissions_where_it_can_and_nothing_else_was_said() {
+        let mut options = MountOptions::new("image");
+        assert_eq!(options.permissions(), Permissions::Kernel);
+        assert!(options.fuse_options().contains(&"default_permissions".to_owned()));
+        options.xattr = false;
+        assert_eq!(options.permissions(), Permissions::Server);
+        assert!(options.apply("default_permissions"));
+        assert_eq!(options.permissions(), Permissions::Kernel);
+        assert!(options.apply("permissions=server") && !options.apply("permissions=nobody"));
+        assert_eq!(options.permissions(), Permissions::Server);
+        assert!(!options.fuse_options().contains(&"default_permissions".to_owned()));
+    }
+
+    #[test]
     fn a_source_cannot_smuggle_options_in() {
         let mut options = MountOptions::new("a,suid\\");
         options.allow_other = false;
+        options.permissions = Some(Permissions::Server);
         assert_eq!(options.helper_options(), "fsname=a\\,suid\\\\,subtype=narufs,rw,nosuid,nodev");
     }
 }

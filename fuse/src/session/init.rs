@@ -14,7 +14,7 @@ pub struct Config {
     pub max_readahead: u32,
     /// Background requests (read-ahead, write-back, asynchronous direct I/O) in flight at most.
     pub max_background: u16,
-    /// The kernel checks POSIX ACLs; this turns `default_permissions` on.
+    /// The kernel checks POSIX ACLs; this turns its checks of permissions on.
     pub posix_acl: bool,
     /// The kernel keeps dirty pages.
     pub writeback_cache: bool,
@@ -63,6 +63,7 @@ impl Config {
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::MAX_PAGES
             | InitFlags::CACHE_SYMLINKS
+            | InitFlags::NO_OPEN_SUPPORT
             | InitFlags::NO_OPENDIR_SUPPORT
             | InitFlags::HANDLE_KILLPRIV_V2
             | InitFlags::SETXATTR_EXT
@@ -104,6 +105,11 @@ impl Features {
     /// The umask is the server's to apply.
     pub fn dont_mask(&self) -> bool {
         self.flags.contains(InitFlags::DONT_MASK)
+    }
+
+    /// OPEN may be answered ENOSYS: the kernel then asks neither OPEN nor RELEASE.
+    pub fn no_open(&self) -> bool {
+        self.flags.contains(InitFlags::NO_OPEN_SUPPORT)
     }
 
     /// OPENDIR may be answered ENOSYS: the kernel then caches names and asks neither OPENDIR nor RELEASEDIR.

@@ -17,6 +17,7 @@ pub use init::{Config, Features, Negotiated, negotiate};
 
 use crate::mount::Transport;
 use crate::operations::Operations;
+use crate::server::Notifier;
 use crate::transport::ReplyHandle;
 use crate::types::{Errno, Result};
 use crate::wire::extension::{Extensions, SecurityContext};
@@ -45,6 +46,11 @@ impl<O: Operations> Session<O> {
     /// What was agreed on.
     pub fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// Tells the operations how to reach the kernel.
+    pub fn connected(&self, notifier: &Notifier) {
+        self.operations.connected(notifier);
     }
 
     /// Tells the operations which way requests come.

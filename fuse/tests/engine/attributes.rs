@@ -2,7 +2,7 @@
 
 use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_with};
 use narufs_fuse::Caching;
-use narufs_fuse::mount::MountOptions;
+use narufs_fuse::mount::{MountOptions, Permissions as Checks};
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags, statx, utimensat};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
@@ -108,8 +108,8 @@ const MASK: u16 = 16;
 const OTHER: u16 = 32;
 const NOBODY: u32 = u32::MAX;
 
-fn access_lists_hold(kernel_checks: bool) {
-    let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+fn access_lists_hold(who: Checks) {
+    let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else { return };
     let path = m.at("file");
     fs::write(&path, b"secret").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -162,15 +162,15 @@ fn access_lists_hold(kernel_checks: bool) {
 }
 
 fn access_lists_hold_where_the_server_checks() {
-    access_lists_hold(false);
+    access_lists_hold(Checks::Server);
 }
 
 fn access_lists_hold_where_the_kernel_checks() {
-    access_lists_hold(true);
+    access_lists_hold(Checks::Kernel);
 }
 
-fn permissions_hold(kernel_checks: bool) {
-    let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else { return };
+fn permissions_hold(who: Checks) {
+    let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else { return };
     as_user(FIRST_USER, || {
         fs::create_dir(m.at("own")).unwrap();
         fs::create_dir(m.at("own/open")).unwrap();
@@ -231,16 +231,16 @@ fn permissions_hold(kernel_checks: bool) {
 }
 
 fn permissions_hold_cached_or_not_where_the_server_checks() {
-    permissions_hold(false);
+    permissions_hold(Checks::Server);
 }
 
 fn permissions_hold_cached_or_not_where_the_kernel_checks() {
-    permissions_hold(true);
+    permissions_hold(Checks::Kernel);
 }
 
 fn setuid_is_lost_when_others_write_or_the_owner_changes() {
-    for kernel_checks in [false, true] {
-        let Some(m) = served_with(Caching::Exclusive, |o| o.default_permissions = kernel_checks) else {
+    for who in [Checks::Server, Checks::Kernel] {
+        let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else {
             return;
         };
         let path = m.at("program");
@@ -249,7 +249,7 @@ fn setuid_is_lost_when_others_write_or_the_owner_changes() {
         fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
         assert_eq!(mode(), 0o6777);
         as_user(FIRST_USER, || File::options().append(true).open(&path).unwrap().write_all(b"x")).unwrap();
-        assert_eq!(mode(), 0o777, "kernel checks: {kernel_checks}");
+        assert_eq!(mode(), 0o777, "{who:?}");
         fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
         std::os::unix::fs::chown(&path, Some(FIRST_USER), Some(FIRST_USER)).unwrap();
         assert_eq!(mode(), 0o777);
@@ -308,7 +308,7 @@ fn without_extended_attributes_the_rest_goes_on() {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let read = as_user(FIRST_USER, || fs::read(&path).map_err(|e| e.kind()));
     assert_eq!(read, Err(ErrorKind::PermissionDenied));
-    let both = |o: &mut MountOptions| (o.xattr, o.default_permissions) = (false, true);
+    let both = |o: &mut MountOptions| (o.xattr, o.permissions) = (false, Some(Checks::Kernel));
     let why = refused_with(Caching::Exclusive, both).expect("a mount was made before");
     assert_eq!(why.kind(), ErrorKind::InvalidInput, "the kernel would see no access lists");
 }

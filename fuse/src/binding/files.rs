@@ -1,0 +1,175 @@
+//! The file that a request is about.
+//!
+//! Either each open of a file is a request, and its number names a handle of the engine's
+//! ([`Handles`](super::handles::Handles)). Or the kernel
+//! *keeps* open files to itself: where it checks permissions and is the only way in, OPEN is answered ENOSYS once, and
+//! neither OPEN nor RELEASE comes again. A request then names its inode alone, which the kernel holds by a lookup count
+//! as long as the file is open, and a file is borrowed for each request.
+//!
+//! What is lost with that, and what stands in for it:
+//! - flags of an open file: each request brings them along;
+//! - O_DIRECT beside each other: the kernel's own way for such files writes one request of a file at a time (with
+//!   `io=direct` files are opened as ever);
+//! - a failed write-back is told to each open file once: here to each thread that syncs, once ([`Told`]);
+//! - the time of the last close: nothing hangs on it.
+//!
+//! # Invariants
+//! A number that the kernel has is 0, or [`PAST_CACHE`] of a file made for writing alone, where it keeps open files.
+
+use super::engine::EngineOperations;
+use super::handles::Open;
+use crate::operations::Write;
+use crate::session::RequestContext;
+use crate::types::Result;
+use crate::wire::OpenFlags;
+use narufs::format::Nid;
+use narufs::vfs::{self, ErrorMark, FileHandle};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The number of a file that the kernel writes past its cache, where it keeps open files.
+pub const PAST_CACHE: u64 = 1;
+
+/// A file for one request.
+pub enum File {
+    /// That was opened by a request.
+    Opened(Arc<Open>),
+    /// That the kernel keeps open.
+    Borrowed(FileHandle),
+}
+
+impl Deref for File {
+    type Target = FileHandle;
+
+    fn deref(&self) -> &FileHandle {
+        match self {
+            File::Opened(open) => open,
+            File::Borrowed(handle) => handle,
+        }
+    }
+}
+
+impl EngineOperations {
+    /// Whether the kernel keeps open files to itself.
+    pub(super) fn kernel_keeps_opens(&self) -> bool {
+        // Relaxed: it is set before the first request is received.
+        self.keeps_opens.load(Ordering::Relaxed)
+    }
+
+    /// What the kernel is told of a file that it has made and opened, and is to keep.
+    pub(super) fn kept(&self, flags: i32) -> (u64, OpenFlags) {
+        // Who writes a new file in pieces of any size, and does not read it, gains nothing from the kernel's cache,
+        // where each piece that is no whole page is a request for the page before one for the bytes.
+        if !self.kernel_keeps_writes() && flags & libc::O_ACCMODE == libc::O_WRONLY {
+            let past = OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
+            return (PAST_CACHE, past);
+        }
+        (0, OpenFlags::KEEP_CACHE | OpenFlags::NOFLUSH)
+    }
+
+    /// The file of a request for this inode that names `fh`.
+    pub(super) fn file(&self, nid: Nid, fh: u64) -> Result<File> {
+        self.file_with(nid, fh, vfs::OpenFlags::READ_WRITE | vfs::OpenFlags::KERNEL_CACHES)
+    }
+
+    /// The same; `flags` are those of a file that the kernel keeps open.
+    pub(super) fn file_with(&self, nid: Nid, fh: u64, flags: vfs::OpenFlags) -> Result<File> {
+        if self.kernel_keeps_opens() {
+            return Ok(File::Borrowed(self.fs().borrow(nid, flags, None)?));
+        }
+        Ok(File::Opened(self.open.get(fh)?))
+    }
+
+    /// The flags by which a file that the kernel keeps open is read.
+    pub(super) fn flags_to_read(&self, flags: i32) -> vfs::OpenFlags {
+        let asked = vfs::OpenFlags::from_kernel(flags as u32);
+        let alone = asked & (vfs::OpenFlags::DIRECT | vfs::OpenFlags::NO_ATIME);
+        let cached = if alone.contains(vfs::OpenFlags::DIRECT) {
+            vfs::OpenFlags::empty()
+        } else {
+            vfs::OpenFlags::KERNEL_CACHES
+        };
+        alone | cached
+    }
+
+    /// Whether a write goes past the kernel's cache, unless that is written back.
+    pub(super) fn goes_past_cache(&self, write: &Write) -> bool {
+        if self.kernel_keeps_opens() {
+            return write.fh == PAST_CACHE || write.open_flags & libc::O_DIRECT != 0;
+        }
+        self.is_direct(write.open_flags)
+    }
+
+    /// The directory of a request for this inode that names `fh`.
+    pub(super) fn directory(&self, nid: Nid, fh: u64) -> Result<File> {
+        if self.kernel_keeps_directories() {
+            return Ok(File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::DIRECTORY, None)?));
+        }
+        Ok(File::Opened(self.open.get(fh)?))
+    }
+
+    /// The file that is to be synced, and, if the kernel keeps it open, what the caller has been told of it.
+    pub(super) fn to_sync(
+        &self,
+        ctx: &RequestContext<'_>,
+        nid: Nid,
+        fh: u64,
+    ) -> Result<(File, Option<Telling>)> {
+        if !self.kernel_keeps_opens() {
+            return Ok((File::Opened(self.open.get(fh)?), None));
+        }
+        let telling = Told::begin(&self.told, nid, ctx.pid);
+        let mark = Some(Arc::clone(&telling.mark));
+        Ok((File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::READ_WRITE, mark)?), Some(telling)))
+    }
+}
+
+/// Who was told of which failure, of files that the kernel keeps open: by inode and thread. Only those stand here whose
+/// sync has failed.
+#[derive(Debug, Default)]
+pub struct Told {
+    marks: Mutex<HashMap<(Nid, u32), Arc<ErrorMark>>>,
+    /// How many; so that who has nothing to look for need not take the lock. Relaxed: who is told twice, because it
+    /// looked too early, has asked twice at the same time.
+    count: AtomicUsize,
+}
+
+impl Told {
+    /// What a thread that is about to sync a file has been told.
+    fn begin(told: &Arc<Told>, nid: Nid, thread: u32) -> Telling {
+        let key = (nid, thread);
+        let is_empty = told.count.load(Ordering::Relaxed) == 0;
+        let known = if is_empty { None } else { told.marks.lock().get(&key).cloned() };
+        Telling { key, mark: known.unwrap_or_else(|| Arc::new(ErrorMark::of(None))), told: Arc::clone(told) }
+    }
+
+    /// The kernel holds this inode no more.
+    pub fn forget(&self, nid: Nid) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            let mut marks = self.marks.lock();
+            marks.retain(|(of, _), _| *of != nid);
+            self.count.store(marks.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a thread that syncs is told by the outcome.
+pub struct Telling {
+    key: (Nid, u32),
+    mark: Arc<ErrorMark>,
+    told: Arc<Told>,
+}
+
+impl Telling {
+    /// The sync has ended so.
+    pub fn end<T>(self, outcome: &narufs::Result<T>) {
+        if outcome.is_err() {
+            let mut marks = self.told.marks.lock();
+            marks.insert(self.key, self.mark);
+            self.told.count.store(marks.len(), Ordering::Relaxed);
+        }
+    }
+}
