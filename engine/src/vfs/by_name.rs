@@ -15,7 +15,9 @@ impl Fs {
         new: &New,
         by: u64,
     ) -> Result<Arc<InodeObj>> {
-        match self.make(ctx, dir, name, new, by)? {
+        let made = self.make(ctx, dir, name, new, by);
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+        match made? {
             Ok(inode) => Ok(inode),
             Err(there) => {
                 if there.holds.forget(1) {
@@ -67,7 +69,9 @@ impl Fs {
         set: &SetAttr,
     ) -> Result<Attr> {
         let inode = self.meta.inode(nid)?;
-        self.set_attributes(ctx, &inode, handle, set)?;
+        let done = self.set_attributes(ctx, &inode, handle, set);
+        self.tell_set(ctx, nid, set);
+        done?;
         let image = inode.lock.read();
         Ok(self.attr_of(&inode, &image))
     }
@@ -110,11 +114,15 @@ impl Fs {
     }
     /// Removes a name that is not a directory.
     pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.unlink_name(ctx, &self.meta.inode(parent)?, name)
+        let done = self.unlink_name(ctx, &self.meta.inode(parent)?, name);
+        self.tell(ctx, Changed::Name { dir: parent, name });
+        done
     }
     /// Removes an empty directory.
     pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
-        self.remove_dir(ctx, &self.meta.inode(parent)?, name)
+        let done = self.remove_dir(ctx, &self.meta.inode(parent)?, name);
+        self.tell(ctx, Changed::Name { dir: parent, name });
+        done
     }
     /// Renames, replaces or exchanges.
     pub fn rename(
@@ -127,12 +135,16 @@ impl Fs {
         flags: RenameFlags,
     ) -> Result<()> {
         let (old_dir, new_dir) = (self.meta.inode(parent)?, self.meta.inode(new_parent)?);
-        self.rename_name(ctx, (&old_dir, name), (&new_dir, new_name), flags)
+        let done = self.rename_name(ctx, (&old_dir, name), (&new_dir, new_name), flags);
+        self.tell_moved(ctx, (parent, name), (new_parent, new_name));
+        done
     }
     /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
     pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
         let inode = self.meta.inode(nid)?;
-        self.link_inode(ctx, &inode, &self.meta.inode(new_parent)?, new_name)?;
+        let done = self.link_inode(ctx, &inode, &self.meta.inode(new_parent)?, new_name);
+        self.tell_moved(ctx, (new_parent, new_name), (new_parent, new_name));
+        done?;
         Ok(self.entry(&inode))
     }
 }

@@ -3,7 +3,7 @@
 use super::make::New;
 use super::*;
 use crate::acl;
-use crate::file::{At, DataInode, Keep, SyncKind};
+use crate::file::{At, DataInode, Keep, SyncKind, Written};
 use crate::format::{InodeFlags, XATTR_SYMLINK};
 use crate::inode::{Holds, InodeObj, tick};
 use crate::lock::{Access, StripeSet};
@@ -100,9 +100,13 @@ impl Fs {
     pub(super) fn opened(&self, ctx: &Context, inode: Arc<InodeObj>, flags: OpenFlags) -> Result<FileHandle> {
         let truncates = flags.contains(OpenFlags::TRUNCATE);
         let handle = self.handle(inode, flags);
-        if truncates && let Err(e) = self.empty(ctx, &handle.inode) {
-            self.release(handle, None);
-            return Err(e);
+        if truncates {
+            let done = self.empty(ctx, &handle.inode);
+            self.tell(ctx, Changed::Content { nid: handle.nid(), offset: 0, len: u64::MAX });
+            if let Err(e) = done {
+                self.release(handle, None);
+                return Err(e);
+            }
         }
         Ok(handle)
     }
@@ -206,13 +210,13 @@ impl Fs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<usize> {
+    ) -> Result<Written> {
         if !handle.flags.writes() && !flags.contains(WriteFlags::FROM_CACHE) {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
         if data.is_empty() {
-            return Ok(0);
+            return Ok(Written { offset, len: 0 });
         }
         let from_cache = flags.contains(WriteFlags::FROM_CACHE);
         let kills = flags.contains(WriteFlags::KILL_SUIDGID);
@@ -237,7 +241,7 @@ impl Fs {
         {
             self.sync_file(handle, !sync)?;
         }
-        Ok(written.len)
+        Ok(written)
     }
 
     pub(super) fn sync_file(&self, handle: &FileHandle, datasync: bool) -> Result<()> {

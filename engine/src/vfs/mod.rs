@@ -30,6 +30,7 @@ mod tests;
 mod types;
 mod volume;
 mod walk;
+mod watch;
 
 pub use crate::file::ErrorMark;
 pub use assemble::{AssembleOptions, Running};
@@ -41,6 +42,7 @@ pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use space::ImageSpace;
 pub use types::*;
 pub use walk::{Arrive, Walked};
+pub use watch::{Changed, Watch};
 
 use crate::error::{Error, Result};
 use crate::file::{DataInode, DataOptions, DataPath};
@@ -49,6 +51,7 @@ use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::sync::{Arc, OnceLock};
 use departing::Departing;
+use watch::Watched;
 
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
@@ -59,6 +62,7 @@ pub struct Fs {
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
     departing: Arc<Departing>,
+    watched: Watched,
     /// Where walks of absolute paths begin, once there was one.
     root: OnceLock<Reached>,
 }
@@ -104,6 +108,7 @@ impl Fs {
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
             departing,
+            watched: Watched::default(),
             root: OnceLock::new(),
         })
     }
@@ -154,7 +159,9 @@ impl Fs {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Entry, FileHandle, bool)> {
-        self.create_file(ctx, parent, name, mode, flags)
+        let created = self.create_file(ctx, parent, name, mode, flags);
+        self.tell(ctx, Changed::Name { dir: parent, name });
+        created
     }
     /// Makes a regular file without a name and opens it; with EXCLUSIVE it can never get one.
     pub fn tmpfile(
@@ -179,7 +186,14 @@ impl Fs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<usize> {
-        self.write_file(ctx, handle, offset, data, flags)
+        let written = self.write_file(ctx, handle, offset, data, flags);
+        let (offset, len) = match &written {
+            Ok(written) => (written.offset, written.len as u64),
+            // Some of it may have been.
+            Err(_) => (0, u64::MAX),
+        };
+        self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len });
+        written.map(|written| written.len)
     }
     /// A descriptor was closed: reports an error of write-back that this handle was not told of, and gives up
     /// the fcntl locks of `owner`.
@@ -286,7 +300,9 @@ impl Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.change_xattr(ctx, &self.meta.inode(nid)?, name, Some(value), mode)
+        let done = self.change_xattr(ctx, &self.meta.inode(nid)?, name, Some(value), mode);
+        self.tell(ctx, Changed::Attributes { nid });
+        done
     }
     /// Names of the extended attributes that the caller may see, each followed by a zero byte.
     pub fn listxattr(&self, ctx: &Context, nid: Nid) -> Result<Vec<u8>> {
@@ -303,7 +319,9 @@ impl Fs {
     }
     /// Removes an extended attribute. ENODATA: there is none.
     pub fn removexattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<()> {
-        self.change_xattr(ctx, &self.meta.inode(nid)?, name, None, XattrMode::Any)
+        let done = self.change_xattr(ctx, &self.meta.inode(nid)?, name, None, XattrMode::Any);
+        self.tell(ctx, Changed::Attributes { nid });
+        done
     }
     /// Whether the caller may do what `mask` says (`R_OK`, `W_OK`, `X_OK`, or 0: it exists).
     pub fn access(&self, ctx: &Context, nid: Nid, mask: u32) -> Result<()> {
@@ -324,7 +342,9 @@ impl Fs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.allocate_range(ctx, handle, mode, offset, len)
+        let done = self.allocate_range(ctx, handle, mode, offset, len);
+        self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len: u64::MAX });
+        done
     }
     /// The next data or hole at or after an offset. ENXIO: none.
     pub fn lseek(&self, handle: &FileHandle, offset: u64, whence: Whence) -> Result<u64> {
@@ -344,7 +364,9 @@ impl Fs {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        self.copy_between(ctx, (from, from_offset), (to, to_offset), len)
+        let copied = self.copy_between(ctx, (from, from_offset), (to, to_offset), len);
+        self.tell(ctx, Changed::Content { nid: to.nid(), offset: to_offset, len });
+        copied
     }
     /// Returns when everything written before is durable.
     pub fn syncfs(&self) -> Result<()> {

@@ -70,7 +70,9 @@ impl Fs {
 
     /// As [`Fs::setattr`] with the handle of an open file.
     pub fn setattr_open(&self, ctx: &Context, handle: &FileHandle, set: &SetAttr) -> Result<Attr> {
-        self.set_attributes(ctx, &handle.inode, Some(handle), set)?;
+        let done = self.set_attributes(ctx, &handle.inode, Some(handle), set);
+        self.tell_set(ctx, handle.nid(), set);
+        done?;
         Ok(self.getattr_open(handle))
     }
 
@@ -108,7 +110,9 @@ impl Fs {
             }
         }
         let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
-        match self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN)? {
+        let made = self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN);
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+        match made? {
             Ok(made) => Ok(self.handle(made, flags)),
             Err(there) => {
                 let opened = if exclusive {
@@ -148,6 +152,7 @@ impl Fs {
     /// As [`Fs::link`].
     pub fn link_in(&self, ctx: &Context, reached: &Reached, dir: &Reached, name: &[u8]) -> Result<()> {
         self.link_inode(ctx, &reached.0, &dir.0, name)?;
+        self.tell_moved(ctx, (dir.nid(), name), (dir.nid(), name));
         if reached.0.holds.forget(1) {
             self.reap(&reached.0);
         }
@@ -158,6 +163,7 @@ impl Fs {
     /// last name meanwhile is changed like any open file.
     pub fn setattr_reached(&self, ctx: &Context, reached: Reached, set: &SetAttr) -> Result<Attr> {
         let done = self.set_attributes(ctx, &reached.0, None, set);
+        self.tell_set(ctx, reached.nid(), set);
         let attr = done.map(|()| self.getattr_reached(&reached));
         self.leave(reached);
         attr
@@ -165,12 +171,16 @@ impl Fs {
 
     /// As [`Fs::unlink`].
     pub fn unlink_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
-        self.unlink_name(ctx, &dir.0, name)
+        let done = self.unlink_name(ctx, &dir.0, name);
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+        done
     }
 
     /// As [`Fs::rmdir`].
     pub fn rmdir_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
-        self.remove_dir(ctx, &dir.0, name)
+        let done = self.remove_dir(ctx, &dir.0, name);
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+        done
     }
 
     /// As [`Fs::rename`].
@@ -181,6 +191,8 @@ impl Fs {
         to: (&Reached, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        self.rename_name(ctx, (&from.0.0, from.1), (&to.0.0, to.1), flags)
+        let done = self.rename_name(ctx, (&from.0.0, from.1), (&to.0.0, to.1), flags);
+        self.tell_moved(ctx, (from.0.nid(), from.1), (to.0.nid(), to.1));
+        done
     }
 }

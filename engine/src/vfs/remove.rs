@@ -145,6 +145,7 @@ impl Fs {
             drop(quiet);
             break (inode, left, end);
         };
+        self.tell(ctx, Changed::Attributes { nid: inode.nid() });
         self.reap(&inode);
         self.shrink(dir, left);
         self.finish(end)

@@ -321,6 +321,7 @@ impl Fs {
             }
         })?;
         if let Some(replaced) = replaced {
+            self.tell(ctx, Changed::Attributes { nid: replaced.nid() });
             self.reap(&replaced);
         }
         self.shrink(old_dir, left);

@@ -18,6 +18,7 @@ pub struct Context {
     /// Bits taken from the mode of what is created, unless the directory has a default ACL.
     pub umask: u32,
     is_checked: bool,
+    is_by_kernel: bool,
     groups: OnceCell<Vec<u32>>,
     load_groups: fn(&Context) -> Vec<u32>,
 }
@@ -25,14 +26,24 @@ pub struct Context {
 impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
     pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(&Context) -> Vec<u32>) -> Context {
-        let groups = OnceCell::new();
-        Context { uid, gid, pid, umask: umask & 0o777, is_checked: false, groups, load_groups }
+        let (umask, groups) = (umask & 0o777, OnceCell::new());
+        Context { uid, gid, pid, umask, is_checked: false, is_by_kernel: false, groups, load_groups }
     }
 
     /// The same, of whom somebody else has checked already that they may do what they ask for: the kernel, in front of
     /// a mount. They still own what they make.
     pub fn checked(self) -> Context {
         Context { is_checked: true, ..self }
+    }
+
+    /// The same, by way of the kernel that a mount serves: it knows of the changes that it asks for.
+    pub fn by_kernel(self) -> Context {
+        Context { is_by_kernel: true, ..self }
+    }
+
+    /// Whether the kernel knows of the changes.
+    pub fn is_by_kernel(&self) -> bool {
+        self.is_by_kernel
     }
 
     /// Whether permissions were checked already.

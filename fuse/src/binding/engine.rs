@@ -27,6 +27,7 @@ pub struct EngineOperations {
     pub(super) told: Arc<Told>,
     pub(super) dir_times: DirTimes,
     permissions: Permissions,
+    pub(super) caching: Caching,
     /// For how long the kernel may trust a name.
     pub(super) names: Names,
     /// For how long the kernel may trust attributes.
@@ -49,7 +50,8 @@ impl EngineOperations {
             dir_times: DirTimes::new(),
             permissions: options.permissions(),
             names: Names::new(caching, options.permissions()),
-            attributes_hold: if caching == Caching::Exclusive { LONG } else { Duration::ZERO },
+            attributes_hold: if caching.trusts(options.permissions()) { LONG } else { Duration::ZERO },
+            caching,
             io: options.io,
             xattr: options.xattr,
             features: OnceLock::new(),
@@ -64,7 +66,7 @@ impl EngineOperations {
 
     pub(super) fn caller(&self, ctx: &RequestContext<'_>, umask: u32) -> Context {
         let load = |caller: &Context| groups::groups(caller.pid, caller.uid, caller.gid).to_vec();
-        let caller = Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load);
+        let caller = Context::new(ctx.uid, ctx.gid, ctx.pid, umask, load).by_kernel();
         match self.permissions {
             Permissions::Kernel => caller.checked(),
             Permissions::Server => caller,
@@ -76,7 +78,7 @@ impl EngineOperations {
         // A second INIT of one conversation does not exist; the first stands.
         let _ = self.features.set(*features);
         let checks = self.permissions == Permissions::Kernel;
-        if checks && self.is_exclusive() && self.io != Io::Direct && features.no_open() {
+        if checks && self.is_trusted() && self.io != Io::Direct && features.no_open() {
             self.fs.closes_are_not_told();
             self.keeps_opens.store(true, Ordering::Relaxed);
         }
@@ -121,8 +123,8 @@ impl EngineOperations {
         }
     }
 
-    /// Whether the mount is the only way in.
-    fn is_exclusive(&self) -> bool {
+    /// Whether the kernel may trust what it was told for as long as it is not told otherwise.
+    fn is_trusted(&self) -> bool {
         !self.attributes_hold.is_zero()
     }
 
@@ -136,7 +138,7 @@ impl EngineOperations {
         let mut kernel = OpenFlags::empty();
         if self.is_direct(flags) {
             kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
-        } else if self.is_exclusive() {
+        } else if self.is_trusted() {
             kernel |= OpenFlags::KEEP_CACHE;
         }
         // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give

@@ -2,7 +2,7 @@
 //!
 //! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`files`] finds the file of a
 //! request, [`handles`] has open files by number, [`names`] says for how long the kernel may trust a name, [`dir_times`]
-//! the same of a directory's attributes, [`volume`] answers what concerns the file system as a whole, [`convert`] goes
+//! the same of a directory's attributes, [`told`] tells it of what changes behind its back, [`volume`] answers what concerns the file system as a whole, [`convert`] goes
 //! between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
@@ -17,6 +17,7 @@ mod files;
 mod handles;
 mod names;
 mod operations;
+mod told;
 mod volume;
 
 pub use engine::EngineOperations;
@@ -37,8 +38,16 @@ use std::sync::Arc;
 pub enum Caching {
     /// The mount is the only way in: the kernel sees every change itself.
     Exclusive,
-    /// A program changes the file system through the library as well: the kernel asks anew each time.
+    /// A program changes the file system through the library as well: the kernel is told of each change before the
+    /// library's call returns. Where the server checks permissions it asks anew each time instead.
     Shared,
+}
+
+impl Caching {
+    /// Whether the kernel may trust what it was told for as long as it is not told otherwise.
+    fn trusts(self, permissions: Permissions) -> bool {
+        self == Caching::Exclusive || permissions == Permissions::Kernel
+    }
 }
 
 /// Mounts a file system at `dir` and serves it until it is unmounted.
@@ -82,7 +91,7 @@ pub fn serve(
         session: Config {
             // Who checks permissions must know access lists too.
             posix_acl: kernel_checks,
-            auto_inval: caching == Caching::Shared,
+            auto_inval: !caching.trusts(options.permissions()),
             writeback_cache: options.io == Io::Cached,
             export: true,
             ..Config::default()

@@ -64,8 +64,8 @@ pub struct Loans {
 impl Names {
     pub fn new(caching: Caching, permissions: Permissions) -> Names {
         match (caching, permissions) {
-            (Caching::Shared, _) => Names::Never,
-            (Caching::Exclusive, Permissions::Kernel) => Names::Long,
+            (_, Permissions::Kernel) => Names::Long,
+            (Caching::Shared, Permissions::Server) => Names::Never,
             (Caching::Exclusive, Permissions::Server) => {
                 let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
                 Names::Lent(Loans { start: Instant::now(), ends: zeros(), wary: zeros() })

@@ -7,9 +7,11 @@
 //!
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
+use super::Caching;
 use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Loan;
+use super::told::Teller;
 use crate::control::{RESIZE, STATS, TRIM};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
@@ -19,6 +21,7 @@ use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
 use narufs::vfs::{self, Context, FallocateMode, Whence, XattrMode};
+use std::sync::Arc;
 
 /// What `narufs stats` shows of a mount.
 #[derive(serde::Serialize)]
@@ -55,6 +58,9 @@ impl Operations for EngineOperations {
         if let Err(e) = self.dir_times.tell(notifier.clone()) {
             tracing::warn!("times of directories may be old for a while: {e}");
         }
+        if self.caching == Caching::Shared {
+            self.fs.watch(Some(Arc::new(Teller::new(notifier.clone()))));
+        }
     }
 
     fn served_by(&self, transport: Transport) {
@@ -62,6 +68,7 @@ impl Operations for EngineOperations {
     }
 
     fn destroy(&self) {
+        self.fs.watch(None);
         self.dir_times.end();
         self.open.clear();
         self.fs.forget_all();

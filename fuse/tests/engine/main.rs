@@ -6,6 +6,7 @@ mod transports;
 
 mod attributes;
 mod data;
+mod doors;
 mod durability;
 mod mapped;
 mod names;

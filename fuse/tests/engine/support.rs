@@ -5,7 +5,7 @@ use narufs::device::{ImageFile, open_device};
 use narufs::mkfs::{FormatOptions, format};
 use narufs::mount::{self, Mounted};
 use narufs::pmem::EmulationCosts;
-use narufs::vfs::{AssembleOptions, Running};
+use narufs::vfs::{AssembleOptions, Fs, Running};
 use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
@@ -103,6 +103,11 @@ impl Served {
     /// The counters, as a program beside the server reads them.
     pub fn stats(&self) -> serde_json::Value {
         serde_json::from_str(&control::stats(&self.point).expect("a live mount")).expect("JSON")
+    }
+
+    /// The file system, for the library.
+    pub fn fs(&self) -> &Arc<Fs> {
+        self.running.as_ref().expect("it runs until it is dropped").fs()
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
