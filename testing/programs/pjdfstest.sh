@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pjdfstest as root: our own permission checks, then the kernel's with default_permissions.
+# pjdfstest as root: the kernel's permission checks, then our own.
 # A skip must be listed with its reason in pjdfstest.skips, and what is listed must be skipped.
 source "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,7 @@ run() { # CONFIGURATION OPTIONS SKIPS [PATTERN...]: leaves the summary in $summa
 
 listed=$(awk '!/^#/ && NF {print $1}' "$HERE/pjdfstest.skips" | sort)
 [[ $FS == narufs ]] || listed=$(grep -v link_count_max <<<"$listed")
-for options in suid,dev suid,dev,default_permissions; do
+for options in suid,dev suid,dev,permissions=server; do
     attach volume "$options"
     run "$HERE/pjdfstest.toml" "$options" "$listed"
     say "RESULT $options: $summary"

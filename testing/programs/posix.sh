@@ -18,7 +18,7 @@ run() { # OPTIONS [MKFS ARGS...]
     check volume
 }
 run suid,dev
-run suid,dev,default_permissions
+run suid,dev,permissions=server
 if [[ $FS == narufs ]]; then
     ring=$(mktemp -u /dev/shm/narufs-posix.XXXXXX)
     FILES_MADE+=("$ring")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two users and their private directories. What one user has looked up lies in the kernel's cache of names, which
 # asks nobody again: the other must be refused all the same, before and after, with and without
-# default_permissions. Supplementary groups count, and only for those who have them.
+# permissions=server. Supplementary groups count, and only for those who have them.
 source "$(dirname "$0")/lib.sh"
 
 refused() { # UID WHAT COMMAND...
@@ -16,7 +16,7 @@ allowed() { # UID WHAT COMMAND...
     user "$uid" -- "$@" >"$WORK/out" 2>&1 || fail "$what: user $uid was refused: $(cat "$WORK/out")"
 }
 
-for options in "" default_permissions; do
+for options in "" permissions=server; do
     volume volume 512M --force
     attach volume "$options"
     v=$WORK/volume
