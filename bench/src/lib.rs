@@ -6,6 +6,8 @@
 //! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is
 //! what comes out. [`run`] ties them together; [`compare`] does so for one file system after the other.
 //!
+//! [`daily`] is everyday work, which real programs do on a directory in the place of the load generator.
+//!
 //! [`locks`] are range locks of the literature, for `cargo bench -p narufs-bench --bench range_locks` alone;
 //! [`journal`] is what `--bench journal` measures, [`checkpoint`] what `--bench checkpoint` does.
 //!
@@ -22,6 +24,8 @@ pub mod checkpoint;
 pub mod compare;
 #[cfg(not(loom))]
 pub mod content;
+#[cfg(not(loom))]
+pub mod daily;
 #[cfg(not(loom))]
 pub mod error;
 pub mod journal;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -34,6 +35,11 @@ impl DeviceIo {
         let fields: Vec<u64> = stat.split_whitespace().map(|f| f.parse().ok()).collect::<Option<_>>()?;
         let [reads, _, read, _, writes, _, written, ..] = fields[..] else { return None };
         Some(DeviceIo { reads, read_bytes: read * 512, writes, write_bytes: written * 512 })
+    }
+
+    /// Flushes that the kernel counts for the device; nothing of a kernel that does not.
+    pub fn flushes(sysfs: &Path) -> Option<u64> {
+        std::fs::read_to_string(sysfs.join("stat")).ok()?.split_whitespace().nth(15)?.parse().ok()
     }
 
     fn since(&self, before: &DeviceIo) -> DeviceIo {
@@ -82,10 +88,12 @@ pub struct Counters {
     pub log: Option<DeviceIo>,
     /// By cause; empty where the target is not narufs.
     pub causes: Vec<CauseIo>,
-    /// Flushes of the device; narufs alone counts them.
+    /// Flushes of the device: those that narufs asked for, or that the kernel counts.
     pub flushes: Option<u64>,
     /// The journal, of narufs alone.
     pub ring: Option<Ring>,
+    /// Requests of the kernel by their names, of a mount of narufs that counts them.
+    pub requests: Option<BTreeMap<String, u64>>,
     /// Processor seconds of a server.
     pub server_cpu_s: f64,
     /// Processor seconds of this process.
@@ -138,12 +146,21 @@ impl Counters {
             }
         });
         let flushes = stats["flushes"].as_u64();
-        Counters { device, causes, flushes, ring, ..Counters::default() }
+        let requests = stats["requests"].as_object().map(|by_opcode| {
+            by_opcode.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect()
+        });
+        Counters { device, causes, flushes, ring, requests, ..Counters::default() }
     }
 
     /// Adds this process's processor time.
     pub fn with_own_cpu(mut self) -> Counters {
         self.own_cpu_s = own_cpu();
+        self
+    }
+
+    /// Adds the processor time of programs that this process has started and that have ended.
+    pub fn with_children_cpu(mut self) -> Counters {
+        self.own_cpu_s += children_cpu();
         self
     }
 
@@ -164,6 +181,12 @@ impl Counters {
                 slots: after.slots,
                 write_backs: after.write_backs.saturating_sub(before.write_backs),
                 fences: after.fences.saturating_sub(before.fences),
+            }),
+            requests: self.requests.as_ref().map(|after| {
+                let earlier =
+                    |name| before.requests.as_ref().and_then(|all| all.get(name)).copied().unwrap_or(0);
+                let new = after.iter().map(|(name, n)| (name.clone(), n.saturating_sub(earlier(name))));
+                new.filter(|(_, n)| *n > 0).collect()
             }),
             server_cpu_s: (self.server_cpu_s - before.server_cpu_s).max(0.0),
             own_cpu_s: (self.own_cpu_s - before.own_cpu_s).max(0.0),
@@ -191,17 +214,28 @@ fn own_cpu() -> f64 {
     cpu
 }
 
+/// Processor seconds of children that have ended.
+fn children_cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    parse_ticks(&stat, 13).map_or(0.0, seconds)
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
 /// Processor seconds of a process.
 pub fn cpu_of(pid: i32) -> io::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let ticks = parse_ticks(&stat).ok_or_else(|| io::Error::other("/proc/PID/stat cannot be understood"))?;
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let ticks = parse_ticks(&stat, 11);
+    ticks.map(seconds).ok_or_else(|| io::Error::other("/proc/PID/stat cannot be understood"))
 }
 
-fn parse_ticks(stat: &str) -> Option<u64> {
+/// The sum of a field after the program's name, and of the next: ticks of a user's and of the kernel's.
+fn parse_ticks(stat: &str, field: usize) -> Option<u64> {
     // The program's name may have spaces and brackets; the fields after the last bracket are plain.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let user: u64 = fields.nth(11)?.parse().ok()?;
+    let user: u64 = fields.nth(field)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(user + system)
 }
@@ -221,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_programs_name_does_not_move_the_fields() {
-        assert_eq!(parse_ticks("1 (a) b) S 1 1 1 0 -1 4 0 0 0 0 30 12 0 0 20 0"), Some(42));
+        let stat = "1 (a) b) S 1 1 1 0 -1 4 0 0 0 0 30 12 5 3 20 0";
+        assert_eq!((parse_ticks(stat, 11), parse_ticks(stat, 13)), (Some(42), Some(8)));
         assert!(cpu_of(std::process::id() as i32).is_ok());
     }
 
@@ -235,6 +270,7 @@ mod tests {
                     {"cause": "eviction", "reads": 0, "read_bytes": 0, "writes": 0, "write_bytes": 0},
                 ],
                 "flushes": 3,
+                "requests": {"LOOKUP": tail, "INIT": 1},
                 "journal": {"tail": tail, "ring_slots": 64, "write_backs": 10 * tail, "fences": tail},
             }))
         };
@@ -247,6 +283,8 @@ mod tests {
         assert_eq!(delta.laps(), Some(3.0));
         assert_eq!(delta.checkpoint_bytes(), Some(16384));
         assert_eq!(delta.flushes, Some(0));
+        assert_eq!(delta.requests, Some(BTreeMap::from([("LOOKUP".to_owned(), 192)])));
+        assert_eq!(Counters::of_narufs(&json!({})).requests, None, "not every version counts them");
         assert_eq!(Counters::default().laps(), None);
     }
 }

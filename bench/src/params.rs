@@ -26,6 +26,10 @@ pub struct Params {
     pub record: u64,
     /// Operations after which each thread ends, whatever the time.
     pub ops: Option<u64>,
+    /// How much everyday work there is: 1 is a tree of 310 MB.
+    pub scale: f64,
+    /// The steps of it; all if empty.
+    pub steps: Vec<String>,
 }
 
 impl Default for Params {
@@ -40,6 +44,8 @@ impl Default for Params {
             ratio: 0.25,
             record: 4096,
             ops: None,
+            scale: 1.0,
+            steps: Vec::new(),
         }
     }
 }
@@ -71,6 +77,12 @@ impl Params {
         }
         if !(self.ratio > 0.0 && self.ratio.is_finite()) {
             return Some(format!("--ratio {}: say a number above 0", self.ratio));
+        }
+        if !(self.scale > 0.0 && self.scale <= 100.0) {
+            return Some(format!("--scale {}: say a number above 0, 100 at the most", self.scale));
+        }
+        if let Err(unknown) = crate::daily::steps(&self.steps) {
+            return Some(unknown.to_string());
         }
         if self.record < 512 || self.record > crate::content::LONGEST as u64 {
             return Some(format!("--record {}: say 512 bytes to 1 MiB", self.record));
@@ -122,6 +134,11 @@ mod tests {
         assert!(
             Params { ratio: f64::NAN, ..Params::default() }.wrong().expect("no number").contains("--ratio")
         );
+        for scale in [0.0, f64::NAN, 1e9] {
+            assert!(Params { scale, ..Params::default() }.wrong().expect("no scale").contains("--scale"));
+        }
+        let steps = vec!["unzip".to_owned()];
+        assert!(Params { steps, ..Params::default() }.wrong().expect("no step").contains("--steps"));
         assert!(Params { record: 1, ..Params::default() }.wrong().expect("too small").contains("--record"));
     }
 }

@@ -1,10 +1,12 @@
 //! What comes out of a run: one record for each workload, number of threads, repetition and phase.
 
+use crate::daily::Caches;
 use crate::load::Measured;
 use crate::meter::{CauseIo, Counters, DeviceIo};
 use crate::target::{Description, Reopened, Survives};
 use narufs::format::SLOT_SIZE;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Laps of the ring below which a row does not show what the journal costs in the long run.
@@ -90,7 +92,7 @@ pub struct Record {
     /// The same by cause, of narufs.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub causes: Vec<CauseIo>,
-    /// Flushes of the device.
+    /// Flushes of the device, where they are counted.
     pub device_flushes: Option<u64>,
     /// What a synced file lives through.
     pub survives: Survives,
@@ -107,6 +109,15 @@ pub struct Record {
     pub nvm_write_backs: Option<u64>,
     /// Fences of it.
     pub nvm_fences: Option<u64>,
+    /// Requests of the kernel by their names, of a mount of narufs that counts them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub requests: Option<BTreeMap<String, u64>>,
+    /// What was in memory before, of everyday work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub caches: Option<Caches>,
+    /// Seconds that syncing everything took afterwards, of everyday work; not part of `seconds`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub then_sync_s: Option<f64>,
     /// The check; with the last phase.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub check: Option<Check>,
@@ -180,6 +191,9 @@ impl Record {
             checkpoint_bytes: delta.checkpoint_bytes(),
             nvm_write_backs: delta.ring.map(|ring| ring.write_backs),
             nvm_fences: delta.ring.map(|ring| ring.fences),
+            requests: delta.requests.clone(),
+            caches: None,
+            then_sync_s: None,
             check: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::check;
 use crate::content::Content;
+use crate::daily::{self, Shelf};
 use crate::load::{self, Limits, Member};
 use crate::memory;
 use crate::params::Params;
@@ -29,6 +30,8 @@ pub struct Plan {
     pub params: Params,
     /// Whether what was written is compared afterwards.
     pub check: bool,
+    /// Where what everyday work needs is kept, from one run to the next.
+    pub shelf: Shelf,
 }
 
 impl Plan {
@@ -39,6 +42,10 @@ impl Plan {
         }
         if let Some(bad) = self.threads.iter().find(|t| !(1..=1024).contains(*t)) {
             return Some(format!("--threads {bad}: say 1 to 1024"));
+        }
+        let daily = self.workloads.iter().any(|spec| spec.name == daily::NAME);
+        if daily && self.threads != [1] {
+            return Some("daily is the work of one: leave --threads out".into());
         }
         if self.repeat == 0 {
             return Some("--repeat 0: say 1 or more".into());
@@ -72,15 +79,15 @@ pub fn run<T: Target>(
     progress: &Progress,
     each: impl FnMut(Record),
 ) -> Result<()> {
-    in_turn(plan, stop, progress, |at| once(target, at), each)
+    in_turn(plan, stop, progress, |at, each| once(target, at, each), each)
 }
 
-/// Calls `once` for each workload, number of threads and repetition, in this order.
+/// Calls `once` for each workload, number of threads and repetition, in this order; it gives its records away.
 pub(crate) fn in_turn(
     plan: &Plan,
     stop: &Stop,
     progress: &Progress,
-    mut once: impl FnMut(&At) -> Result<Vec<Record>>,
+    mut once: impl FnMut(&At, &mut dyn FnMut(Record)) -> Result<()>,
     mut each: impl FnMut(Record),
 ) -> Result<()> {
     if let Some(wrong) = plan.wrong() {
@@ -91,8 +98,8 @@ pub(crate) fn in_turn(
             for repeat in 1..=plan.repeat {
                 stop.check()?;
                 let at = At { spec, threads, repeat, plan, stop, progress };
-                let records = once(&at).map_err(|e| e.in_workload(spec.name));
-                records.inspect_err(|_| progress.clear())?.into_iter().for_each(&mut each);
+                let done = once(&at, &mut each).map_err(|e| e.in_workload(spec.name));
+                done.inspect_err(|_| progress.clear())?;
             }
         }
     }
@@ -107,7 +114,7 @@ pub(crate) fn work_name() -> String {
     format!("narufs-bench.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn once<T: Target>(target: &mut T, at: &At) -> Result<Vec<Record>> {
+fn once<T: Target>(target: &mut T, at: &At, each: &mut dyn FnMut(Record)) -> Result<()> {
     struct Visit<'a, T>(&'a mut T, &'a At<'a>);
     impl<T: Target> workload::Visitor<T::Session> for Visit<'_, T> {
         type Output = Result<Vec<Record>>;
@@ -125,11 +132,14 @@ fn once<T: Target>(target: &mut T, at: &At) -> Result<Vec<Record>> {
         }
     }
     target.enter(&work_name())?;
-    let records = at.spec.with(at.env(), Visit(target, at));
+    let records = match at.spec.name {
+        daily::NAME => daily::run(target, at, each).map(|()| Vec::new()),
+        _ => at.spec.with(at.env(), Visit(target, at)).unwrap_or_else(|| Err(at.spec.not_here())),
+    };
     at.doing("cleaning up");
     let left = target.leave();
     let records = records?;
-    left.map(|()| records)
+    left.map(|()| records.into_iter().for_each(each))
 }
 
 impl At<'_> {
@@ -158,7 +168,7 @@ impl At<'_> {
 }
 
 /// Refuses before anything is written what would end with a full target.
-fn check_room<T: Target>(target: &T, needs: Needs) -> Result<()> {
+pub(crate) fn check_room<T: Target>(target: &T, needs: Needs) -> Result<()> {
     let space = target.space()?;
     // Metadata, and what a file system keeps for itself.
     let wanted = needs.bytes + needs.bytes / 20 + needs.files * 512 + (1 << 20);
@@ -280,12 +290,15 @@ mod tests {
             repeat: 1,
             params: Params::default(),
             check: true,
+            shelf: Shelf::default(),
         };
         assert_eq!(plan.wrong(), None);
         let said = |plan: Plan| plan.wrong().expect("refused");
         assert!(said(Plan { workloads: vec![], ..plan.clone() }).contains("--list"));
         assert!(said(Plan { threads: vec![1, 0], ..plan.clone() }).contains("--threads 0"));
         assert!(said(Plan { repeat: 0, ..plan.clone() }).contains("--repeat"));
-        assert!(said(Plan { time: Duration::ZERO, ..plan }).contains("--seconds"));
+        assert!(said(Plan { time: Duration::ZERO, ..plan.clone() }).contains("--seconds"));
+        let daily = vec![workload::find("daily").expect("there is one")];
+        assert!(said(Plan { workloads: daily, threads: vec![2], ..plan }).contains("leave --threads out"));
     }
 }

@@ -11,7 +11,7 @@ use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::target::{Directory, Library, LibraryOptions};
 use narufs_bench::workload::{self, Spec};
-use narufs_bench::{Error, Params, Plan, Record, stats};
+use narufs_bench::{Error, Params, Plan, Record, daily, stats};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Measures.
 pub fn run(args: &Bench) -> Result<(), Failure> {
     if args.list {
-        workload::ALL.iter().for_each(describe);
+        workload::every().for_each(describe);
         return Ok(());
     }
     let plan = plan(args).map_err(failure)?;
@@ -40,10 +40,11 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     let mut records = Vec::new();
     let mut each = |record: Record| {
         if !to_stdout {
-            if records.is_empty() {
-                progress.result(&heading());
+            let daily = record.workload == daily::NAME;
+            if records.last().is_none_or(|last: &Record| (last.workload == daily::NAME) != daily) {
+                progress.result(&if daily { daily::heading() } else { heading() });
             }
-            progress.result(&row(&record));
+            progress.result(&if daily { daily::row(&record) } else { row(&record) });
         }
         records.push(record);
     };
@@ -59,7 +60,9 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     if to_stdout {
         say!("{list}");
     } else if plan.repeat > 1 {
-        summary(&records).iter().for_each(|line| say!("{line}"));
+        let (daily, others): (Vec<Record>, Vec<Record>) =
+            records.iter().cloned().partition(|record| record.workload == daily::NAME);
+        summary(&others).iter().chain(&daily::summary(&daily)).for_each(|line| say!("{line}"));
     }
     if let Some((file, path)) = &mut json {
         file.write_all(list.as_bytes())
@@ -103,6 +106,8 @@ fn plan(args: &Bench) -> Result<Plan, Error> {
         ratio: args.ratio,
         record: args.record.0,
         ops: args.ops,
+        scale: args.scale,
+        steps: args.steps.clone(),
     };
     Ok(Plan {
         workloads,
@@ -111,6 +116,7 @@ fn plan(args: &Bench) -> Result<Plan, Error> {
         repeat: args.repeat,
         params,
         check: !args.no_check,
+        shelf: daily::Shelf::default(),
     })
 }
 

@@ -8,7 +8,7 @@ use narufs_bench::compare::spill::{self, Spilling};
 use narufs_bench::compare::{Load, Options, Results, compare, device, full, quick, report, spilling};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
-use narufs_bench::{Error, workload};
+use narufs_bench::{Error, daily, workload};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -88,11 +88,18 @@ fn options(args: &Compare) -> Result<Options, Error> {
         loads = chosen;
     }
     for load in &mut loads {
-        if !args.threads.is_empty() {
+        if !args.threads.is_empty() && load.workload != daily::NAME {
             load.threads.clone_from(&args.threads);
         }
         if let Some(seconds) = args.seconds {
             load.time = Duration::from_secs_f64(seconds);
+        }
+        if let Some(scale) = args.scale {
+            load.params.scale = scale;
+        }
+        load.params.steps.clone_from(&args.steps);
+        if let Some(wrong) = load.params.wrong() {
+            return Err(Error::Usage(wrong));
         }
         if args.files.is_some() {
             load.params.files = args.files;
@@ -117,6 +124,7 @@ fn options(args: &Compare) -> Result<Options, Error> {
         device: args.device.clone(),
         narufs,
         command: format!("narufs {words}"),
+        shelf: daily::Shelf::default(),
     })
 }
 

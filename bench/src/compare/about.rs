@@ -9,7 +9,12 @@ pub(super) fn rows(options: &Options) -> Vec<(String, String)> {
     if !options.loads.is_empty() {
         rows.push(("workloads".to_owned(), workloads(&options.loads)));
     }
-    for program in ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs"] {
+    if options.loads.iter().any(|load| load.workload == crate::daily::NAME) {
+        let told =
+            crate::daily::programs().into_iter().map(|(program, version)| format!("{program}: {version}"));
+        rows.push(("programs of daily".to_owned(), told.collect::<Vec<_>>().join("; ")));
+    }
+    for program in ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs", "fuse2fs", "ntfs-3g"] {
         rows.extend(version(program).map(|version| (program.to_owned(), version)));
     }
     rows
@@ -30,6 +35,9 @@ fn workloads(loads: &[Load]) -> String {
 }
 
 fn sizes(load: &Load) -> String {
+    if load.workload == crate::daily::NAME {
+        return format!("scale {}", load.params.scale);
+    }
     let counts: Vec<String> = load.threads.iter().map(ToString::to_string).collect();
     let plural = if counts.len() == 1 && counts[0] == "1" { "" } else { "s" };
     let mut said = format!("{} thread{plural}, {} s", counts.join(", "), load.time.as_secs_f64());
@@ -60,7 +68,7 @@ mod tests {
             threads: threads.into(),
             time: Duration::from_millis(1500),
             params: Params { files, ..Params::default() },
-            ring: 64 << 20,
+            ring: Some(64 << 20),
         };
         let loads =
             [load("DWOL", &[1, 2], None), load("DWSL", &[1, 2], None), load("iozone", &[1], Some(20_000))];

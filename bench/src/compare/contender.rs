@@ -28,6 +28,8 @@ pub(super) enum Kind {
     Library(bool, &'static str),
     /// Scratch space that spills to the device of all.
     Scratch(Way),
+    /// Another file system in user space.
+    Peer(Peer),
 }
 
 /// Where a narufs runs, and who caches for it.
@@ -49,6 +51,17 @@ pub(super) struct Kernel {
     pub(super) mount: &'static str,
     /// What it does with the devices in RAM.
     pub(super) ram: Ram,
+}
+
+/// A file system that a server of somebody else's serves through FUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// Makes it, before the device.
+    pub(super) make: &'static [&'static str],
+    /// Serves it and stays in the foreground, before the device and the mount point.
+    pub(super) serve: &'static str,
+    /// The same, after them.
+    pub(super) options: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +136,26 @@ pub const ALL: &[Contender] = &[
     ),
     kernel("btrfs", "btrfs", Power, "btrfs", &["-q", "-f"], Ram::Unused),
     kernel("f2fs", "f2fs", Power, "f2fs", &["-q", "-f"], Ram::Unused),
+    Contender {
+        name: "ntfs-3g",
+        what: "NTFS by ntfs-3g, a FUSE server; it has no journal: a loss of power may damage it",
+        survives: Process,
+        kind: Kind::Peer(Peer {
+            make: &["mkfs.ntfs", "--quiet", "--fast", "--force"],
+            serve: "ntfs-3g",
+            options: &["-o", "no_detach,permissions"],
+        }),
+    },
+    Contender {
+        name: "fuse2fs",
+        what: "ext4 by fuse2fs, a FUSE server; it writes no journal: a loss of power may damage it",
+        survives: Process,
+        kind: Kind::Peer(Peer {
+            make: &["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            serve: "fuse2fs",
+            options: &["-f"],
+        }),
+    },
     Contender { name: "tmpfs", what: "tmpfs", survives: Nothing, kind: Kind::Tmpfs },
     Contender {
         name: "narufs-nvm",
@@ -235,6 +268,11 @@ fn kernel_has(filesystem: &str) -> bool {
     has(known()) || (call("modprobe", &[filesystem]).is_ok() && has(known()))
 }
 
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
 impl Contender {
     /// A contender by name.
     pub fn find(name: &str) -> Option<&'static Contender> {
@@ -267,16 +305,32 @@ impl Contender {
         })
     }
 
+    /// Whether it is to run a workload where contenders were named so, or none was. A library runs no programs; other
+    /// file systems in user space are set beside narufs in everyday work, elsewhere if they are named.
+    pub fn takes(&self, workload: &str, named: &[String]) -> bool {
+        let daily = workload == crate::daily::NAME;
+        match self.kind {
+            Kind::Library(..) | Kind::Scratch(Way::Library) => !daily,
+            Kind::Peer(_) => daily || named.iter().any(|name| name == self.name),
+            _ => true,
+        }
+    }
+
     /// Why it cannot run here, if so.
     pub fn missing(&self) -> Option<String> {
-        let Kind::Kernel(kernel) = self.kind else { return None };
+        let kernel = match self.kind {
+            Kind::Kernel(kernel) => kernel,
+            Kind::Peer(peer) => {
+                let gone = [peer.make[0], peer.serve].into_iter().find(|program| !is_installed(program));
+                return gone.map(|program| format!("{program} is not installed"));
+            }
+            _ => return None,
+        };
         if !kernel_has(kernel.filesystem) {
             return Some(format!("this kernel has no {}", kernel.filesystem));
         }
         let make = format!("mkfs.{}", kernel.filesystem);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).any(|dir| dir.join(&make).is_file());
-        (!found).then(|| format!("{make} is not installed"))
+        (!is_installed(&make)).then(|| format!("{make} is not installed"))
     }
 }
 
@@ -299,6 +353,13 @@ mod tests {
             let InRam { everything, journal } = Contender::in_ram(&contenders);
             (everything, journal)
         };
+        let takes = |name: &str, workload: &str, named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+            Contender::find(name).is_some_and(|contender| contender.takes(workload, &named))
+        };
+        assert!(takes("ntfs-3g", "daily", &[]) && !takes("ntfs-3g", "DWOL", &[]));
+        assert!(takes("ntfs-3g", "DWOL", &["xfs", "ntfs-3g"]) && takes("xfs", "daily", &[]));
+        assert!(!takes("narufs-lib-ssd", "daily", &[]) && takes("narufs-lib-ssd", "DWOL", &[]));
         assert_eq!(in_ram(&["ext4", "narufs-nvm", "tmpfs"]), (false, false));
         assert_eq!(in_ram(&["ext4-ram", "ext4"]), (true, false));
         assert_eq!(in_ram(&["ext4-journal-ram"]), (false, true));

@@ -8,6 +8,7 @@ mod about;
 pub mod contender;
 pub mod device;
 pub mod media;
+mod peer;
 pub mod report;
 mod round;
 pub mod spill;
@@ -17,6 +18,7 @@ mod suite;
 pub use round::compare;
 pub use suite::{Load, full, quick, spilling};
 
+use crate::daily::Shelf;
 use crate::{Error, Record, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -43,6 +45,8 @@ pub struct Options {
     pub narufs: PathBuf,
     /// How it was called, for the report.
     pub command: String,
+    /// Where what everyday work needs is kept.
+    pub shelf: Shelf,
 }
 
 /// A contender that did not run, or a run that failed.

@@ -5,6 +5,7 @@ use super::media::Media;
 use super::spill::spill;
 use super::start::Wants;
 use super::{Absent, Load, Options, Results};
+use crate::daily;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::workload;
@@ -56,7 +57,8 @@ fn rounds(
 ) -> Result<()> {
     for round in 1..=options.rounds {
         for load in &options.loads {
-            for contender in present {
+            let takes = |contender: &&&'static Contender| contender.takes(load.workload, &options.contenders);
+            for contender in present.iter().filter(takes) {
                 stop.check()?;
                 let done = one(contender, load, options, media, stop, progress, round, &mut results.records);
                 stop.check()?;
@@ -119,13 +121,18 @@ fn one(
         repeat: 1,
         params: load.params.clone(),
         check: true,
+        shelf: options.shelf.clone(),
     };
     let mut each = |mut record: Record| {
         record.repeat = round;
         let threads = record.threads;
         let (title, ops, p99) = (record.title(), record.ops_per_s, record.p99_us);
+        let took = match record.workload.as_str() {
+            daily::NAME => format!("{:.2} s", record.seconds),
+            _ => format!("{ops:.0} ops/s, p99 {p99:.1} us"),
+        };
         progress.line(&format!(
-            "round {round}/{}: {title} x{threads}: {}: {ops:.0} ops/s, p99 {p99:.1} us",
+            "round {round}/{}: {title} x{threads}: {}: {took}",
             options.rounds, contender.name
         ));
         records.push(record);

@@ -3,6 +3,7 @@
 use super::call;
 use super::contender::{Contender, Kernel, Kind, Ram, Way};
 use super::media::{InRam, Places};
+use super::peer::{self, Served};
 use crate::killed::{self, Engine};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -37,8 +38,8 @@ impl Budget {
 /// What a load wants of the file system that it runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
-    /// Bytes of narufs's journal.
-    pub ring: u64,
+    /// Bytes of narufs's journal; what mkfs chooses otherwise.
+    pub ring: Option<u64>,
     /// Files that it is told to make, if it is told.
     pub files: Option<u64>,
 }
@@ -96,6 +97,11 @@ pub struct Mounted {
 }
 
 impl Mounted {
+    /// Nothing to be done here: the directory has what unmounts it.
+    fn elsewhere() -> Mounted {
+        Mounted { at: PathBuf::new(), narufs: None }
+    }
+
     /// Unmounts.
     pub fn unmount(mut self) -> Result<()> {
         self.end()
@@ -182,6 +188,20 @@ impl Contender {
                 };
                 Ok(Ready::Library(Engine { program: narufs.to_owned(), mount }))
             }
+            Kind::Peer(peer) => {
+                peer::format(peer, &places.device)?;
+                let mut served = Some(Served::start(peer, &places.device, at)?);
+                let (device, point) = (places.device.clone(), at.to_owned());
+                // It has the server, which ends with the directory.
+                let remount = move || {
+                    served.take().map_or(Ok(()), Served::end)?;
+                    served = Some(Served::start(peer, &device, &point)?);
+                    Ok(Reopened::Remounted)
+                };
+                let directory = Directory::new(at, Some(&places.device))?.called(self.name, self.survives);
+                let directory = directory.remounted_by(Box::new(remount));
+                Ok(Ready::Directory(Box::new(directory), Mounted::elsewhere()))
+            }
             Kind::Scratch(Way::Library) => {
                 let usual = DataOptions::default().frames as u64 * BLOCK_SIZE as u64;
                 let mut options = ScratchOptions::with_memory(budget.map_or(usual, |b| b.scratch()));
@@ -231,7 +251,7 @@ fn mount(arguments: &[&str], at: &Path) -> Result<()> {
     call("mount", &[arguments, &[&shown]].concat()).map(drop)
 }
 
-fn format_narufs(places: &Places, narufs: &Path, nvm: bool, ring: u64) -> Result<()> {
+fn format_narufs(places: &Places, narufs: &Path, nvm: bool, ring: Option<u64>) -> Result<()> {
     let (device, memory) = (places.device.display().to_string(), &places.nvm);
     if let Err(e) = std::fs::remove_file(memory)
         && e.kind() != std::io::ErrorKind::NotFound
@@ -239,8 +259,9 @@ fn format_narufs(places: &Places, narufs: &Path, nvm: bool, ring: u64) -> Result
         return Err(Error::io("remove", &memory.display().to_string(), e));
     }
     let memory = memory.display().to_string();
-    let size = ring.to_string();
-    let mut arguments = vec!["mkfs", &device, "--force", "--journal-size", &size];
+    let mut arguments = vec!["mkfs", &device, "--force"];
+    let size = ring.map(|bytes| bytes.to_string());
+    arguments.extend(size.iter().flat_map(|size| ["--journal-size", size]));
     if nvm {
         arguments.extend(["--journal-emulated", &memory]);
     }
@@ -301,7 +322,7 @@ mod tests {
 
     #[test]
     fn inodes_are_asked_for_where_there_would_be_too_few() {
-        let inodes = |files, bytes| Wants { ring: 0, files }.inodes(bytes);
+        let inodes = |files, bytes| Wants { ring: None, files }.inodes(bytes);
         assert_eq!(inodes(None, 1 << 30), None);
         assert_eq!(inodes(Some(50_000), 1 << 30), None);
         assert!(inodes(Some(3_000_000), 20 << 30).is_some_and(|inodes| inodes > 3_000_000 + 3_000_000 / 128));

@@ -16,8 +16,9 @@ pub struct Load {
     pub time: Duration,
     /// Sizes.
     pub params: Params,
-    /// Bytes of narufs's journal: few enough to be lapped within the time, wherever that can be.
-    pub ring: u64,
+    /// Bytes of narufs's journal: few enough to be lapped within the time, wherever that can be; what mkfs chooses where
+    /// the work is to be done as it comes.
+    pub ring: Option<u64>,
 }
 
 /// The ring of the crash tests, in which every operation fits some hundred times. What changes names alone logs a slot
@@ -29,7 +30,13 @@ const DATA_RING: u64 = 4 << 20;
 fn load(workload: &'static str, threads: &[usize], seconds: f64, params: Params) -> Load {
     let names = workload::find(workload).is_some_and(|spec| spec.family == Family::Metadata);
     let ring = if names { NAMES_RING } else { DATA_RING };
-    Load { workload, threads: threads.to_vec(), time: Duration::from_secs_f64(seconds), params, ring }
+    Load {
+        workload,
+        threads: threads.to_vec(),
+        time: Duration::from_secs_f64(seconds),
+        params,
+        ring: Some(ring),
+    }
 }
 
 /// Some minutes: what tells file systems apart most.
@@ -60,7 +67,11 @@ pub fn full() -> Vec<Load> {
         name => load(name, &threads, 3.0, Params::default()),
     };
     let ring = |name| if ["DWSL", "varmail"].contains(&name) { SYNCED_RING } else { FULL_RING };
-    workload::ALL.iter().map(long).map(|load| Load { ring: ring(load.workload), ..load }).collect()
+    let generated =
+        workload::ALL.iter().map(long).map(|load| Load { ring: Some(ring(load.workload)), ..load });
+    // What people do all day they do on a file system as it comes.
+    let daily = Load { ring: None, ..load(workload::DAILY.name, &[1], 1.0, Params::default()) };
+    generated.chain([daily]).collect()
 }
 
 /// Data beyond a memory limit.
@@ -82,6 +93,6 @@ mod tests {
             assert!(!load.threads.is_empty() && load.params.wrong().is_none());
         }
         assert!([true, false].map(spilling).iter().all(|spilling| spilling.wrong().is_none()));
-        assert_eq!(full().len(), crate::workload::ALL.len());
+        assert_eq!(full().len(), crate::workload::every().count());
     }
 }

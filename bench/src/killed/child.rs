@@ -1,6 +1,7 @@
 //! What the processes do that [`super::parent`] starts: measure, or compare.
 
 use super::{Failure, Load, Mount, Order, Said, Step};
+use crate::daily::Shelf;
 use crate::progress::Progress;
 use crate::run::{At, timed};
 use crate::stop::Stop;
@@ -114,6 +115,7 @@ impl Load {
             repeat: self.repeats,
             params: self.params.clone(),
             check: self.check,
+            shelf: Shelf::default(),
         }
     }
 }
@@ -130,7 +132,8 @@ fn measure(library: &mut Library, order: &Order, at: &At, say: &impl Fn(&Said)) 
         }
     }
     library.enter(&order.work)?;
-    let (records, left) = at.spec.with(at.env(), Visit(library, at))?;
+    let (records, left) =
+        at.spec.with(at.env(), Visit(library, at)).unwrap_or_else(|| Err(at.spec.not_here()))?;
     for record in records {
         say(&Said::Measured(Box::new(record)));
     }
@@ -160,7 +163,8 @@ fn compare(library: &Library, left: &str, at: &At, say: &impl Fn(&Said)) -> Resu
     }
     at.doing("checking");
     let begin = Instant::now();
-    let seen = at.spec.with(at.env(), Visit(library, left))?;
+    let compared = at.spec.with(at.env(), Visit(library, left));
+    let seen = compared.unwrap_or_else(|| Err(at.spec.not_here()))?;
     say(&Said::Compared(begin.elapsed(), seen.files, seen.bytes));
     Ok(())
 }

@@ -29,7 +29,9 @@ pub fn run(
     progress: &Progress,
     each: impl FnMut(Record),
 ) -> Result<()> {
-    in_turn(plan, stop, progress, |at| once(engine, at), each)
+    let once =
+        |at: &At, each: &mut dyn FnMut(Record)| once(engine, at).map(|all| all.into_iter().for_each(each));
+    in_turn(plan, stop, progress, once, each)
 }
 
 /// How a process has failed.

@@ -134,6 +134,10 @@ impl Target for Directory {
         self.place.counters(&self.path)
     }
 
+    fn directory(&self) -> Option<PathBuf> {
+        self.work.as_ref().map(|(name, _)| self.path.join(name))
+    }
+
     fn reopen(&mut self) -> Result<Reopened> {
         let Some(remount) = &mut self.remount else {
             self.sync_all()?;

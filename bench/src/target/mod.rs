@@ -100,6 +100,10 @@ pub trait Target {
     fn space(&self) -> Result<Space>;
     /// What has happened so far.
     fn counters(&self) -> Result<Counters>;
+    /// The work directory in the names of the kernel, where it has one, for programs that make system calls.
+    fn directory(&self) -> Option<std::path::PathBuf> {
+        None
+    }
     /// Brings everything back from the media, as far as this target can. There is no session.
     fn reopen(&mut self) -> Result<Reopened>;
 }

@@ -174,6 +174,7 @@ impl Place {
             && let Some(sysfs) = &self.device
         {
             counters.device = DeviceIo::read(sysfs).map_err(at)?;
+            counters.flushes = counters.flushes.or_else(|| DeviceIo::flushes(sysfs));
         }
         if let Some(sysfs) = &self.log {
             counters.log = Some(DeviceIo::read(sysfs).map_err(at)?);

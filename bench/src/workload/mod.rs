@@ -22,7 +22,7 @@ pub use lookups::{Enumerate, OpenPath};
 pub use names::{Create, Rename, Unlink};
 pub use oltp::Oltp;
 pub use pages::Pages;
-pub use registry::{ALL, Family, Phase, Spec, Visitor, find, named};
+pub use registry::{ALL, DAILY, Family, Phase, Spec, Visitor, every, find, named};
 pub use tokubench::Tokubench;
 pub use varmail::Varmail;
 

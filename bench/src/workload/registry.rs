@@ -20,6 +20,8 @@ pub enum Family {
     Metadata,
     /// Whole applications.
     Macro,
+    /// Real programs.
+    Programs,
 }
 
 impl Family {
@@ -29,6 +31,7 @@ impl Family {
             Family::Data => "data",
             Family::Metadata => "metadata",
             Family::Macro => "macro",
+            Family::Programs => "programs",
         }
     }
 }
@@ -50,7 +53,7 @@ pub struct Spec {
     pub pinned: bool,
     /// Whether it ends after the time; otherwise when the work is done.
     pub timed: bool,
-    /// Its phases.
+    /// Its phases; steps of everyday work are not among them.
     pub phases: &'static [Phase],
     kind: Kind,
 }
@@ -69,6 +72,8 @@ enum Kind {
     Tokubench,
     Iozone,
     Oltp,
+    /// No work of the generator.
+    Daily,
 }
 
 /// Who takes a workload with its type.
@@ -103,7 +108,7 @@ const PAGE_SAME: &str = "one file, page 0; --spread: random pages of --size (256
 const FILES: &str = "--files (100000) in all; ends early when they are done";
 const LISTED: &str = "--files (1000) in each directory";
 
-/// All workloads.
+/// All workloads of the generator.
 pub const ALL: &[Spec] = &[
     fxmark(
         "DWOL",
@@ -310,12 +315,30 @@ pub const ALL: &[Spec] = &[
     },
 ];
 
-/// A workload by name, in any case of letters.
-pub fn find(name: &str) -> Option<&'static Spec> {
-    ALL.iter().find(|spec| spec.name.eq_ignore_ascii_case(name))
+/// Everyday work: see [`daily`](crate::daily).
+pub const DAILY: &Spec = &Spec {
+    name: crate::daily::NAME,
+    family: Family::Programs,
+    summary: "everyday work by real programs, a step after the other: tar, find, grep, cp, rsync, git, make, sqlite3, rm",
+    operation: "a step, the whole run of its program; of fsyncs, rewrite and rename a file",
+    sizes: "--scale (1): a tree of 20,600 entries, 310 MB; --steps for some of the steps; a directory alone",
+    pinned: false,
+    timed: false,
+    phases: &[],
+    kind: Kind::Daily,
+};
+
+/// All of them.
+pub fn every() -> impl Iterator<Item = &'static Spec> {
+    ALL.iter().chain([DAILY])
 }
 
-/// The workloads that a word of the user stands for: one by name, a family, `fxmark`, or `all`.
+/// A workload by name, in any case of letters.
+pub fn find(name: &str) -> Option<&'static Spec> {
+    every().find(|spec| spec.name.eq_ignore_ascii_case(name))
+}
+
+/// The workloads that a word of the user stands for: one by name, a family, `fxmark`, or `all` of the generator's.
 ///
 /// # Errors
 /// One that names the nearest.
@@ -333,7 +356,7 @@ pub fn named(word: &str) -> Result<Vec<&'static Spec>> {
         return Ok(vec![spec]);
     }
     let groups = ["all", "fxmark", "data", "metadata", "macro"];
-    let names = ALL.iter().map(|spec| spec.name).chain(groups);
+    let names = every().map(|spec| spec.name).chain(groups);
     let likeness = |name: &str| strsim::normalized_damerau_levenshtein(&name.to_ascii_lowercase(), &lower);
     let nearest = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or("all");
     Err(Error::Usage(format!(
@@ -347,9 +370,18 @@ impl Spec {
         matches!(self.kind, Kind::Iozone)
     }
 
-    /// Builds the workload and hands it over.
-    pub fn with<S: Session, V: Visitor<S>>(&self, env: Env, visitor: V) -> V::Output {
-        match self.kind {
+    /// Says that it cannot run where only the generator can.
+    pub(crate) fn not_here(&self) -> Error {
+        let name = self.name;
+        Error::Refused(format!(
+            "{name}: real programs make system calls: say a directory, of a mount of narufs too"
+        ))
+    }
+
+    /// Builds the workload and hands it over; nothing if it is none of the generator's.
+    pub fn with<S: Session, V: Visitor<S>>(&self, env: Env, visitor: V) -> Option<V::Output> {
+        Some(match self.kind {
+            Kind::Daily => return None,
             Kind::Pages(access, sharing) => visitor.visit(Pages::new(env, access, sharing)),
             Kind::Append => visitor.visit(Append::new(env)),
             Kind::Truncate => visitor.visit(Truncate::new(env)),
@@ -362,7 +394,7 @@ impl Spec {
             Kind::Tokubench => visitor.visit(Tokubench::new(env)),
             Kind::Iozone => visitor.visit(Iozone::new(env)),
             Kind::Oltp => visitor.visit(Oltp::new(env)),
-        }
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use narufs::format::JournalKind;
 use narufs::pmem::EmulationCosts;
 use narufs::{FormatOptions, MountOptions};
 use narufs_bench::content::mixed;
+use narufs_bench::daily::Shelf;
 use narufs_bench::meter::Counters;
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
@@ -56,6 +57,7 @@ pub fn plan(name: &str, threads: usize, params: Params) -> Plan {
         repeat: 1,
         params,
         check: true,
+        shelf: Shelf::default(),
     }
 }
 

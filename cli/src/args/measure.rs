@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Arguments of `narufs bench`.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// What to run: names, or data, metadata, macro, fxmark, all
+    /// What to run: names, or data, metadata, macro, fxmark, all of these; daily is real programs
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// A directory of any file system, lib:IMAGE for a narufs image without a mount, or lib:scratch for scratch
@@ -24,7 +24,7 @@ pub struct Bench {
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     pub seconds: f64,
     /// How often each is run
-    #[arg(long, value_name = "TIMES", default_value_t = 3)]
+    #[arg(long, value_name = "TIMES", default_value_t = 3, visible_alias = "rounds")]
     pub repeat: u32,
     /// Write the records as a JSON list; - is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
@@ -59,6 +59,12 @@ pub struct Bench {
     /// Each thread ends after so many operations, whatever the time
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
+    /// daily: how much there is to do; 1 is a tree of 20,600 entries and 310 MB
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
+    /// daily: only these steps
+    #[arg(long, value_name = "STEP,STEP", value_delimiter = ',')]
+    pub steps: Vec<String>,
     /// Do not compare what was written afterwards
     #[arg(long)]
     pub no_check: bool,
@@ -81,7 +87,7 @@ pub struct Compare {
     pub quick: bool,
     /// Measure nothing: write the report from the results.json of an earlier comparison (no root)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "device", "rounds", "contenders",
-        "workloads", "threads", "seconds", "files", "spill_memory", "spill_ratio", "size", "work"])]
+        "workloads", "threads", "seconds", "files", "scale", "steps", "spill_memory", "spill_ratio", "size", "work"])]
     pub from: Option<PathBuf>,
     /// Write results.json in few bytes: figures with four digits, without causes and checks
     #[arg(long)]
@@ -110,6 +116,12 @@ pub struct Compare {
     /// Files to work on, in place of the suite's
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
+    /// daily: how much there is to do; 1 is a tree of 20,600 entries and 310 MB
+    #[arg(long)]
+    pub scale: Option<f64>,
+    /// daily: only these steps
+    #[arg(long, value_name = "STEP,STEP", value_delimiter = ',')]
+    pub steps: Vec<String>,
     /// The memory limit for data that go beyond it [default: 512M; with --quick 256M]
     #[arg(long, value_name = "SIZE")]
     pub spill_memory: Option<Size>,

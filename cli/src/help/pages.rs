@@ -221,6 +221,7 @@ const BENCH: &[Part] = &[
             ("narufs bench DWOM MWCL --target lib:disk.img --json out.json", "the engine without a mount"),
             ("narufs bench tokubench --paper --target /mnt/ext4", "3,000,000 files"),
             ("narufs bench iozone --memory 512M --ratio 1.25 --target /mnt/naru", ""),
+            ("narufs bench daily --target /mnt/naru", "everyday work by real programs"),
         ],
     ),
     Text(
@@ -244,6 +245,7 @@ const COMPARE: &[Part] = &[
             ("narufs compare --report out --rounds 5", "everything, hours"),
             ("narufs compare --quick --contenders ext4,narufs-ssd --workloads DWSL,varmail", ""),
             ("narufs compare --workloads spill", "more data than memory: iozone under a memory limit"),
+            ("narufs compare --workloads daily", "everyday work by real programs"),
             ("narufs compare --device /dev/nvme1n1", "on a real device; everything on it is lost"),
         ],
     ),

@@ -53,14 +53,19 @@ pub(super) fn promise(class: Survives) -> &'static str {
     }
 }
 
+/// A class in one word.
+pub(super) fn word(class: Survives) -> &'static str {
+    match class {
+        Survives::Nothing => "nothing",
+        Survives::Process => "process",
+        Survives::Power => "power",
+    }
+}
+
 impl Cell {
     /// The class in one word.
     pub fn survives(&self) -> &'static str {
-        match self.class {
-            Survives::Nothing => "nothing",
-            Survives::Process => "process",
-            Survives::Power => "power",
-        }
+        word(self.class)
     }
 
     /// Whether it is narufs.
@@ -99,11 +104,11 @@ pub(super) fn cell(same: &[&Record]) -> Option<Cell> {
     })
 }
 
-/// All cells: workloads in the order of the run, then threads, then classes, and the best of a class first.
+/// All cells of the load generator's workloads: workloads in the order of the run, then threads, then classes, and the best of a class first.
 pub fn cells(results: &Results) -> Vec<Cell> {
     let mut titles: Vec<String> = Vec::new();
     let mut groups: HashMap<(String, usize, &str), Vec<&Record>> = HashMap::new();
-    for record in &results.records {
+    for record in results.records.iter().filter(|record| record.workload != crate::daily::NAME) {
         let title = record.title();
         if !titles.contains(&title) {
             titles.push(title.clone());

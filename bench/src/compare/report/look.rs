@@ -21,7 +21,7 @@ enum Mark {
 }
 
 /// Families by the beginning of a name; the first that fits.
-const FAMILIES: [(&str, &str); 7] = [
+const FAMILIES: [(&str, &str); 9] = [
     ("narufs-lib", "lib"),
     ("narufs", "naru"),
     ("ext4", "ext4"),
@@ -29,6 +29,8 @@ const FAMILIES: [(&str, &str); 7] = [
     ("btrfs", "btrfs"),
     ("f2fs", "f2fs"),
     ("tmpfs", "tmpfs"),
+    ("ntfs-3g", "ntfs"),
+    ("fuse2fs", "fuse2fs"),
 ];
 
 /// Variants by the end of a name; the first that fits.

@@ -7,6 +7,7 @@ mod bars;
 mod cells;
 mod compact;
 mod curves;
+mod daily;
 mod look;
 mod page;
 mod ratios;
@@ -24,6 +25,17 @@ pub use summary::{Crowd, Match, Outcome, Verdict, verdicts};
 pub use terminal::{summary, table};
 
 use super::Results;
+
+/// The different values of a field, in their order.
+fn each<'a, R, T: PartialEq>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in rows.iter().map(of) {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
 
 /// What did not run, each reason once.
 fn absences(results: &Results) -> Vec<String> {

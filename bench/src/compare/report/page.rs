@@ -3,7 +3,7 @@
 
 use super::cells::{Cell, cells, threads, titles};
 use super::summary::{Crowd, Outcome, UNLAPPED, Verdict, is_library, verdicts};
-use super::{Results, absences, bars, curves, look, ratios, spill, tables};
+use super::{Results, absences, bars, curves, daily, look, ratios, spill, tables};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The page.
@@ -24,16 +24,19 @@ pub fn page(results: &Results) -> String {
                     "One load generator, the same device, " (rounds(results.rounds)) "; medians. After each run "
                     "everything was synced, brought back from its media (narufs after a kill) and compared."
                 }
-                (who_wins(&cells))
+                @if !cells.is_empty() || results.records.is_empty() { (who_wins(&cells)) }
+                (daily::section(&results.records))
                 (over_threads(&cells))
                 (programs(&cells))
                 (phases(&cells))
                 (spill::section(results.spilled.as_ref()))
-                h2 { "Figures" }
-                p.soft {
-                    "Of best: of the best that promises the same. Spread: the range of the rounds over their median."
+                @if !cells.is_empty() {
+                    h2 { "Figures" }
+                    p.soft {
+                        "Of best: of the best that promises the same. Spread: the range of the rounds over their median."
+                    }
+                    (tables::all(&cells))
                 }
-                (tables::all(&cells))
                 (about(results))
             }
         }

@@ -1,6 +1,7 @@
 //! Data beyond a memory limit: bytes of the device and operations, phase by phase.
 
 use super::cells::{Cell, cell};
+use super::each;
 use super::scale::short;
 use crate::Record;
 use crate::compare::spill::{Row, Spilled};
@@ -33,17 +34,6 @@ fn bars(spilled: &Spilled) -> Vec<Bar> {
     }
     bars.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     bars
-}
-
-/// The different values of a field, in their order.
-fn each<'a, R, T: PartialEq>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
-    let mut found = Vec::new();
-    for value in rows.iter().map(of) {
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 fn megabytes(bytes: f64) -> String {

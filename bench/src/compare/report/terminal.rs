@@ -48,6 +48,7 @@ pub fn table(results: &Results, width: usize) -> Vec<String> {
             "  ",
         ));
     }
+    lines.extend(super::daily::table(&results.records));
     lines.extend(super::spill::table(results.spilled.as_ref()));
     for said in absences(results) {
         lines.extend(wrap(&format!("not run: {said}"), width, "  "));
@@ -96,13 +97,12 @@ fn block(title: &str, here: &[&Cell], cells: &[Cell], width: usize, lines: &mut 
 pub fn summary(results: &Results, width: usize) -> Vec<String> {
     let cells = cells(results);
     let verdicts = verdicts(&cells, Crowd::Most);
-    if verdicts.is_empty() {
+    let daily = super::daily::verdicts(&results.records);
+    if verdicts.is_empty() && daily.is_empty() {
         return vec!["No narufs ran with another file system of the same promise.".into()];
     }
-    verdicts
-        .iter()
-        .flat_map(|v| wrap(&v.words().replace(super::summary::UNLAPPED, &UNLAPPED.to_string()), width, "  "))
-        .collect()
+    let words = verdicts.iter().map(|v| v.words().replace(super::summary::UNLAPPED, &UNLAPPED.to_string()));
+    words.chain(daily).flat_map(|words| wrap(&words, width, "  ")).collect()
 }
 
 #[cfg(test)]

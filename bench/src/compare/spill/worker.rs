@@ -7,6 +7,7 @@
 use crate::compare::contender::Contender;
 use crate::compare::media::Places;
 use crate::compare::start::{Budget, Wants};
+use crate::daily::Shelf;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::workload;
@@ -89,8 +90,9 @@ fn work(task: &Task, stop: &Stop, records: &mut Vec<Record>) -> Result<()> {
         repeat: 1,
         params: Params { memory: task.memory, ratio: task.ratio, ..Params::default() },
         check: true,
+        shelf: Shelf::default(),
     };
-    let wants = Wants { ring: task.budget.journal, files: None };
+    let wants = Wants { ring: Some(task.budget.journal), files: None };
     contender.start(&task.places, &task.narufs, wants, Some(task.budget))?.run(
         &plan,
         stop,
