@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, Io, MountOptions, Transport};
+pub use options::{Atime, Idle, Io, MountOptions, Transport};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
