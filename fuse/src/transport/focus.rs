@@ -207,7 +207,7 @@ impl Focus {
         if self.may_watch {
             lone.chooser.note(now, aside);
         }
-        lone.left -= 1;
+        lone.left = lone.left.saturating_sub(1);
         if lone.left == 0 {
             self.doublings.store(doublings.saturating_sub(1), Ordering::Relaxed);
             self.find(&mut lone);
@@ -233,7 +233,7 @@ impl Focus {
     fn go(&self, lone: &MutexGuard<'_, Lone>) {
         let alone = match lone.chooser.place() {
             Place::Home => lone.home,
-            Place::Beside => (lone.home + 1) % self.cores.len() | BESIDE,
+            Place::Beside => ((lone.home + 1) % self.cores.len()) | BESIDE,
         };
         self.set(lone, alone);
     }
