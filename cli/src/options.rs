@@ -27,7 +27,7 @@ pub enum Durability {
     Process,
 }
 
-pub use narufs_fuse::mount::{Io, Permissions, Transport};
+pub use narufs_fuse::mount::{Idle, Io, Permissions, Transport};
 
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct MountOptions {
     pub io: Io,
     /// How requests reach the server.
     pub transport: Transport,
+    /// What idle cores do while requests come.
+    pub idle: Idle,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -90,6 +92,7 @@ impl Default for MountOptions {
             xattr: true,
             io: Io::Auto,
             transport: Transport::Auto,
+            idle: Idle::Auto,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -195,6 +198,8 @@ impl MountOptions {
                     format!("transport={how}: say transport=auto, transport=uring or transport=dev")
                 })?;
             }
+            "awake" => self.idle = Idle::Awake,
+            "noawake" => self.idle = Idle::Halt,
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
             "nvm_delay" => self.nvm_delay = number(name, wanted()?)?,

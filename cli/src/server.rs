@@ -180,6 +180,7 @@ fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::M
     kernel.xattr = options.xattr;
     kernel.io = options.io;
     kernel.transport = options.transport;
+    kernel.idle = options.idle;
     kernel.lazytime = options.lazytime;
     kernel.atime = match options.atime {
         AtimePolicy::Relative => Atime::Relative,

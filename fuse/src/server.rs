@@ -1,8 +1,9 @@
 //! A mount being served: the mount, its conversation, and one lane a core.
 
-use crate::mount::{IfBusy, Mount, MountOptions, Transport};
+use crate::mount::{Idle, IfBusy, Mount, MountOptions, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Negotiated, Session, negotiate};
+use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
 use crate::transport::focus::Focus;
 use crate::transport::uring::{self, UringPort};
@@ -80,15 +81,19 @@ impl<O: Operations> Server<O> {
             session,
             notifier,
         };
-        let threads = LaneConfig { on_thread_start: config.on_thread_start.clone(), ..LaneConfig::default() };
-        let transport = if features.io_uring() && server.start_queues(queues, &port, &threads)? {
+        let threads = || LaneConfig {
+            on_thread_start: config.on_thread_start.clone(),
+            awake: Awake::open(options.idle),
+            ..LaneConfig::default()
+        };
+        let transport = if features.io_uring() && server.start_queues(queues, &port, &threads())? {
             Transport::Uring
         } else {
             let why = "transport=uring: this kernel does not serve FUSE through io_uring";
             if options.transport == Transport::Uring {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
-            server.start_lanes(&port, &cores, &threads)?;
+            server.start_lanes(&port, &cores, &threads(), options.idle)?;
             Transport::Device
         };
         server.session.served_by(transport);
@@ -101,8 +106,15 @@ impl<O: Operations> Server<O> {
         port: &Arc<DevicePort>,
         cores: &[usize],
         threads: &LaneConfig,
+        idle: Idle,
     ) -> io::Result<()> {
-        let focus = Arc::new(Focus::new(cores));
+        // To wake a client on a core that has halted takes longer than to serve it on its own.
+        let may_watch = match idle {
+            Idle::Auto => threads.awake.is_some(),
+            Idle::Awake => true,
+            Idle::Halt => false,
+        };
+        let focus = Arc::new(Focus::new(cores, may_watch));
         for (lane, &core) in cores.iter().enumerate() {
             // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
             let lane_port = match port.try_clone() {
@@ -116,6 +128,7 @@ impl<O: Operations> Server<O> {
             let config = LaneConfig { core: Some(core), focus, ..threads.clone() };
             self.lanes.push(Lane::start(lane_port, self.session.clone(), config)?);
         }
+        keep_awake(threads);
         Ok(())
     }
 
@@ -133,6 +146,7 @@ impl<O: Operations> Server<O> {
             let config = LaneConfig { core: Some(*core), ..threads.clone() };
             self.queues.push(Lane::start(Arc::clone(queue), self.session.clone(), config)?);
         }
+        keep_awake(threads);
         let registered = queues.iter().try_for_each(|(_, queue)| queue.wait_registered());
         Ok(registered.inspect_err(|e| tracing::warn!("the kernel refuses a queue: {e}")).is_ok())
     }
@@ -193,6 +207,21 @@ impl Notifier {
     pub fn send(&self, notification: &Notification<'_>) -> io::Result<()> {
         let (code, bytes) = notification.encode();
         self.channel.send(0, code, &[&bytes])
+    }
+}
+
+/// Starts the thread that keeps idle cores from halting, if the lanes ask one to; it ends with the first of them.
+fn keep_awake(threads: &LaneConfig) {
+    let Some(awake) = threads.awake.clone() else { return };
+    let init = threads.on_thread_start.clone();
+    let keep = move || {
+        if let Some(init) = init {
+            init();
+        }
+        awake.keep();
+    };
+    if let Err(e) = std::thread::Builder::new().name("naru-awake".to_owned()).spawn(keep) {
+        tracing::debug!("idle cores halt while requests come: {e}");
     }
 }
 

@@ -104,6 +104,13 @@ const MOUNT: &[Part] = &[
             ("transport=uring", "through io_uring, turning it on if need be, or not at all"),
             ("transport=dev", "through /dev/fuse"),
             (
+                "awake | noawake",
+                "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \
+                 takes longer than a request; and one client alone may be served from another core than its own | \
+                 neither (default: as awake, in virtual machines with the kernel's idle driver haltpoll and at most 8 \
+                 cores)",
+            ),
+            (
                 "memory=SIZE",
                 "page cache (default: a quarter of memory or of the control group's limit, at most 4G)",
             ),

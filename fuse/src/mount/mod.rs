@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, Io, MountOptions, Permissions, Transport};
+pub use options::{Atime, Idle, Io, MountOptions, Permissions, Transport};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

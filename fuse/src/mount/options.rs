@@ -98,6 +98,18 @@ impl Transport {
     }
 }
 
+/// What idle cores do while requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Idle {
+    /// They stay awake where that is worth most, in a virtual machine of few cores.
+    #[default]
+    Auto,
+    /// They stay awake.
+    Awake,
+    /// They halt.
+    Halt,
+}
+
 /// What a mount is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -132,6 +144,8 @@ pub struct MountOptions {
     pub io: Io,
     /// The way of requests.
     pub transport: Transport,
+    /// Cores with nothing to do.
+    pub idle: Idle,
 }
 
 impl MountOptions {
@@ -153,6 +167,7 @@ impl MountOptions {
             xattr: true,
             io: Io::Auto,
             transport: Transport::Auto,
+            idle: Idle::Auto,
         }
     }
 
@@ -177,6 +192,8 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "relatime" | "atime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
+            "awake" => self.idle = Idle::Awake,
+            "noawake" => self.idle = Idle::Halt,
             _ => match option.split_once('=') {
                 Some(("fsname", name)) => self.source = name.to_owned(),
                 // The subtype is ours whatever a mount helper passes on.
@@ -268,11 +285,12 @@ mod tests {
     fn options_are_safe_unless_asked_otherwise() {
         let mut options = MountOptions::new("image");
         assert!(options.flags().contains(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME));
-        for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536", "io=direct"] {
+        for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536", "io=direct", "awake"] {
             assert!(options.apply(option), "{option}");
         }
         assert_eq!(options.flags(), MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::SYNCHRONOUS);
-        assert_eq!(options.io, Io::Direct);
+        assert_eq!((options.io, options.idle), (Io::Direct, Idle::Awake));
+        assert!(options.apply("noawake") && options.idle == Idle::Halt);
         for foreign in ["io=both", "commit=5", "durability=power", "max_read=much", ""] {
             assert!(!options.apply(foreign), "{foreign}");
         }

@@ -6,9 +6,11 @@
 use super::{Channel, Port};
 use crate::sys;
 use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
@@ -24,6 +26,11 @@ const MOST_PARTS: usize = 8;
 pub struct DevicePort {
     fd: OwnedFd,
     largest: usize,
+    /// Nobody else reads from the descriptor: whether that waits may be changed.
+    is_own: bool,
+    /// Whether reading does not wait. Relaxed is enough: who holds the lane's reading role alone reads and changes it,
+    /// and the role is handed over under a mutex.
+    nonblocking: AtomicBool,
 }
 
 impl DevicePort {
@@ -31,17 +38,44 @@ impl DevicePort {
     /// in bytes.
     pub fn new(fd: OwnedFd, largest: usize) -> Self {
         // Extended attributes have up to 64 KiB of value, however small reads and writes are.
-        DevicePort { fd, largest: largest.max(64 * 1024) }
+        let largest = largest.max(64 * 1024);
+        DevicePort { fd, largest, is_own: false, nonblocking: AtomicBool::new(false) }
     }
 
     /// Another descriptor of the same mount, with a queue of its own for requests being served.
     pub fn try_clone(&self) -> io::Result<DevicePort> {
-        Ok(DevicePort { fd: sys::clone_fuse_device(self.fd.as_fd())?, largest: self.largest })
+        let fd = sys::clone_fuse_device(self.fd.as_fd())?;
+        Ok(DevicePort { is_own: true, ..DevicePort::new(fd, self.largest) })
     }
 
     /// The same mount, with what INIT has found to be the largest READ or WRITE.
     pub fn with_largest(self, largest: usize) -> Self {
         DevicePort::new(self.fd, largest)
+    }
+
+    /// Has reading wait, or not.
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        if self.nonblocking.load(Ordering::Relaxed) != nonblocking {
+            let mut flags = OFlags::RDWR;
+            flags.set(OFlags::NONBLOCK, nonblocking);
+            rustix::fs::fcntl_setfl(&self.fd, flags)?;
+            self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// One read: `None` if it has to be made again.
+    fn read(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
+        match rustix::io::read(&self.fd, slot.request.bytes()) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Some(false)),
+            Ok(received) => {
+                slot.received = received;
+                Ok(Some(true))
+            }
+            // NOENT: the request was withdrawn while it was being read.
+            Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 }
 
@@ -91,18 +125,21 @@ impl Port for DevicePort {
     }
 
     fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {
+        self.set_nonblocking(false)?;
         loop {
-            match rustix::io::read(&self.fd, slot.request.bytes()) {
-                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(false),
-                Ok(received) => {
-                    slot.received = received;
-                    return Ok(true);
-                }
-                // NOENT: the request was withdrawn while it was being read.
-                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
-                Err(e) => return Err(e.into()),
+            if let Some(received) = self.read(slot)? {
+                return Ok(received);
             }
         }
+    }
+
+    fn can_look(&self) -> bool {
+        self.is_own
+    }
+
+    fn look(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
+        self.set_nonblocking(true)?;
+        self.read(slot)
     }
 
     fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
@@ -153,6 +190,26 @@ mod tests {
         assert_eq!(rustix::io::read(&reader, &mut got).expect("the message"), 21);
         assert_eq!(&got[..16], OutHeader { len: 21, error: -libc::ENOENT, unique: 9 }.as_bytes());
         assert_eq!(&got[16..21], b"abcde");
+    }
+
+    #[test]
+    fn a_look_waits_for_nothing_and_a_read_after_it_waits() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let port = DevicePort { is_own: true, ..DevicePort::new(reader, 0) };
+        let mut slot = port.slot();
+        assert!(port.can_look());
+        assert_eq!(port.look(&mut slot).expect("an open pipe"), None);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| port.receive(&mut port.slot()));
+            rustix::io::write(&writer, b"request").expect("room in the pipe");
+            assert!(waiting.join().expect("it returns").expect("bytes"));
+        });
+        let nonblocking = rustix::fs::fcntl_getfl(&port.fd).expect("its flags").contains(OFlags::NONBLOCK);
+        assert!(!nonblocking);
+        rustix::io::write(&writer, b"request").expect("room in the pipe");
+        assert_eq!(port.look(&mut slot).expect("an open pipe"), Some(true));
+        drop(writer);
+        assert_eq!(port.look(&mut slot).expect("an end"), Some(false));
     }
 
     #[test]

@@ -14,7 +14,9 @@
 //! being woken or started, or serves a request; an idle lane has one thread waiting in the port and at most
 //! [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
 
-use super::focus::{Focus, Seen};
+use super::awake::{Awake, Pace};
+use super::beside;
+use super::focus::{Focus, Seen, Turn};
 use super::{Channel, Port, Reply, Service};
 use narufs::blocking;
 use parking_lot::{Condvar, Mutex};
@@ -42,6 +44,8 @@ pub struct LaneConfig {
     pub on_thread_start: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Where lanes share a queue: what decides which of them read, and this lane's number there.
     pub focus: Option<(Arc<Focus>, usize)>,
+    /// What keeps idle cores from halting.
+    pub awake: Option<Arc<Awake>>,
 }
 
 /// One core's threads, running until the port says that the mount is gone.
@@ -131,15 +135,12 @@ impl<P: Port + Send + Sync> Shared<P> {
         blocking::set_hook(Some(Box::new(hook)));
         let channel: Arc<dyn Channel> = shared.port.clone();
         let mut slot = shared.port.slot();
-        let mut seen = Seen::default();
+        let mut notes = Notes::default();
         while shared.take_role(&slot) {
             holds_role.set(true);
             while holds_role.get() {
-                if let Some((focus, lane)) = &shared.config.focus {
-                    focus.rest(*lane);
-                }
-                match shared.port.receive(&mut slot) {
-                    Ok(true) => shared.serve(&channel, &mut slot, &mut seen),
+                match shared.receive(&mut slot, &mut notes) {
+                    Ok(true) => shared.serve(&channel, &mut slot, &mut notes),
                     Ok(false) => return shared.end(),
                     Err(e) => {
                         tracing::error!("no more requests can be received: {e}");
@@ -150,14 +151,33 @@ impl<P: Port + Send + Sync> Shared<P> {
         }
     }
 
-    fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot, seen: &mut Seen) {
+    /// Waits for the next request when it is this lane's turn.
+    fn receive(&self, slot: &mut P::Slot, notes: &mut Notes) -> std::io::Result<bool> {
+        notes.aside = 0;
+        if let Some((focus, lane)) = &self.config.focus
+            && focus.rest(*lane) == Turn::Watch
+            && self.port.can_look()
+        {
+            let watched = beside::watch(&*self.port, slot)?;
+            notes.aside = watched.aside;
+            if let Some(received) = watched.received {
+                return Ok(received);
+            }
+        }
+        self.port.receive(slot)
+    }
+
+    fn serve(&self, channel: &Arc<dyn Channel>, slot: &mut P::Slot, notes: &mut Notes) {
         let (request, buffer) = self.port.open(slot);
         let Some((request, header)) = request.and_then(|r| Some((r, r.header()?))) else {
             tracing::error!("a request is shorter than it says; it is dropped");
             return;
         };
-        if let Some((focus, lane)) = &self.config.focus {
-            focus.note(*lane, seen, &header, &request);
+        if let Some(awake) = &self.config.awake {
+            awake.note(&mut notes.pace);
+        }
+        if let Some((focus, _)) = &self.config.focus {
+            focus.note(&mut notes.seen, &header, &request, notes.aside);
         }
         let reply = Reply::new(header.unique, Arc::clone(channel), buffer);
         // One request's panic must not take the mount away from everybody; the reply answers EIO when it drops.
@@ -220,7 +240,19 @@ impl<P: Port + Send + Sync> Shared<P> {
         if let Some((focus, _)) = &self.config.focus {
             focus.end();
         }
+        if let Some(awake) = &self.config.awake {
+            awake.end();
+        }
     }
+}
+
+/// What a thread has seen of the requests that it serves.
+#[derive(Default)]
+struct Notes {
+    seen: Seen,
+    pace: Pace,
+    /// How often it was set aside while it watched for the last one.
+    aside: u32,
 }
 
 /// One of `State::threads`, whichever way its thread ends.

@@ -3,13 +3,16 @@
 //! [`Port`] is the seam: one core's way to the kernel. [`device`] is the port over `/dev/fuse`, [`uring`] the one
 //! over io_uring, and nothing above them differs. [`lane`] runs the threads of one core, whatever the port.
 //! [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
-//! share a queue.
+//! share a queue, [`beside`] on which side of a lone client it is served faster, and [`awake`] keeps idle cores from
+//! halting meanwhile.
 //!
 //! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
 //!
 //! Invariants: a reply leaves through the port that delivered its request (the kernel looks it up there);
 //! at most one thread of a lane waits in [`Port::receive`].
 
+pub mod awake;
+pub mod beside;
 pub mod device;
 pub mod focus;
 pub mod lane;
@@ -49,6 +52,16 @@ pub trait Port: Channel + 'static {
 
     /// Waits for the next request. False: the mount is gone, no request will come any more.
     fn receive(&self, slot: &mut Self::Slot) -> io::Result<bool>;
+
+    /// Whether [`Port::look`] works.
+    fn can_look(&self) -> bool {
+        false
+    }
+
+    /// As [`Port::receive`], but `None` if no request is there yet. To be called only if [`Port::can_look`].
+    fn look(&self, slot: &mut Self::Slot) -> io::Result<Option<bool>> {
+        self.receive(slot).map(Some)
+    }
 
     /// Whether the thread of this slot must not end before the mount is gone.
     fn keeps(&self, _: &Self::Slot) -> bool {

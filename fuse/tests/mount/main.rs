@@ -6,6 +6,7 @@ mod transports;
 
 mod ends;
 mod files;
+mod lone;
 mod memfs;
 mod serving;
 mod session;

@@ -60,10 +60,14 @@ pub fn options(source: &str) -> MountOptions {
 }
 
 pub fn mounted_with(flags: OpenFlags, config: ServerConfig) -> Option<Mounted> {
+    mounted_as(flags, &options("memory"), config)
+}
+
+pub fn mounted_as(flags: OpenFlags, options: &MountOptions, config: ServerConfig) -> Option<Mounted> {
     let place = Place::new()?;
     let point = place.point();
     let fs = Arc::new(MemFs::new(flags));
-    let server = Server::start(Arc::clone(&fs), &point, &options("memory"), &config).expect("a mount");
+    let server = Server::start(Arc::clone(&fs), &point, options, &config).expect("a mount");
     Some(Mounted { server, fs, point, _place: place })
 }
 

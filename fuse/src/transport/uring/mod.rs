@@ -31,6 +31,7 @@ mod memory;
 mod offer;
 mod ring;
 
+pub(super) use offer::count_of;
 pub use offer::{enable, is_enabled, queues};
 
 use super::{Channel, Port};

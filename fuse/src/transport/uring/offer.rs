@@ -22,7 +22,7 @@ pub fn queues() -> io::Result<u16> {
 }
 
 /// The numbers in a list like `0-3,5`.
-fn count_of(list: &str) -> Option<u16> {
+pub(in crate::transport) fn count_of(list: &str) -> Option<u16> {
     list.trim().split(',').try_fold(0u16, |count, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let more = last.parse::<u16>().ok()?.checked_sub(first.parse().ok()?)?;
