@@ -18,7 +18,7 @@
 //! system in memory for tests is in fuse/tests/mount.
 
 use narufs_fuse::control::STATS;
-use narufs_fuse::mount::{MountOptions, Transport};
+use narufs_fuse::mount::{MountOptions, Permissions, Transport};
 use narufs_fuse::operations::{Ioctl, NewNode, Release, Write};
 use narufs_fuse::session::{Features, RequestContext};
 use narufs_fuse::types::{Attr, Attributes, Entry, Errno, Opened, Result, SetAttr, SetTime, Time};
@@ -443,7 +443,7 @@ impl Options {
     fn parse(words: &str) -> std::result::Result<Options, String> {
         let kept = Duration::from_secs(3600);
         let mut options = Options {
-            mount: MountOptions::new("bare"),
+            mount: MountOptions { permissions: Some(Permissions::Server), ..MountOptions::new("bare") },
             config: ServerConfig::default(),
             names: kept,
             attributes: kept,
@@ -461,7 +461,7 @@ impl Options {
                 "no-attributes" => options.attributes = Duration::ZERO,
                 "no-lists" => options.lists = false,
                 "no-opens" => options.opens = false,
-                "default_permissions" => options.mount.default_permissions = true,
+                "default_permissions" => options.mount.permissions = Some(Permissions::Kernel),
                 other => match other.strip_prefix("transport=").and_then(Transport::from_name) {
                     Some(transport) => options.mount.transport = transport,
                     None => return Err(format!("{other}: no such option")),
