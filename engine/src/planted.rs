@@ -32,6 +32,8 @@ bugs! {
     ForgottenBeforeLog,
     /// Checkpoint: the head passes absorbed data that is not home.
     HeadPassesAbsorbed,
+    /// Checkpoint: the head passes the old content of an emptied file, which data records alone hold.
+    HeadPassesKept,
     /// Checkpoint: the head passes young records, where data was brought home for the old ones alone.
     HeadPassesYoung,
     /// Journal: the slots of a record are not written back.
@@ -88,6 +90,8 @@ bugs! {
     DsyncIgnored,
     /// Emptying a file is recorded before its new content is down.
     EmptiedAtOnce,
+    /// Rewriting: the old content goes in one record, the new comes in another.
+    RewrittenInTwo,
     /// A rename over an existing name does not wait for the source's data.
     RenameNotSettled,
     /// Dropping the last name makes no orphan entry.

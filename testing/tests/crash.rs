@@ -34,9 +34,13 @@ const SOME_STATES: usize = 5;
 const PLACES: usize = 14;
 
 fn benches() -> Vec<Bench> {
+    benches_of(Lab::tiny)
+}
+
+fn benches_of(lab: impl Fn(Ring) -> Lab) -> Vec<Bench> {
     let tree = setup();
     let bench =
-        |(ring, crash)| Bench::new(Lab::tiny(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
+        |(ring, crash)| Bench::new(lab(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
     WAYS.into_iter().map(bench).collect()
 }
 
@@ -81,7 +85,8 @@ fn every_single_operation_survives_every_crash() {
             ..EVERY_POINT => Effort { states: SOME_STATES, ..Effort::FULL },
             _ => Effort { points: 12, states: 4, ..Effort::FULL },
         };
-        bench.run(op, &effort, settings::first_seed() + task as u64, tally)
+        let seed = settings::first_seed() + task as u64;
+        bench.run(op, &Effort { open: stays_open(seed), ..effort }, seed, tally)
     });
 }
 
@@ -196,7 +201,8 @@ fn absorbed_data_and_what_supersedes_it_survive_crashes() {
         let ops = [&first[rest / second.len()], &second[rest % second.len()], &third[last]].map(Op::clone);
         // Every other time the last of them runs inside a checkpoint round.
         let in_round = in_round.then_some(rest % PLACES);
-        let effort = Effort { points: 4, states: 3, in_round, ..Effort::SAMPLE };
+        let open = stays_open(at as u64);
+        let effort = Effort { points: 4, states: 3, in_round, open, ..Effort::SAMPLE };
         let bench = &benches[(rest + last) % benches.len()];
         bench.run(&ops, &effort, settings::first_seed() + task as u64, tally)
     });
@@ -218,6 +224,58 @@ fn pairs_of_operations_survive_crashes() {
         let pair = (task / each).wrapping_mul(2_654_435_761) % pairs;
         let ops: [Op; 2] = [first[pair / second.len()].clone(), second[pair % second.len()].clone()];
         let effort = if full { Effort::FULL } else { Effort::SAMPLE };
+        let effort = Effort { open: stays_open(seed), ..effort };
         benches[task % benches.len()].run(&ops, &effort, seed, tally)
+    });
+}
+
+/// Whether somebody else has the files open, so that no close tells of a rewriting's end: every other time.
+fn stays_open(seed: u64) -> bool {
+    seed % 2 == 1
+}
+
+/// What gives `/a` other content, and what goes before or behind that: each is a few operations.
+fn replacing(fill: u8) -> Vec<Vec<Op>> {
+    let write = |path: &str, len, durable| Op::Write { path: path.into(), offset: 0, len, fill, durable };
+    let rename = |from: &str| Op::Rename { from: from.into(), to: "/a".into(), flags: 0 };
+    let saved = |len| {
+        let new = format!("/n{fill}");
+        vec![Op::Create { path: new.clone(), exclusive: true }, write(&new, len, Durable::No), rename(&new)]
+    };
+    let rewritten = |len| vec![Op::Rewrite { path: "/a".into(), len, fill, direct: false }];
+    vec![
+        // Little enough to be absorbed, and too much for that.
+        saved(100),
+        saved(9000),
+        saved(80_000),
+        rewritten(700),
+        rewritten(20_000),
+        rewritten(80_000),
+        vec![Op::Truncate { path: "/a".into(), size: 0 }],
+        // Old content that is absorbed; that is dirty; that has another name; a source that was rewritten.
+        vec![write("/a", 5000, Durable::Fsync)],
+        vec![write("/a", 12_000, Durable::No)],
+        vec![Op::Link { from: "/a".into(), to: format!("/k{fill}") }],
+        vec![Op::Rewrite { path: "/d/x".into(), len: 5000, fill, direct: false }, rename("/d/x")],
+        // What settles everything, and another file.
+        vec![Op::SyncAll],
+        vec![write("/b", 300, Durable::Fsync)],
+    ]
+}
+
+#[test]
+fn what_is_replaced_again_and_again_is_old_or_new_after_a_crash() {
+    // A rewriting that is larger than the cache is recorded in parts.
+    let benches = benches_of(|ring| Lab { frames: 64, ..Lab::tiny(ring) });
+    let (first, second, third) = (replacing(1), replacing(2), replacing(3));
+    let triples = first.len() * second.len() * third.len();
+    run_all("replaced content", triples, |task, tally| {
+        let (rest, last) = (task / third.len(), task % third.len());
+        let ops = [&first[rest / second.len()], &second[rest % second.len()], &third[last]];
+        // Every other time the last operation runs inside a checkpoint round; both with the files open and not.
+        let in_round = (task / 2 % 2 == 1).then_some(rest % PLACES);
+        let seed = settings::first_seed() + task as u64;
+        let effort = Effort { points: 4, states: 3, in_round, open: stays_open(seed), ..Effort::SAMPLE };
+        benches[(rest + last) % benches.len()].run(&ops.map(Vec::clone).concat(), &effort, seed, tally)
     });
 }

@@ -1,7 +1,19 @@
-//! Absorbed fsync (T9): a file's few dirty bytes go into the journal, and home later.
+//! Absorption (T9): a file's few dirty bytes go into the journal, and home later.
+//!
+//! An fsync absorbs so that it needs no write home and no flush of its own. What *replaces* other content, by a rename
+//! over it or after a truncation to nothing, is absorbed for the sake of order alone: nobody is told that it is durable,
+//! but no crash may show the replacement without it. Bytes in a record that is the replacement's own, or comes before it,
+//! are recovered wherever that is, and nobody waits for a device. What this leaves to others: which of a file's bytes are
+//! dirty, and how they go home in the end (`live`, `write_back`).
+//!
+//! # The record of an emptied file
+//! It drops all old extents, supersedes all absorbed data, maps new blocks, sets the size and holds the new bytes: in
+//! one record all of this is there after a crash, or nothing. No flush comes before it, for nothing of the new content
+//! is anywhere else; the old blocks are not given out before it is durable (quarantine), so until then the old content
+//! is whole, where it lies or in older records (`kept`).
 
 use super::growth::room_ahead;
-use super::path::{DataPath, PAGE, page_after, page_of};
+use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::Result;
@@ -19,6 +31,24 @@ const SECTOR: usize = 512;
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
 const ABSORB_PAGES: usize = 64;
 
+/// For whom bytes are absorbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absorb {
+    /// For an fsync, which waits for room in the ring.
+    Synced,
+    /// For a replacement: only whole pages' worth of what may be absorbed, and only where the ring has room that nobody
+    /// else will want soon. Otherwise they go home at once.
+    Replacing,
+}
+
+/// What is to be absorbed, as seen before the write-back mutex is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Dirty {
+    pages: usize,
+    /// Extents of the old content that go with the record; none unless the file was emptied.
+    dropped: Option<usize>,
+}
+
 /// Most bytes of neighbouring pages that are logged as one.
 const PIECE: usize = 8 * BLOCK_SIZE;
 
@@ -31,39 +61,61 @@ struct Taken<'p> {
 }
 
 impl<H: Home> DataPath<H> {
-    /// Logs the dirty bytes of a file if they are few and there is a journal. None: write them home.
-    pub(super) fn absorb(&self, inode: &Arc<H::Inode>) -> Result<Option<Position>> {
+    /// Logs the dirty bytes of a file if they are few and there is a journal, and with them the truncation of an emptied
+    /// file. None: write them home, or, with `rewriting`, the file was emptied another number of times.
+    pub(super) fn absorb(
+        &self,
+        inode: &Arc<H::Inode>,
+        why: Absorb,
+        rewriting: Option<u64>,
+    ) -> Result<Option<Position>> {
         let data = inode.data();
-        // How many pages there are, if they are so few.
-        let few = |most: usize| {
-            let state = data.state.lock();
-            let count = state.dirty.len();
-            (!state.doomed && count > 0 && count <= most).then_some(count)
-        };
         if self.options.absorb_limit == 0 || !self.home.absorbs() {
             return Ok(None);
         }
-        let Some(count) = few(ABSORB_PAGES) else { return Ok(None) };
+        let few = |most: usize| {
+            let state = data.state.lock();
+            let dropped = state.doomed.then_some(state.doomed_extents.max(1));
+            let pages = state.dirty.len();
+            let most = match dropped {
+                // Each is absorbed whole.
+                Some(_) => most.min(self.options.absorb_limit / BLOCK_SIZE).min(MAX_RUNS),
+                None => most,
+            };
+            let is_meant = rewriting.is_none_or(|rewriting| rewriting == state.rewritings);
+            let is_there = dropped.is_some() || pages > 0;
+            (is_meant && is_there && pages <= most).then_some(Dirty { pages, dropped })
+        };
+        let most = match why {
+            Absorb::Synced => ABSORB_PAGES,
+            Absorb::Replacing => (self.options.absorb_limit / BLOCK_SIZE).min(ABSORB_PAGES),
+        };
+        let Some(dirty) = few(most) else { return Ok(None) };
         let for_pages = |pages: usize| {
-            let runs = pages.min(MAX_RUNS);
-            (
-                pages,
-                Need {
-                    runs,
-                    data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
-                    ..Need::default()
-                },
-            )
+            let need = Need {
+                runs: pages.clamp(1, MAX_RUNS),
+                dropped: dirty.dropped.unwrap_or(0),
+                data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
+                ..Need::default()
+            };
+            (pages, need)
         };
         // Others may make more of them dirty before the mutex is taken.
-        let wants = [for_pages((count + 3).min(ABSORB_PAGES)), for_pages(count)];
+        let wants = [for_pages((dirty.pages + 3).min(most)), for_pages(dirty.pages)];
         let fits = |(_, need): &(usize, Need)| self.home.fitting(inode, *need) == need.runs;
         let Some((most, need)) = wants.into_iter().find(fits) else { return Ok(None) };
-        let credits = self.home.credits(inode, need)?;
+        let mut credits = match why {
+            Absorb::Synced => self.home.credits(inode, need)?,
+            Absorb::Replacing => match self.home.ample_credits(inode, need)? {
+                Some(credits) => credits,
+                None => return Ok(None),
+            },
+        };
         let _guard = data.write_back.lock();
-        if few(most).is_none() {
+        if few(most).is_none_or(|now| now.dropped != dirty.dropped) {
             return Ok(None);
         }
+        let doomed = dirty.dropped.is_some();
         let size = data.size();
         let pages: Vec<u64> = {
             let mut state = data.state.lock();
@@ -83,6 +135,16 @@ impl<H: Home> DataPath<H> {
             let stale = !change.supersede.is_empty();
             // Every dirty page below the size is in this record, that of the recorded end among them.
             change.size = (size != data.logged_size()).then_some(size);
+            if doomed {
+                change.remove = Some(0..PAGES_END);
+                change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
+            }
+            if doomed && planted::is(Bug::RewrittenInTwo) {
+                let bytes = std::mem::take(&mut change.data);
+                self.home.log(credits, inode, std::mem::take(&mut change))?;
+                change.data = bytes;
+                credits = self.home.credits(inode, need)?;
+            }
             let waits = stale && !planted::is(Bug::SupersedeBeforeFlush);
             let flushed = if waits { self.home.order_after(data.last_write()) } else { Ok(()) };
             flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
@@ -106,10 +168,16 @@ impl<H: Home> DataPath<H> {
         };
         data.set_logged_size(size);
         self.counters.absorbed.add(taken.len() as u64);
-        self.counters.syncs_absorbed.add(1);
+        match why {
+            Absorb::Synced => self.counters.syncs_absorbed.add(1),
+            Absorb::Replacing => self.counters.replaced_absorbed.add(1),
+        }
         let mut unwanted = 0;
         let mut state = data.state.lock();
         state.absorbing = false;
+        if doomed {
+            state.replaced();
+        }
         for page in taken {
             if page.new.is_some() {
                 state.reserved = state.reserved.saturating_sub(1);
@@ -126,6 +194,9 @@ impl<H: Home> DataPath<H> {
             }
         }
         drop(state);
+        if doomed {
+            self.undefer(inode.nid());
+        }
         if unwanted > 0 {
             self.home.unreserve(unwanted);
         }

@@ -1,9 +1,9 @@
 //! fallocate in all its modes.
 
-use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of, whole_pages};
 use super::stash::Stash;
 use super::write::Outcome;
-use super::write_back::{key_of, whole_pages};
+use super::write_back::key_of;
 use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::{FrameState, Use};
 use crate::format::MAX_FILE_SIZE;

@@ -1,6 +1,7 @@
 //! What the data path keeps for one regular file.
 
 use super::fetching::Fetching;
+use super::kept::Kept;
 use super::path::{page_after, page_of};
 use super::streams::Streams;
 use crate::cache::{FramePool, PageIndex};
@@ -76,6 +77,8 @@ pub(super) struct FileState {
     pub doomed: bool,
     /// Extents that are doomed, at most.
     pub doomed_extents: usize,
+    /// What it held before, where the journal alone has that durably.
+    pub kept: Kept,
     /// Truncations to nothing so far: tells one rewriting from the next.
     pub rewritings: u64,
     /// Where the next write-back for want of frames begins.
@@ -279,9 +282,19 @@ impl FileState {
         }
     }
 
-    /// Whether a live record is all that is durable of some page.
-    pub fn holds_live(&self) -> bool {
-        self.live.keys().any(|page| self.synced.contains(page) || self.dirty.contains(page))
+    /// Pages of which live records alone are durable, with the position after the oldest.
+    pub fn held_live(&self) -> Vec<(u64, Position)> {
+        let held = |page| self.synced.contains(page) || self.dirty.contains(page);
+        let held = self.live.iter().filter(|(page, live)| live.first != Position::MAX && held(page));
+        held.map(|(page, live)| (*page, live.first)).collect()
+    }
+
+    /// A record has put the new content of an emptied file in the place of the old one.
+    pub fn replaced(&mut self) {
+        self.doomed = false;
+        self.live.clear();
+        self.stale.clear();
+        self.kept.clear();
     }
 }
 

@@ -195,6 +195,10 @@ pub trait Home: Send + Sync + 'static {
     /// As [`Home::credits`], for who has credits for another file already: never waits, `None` if there is no room.
     fn try_credits(&self, inode: &Self::Inode, need: Need) -> Result<Option<Self::Credits<'_>>>;
 
+    /// As [`Home::try_credits`], for bytes that may as well be written home: `None` also where there is so little room
+    /// that it is to be left to others.
+    fn ample_credits(&self, inode: &Self::Inode, need: Need) -> Result<Option<Self::Credits<'_>>>;
+
     /// Records a change that is within its credits. Takes the inode lock exclusively. Volatile blocks named in
     /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
     fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Logged>;

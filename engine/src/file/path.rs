@@ -1,6 +1,7 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
 use super::ahead::Ledger;
+use super::kept::KeptPages;
 use super::pace::Pace;
 use super::staging::Staging;
 use super::stash::Counted;
@@ -13,6 +14,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, LaneCounter, Mutex};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
@@ -103,6 +105,8 @@ pub struct DataStats {
     pub syncs_home: u64,
     /// fsyncs whose data the journal took.
     pub syncs_absorbed: u64,
+    /// Replacements, by rename or after truncation, whose new content the journal took.
+    pub replaced_absorbed: u64,
     /// Writes that failed on the device.
     pub failures: u64,
 }
@@ -114,6 +118,7 @@ pub(super) struct Counters {
     pub absorbed: LaneCounter,
     pub syncs_home: LaneCounter,
     pub syncs_absorbed: LaneCounter,
+    pub replaced_absorbed: LaneCounter,
     pub failures: LaneCounter,
 }
 
@@ -127,6 +132,7 @@ pub struct DataPath<H: Home> {
     pub(super) counters: Counters,
     pub(super) work: WriteBackWork<H::Inode>,
     pub(super) stashed: Counted,
+    pub(super) kept: KeptPages,
     pub(super) pace: Pace,
     pub(super) ledger: Arc<Ledger>,
     /// Files whose truncation to nothing is not yet recorded.
@@ -144,6 +150,7 @@ impl<H: Home> DataPath<H> {
             home,
             pool: Arc::new(FramePool::sharing(options.frames, options.kept)?),
             staging: Staging::new(options.staging),
+            kept: KeptPages::of(options.staging),
             options,
             counters: Counters::default(),
             work: WriteBackWork::default(),
@@ -168,6 +175,7 @@ impl<H: Home> DataPath<H> {
             absorbed: self.counters.absorbed.get(),
             syncs_home: self.counters.syncs_home.get(),
             syncs_absorbed: self.counters.syncs_absorbed.get(),
+            replaced_absorbed: self.counters.replaced_absorbed.get(),
             failures: self.counters.failures.get(),
         }
     }
@@ -220,6 +228,12 @@ pub(super) fn page_of(offset: u64) -> u64 {
 /// The first page that begins at or after a byte.
 pub(super) fn page_after(offset: u64) -> u64 {
     offset.div_ceil(PAGE)
+}
+
+/// Pages that lie wholly within bytes.
+pub(super) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
+    let start = page_after(bytes.start);
+    start..page_of(bytes.end).max(start)
 }
 
 /// EFBIG unless a file may be as long.

@@ -1,5 +1,6 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
+use super::absorb::Absorb;
 use super::path::{DataPath, PAGE, PAGES_END};
 use super::write::{At, Written};
 use super::write_back::{Order, covered_size, key_of};
@@ -76,7 +77,7 @@ impl<H: Home> DataPath<H> {
         self.settle_deferred()?;
         let size = data.size();
         loop {
-            if self.absorb(inode)?.is_none() {
+            if self.absorb(inode, Absorb::Synced, None)?.is_none() {
                 self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
             }
             // Another's write-back of these pages is over once the mutex was free; so is its record.

@@ -1,10 +1,12 @@
 //! Changing a file's size, and the rule that replacing content leaves the old or the new.
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
-//! record that drops the old blocks is logged together with the new content, once that is down. Whoever
+//! record that drops the old blocks is logged together with the new content: little of that is in the record itself
+//! (`absorb`), more is down before. What of the old content the journal alone has is kept until then (`kept`). Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
 //! file in so many pieces that the ring has no record for all of them is truncated at once.
 
+use super::absorb::Absorb;
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::stash::Stash;
 use super::sync::SyncKind;
@@ -42,18 +44,19 @@ impl<H: Home> DataPath<H> {
     /// Truncation to nothing, recorded later.
     fn empty(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let data = inode.data();
-        // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
-        let guards = loop {
-            self.write_pages(inode, 0..PAGES_END, Order::LIVE)?;
+        let (_guards, dropped) = loop {
             let guards = (data.write_range(0..u64::MAX), data.write_back.lock());
-            if !data.state.lock().holds_live() {
-                break guards;
+            data.check_usable()?;
+            let Some(dropped) = self.droppable(inode)? else {
+                drop(guards);
+                return self.cut(inode, 0);
+            };
+            // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
+            if self.keep_live(inode)? {
+                break (guards, dropped);
             }
-        };
-        data.check_usable()?;
-        let Some(dropped) = self.droppable(inode)? else {
             drop(guards);
-            return self.cut(inode, 0);
+            self.write_pages(inode, 0..PAGES_END, Order::LIVE)?;
         };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
@@ -184,19 +187,23 @@ impl<H: Home> DataPath<H> {
     /// Records one file's truncation, if it waits.
     pub(super) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
         while inode.data().state.lock().doomed {
-            self.write_home(inode)?;
+            if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
+                self.write_home(inode)?;
+            }
         }
         Ok(())
     }
 
-    /// Before a rename puts this file in another's place: its content and size are down, or in a record that
-    /// comes before.
+    /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.
+    /// Little is absorbed, so that nobody waits for a device.
     pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
         if !self.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
-        self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
+        if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
+            self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
+        }
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
         self.record_rest(inode, SyncKind::Data)?;
@@ -211,7 +218,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
-    /// its content goes home; but not that of a later rewriting, which may only have begun.
+    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later rewriting, which may only have begun.
     pub fn closed(&self, inode: &Arc<H::Inode>) {
         // AcqRel: the last to close sees what those wrote who closed before.
         if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -223,8 +230,11 @@ impl<H: Home> DataPath<H> {
             // lock.
             (state.doomed && inode.writers().load(Ordering::Relaxed) == 0).then_some(state.rewritings)
         });
-        if let Some(rewriting) = rewritten {
-            self.hurry(inode, rewriting);
+        let Some(rewriting) = rewritten else { return };
+        match self.absorb(inode, Absorb::Replacing, Some(rewriting)) {
+            Ok(Some(_)) => self.unlist_written(std::slice::from_ref(inode)),
+            // A failure is met again, and told.
+            Ok(None) | Err(_) => self.hurry(inode, rewriting),
         }
     }
 
@@ -258,9 +268,7 @@ impl<H: Home> DataPath<H> {
         data.set_logged_size(0);
         {
             let mut state = data.state.lock();
-            state.doomed = false;
-            state.live.clear();
-            state.stale.clear();
+            state.replaced();
             state.unflushed.clear();
         }
         self.undefer(inode.nid());

@@ -1,6 +1,7 @@
 //! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
 //! record depends on it, recorded. How they are arranged and written is the business of `pieces`.
 
+use super::absorb::Absorb;
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::pick::{SPARE_RUNS, need_of, pick};
 use super::pieces::{Piece, Place, change_of};
@@ -84,8 +85,13 @@ impl<H: Home> DataPath<H> {
         Ok(())
     }
 
-    /// All of a file that was rewritten from nothing, unless it has been emptied again.
+    /// All of a file that was rewritten from nothing, unless it has been emptied again; or the journal takes it, and it
+    /// goes home later.
     pub(super) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
+        let is_doomed = inode.data().state.lock().doomed;
+        if is_doomed && self.absorb(inode, Absorb::Replacing, Some(rewriting))?.is_some() {
+            return Ok(());
+        }
         let mut from = 0;
         while let Some(next) = self.write_batch(inode, from..PAGES_END, Order::HOME, Some(rewriting))? {
             from = next;
@@ -287,18 +293,15 @@ impl<H: Home> DataPath<H> {
         } else if (!change.is_empty() || wants_times)
             && let Some(room) = room
         {
-            let flushed =
-                if planted::is(Bug::MappedBeforeFlush) { Ok(()) } else { self.home.order_after(completed) };
+            // An emptied file of which nothing was written shows nothing that might not be down.
+            let early = doomed && pieces.is_empty() || planted::is(Bug::MappedBeforeFlush);
+            let flushed = if early { Ok(()) } else { self.home.order_after(completed) };
             let recorded = flushed.and_then(|()| self.home.log(room.credits, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
                     if doomed {
-                        let mut state = data.state.lock();
-                        state.doomed = false;
-                        state.live.clear();
-                        state.stale.clear();
-                        drop(state);
+                        data.state.lock().replaced();
                         self.undefer(inode.nid());
                     }
                 }
@@ -390,10 +393,4 @@ pub(super) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey 
         generation: U32::new(inode.generation()),
         reserved: U32::ZERO,
     }
-}
-
-/// Pages that lie wholly within bytes.
-pub(super) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
-    let start = page_after(bytes.start);
-    start..page_of(bytes.end).max(start)
 }

@@ -37,6 +37,8 @@ pub enum Look {
     /// Where it is near, and only if nobody waits for any: for who holds credits already, and so must not wait for
     /// more.
     Nearby,
+    /// Near, and only while a quarter of the ring would be left to others: for what may as well go elsewhere.
+    Ample,
     /// Wherever it is kept, with a checkpoint asked for where little is left: for who makes room himself.
     Everywhere,
 }
@@ -86,6 +88,7 @@ impl Journal {
         let (need, class) = (slots + price, CreditClass::Ordinary);
         let everywhere = look == Look::Everywhere;
         let taken = max_slots <= self.max_record_slots()
+            && (look != Look::Ample || self.pool.is_ample(need))
             && (self.pool.take_quickly(need, class) || everywhere && self.pool.take_now(need, class));
         if taken && everywhere && self.pool.is_low() {
             (self.need_checkpoint)();
@@ -295,6 +298,13 @@ impl Pool {
         self.centre.load(Ordering::Relaxed) < self.low.load(Ordering::Relaxed)
             && !self.asked.load(Ordering::Relaxed)
             && !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether a quarter of the slots is left in the centre when so many more are taken, and nobody waits for any.
+    fn is_ample(&self, need: u64) -> bool {
+        // Relaxed: a moment's answer.
+        self.starving.load(Ordering::Relaxed) == 0
+            && self.centre.load(Ordering::Relaxed) >= need + self.slots / 4
     }
 
     /// Whether somebody waits for credits. To be asked after a SeqCst fence that follows the seal: either it

@@ -60,6 +60,13 @@ impl Store {
         Ok(self.log.allow_now(max_slots, Look::Nearby)?.map(|allowance| Handle::new(self, allowance)))
     }
 
+    /// As [`Store::try_begin`], for what may as well be left out of the journal: `None` also where room there is to be
+    /// left to others.
+    pub fn try_begin_amply(&self, max_slots: u32) -> Result<Option<Handle<'_>>> {
+        self.check_writable()?;
+        Ok(self.log.allow_now(max_slots, Look::Ample)?.map(|allowance| Handle::new(self, allowance)))
+    }
+
     /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
     fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
         let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;

@@ -173,6 +173,12 @@ impl Home for Meta {
         Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
     }
 
+    fn ample_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        let (slots, in_root) = self.slots_of(inode, &need);
+        let handle = self.store.try_begin_amply(slots)?;
+        Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
+    }
+
     fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
         let Room { handle: mut h, drops_all, in_root } = room;
         let mut image = inode.lock.write();

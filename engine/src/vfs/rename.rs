@@ -123,7 +123,7 @@ impl Fs {
         }
     }
 
-    /// Brings down the content of a file that is to replace another. It is opened for that: a file that loses its name
+    /// Has the content of a file that is to replace another recorded before, in the journal or at home. It is opened for that: a file that loses its name
     /// meanwhile is freed afterwards. False: it is gone, and the name leads elsewhere by now, or nowhere.
     pub(super) fn settle_held(&self, source: &Arc<InodeObj>) -> Result<bool> {
         if !source.holds.open() {
@@ -167,10 +167,11 @@ impl Fs {
                 }
                 let source = self.guess(ctx, old_dir, from.1)?.ok_or(Error::Errno(libc::ENOENT))?;
                 let target = self.guess(ctx, new_dir, to.1)?;
-                // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all
-                // begins again: what replaces another file is always one whose earlier content is down.
-                let settles = target.is_some() && !exchange && source.file_type() == FileType::Regular;
-                if settles && !self.settle_held(&source)? {
+                // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all begins
+                // again: what replaces another file is always one whose earlier content is down, or in the journal.
+                let replaces = target.as_ref().is_some_and(|target| target.nid() != source.nid());
+                let settles = replaces && !exchange && !no_replace && source.file_type() == FileType::Regular;
+                if settles && !across && !self.settle_held(&source)? {
                     continue;
                 }
                 let mut h = self.meta.begin(RENAME_SLOTS)?;
@@ -196,7 +197,7 @@ impl Fs {
                 }
                 if !source.is_dir() && !target.as_ref().is_some_and(|target| exchange && target.is_dir()) {
                     moving = None;
-                    if settles {
+                    if settles && across {
                         // It takes credits of its own.
                         drop(h);
                         if !self.settle_held(&source)? {

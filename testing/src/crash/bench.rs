@@ -7,7 +7,9 @@ use crate::model::{Model, Outcome, Value};
 use crate::op::Op;
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
+use narufs::format::ROOT_NID;
 use narufs::sim::{Crash, CrashState, Event, SimMedia};
+use narufs::vfs::{Context, DirEntry, FileHandle, FileType, OpenFlags};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
@@ -167,8 +169,10 @@ impl Bench {
         let sim = self.media();
         let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;
         let start = self.promise(self.model.clone());
+        let open = if effort.open { open_all(&live)? } else { Vec::new() };
         let mut ran = self.perform_all(&live, &sim, ops, start, effort.in_round, &mut rng)?;
         if effort.closing {
+            open.into_iter().for_each(|handle| live.fs().release(handle, None));
             live.unmount().map_err(|e| format!("unmount: {e}"))?;
             ran.note_unmount(sim.events());
         } else {
@@ -283,6 +287,20 @@ impl Bench {
         chosen.sort_unstable();
         chosen.into_iter().map(|at| all[at]).collect()
     }
+}
+
+/// Opens every file of the root for writing.
+fn open_all(live: &Live) -> Result<Vec<FileHandle>, String> {
+    let (fs, ctx, mut files) = (live.fs(), Context::root(), Vec::new());
+    let dir = fs.opendir(&ctx, ROOT_NID).map_err(|e| format!("opening the root: {e}"))?;
+    let mut note = |entry: &DirEntry<'_>| {
+        files.extend((entry.file_type == FileType::Regular).then_some(entry.nid));
+        true
+    };
+    fs.readdir(&dir, 0, &mut note).map_err(|e| format!("reading the root: {e}"))?;
+    fs.release(dir, None);
+    let open = |nid| fs.open(&ctx, nid, OpenFlags::WRITE_ONLY).map_err(|e| format!("opening {nid}: {e}"));
+    files.into_iter().map(open).collect()
 }
 
 /// Does an operation, which must answer as the model did.

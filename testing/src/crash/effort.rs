@@ -15,6 +15,9 @@ pub struct Effort {
     pub again: u32,
     /// One state in so many is filled and emptied.
     pub filled: u32,
+    /// Whether somebody has all files of the tree open for writing throughout: no close is the last, so nothing is done
+    /// because of one.
+    pub open: bool,
     /// Whether crash points begin with the last operation: those before belong to a shorter sequence.
     pub last: bool,
     /// Whether crash points go on through a checkpoint and an unmount after the operations.
@@ -32,6 +35,7 @@ impl Effort {
         onward: 97,
         again: 11,
         filled: 997,
+        open: false,
         last: true,
         closing: true,
         in_round: None,

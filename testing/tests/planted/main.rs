@@ -32,6 +32,7 @@ const CLOSE: Effort = Effort {
     onward: 1000,
     again: 3,
     filled: u32::MAX,
+    open: false,
     last: false,
     closing: false,
     in_round: None,
@@ -84,9 +85,19 @@ fn check_of(bug: Bug) -> Check {
         ),
         Bug::DsyncIgnored => Crash(SSD, CLOSE, vec![write("/a", 4096, 4096, 1, Durable::Dsync)]),
         Bug::EmptiedAtOnce => Crash(SSD, CLOSE, vec![rewritten("/a"), sync_dir()]),
+        Bug::RewrittenInTwo => {
+            let on = |way| Crash(way, CLOSE, vec![rewritten("/a"), sync_dir()]);
+            Each(vec![on(NVM), on(KILLED)])
+        }
+        // Little enough to be absorbed, and too much for that.
         Bug::RenameNotSettled => {
-            let over = Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 };
-            Crash(SSD, CLOSE, vec![create("/n"), write("/n", 0, 3000, 1, Durable::No), over, sync_dir()])
+            let over = || Op::Rename { from: "/n".into(), to: "/b".into(), flags: 0 };
+            let of = |len| vec![create("/n"), write("/n", 0, len, 1, Durable::No), over(), sync_dir()];
+            Each(vec![
+                Crash(SSD, CLOSE, of(3000)),
+                Crash(SSD, CLOSE, of(80_000)),
+                Crash(NVM, CLOSE, of(3000)),
+            ])
         }
         // A file with attributes is freed in a record of its own.
         Bug::NoOrphanEntry => Crash(NVM, CLOSE, vec![xattr("/g", 300, 1), unlink("/g")]),
@@ -96,11 +107,12 @@ fn check_of(bug: Bug) -> Check {
             Crash(NVM, CLOSE, vec![collapse])
         }
         // Too much to be absorbed, over what is.
-        Bug::NoSupersede => Crash(
-            NVM,
-            CLOSE,
-            vec![write("/a", 4096, 300, 1, Durable::Fsync), write("/a", 0, 80_000, 2, Durable::Fsync)],
-        ),
+        Bug::NoSupersede => {
+            let large = || write("/a", 0, 80_000, 2, Durable::Fsync);
+            // Also where the file was emptied between the two.
+            let emptied = vec![absorbed("/a", 1), rewritten("/a"), large()];
+            Each(vec![Crash(NVM, CLOSE, vec![absorbed("/a", 1), large()]), Crash(NVM, CLOSE, emptied)])
+        }
         // Past the cache, so that it is home and not flushed; then the older record goes.
         Bug::SupersedeBeforeFlush => {
             let ops = vec![absorbed("/a", 1), direct("/a", 2), fsync("/a"), fsync("/a")];
@@ -115,16 +127,21 @@ fn check_of(bug: Bug) -> Check {
             Each(vec![on(NVM), on(SSD), on(KILLED)])
         }
         Bug::HeadPassesAbsorbed => {
-            let on = |way| Crash(way, WIDE, churn(write("/a", 4096, 300, 1, Durable::Fsync)));
+            let on = |way| Crash(way, WIDE, churn(vec![write("/a", 4096, 300, 1, Durable::Fsync)], 3));
             Each(vec![on(NVM), on(SSD)])
+        }
+        // The file stays empty over the rounds: somebody has it open, and nobody syncs.
+        Bug::HeadPassesKept => {
+            let empty = Op::Truncate { path: "/a".into(), size: 0 };
+            Crash(NVM, Effort { open: true, ..WIDE }, churn(vec![absorbed("/a", 1), empty], 200))
         }
         // So few metadata beside so much data that a round leaves the youngest alone.
         Bug::HeadPassesYoung => {
             let page = |n: u32| write("/a", u64::from(n % 24) * 4096, 3500, n as u8, Durable::Fsync);
             Crash(NVM, WIDE, (0..140).map(page).collect())
         }
-        Bug::StaleSlotAccepted | Bug::HeadNotFlushed => Crash(NVM, WIDE, churn(create("/n"))),
-        Bug::HeadMovedBeforeFlush | Bug::NoRestore => Crash(SSD, WIDE, churn(create("/n"))),
+        Bug::StaleSlotAccepted | Bug::HeadNotFlushed => Crash(NVM, WIDE, churn(vec![create("/n")], 3)),
+        Bug::HeadMovedBeforeFlush | Bug::NoRestore => Crash(SSD, WIDE, churn(vec![create("/n")], 3)),
         Bug::NoDoubleWriteFlush | Bug::AreaReusedEarly => {
             let ops = [batches(), vec![Op::SyncAll]].concat();
             Each(vec![Crash(SSD, CLOSING, ops), by_two()])
@@ -214,15 +231,15 @@ fn xattr(path: &str, len: u32, fill: u8) -> Op {
     Op::SetXattr { path: path.into(), name: "user.c".into(), len, fill, exists: Exists::Any }
 }
 
-/// Enough records for several checkpoints and laps.
-fn churn(first: Op) -> Vec<Op> {
-    let mut ops = vec![first];
+/// Enough records for several checkpoints and laps; every so many-th time a sync.
+fn churn(first: Vec<Op>, sync: u32) -> Vec<Op> {
+    let mut ops = first;
     for n in 0..200_u32 {
         let path = ["/a", "/b", "/c", "/d"][n as usize % 4];
         ops.push(xattr(path, 400 + n, n as u8));
         ops.push(Op::Chmod { path: path.into(), mode: 0o600 + n % 8 });
         ops.push(create(&format!("/d/{n}")));
-        if n % 3 == 0 {
+        if n % sync == sync - 1 {
             ops.push(sync_dir());
         }
         if n % 4 == 3 {

@@ -11,5 +11,6 @@ mod mounted;
 mod overlapping;
 mod pressure;
 mod read_only;
+mod replaced;
 mod streaming;
 mod together;

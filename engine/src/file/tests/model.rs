@@ -53,6 +53,8 @@ pub struct ModelHome {
     pub when_absorbed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Run once, when a write-back that has picked its pages asks for blocks.
     pub when_allocated: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Whether the ring has room for what may as well go home.
+    pub ample: AtomicBool,
     /// Credits without waiting are at an end at every so many-th file; 0: never.
     pub scarce: AtomicU64,
     asked: AtomicU64,
@@ -106,6 +108,7 @@ impl ModelHome {
             head: AtomicU64::new(1),
             when_absorbed: Mutex::default(),
             when_allocated: Mutex::default(),
+            ample: AtomicBool::new(true),
             scarce: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             rooms_changed: AtomicU64::new(0),

@@ -114,3 +114,26 @@ fn what_an_fsync_has_written_home_leaves_the_list() {
     path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
     assert!(listed(&path).is_empty());
 }
+
+/// Nobody closes the file: time alone ends the rewriting, and brings it home later.
+#[test]
+fn a_rewriting_that_nobody_ends_is_recorded_when_it_is_old_and_goes_home_when_that_is() {
+    let home = ModelHome::new(100, true);
+    let path = path(&home, 64);
+    let file = home.open(1);
+    path.write(&file, At::Append, &[1; 5000]).expect("room");
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
+    path.opened(&file);
+    path.truncate(&file, 0).expect("always");
+    path.write(&file, At::Append, &[2; 300]).expect("room");
+    let write_expired = || {
+        let due = path.work.lock().take_expired(Duration::ZERO, 10);
+        path.write_due(due);
+    };
+    write_expired();
+    assert_eq!((file.data().logged_size(), path.stats().replaced_absorbed), (300, 1));
+    assert_eq!((path.stats().written, listed(&path)), (0, vec![1]));
+    write_expired();
+    assert_eq!((path.stats().written, listed(&path)), (1, vec![]));
+    assert!(content(&path, &file) == [2; 300]);
+}

@@ -87,6 +87,9 @@ impl Home for ModelHome {
         let there_are = scarce == 0 || asked % scarce != scarce - 1;
         Ok(there_are.then_some(need.again))
     }
+    fn ample_credits(&self, inode: &ModelInode, need: Need) -> Result<Option<bool>> {
+        if self.ample.load(SeqCst) { self.try_credits(inode, need) } else { Ok(None) }
+    }
     fn finish_removal(&self, _: &ModelInode, _: Range<u64>) -> Result<()> {
         unreachable!("a record of the model leaves nothing")
     }
