@@ -49,6 +49,8 @@ mod write_home;
 
 pub use background::Background;
 pub use signal::Signal;
+#[cfg(all(test, loom))]
+pub(crate) use signal::{RunningRound, Woken};
 pub use stats::{CheckpointStats, Phase, PhaseCount};
 
 use crate::device::BLOCK_SIZE;
@@ -194,6 +196,7 @@ impl Store {
         let mut last = self.rounds.last.lock();
         self.check_writable()?;
         let _broken_off = BrokenOff(self);
+        let running = self.signal().round_begins();
         let next = RoundId { number: last.number + 1, ..*last };
         let began = Instant::now();
         let done = self.round(next, steps);
@@ -204,6 +207,9 @@ impl Store {
         if !self.profile().keeps() {
             self.rounds.note(done.as_ref().err().cloned());
         }
+        // Before the lock is given up, for the next round says for itself that it runs; and after what is noted of a
+        // failure: who sees that no round is running and waits on would have another tried.
+        drop(running);
         match &done {
             Ok(passed) => {
                 last.number += u64::from(passed.is_some());

@@ -2,11 +2,14 @@
 //!
 //! Two notes: "a round is needed" and "something is uncommitted". The thread sleeps without either, so an
 //! idle mount uses no CPU. Giving a note that is there already costs one load.
+//!
+//! It knows too whether a round is running: until it says that it has ended, whoever waits for less to be dirty need
+//! not ask for another. The argument is in `store/throttle.rs`.
 
 use std::time::Duration;
 
 use crate::sync::WaitQueue;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const ROUND: u32 = 1;
 const UNCOMMITTED: u32 = 2;
@@ -16,25 +19,43 @@ const STOP: u32 = 4;
 #[derive(Debug)]
 pub struct Signal {
     notes: AtomicU32,
+    /// Whether a round is running.
+    running: AtomicBool,
     thread: WaitQueue,
     throttled: WaitQueue,
 }
 
 impl Default for Signal {
     fn default() -> Self {
-        Signal { notes: AtomicU32::new(0), thread: WaitQueue::new(), throttled: WaitQueue::new() }
+        Signal {
+            notes: AtomicU32::new(0),
+            running: AtomicBool::new(false),
+            thread: WaitQueue::new(),
+            throttled: WaitQueue::new(),
+        }
     }
 }
 
 /// What the thread woke for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Woken {
+pub(crate) enum Woken {
     /// A round is needed.
     Round,
     /// The interval is over and something is uncommitted.
     Commit,
     /// The file system is being unmounted.
     Stop,
+}
+
+/// A round that is running: as long as this lives, throttled operations leave it to the round to wake them.
+#[must_use = "the round has ended when it is dropped"]
+pub(crate) struct RunningRound<'s>(&'s Signal);
+
+impl Drop for RunningRound<'_> {
+    fn drop(&mut self) {
+        // Relaxed: as in `round_is_running`.
+        self.0.running.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Signal {
@@ -64,12 +85,12 @@ impl Signal {
     }
 
     /// The thread must end.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.note(STOP);
     }
 
     /// Sleeps until there is something to do, and takes its note away.
-    pub(super) fn wait(&self, interval: Duration) -> Woken {
+    pub(crate) fn wait(&self, interval: Duration) -> Woken {
         // Relaxed throughout: as in `note`.
         let has = |notes: u32| self.notes.load(Ordering::Relaxed) & notes != 0;
         self.thread.wait_until(|| has(ROUND | UNCOMMITTED | STOP));
@@ -85,6 +106,20 @@ impl Signal {
         }
         self.notes.fetch_and(!UNCOMMITTED, Ordering::Relaxed);
         Woken::Commit
+    }
+
+    /// A round begins; it has ended when what is given is dropped. The caller holds the lock that lets one run at a
+    /// time, and lets throttled operations look again after that.
+    pub(crate) fn round_begins(&self) -> RunningRound<'_> {
+        // Relaxed: seen late, it costs a round more.
+        self.running.store(true, Ordering::Relaxed);
+        RunningRound(self)
+    }
+
+    /// Whether a round is running, which will let throttled operations look again.
+    pub(crate) fn round_is_running(&self) -> bool {
+        // Relaxed: the fences of the wait queue order it: who sees a round running that has ended is woken.
+        self.running.load(Ordering::Relaxed)
     }
 
     /// Waits until `ready` holds; a round that ends, or a failure, makes it look again.

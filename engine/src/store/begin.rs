@@ -80,35 +80,6 @@ impl Store {
         }
     }
 
-    /// Starts a round where much is dirty, and waits where it is far too much: until it is less, or a round has failed.
-    /// What a round is writing counts: should it fail, it is as dirty as before. The first look is at what is shown,
-    /// which may be behind; all others are exact.
-    fn throttle(&self) -> Result<()> {
-        if self.dirty.about_unwritten() < self.dirty_limit {
-            return Ok(());
-        }
-        let is_far_too_much = || self.dirty.unwritten() >= 2 * self.dirty_limit;
-        loop {
-            let failures = self.rounds.failures();
-            // Else what is too much is in the hands of the round that is running, whose end is told.
-            if self.dirty.count() >= self.dirty_limit {
-                self.signal.need_round();
-            }
-            if !is_far_too_much() {
-                return Ok(());
-            }
-            let has_failed = || self.rounds.failures() != failures;
-            self.signal.wait_throttled(|| !is_far_too_much() || has_failed() || self.failed().is_some());
-            self.check_writable()?;
-            if is_far_too_much()
-                && has_failed()
-                && let Some(e) = self.rounds.failure()
-            {
-                return Err(e);
-            }
-        }
-    }
-
     fn handle(&self, max_slots: u32, class: CreditClass) -> Result<Handle<'_>> {
         Ok(Handle::new(self, self.log.allow(max_slots, class)?))
     }

@@ -99,8 +99,13 @@ impl DirtyPages {
 
     /// Number of pages that are dirty or being written: what would be dirty should no write succeed.
     pub fn unwritten(&self) -> usize {
-        let (dirty, in_flight) = numbers(self.sums());
+        let (dirty, in_flight) = self.dirty_and_in_flight();
         dirty + in_flight
+    }
+
+    /// Numbers of pages that are dirty, and that are being written and have not changed since; found in one look.
+    pub fn dirty_and_in_flight(&self) -> (usize, usize) {
+        numbers(self.sums())
     }
 
     /// The same as it was shown.

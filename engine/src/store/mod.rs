@@ -18,6 +18,7 @@ mod page;
 mod profile;
 mod redo;
 mod table;
+mod throttle;
 
 pub use delta::{DELTA_HEADER_SIZE, Delta, Deltas, Encoder, MAX_DATA, decode};
 pub use handle::Handle;
