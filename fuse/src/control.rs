@@ -127,6 +127,11 @@ fn open(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// The process id of the server of the mount at `dir`. ENOTTY: it is not a mount of narufs.
+pub fn server_pid(dir: &Path) -> io::Result<u32> {
+    sys::server_pid(open(dir)?)
+}
+
 /// The server of a live mount.
 #[derive(Debug)]
 pub struct ServerProcess {
@@ -138,7 +143,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
     pub fn of(dir: &Path) -> io::Result<ServerProcess> {
-        let pid = sys::server_pid(open(dir)?)?;
+        let pid = server_pid(dir)?;
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
         Ok(ServerProcess { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })
