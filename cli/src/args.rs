@@ -5,7 +5,7 @@ mod measure;
 pub use measure::{Bench, Compare};
 
 use crate::size::{NewSize, Size};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 
 /// A crash-consistent, multi-core-scalable file system in user space.
@@ -110,9 +110,18 @@ pub struct Mount {
     /// Say on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// Called by mount(8), whose conventions hold
+    #[arg(long, hide = true)]
+    pub helper: bool,
     /// Ignored: given by mount(8) for options of its own
-    #[arg(short = 'n', short_alias = 's', hide = true)]
-    pub ignored: bool,
+    #[arg(short = 'n', short_aliases = ['s', 'v'], hide = true, action = ArgAction::Count)]
+    pub ignored: u8,
+    /// Ignored: the type that mount(8) knows this by
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    pub kind: Option<String>,
+    /// The mount name space that mount(8) is to mount in
+    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
+    pub namespace: Option<PathBuf>,
 }
 
 /// Arguments of `narufs umount`.
@@ -205,6 +214,11 @@ impl Mount {
     /// Directory to mount at.
     pub fn dir(&self) -> &Path {
         self.places.last().map_or(Path::new("."), PathBuf::as_path)
+    }
+
+    /// Whether mount(8) wants nothing done.
+    pub fn is_dry_run(&self) -> bool {
+        self.helper && self.foreground
     }
 
     /// Image file or block device.

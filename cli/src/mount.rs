@@ -17,6 +17,16 @@ const READY: &str = "ready\n";
 /// Mounts; with `--foreground` returns after the unmount.
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    if let Some(namespace) = &args.namespace {
+        let why = format!(
+            "-N: a server belongs where its mount is: nsenter --mount={} narufs mount ...",
+            namespace.display()
+        );
+        return Err(Failure::new(Status::MountUsage, why));
+    }
+    if args.is_dry_run() {
+        return Ok(());
+    }
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }

@@ -3,14 +3,15 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
+use crate::options::is_for_mount;
 use crate::umount;
 use narufs_fuse::{control, mount::MountOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 
-/// What mount(8) adds of what it reads in /proc/mounts, and of its own.
-const TAKEN_ALONG: [&str; 6] = ["remount", "user_id", "group_id", "rootmode", "defaults", "loop"];
+/// What mount(8) adds of what it reads in /proc/mounts.
+const TAKEN_ALONG: [&str; 4] = ["remount", "user_id", "group_id", "rootmode"];
 /// An attribute that nobody has.
 const NOT_THERE: &str = "user.narufs.not-there";
 
@@ -31,7 +32,8 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     let mut options = MountOptions::new("");
     for item in items(args) {
         let name = item.split('=').next().unwrap_or(item);
-        if !TAKEN_ALONG.contains(&name) && !options.apply(item) {
+        let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
+        if !ignored && !options.apply(item) {
             let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
             return Err(Failure::new(Status::MountUsage, why));
         }

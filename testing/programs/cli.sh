@@ -202,8 +202,21 @@ server() { "$NARUFS" stats "$v" --json | python3 -c 'import json, sys; print(jso
 unmount() { local pid; pid=\$(server); umount "$v"; tail --pid="\$pid" -f /dev/null; }
 mkfs -t narufs -F "$WORK/volume.img" >/dev/null
 fsck -t narufs "$WORK/volume.img" >/dev/null
+flags() { findmnt -no OPTIONS "$v" | tr , '\n' | grep -xE 'nosuid|nodev|noexec|ro' | sort | paste -sd,; }
 mount -t narufs "$WORK/volume.img" "$v"
 echo through-mount >"$v/file"
+# What a file system of the kernel gets from mount(8), at the mount and after a remount.
+[ -z "\$(flags)" ]
+mount -o remount,ro "$v"
+[ "\$(flags)" = ro ]
+unmount
+mount -v -t narufs -o user,exec "$WORK/volume.img" "$v"
+[ "\$(flags)" = nodev,nosuid ]
+unmount
+mount -f -t narufs "$WORK/volume.img" "$v"
+! mountpoint -q "$v"
+"$NARUFS" mount "$WORK/volume.img" "$v"
+[ "\$(flags)" = nodev,nosuid ]
 unmount
 mount -T "$WORK/fstab" "$v"
 findmnt -no FSTYPE,OPTIONS "$v" | grep -q 'fuse.narufs.*noatime'

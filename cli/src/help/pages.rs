@@ -136,7 +136,11 @@ const MOUNT: &[Part] = &[
                  of a directory one request more",
             ),
             ("remount", "change ro, rw and the flags below of what is mounted; the rest takes a new mount"),
-            ("suid, dev, exec", "and nosuid, nodev, noexec (default nosuid,nodev)"),
+            (
+                "suid, dev, exec",
+                "and nosuid, nodev, noexec (default nosuid,nodev; of root through mount(8) suid,dev, as that is \
+                 used to)",
+            ),
         ],
     ),
     Table(
