@@ -127,11 +127,29 @@ pub struct Mount {
 /// Arguments of `narufs umount`.
 #[derive(Debug, Args)]
 pub struct Umount {
-    /// Directory of the mount
+    /// Directory of the mount, or its image
     pub dir: PathBuf,
     /// Detach now even if files are in use; the server ends when the last one is closed
     #[arg(long, short = 'l')]
     pub lazy: bool,
+    /// Detach now without asking the server, and fail every call that it has not answered
+    #[arg(long, short = 'f')]
+    pub force: bool,
+    /// If files are in use, make it read-only in place of unmounting it
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Say what was done
+    #[arg(long, short = 'v')]
+    pub verbose: bool,
+    /// The mount name space to unmount in: a process, or a file as /proc/PID/ns/mnt
+    #[arg(long, short = 'N', value_name = "NAMESPACE")]
+    pub namespace: Option<PathBuf>,
+    /// Ignored: given by umount(8) for itself
+    #[arg(short = 'n', hide = true)]
+    pub ignored: bool,
+    /// Ignored: the type that umount(8) knows this by
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    pub kind: Option<String>,
 }
 
 /// Arguments of `narufs sync`.

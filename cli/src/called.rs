@@ -1,4 +1,4 @@
-//! The names under which mkfs(8), mount(8) and fsck(8) call this program, and what they leave unsaid.
+//! The names under which mkfs(8), mount(8), umount(8) and fsck(8) call this program, and what they leave unsaid.
 //!
 //! mount(8) keeps `suid` and `dev` to itself: they are what every file system of the kernel begins with. What takes
 //! them away it hands on, `nosuid` and `nodev` and what `user`, `users`, `owner` and `group` stand for. Under its names
@@ -15,6 +15,7 @@ pub fn arguments(mut given: Vec<OsString>, by_root: bool) -> Vec<OsString> {
         Some("mkfs.narufs") => &["mkfs"],
         Some("mount.narufs" | "mount.fuse.narufs") if by_root => &["mount", "--helper", "-o", "suid,dev"],
         Some("mount.narufs" | "mount.fuse.narufs") => &["mount", "--helper"],
+        Some("umount.narufs" | "umount.fuse.narufs") => &["umount"],
         Some("fsck.narufs") => &["fsck"],
         _ => return given,
     };
@@ -64,11 +65,18 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_8_says_besides_is_understood() {
+    fn what_mount_8_and_umount_8_say_besides_is_understood() {
         let (args, _) =
             mount("mount.fuse.narufs image dir -s -n -v -o rw -t fuse.narufs -N /proc/1/ns/mnt", true);
         assert!(!args.is_dry_run() && !args.foreground && args.namespace.is_some());
         assert!(mount("mount.narufs image dir -f -n -v -o rw", true).0.is_dry_run());
+        for line in
+            ["umount.narufs dir -n -l -v", "umount.fuse.narufs dir -f -r -t fuse.narufs -N /proc/self/fd/3"]
+        {
+            let given = line.split(' ').map(OsString::from).collect();
+            let cli = Cli::try_parse_from(arguments(given, true)).expect("it is understood");
+            assert!(matches!(cli.command, Command::Umount(args) if args.lazy != args.force));
+        }
         let (args, _) = mount("narufs mount image dir -f", true);
         assert!(args.foreground && !args.is_dry_run());
     }

@@ -1,4 +1,4 @@
-//! The narufs command, also under the names that mount(8), mkfs(8) and fsck(8) look for.
+//! The narufs command, also under the names that mount(8), umount(8), mkfs(8) and fsck(8) look for.
 
 mod args;
 mod bench;
@@ -8,6 +8,7 @@ mod failure;
 mod fsck;
 mod heap;
 mod help;
+mod holder;
 mod info;
 mod mkfs;
 mod mount;
@@ -21,17 +22,18 @@ mod stats;
 mod sync;
 mod trim;
 mod umount;
+mod utab;
 
 use args::{Cli, Command};
 use clap::FromArgMatches;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The exit status of wrong usage, by convention of the command: fsck(8) and mount(8) have their own.
+/// The exit status of wrong usage, by convention of the command: fsck(8), mount(8) and umount(8) have their own.
 fn usage_status(arguments: &[OsString]) -> u8 {
     match arguments.get(1).and_then(|command| command.to_str()) {
         Some("fsck") => 16,
-        Some("mount") => failure::Status::MountUsage.code(),
+        Some("mount" | "umount") => failure::Status::MountUsage.code(),
         _ => 2,
     }
 }
