@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
 NARUFS = target/release/narufs
+HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
 .PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing install uninstall lint deps test-deps bench-deps clean
 
@@ -72,15 +73,15 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-install: build ## install the binary and its names for mount(8) and fsck(8)
+install: build ## install the binary and its names for mount(8), umount(8), mkfs(8) and fsck(8)
 	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
 	install -d $(DESTDIR)$(SBINDIR)
-	for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do \
+	for name in $(HELPERS); do \
 		ln -sf $(BINDIR)/narufs $(DESTDIR)$(SBINDIR)/$$name; done
 
 uninstall: ## remove what install made
 	rm -f $(DESTDIR)$(BINDIR)/narufs
-	for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do \
+	for name in $(HELPERS); do \
 		rm -f $(DESTDIR)$(SBINDIR)/$$name; done
 
 clean: ## remove what was built

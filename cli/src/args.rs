@@ -5,7 +5,7 @@ mod measure;
 pub use measure::{Bench, Compare};
 
 use crate::size::{NewSize, Size};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 
 /// A crash-consistent, multi-core-scalable file system in user space.
@@ -110,19 +110,46 @@ pub struct Mount {
     /// Say on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// Called by mount(8), whose conventions hold
+    #[arg(long, hide = true)]
+    pub helper: bool,
     /// Ignored: given by mount(8) for options of its own
-    #[arg(short = 'n', short_alias = 's', hide = true)]
-    pub ignored: bool,
+    #[arg(short = 'n', short_aliases = ['s', 'v'], hide = true, action = ArgAction::Count)]
+    pub ignored: u8,
+    /// Ignored: the type that mount(8) knows this by
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    pub kind: Option<String>,
+    /// The mount name space that mount(8) is to mount in
+    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
+    pub namespace: Option<PathBuf>,
 }
 
 /// Arguments of `narufs umount`.
 #[derive(Debug, Args)]
 pub struct Umount {
-    /// Directory of the mount
+    /// Directory of the mount, or its image
     pub dir: PathBuf,
     /// Detach now even if files are in use; the server ends when the last one is closed
     #[arg(long, short = 'l')]
     pub lazy: bool,
+    /// Detach now without asking the server, and fail every call that it has not answered
+    #[arg(long, short = 'f')]
+    pub force: bool,
+    /// If files are in use, make it read-only in place of unmounting it
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Say what was done
+    #[arg(long, short = 'v')]
+    pub verbose: bool,
+    /// The mount name space to unmount in: a process, or a file as /proc/PID/ns/mnt
+    #[arg(long, short = 'N', value_name = "NAMESPACE")]
+    pub namespace: Option<PathBuf>,
+    /// Ignored: given by umount(8) for itself
+    #[arg(short = 'n', hide = true)]
+    pub ignored: bool,
+    /// Ignored: the type that umount(8) knows this by
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    pub kind: Option<String>,
 }
 
 /// Arguments of `narufs sync`.
@@ -205,6 +232,11 @@ impl Mount {
     /// Directory to mount at.
     pub fn dir(&self) -> &Path {
         self.places.last().map_or(Path::new("."), PathBuf::as_path)
+    }
+
+    /// Whether mount(8) wants nothing done.
+    pub fn is_dry_run(&self) -> bool {
+        self.helper && self.foreground
     }
 
     /// Image file or block device.

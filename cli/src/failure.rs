@@ -9,9 +9,9 @@ use std::path::Path;
 pub enum Status {
     /// It failed.
     Failed,
-    /// mount(8): the mount failed.
+    /// mount(8), umount(8): the mount, or the unmount, failed.
     MountFailed,
-    /// mount(8): wrong usage or no permission.
+    /// mount(8), umount(8): wrong usage or no permission.
     MountUsage,
     /// fsck(8): problems are left.
     ProblemsLeft,
@@ -62,7 +62,7 @@ impl Failure {
 
     /// There is no mount of narufs at `dir`.
     pub fn not_ours(dir: &Path) -> Failure {
-        Failure::about(Status::Failed, dir, "no narufs is mounted here")
+        Failure::about(Status::Failed, dir, "no narufs is mounted here (narufs mount IMAGE DIR mounts one)")
     }
 
     /// A control call to the mount at `dir` failed.

@@ -1,12 +1,14 @@
-//! The narufs command, also under the names that mount(8), mkfs(8) and fsck(8) look for.
+//! The narufs command, also under the names that mount(8), umount(8), mkfs(8) and fsck(8) look for.
 
 mod args;
 mod bench;
+mod called;
 mod compare;
 mod failure;
 mod fsck;
 mod heap;
 mod help;
+mod holder;
 mod info;
 mod mkfs;
 mod mount;
@@ -20,32 +22,18 @@ mod stats;
 mod sync;
 mod trim;
 mod umount;
+mod utab;
 
 use args::{Cli, Command};
 use clap::FromArgMatches;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
-/// The command line as if the program had been called `narufs COMMAND ...`.
-fn arguments() -> Vec<OsString> {
-    let mut given: Vec<OsString> = std::env::args_os().collect();
-    let name = given.first().map(|n| Path::new(n).file_name().unwrap_or(n).to_string_lossy().into_owned());
-    let command = match name.as_deref() {
-        Some("mkfs.narufs") => "mkfs",
-        Some("mount.narufs" | "mount.fuse.narufs") => "mount",
-        Some("fsck.narufs") => "fsck",
-        _ => return given,
-    };
-    given.insert(1, command.into());
-    given
-}
-
-/// The exit status of wrong usage, by convention of the command: fsck(8) and mount(8) have their own.
+/// The exit status of wrong usage, by convention of the command: fsck(8), mount(8) and umount(8) have their own.
 fn usage_status(arguments: &[OsString]) -> u8 {
     match arguments.get(1).and_then(|command| command.to_str()) {
         Some("fsck") => 16,
-        Some("mount") => failure::Status::MountUsage.code(),
+        Some("mount" | "umount") => failure::Status::MountUsage.code(),
         _ => 2,
     }
 }
@@ -59,7 +47,7 @@ fn main() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
-    let arguments = arguments();
+    let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
     let parsed =
         help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
     let cli = match parsed {

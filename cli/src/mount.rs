@@ -5,10 +5,12 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
+use crate::holder;
 use crate::options::{Durability, MountOptions};
 use crate::server;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What the background server says when it is ready; anything else is why it is not.
@@ -17,15 +19,22 @@ const READY: &str = "ready\n";
 /// Mounts; with `--foreground` returns after the unmount.
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    if let Some(namespace) = &args.namespace {
+        let why = format!(
+            "-N: a server belongs where its mount is: nsenter --mount={} narufs mount ...",
+            namespace.display()
+        );
+        return Err(Failure::new(Status::MountUsage, why));
+    }
+    if args.is_dry_run() {
+        return Ok(());
+    }
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }
-    if !args.dir().is_dir() && !narufs_fuse::mount::is_dead(args.dir()) {
-        let dir = args.dir().display();
-        return Err(Failure::new(
-            Status::MountFailed,
-            format!("{dir}: not a directory: make it first (mkdir {dir})"),
-        ));
+    check_place(args.dir()).map_err(|why| Failure::about(Status::MountFailed, args.dir(), why))?;
+    if !args.announce {
+        wait_for_media(args, &options)?;
     }
     if args.announce {
         serve_announced(args, &options)
@@ -33,6 +42,30 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
         server::serve(args, &options, |warnings| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}")))
     } else {
         start_background(args)
+    }
+}
+
+/// Says what is wrong with a place to mount at. What is dead there is taken away.
+fn check_place(dir: &Path) -> Result<(), String> {
+    match dir.metadata() {
+        Ok(found) if found.is_dir() => Ok(()),
+        _ if narufs_fuse::mount::is_dead(dir) => Ok(()),
+        Ok(_) => Err("not a directory, which it takes to mount at".into()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            Err(format!("no such directory: make it first (mkdir {})", dir.display()))
+        }
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Waits for the server of an earlier mount that has not ended yet.
+fn wait_for_media(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+    let image = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    match image.or(options.spill.as_deref()) {
+        // A file is made in it.
+        Some(directory) if directory.is_dir() => Ok(()),
+        Some(image) => holder::wait_for(image),
+        None => Ok(()),
     }
 }
 

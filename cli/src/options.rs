@@ -223,14 +223,38 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            // What fstab and mount(8) say to themselves.
-            "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" | "users" | "owner"
-            | "group" | "loop" | "mand" | "nomand" | "diratime" | "nodiratime" | "silent" | "loud" => {}
-            _ if name.starts_with("x-") || name.starts_with("X-") || name == "comment" => {}
+            _ if is_for_mount(name) => {}
             _ => return Err(format!("unknown option {name}: `narufs mount --help` lists the options")),
         }
         Ok(())
     }
+}
+
+/// Whether fstab and mount(8) say this to themselves.
+pub fn is_for_mount(name: &str) -> bool {
+    const NAMES: [&str; 20] = [
+        "defaults",
+        "auto",
+        "noauto",
+        "nofail",
+        "_netdev",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "loop",
+        "mand",
+        "nomand",
+        "diratime",
+        "nodiratime",
+        "silent",
+        "loud",
+        "uhelper",
+        "helper",
+        "comment",
+    ];
+    NAMES.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
 }
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {

@@ -3,14 +3,16 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
+use crate::options::is_for_mount;
 use crate::umount;
-use narufs_fuse::{control, mount::MountOptions};
+use narufs_fuse::control;
+use narufs_fuse::mount::{MountOptions, mountinfo};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
 
-/// What mount(8) adds of what it reads in /proc/mounts, and of its own.
-const TAKEN_ALONG: [&str; 6] = ["remount", "user_id", "group_id", "rootmode", "defaults", "loop"];
+/// What mount(8) adds of what it reads in /proc/mounts.
+const TAKEN_ALONG: [&str; 4] = ["remount", "user_id", "group_id", "rootmode"];
 /// An attribute that nobody has.
 const NOT_THERE: &str = "user.narufs.not-there";
 
@@ -25,13 +27,13 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 
 /// Remounts.
 pub fn run(args: &Mount) -> Result<(), Failure> {
-    let point =
-        umount::point_of(args.dir()).map_err(|failure| Failure::new(Status::MountFailed, failure.message))?;
+    let point = umount::point_of(args.dir())?;
     let dir = args.dir().display();
-    let mut options = MountOptions::new("");
+    let mut options = options_of(&point);
     for item in items(args) {
         let name = item.split('=').next().unwrap_or(item);
-        if !TAKEN_ALONG.contains(&name) && !options.apply(item) {
+        let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
+        if !ignored && !options.apply(item) {
             let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
             return Err(Failure::new(Status::MountUsage, why));
         }
@@ -52,6 +54,19 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
         return Err(failed(args.dir(), "its server has the image read-only: unmount it and mount it anew"));
     }
     Ok(())
+}
+
+/// The flags that a mount has.
+pub fn options_of(point: &Path) -> MountOptions {
+    let mut options = MountOptions::new("");
+    // The kernel shows what is taken away.
+    (options.suid, options.dev) = (true, true);
+    let shown = mountinfo::find(point).ok().flatten().map(|entry| entry.options).unwrap_or_default();
+    for option in shown.split(',') {
+        // Those that are no flags do not change.
+        options.apply(option);
+    }
+    options
 }
 
 fn failed(dir: &Path, why: &str) -> Failure {

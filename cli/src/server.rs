@@ -4,6 +4,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
 use crate::options::{AtimePolicy, Durability, MountOptions};
+use crate::utab;
 use narufs::Error;
 use narufs::cache::available_memory;
 use narufs::device::BLOCK_SIZE;
@@ -58,6 +59,7 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
     kernel.read_only = files.fs.read_only;
     let server = binding::serve(running.fs().clone(), args.dir(), &kernel, Caching::Exclusive)
         .map_err(|e| mount_failed(args.dir(), e))?;
+    let entry = utab::enter(&source, server.mount().point());
     ready(&warnings);
     let handle = signals.handle();
     std::thread::scope(|scope| {
@@ -73,6 +75,7 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
         server.wait();
         handle.close();
     });
+    drop(entry);
     drop(server);
     finish(about, running, mounted)
 }
@@ -211,7 +214,13 @@ fn failed(path: &Path, e: std::io::Error) -> Failure {
 }
 
 fn refused(image: &Path, e: &Error) -> Failure {
-    Failure::about(Status::MountFailed, image, e)
+    let why = match e {
+        Error::Errno(libc::ENOENT) => "no such file or device: make a file system first (narufs mkfs)",
+        Error::Errno(libc::EACCES) => "no permission to read and write it: mount as its owner, or as root",
+        Error::Errno(libc::EISDIR) => "a directory, and no image",
+        _ => return Failure::about(Status::MountFailed, image, e),
+    };
+    Failure::about(Status::MountFailed, image, why)
 }
 
 fn mount_failed(dir: &Path, e: std::io::Error) -> Failure {

@@ -1,48 +1,180 @@
-//! `narufs umount`: ends a mount and waits for its server.
+//! `narufs umount`, which umount(8) calls as well: ends a mount and waits for its server.
+//!
+//! The server is asked who it is before, and waited for after umount(2), which returns when the mount is gone: what
+//! the server holds is on its way to the device then. It is not waited for if the file system goes on: detached but in
+//! use, or mounted elsewhere as well. One of another user is waited for [`PATIENCE`] at the most, for its word alone says
+//! which process it is.
 
 use crate::args::Umount;
 use crate::failure::{Failure, Status};
+use crate::output::say;
+use crate::remount;
 use narufs_fuse::control::ServerProcess;
 use narufs_fuse::mount::{self, IfBusy, mountinfo};
-use std::path::Path;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::mount_remount;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long another user's server may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Unmounts, and returns when everything is on the device.
 pub fn run(args: &Umount) -> Result<(), Failure> {
-    let point = point_of(&args.dir)?;
-    if mount::is_dead(&point) {
-        // Its server was killed: there is nobody to wait for, the image is as the last one left it.
-        return mount::unmount(&point, IfBusy::Detach).map_err(|e| busy_or(&args.dir, e));
+    if let Some(namespace) = &args.namespace {
+        enter(namespace).map_err(|e| Failure::about(Status::MountFailed, namespace, e))?;
     }
-    let server = ServerProcess::of(&point).map_err(|e| {
-        Failure::about(Status::Failed, &args.dir, format_args!("its server does not answer: {e}"))
-    })?;
-    let how = if args.lazy { IfBusy::Detach } else { IfBusy::Refuse };
-    mount::unmount(&point, how).map_err(|e| busy_or(&args.dir, e))?;
-    if args.lazy {
-        return Ok(());
+    let point = point_of(&args.dir).or_else(|failure| mounted_from(&args.dir).ok_or(failure))?;
+    let how = match () {
+        () if args.force => IfBusy::Abort,
+        () if args.lazy => IfBusy::Detach,
+        () => IfBusy::Refuse,
+    };
+    // Who asks for force may do so because the server does not answer.
+    let server = if args.force { None } else { Some(ServerProcess::of(&point)) };
+    let (server, how) = match server.transpose() {
+        // It was killed: there is nobody to wait for, the image is as it has left it.
+        Err(e) if mount::is_gone(&e) => (None, IfBusy::Detach),
+        Err(_) if args.lazy => (None, how),
+        Err(e) => return Err(silent(&args.dir, &e)),
+        Ok(server) => (server, how),
+    };
+    match mount::unmount(&point, how) {
+        Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
+            let mut options = remount::options_of(&point);
+            options.read_only = true;
+            mount_remount(&point, options.flags(), c"").map_err(|_| refused(&args.dir, &e))?;
+            return done(args, "in use, and read-only now");
+        }
+        outcome => outcome.map_err(|e| refused(&args.dir, &e))?,
     }
-    server.wait().map_err(|e| {
-        Failure::new(Status::Failed, format!("waiting for server {}: {e}", server.pid.as_raw_nonzero()))
-    })
+    match server.filter(|_| !args.lazy) {
+        Some(server) if server.is_mounted() => {
+            eprintln!(
+                "narufs umount: {}: unmounted; it is mounted elsewhere as well, and its server goes on",
+                args.dir.display()
+            );
+            Ok(())
+        }
+        Some(server) => wait(&server).and_then(|()| done(args, "unmounted")),
+        None => done(args, "unmounted"),
+    }
+}
+
+fn done(args: &Umount, what: &str) -> Result<(), Failure> {
+    if args.verbose {
+        say!("{}: {what}", args.dir.display());
+    }
+    Ok(())
+}
+
+fn wait(server: &ServerProcess) -> Result<(), Failure> {
+    let pid = server.pid.as_raw_nonzero();
+    let ended = match server.is_foreign {
+        true => server.wait_for(PATIENCE),
+        false => server.wait().map(|()| true),
+    };
+    match ended {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let seconds = PATIENCE.as_secs();
+            let why = format!("unmounted, but its server, process {pid}, did not end within {seconds} s");
+            Err(Failure::new(Status::MountFailed, why))
+        }
+        Err(e) => {
+            Err(Failure::new(Status::MountFailed, format!("waiting for its server, process {pid}: {e}")))
+        }
+    }
+}
+
+/// Goes into a mount name space, named by a file or a process.
+fn enter(namespace: &Path) -> io::Result<()> {
+    let is_number = namespace.to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let file = match is_number {
+        true => Path::new("/proc").join(namespace).join("ns/mnt"),
+        false => namespace.to_path_buf(),
+    };
+    let file = rustix::fs::open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
 /// The mount point, if a narufs is mounted there.
-pub fn point_of(dir: &Path) -> Result<std::path::PathBuf, Failure> {
-    let point = mount::place(dir).map_err(|e| Failure::about(Status::Failed, dir, e))?;
-    match mountinfo::find(&point) {
-        Ok(Some(entry)) if entry.is_ours() => Ok(point),
-        Ok(_) => Err(Failure::not_ours(dir)),
-        Err(e) => Err(Failure::new(Status::Failed, format!("/proc/self/mountinfo: {e}"))),
+pub fn point_of(dir: &Path) -> Result<PathBuf, Failure> {
+    let not_found = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Failure::about(Status::MountFailed, dir, "no such directory"),
+        _ => Failure::about(Status::MountFailed, dir, e),
+    };
+    let point = mount::place(dir).map_err(not_found)?;
+    let all = mountinfo::all();
+    let all = all.map_err(|e| Failure::new(Status::MountFailed, format!("/proc/self/mountinfo: {e}")))?;
+    // The latest lies on top.
+    match all.iter().rev().find(|entry| entry.point == point) {
+        Some(entry) if entry.is_ours() => return Ok(point),
+        Some(entry) => {
+            let why = format!(
+                "no narufs is mounted here, but a file system of type {}, which umount(8) unmounts",
+                entry.kind
+            );
+            return Err(Failure::about(Status::MountFailed, dir, why));
+        }
+        None => {}
+    }
+    let around = all.iter().rev().filter(|entry| point.starts_with(&entry.point));
+    match around.max_by_key(|entry| entry.point.as_os_str().len()) {
+        Some(entry) if entry.is_ours() => {
+            let why =
+                format_args!("no narufs is mounted here, it lies in the one at {}", entry.point.display());
+            Err(Failure::about(Status::MountFailed, dir, why))
+        }
+        _ => {
+            point.symlink_metadata().map_err(not_found)?;
+            Err(Failure { status: Status::MountFailed, ..Failure::not_ours(dir) })
+        }
     }
 }
 
-fn busy_or(dir: &Path, e: std::io::Error) -> Failure {
-    if e.raw_os_error() == Some(libc::EBUSY) {
-        let dir = dir.display();
-        return Failure::new(
-            Status::Failed,
-            format!("{dir} is in use: close what is open there (fuser -vm {dir} shows it), or use --lazy"),
-        );
+/// Where an image is mounted, as umount(8) takes it.
+fn mounted_from(image: &Path) -> Option<PathBuf> {
+    let same = |source: &Path| {
+        let (image, source) = (image.metadata().ok()?, source.metadata().ok()?);
+        (!image.is_dir() && (image.dev(), image.ino()) == (source.dev(), source.ino())).then_some(())
+    };
+    let all = mountinfo::all().ok()?;
+    let found =
+        all.into_iter().rev().find(|entry| entry.is_ours() && same(Path::new(&entry.source)).is_some());
+    found.map(|entry| entry.point)
+}
+
+fn refused(dir: &Path, e: &io::Error) -> Failure {
+    match e.raw_os_error() {
+        Some(libc::EBUSY) => {
+            let dir = dir.display();
+            let why = format!(
+                "{dir} is in use: close what is open there (fuser -vm {dir} shows it), or use --lazy"
+            );
+            Failure::new(Status::MountFailed, why)
+        }
+        Some(libc::EPERM) => not_allowed(dir),
+        _ => Failure::about(Status::MountFailed, dir, e),
     }
-    Failure::about(Status::Failed, dir, e)
+}
+
+fn silent(dir: &Path, e: &io::Error) -> Failure {
+    match e.raw_os_error() {
+        Some(libc::EACCES) => not_allowed(dir),
+        _ => {
+            let why =
+                format_args!("its server does not answer: {e}; --lazy or --force unmounts it all the same");
+            Failure::about(Status::MountFailed, dir, why)
+        }
+    }
+}
+
+fn not_allowed(dir: &Path) -> Failure {
+    let why = "not allowed: root can unmount it, and the user who has mounted it";
+    Failure::about(Status::MountUsage, dir, why)
 }

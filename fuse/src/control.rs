@@ -3,10 +3,12 @@
 //! umount(2) of a FUSE mount returns before its server has written anything down. Who unmounts therefore asks
 //! the server's process first, and waits for its end afterwards.
 
+mod process;
+
+pub use process::{ServerProcess, server_pid};
+
 use crate::sys;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -125,33 +127,4 @@ pub fn trim(dir: &Path, range: std::ops::Range<u64>, least: u64) -> io::Result<u
 
 fn open(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// The server of a live mount.
-#[derive(Debug)]
-pub struct ServerProcess {
-    /// Its process id.
-    pub pid: Pid,
-    descriptor: OwnedFd,
-}
-
-impl ServerProcess {
-    /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
-    pub fn of(dir: &Path) -> io::Result<ServerProcess> {
-        let pid = sys::server_pid(open(dir)?)?;
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
-        Ok(ServerProcess { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })
-    }
-
-    /// Waits until it has ended.
-    pub fn wait(&self) -> io::Result<()> {
-        loop {
-            match poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], None) {
-                Ok(_) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
 }

@@ -52,6 +52,7 @@ expect 32 "not a narufs|no narufs|narufs" "$NARUFS" mount zeros volume
 expect 32 "narufs" "$NARUFS" mount letters volume
 expect 32 "no such file" "$NARUFS" mount missing.img volume
 expect 32 "mkdir" "$NARUFS" mount new.img missing-dir
+expect 32 "not a directory" "$NARUFS" mount new.img letters
 expect 1 "unknown option" "$NARUFS" mount new.img volume -o nonsense
 expect 1 "durability" "$NARUFS" mount new.img volume -o durability=maybe
 cp --sparse=always new.img short.img
@@ -59,7 +60,9 @@ truncate -s 200M short.img
 expect 32 "short|truncated|size|blocks" "$NARUFS" mount short.img volume
 
 # umount, sync, stats: not of other directories.
-expect 1 "no narufs is mounted" "$NARUFS" umount volume
+expect 32 "no narufs is mounted" "$NARUFS" umount volume
+expect 32 "type proc" "$NARUFS" umount /proc
+expect 32 "no such directory" "$NARUFS" umount missing-dir
 expect 1 "no narufs is mounted" "$NARUFS" sync volume
 expect 1 "no narufs is mounted" "$NARUFS" stats volume
 expect 1 "narufs" "$NARUFS" info letters
@@ -68,11 +71,12 @@ expect 1 "narufs" "$NARUFS" info letters
 mv sparse.img volume.img
 attach volume
 mkdir other
-expect 32 "in use" "$NARUFS" mount volume.img other
+expect 32 "mounted at $v" "$NARUFS" mount volume.img other
+expect 32 "in the one at $v" "$NARUFS" umount volume/missing
 expect 8 "in use|mounted" "$NARUFS" fsck volume.img
 expect 1 "in use" "$NARUFS" mkfs volume.img --force
 exec 7>volume/open
-expect 1 "in use" "$NARUFS" umount volume
+expect 32 "in use" "$NARUFS" umount volume
 exec 7>&-
 "$NARUFS" sync volume
 "$NARUFS" stats volume | grep -qi journal || fail "stats says nothing of the journal"
@@ -189,7 +193,7 @@ sbin=$(readlink -f /sbin)
 mkdir "$WORK/sbin"
 cp -a "$sbin/." "$WORK/sbin/"
 make -s -C "$ROOT" install CARGO=true NARUFS="$NARUFS" PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
-for name in mkfs.narufs mount.narufs fsck.narufs mount.fuse.narufs; do
+for name in {mkfs,fsck,mount,umount,mount.fuse,umount.fuse}.narufs; do
     [[ -x $WORK/sbin/$name ]] || fail "$name is not installed"
 done
 cat >"$WORK/fstab" <<FSTAB
@@ -198,12 +202,30 @@ FSTAB
 cat >"$WORK/installed.sh" <<INSIDE
 set -euo pipefail
 mount --bind "$WORK/sbin" "$sbin"
-server() { "$NARUFS" stats "$v" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
-unmount() { local pid; pid=\$(server); umount "$v"; tail --pid="\$pid" -f /dev/null; }
+# The table of umount(8), and a device for FUSE that others may open: of this name space alone.
+mkdir -p /run/mount
+mount -t tmpfs none /run/mount
+mknod -m 666 "$WORK/fuse" c 10 229
+mount --bind "$WORK/fuse" /dev/fuse
+# The server lets its image go when it has ended.
+unmount() { umount "\${@:-$v}"; flock -n "$WORK/volume.img" true; [ -z "\$(cat /run/mount/utab 2>/dev/null)" ]; }
 mkfs -t narufs -F "$WORK/volume.img" >/dev/null
 fsck -t narufs "$WORK/volume.img" >/dev/null
+flags() { findmnt -no OPTIONS "$v" | tr , '\n' | grep -xE 'nosuid|nodev|noexec|ro' | sort | paste -sd,; }
 mount -t narufs "$WORK/volume.img" "$v"
 echo through-mount >"$v/file"
+# What a file system of the kernel gets from mount(8), at the mount and after a remount.
+[ -z "\$(flags)" ]
+mount -o remount,ro "$v"
+[ "\$(flags)" = ro ]
+unmount
+mount -v -t narufs -o user,exec "$WORK/volume.img" "$v"
+[ "\$(flags)" = nodev,nosuid ]
+unmount
+mount -f -t narufs "$WORK/volume.img" "$v"
+if mountpoint -q "$v"; then exit 1; fi
+"$NARUFS" mount "$WORK/volume.img" "$v"
+[ "\$(flags)" = nodev,nosuid ]
 unmount
 mount -T "$WORK/fstab" "$v"
 findmnt -no FSTYPE,OPTIONS "$v" | grep -q 'fuse.narufs.*noatime'
@@ -216,6 +238,60 @@ unmount
 status=0
 mount -t narufs "$WORK/letters" "$v" 2>/dev/null || status=\$?
 [ "\$status" = 32 ]
+# umount(8) waits for the server however it is asked, but not for one that goes on.
+cd "$WORK"
+for how in volume "$v -n" "$WORK/volume.img" "-v $v" "-R $v" "-c $v" "-l $v"; do
+    mount -t narufs volume.img volume
+    umount \$how
+    # What is detached only may take a moment: the mount waits for it.
+    [ "\$how" = "-l $v" ] || flock -n volume.img true
+    if mountpoint -q "$v"; then exit 1; fi
+done
+mount -t narufs volume.img volume
+mkdir -p bound
+mount --bind volume bound
+umount volume 2>said
+grep -q 'goes on' said
+[ "\$(cat bound/file)" = through-mount ]
+umount bound
+flock -n volume.img true
+mount -t narufs volume.img volume
+exec 7<volume/file
+status=0
+umount volume 2>said || status=\$?
+[ "\$status" = 32 ]
+grep -q 'volume is in use' said
+umount -r volume
+flags | grep -qx ro
+exec 7<&-
+unmount volume
+mount -t narufs -o scratch,memory=64M,spill="$WORK/spilled" none volume
+umount volume
+# Of another user, whose mount lets root in no more than others.
+as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- "\$@"; }
+install -d -o 65534 theirs
+install -d -o 65534 theirs/volume
+as_nobody "$NARUFS" mkfs theirs/image --size 64M --sparse >/dev/null
+for who in "" as_nobody; do
+    as_nobody "$NARUFS" mount theirs/image theirs/volume
+    if ls theirs/volume 2>/dev/null; then exit 1; fi
+    \$who umount "$WORK/theirs/volume"
+    flock -n theirs/image true
+done
+mount -t narufs volume.img volume
+status=0
+as_nobody umount "$v" 2>said || status=\$?
+[ "\$status" = 1 ]
+grep -q 'not allowed' said
+# A killed server of theirs: root mounts over it.
+as_nobody "$NARUFS" mount theirs/image theirs/volume
+kill -9 "\$(as_nobody "$NARUFS" stats theirs/volume --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')"
+"$NARUFS" mount --scratch --memory 64M theirs/volume
+[ "\$(grep -c "$WORK/theirs/volume" /proc/self/mountinfo)" = 1 ]
+umount theirs/volume
+as_nobody "$NARUFS" mount theirs/image theirs/volume
+as_nobody umount theirs/volume
+unmount
 fsck -T -t narufs -a "$WORK/volume.img" >/dev/null
 INSIDE
 unshare -m bash -x "$WORK/installed.sh" >"$WORK/log" 2>&1 || { tail -n 20 "$WORK/log"; fail "the installed commands"; }

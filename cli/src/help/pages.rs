@@ -149,7 +149,11 @@ const MOUNT: &[Part] = &[
                  directory that everyone may search, many more everywhere else",
             ),
             ("remount", "change ro, rw and the flags below of what is mounted; the rest takes a new mount"),
-            ("suid, dev, exec", "and nosuid, nodev, noexec (default nosuid,nodev)"),
+            (
+                "suid, dev, exec",
+                "and nosuid, nodev, noexec (default nosuid,nodev; of root through mount(8) suid,dev, as that is \
+                 used to)",
+            ),
         ],
     ),
     Table(
@@ -168,9 +172,10 @@ const MOUNT: &[Part] = &[
 const UMOUNT: &[Part] = &[
     Text(
         "The command returns when the server has written everything and ended: the image can be copied or mounted \
-         anew at once.",
+         anew at once. It does not wait where the file system goes on: detached by --lazy, or mounted elsewhere \
+         as well. umount(8) calls it where narufs is installed, and does the same.",
     ),
-    Text("Exit status: 0 unmounted, 1 failed."),
+    Text("Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed."),
 ];
 
 const SYNC: &[Part] = &[

@@ -1,6 +1,7 @@
 //! Mounting by `fusermount3`, the set-uid helper of the fuse3 package, for those who are not root.
 
 use super::options::MountOptions;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
     socketpair,
@@ -24,7 +25,17 @@ fn helper(command: &mut Command) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    Err(said(String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// What the helper said, as the kernel says it where it is known.
+fn said(words: &str) -> io::Error {
+    match () {
+        () if words.ends_with("Device or resource busy") => Errno::BUSY.into(),
+        // Or somebody else has mounted it.
+        () if words.contains("not found in /etc/mtab") => Errno::PERM.into(),
+        () => io::Error::other(words.to_owned()),
+    }
 }
 
 /// Mounts at `point`; gives the descriptor that the kernel speaks over.
@@ -66,6 +77,15 @@ mod tests {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::IoSlice;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn what_the_helper_refuses_is_told_as_the_kernel_does() {
+        let number = |words| said(words).raw_os_error();
+        let busy = "fusermount3: failed to unmount /mnt: Device or resource busy";
+        assert_eq!(number(busy), Some(libc::EBUSY));
+        assert_eq!(number("fusermount3: entry for /mnt not found in /etc/mtab"), Some(libc::EPERM));
+        assert_eq!(said("fusermount3: something else").to_string(), "fusermount3: something else");
+    }
 
     #[test]
     fn a_descriptor_comes_over_the_socket() {

@@ -16,6 +16,7 @@ pub mod process;
 
 pub use options::{Atime, Idle, Io, MountOptions, Permissions, Transport};
 
+use crate::control;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -162,11 +163,18 @@ pub fn place(dir: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether the server of what is mounted at `point` is gone.
+///
+/// Asked by a call that no kernel answers by itself: stat(2) of a dead mount goes on succeeding for as long as the
+/// kernel may trust what it was told of the root.
 pub fn is_dead(point: &Path) -> bool {
+    control::server_pid(point).is_err_and(|e| is_gone(&e))
+}
+
+/// Whether a call on a mount failed because its server is gone.
+pub fn is_gone(e: &io::Error) -> bool {
     // The last is for a request that found its io_uring gone.
     let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
-    // A stat might be answered from what the kernel knows; this is always asked.
-    rustix::fs::statfs(point).map(drop).is_err_and(|e| gone.contains(&e))
+    Errno::from_io_error(e).is_some_and(|e| gone.contains(&e))
 }
 
 /// Detaches mounts of ours at `point` whose server is gone.

@@ -27,6 +27,15 @@ impl Entry {
         self.kind.strip_prefix("fuse.") == Some(SUBTYPE)
     }
 
+    /// User and group that may use a FUSE file system, and all others with `allow_other` alone.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        let number = |name: &str| {
+            let value = self.options.split(',').find_map(|option| option.strip_prefix(name));
+            value.and_then(|value| value.parse().ok())
+        };
+        Some((number("user_id=")?, number("group_id=")?))
+    }
+
     fn parse(line: &[u8]) -> Option<Entry> {
         let mut fields = line.split(|&byte| byte == b' ');
         let mut text = |skip: usize| fields.nth(skip);
@@ -70,6 +79,11 @@ pub fn all() -> io::Result<Vec<Entry>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
+/// All mounts that a process sees: it may be in a name space of its own.
+pub fn seen_by(pid: u32) -> io::Result<Vec<Entry>> {
+    Ok(parse(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
+}
+
 fn parse(bytes: &[u8]) -> Vec<Entry> {
     bytes.split(|&byte| byte == b'\n').filter_map(Entry::parse).collect()
 }
@@ -88,14 +102,15 @@ mod tests {
 
     #[test]
     fn lines_with_and_without_optional_fields_are_read() {
-        let text = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.narufs /im\\134g rw,user_id=0\n\
+        let text = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.narufs /im\\134g rw,user_id=7,group_id=9\n\
             37 35 0:24 / /proc rw - proc proc rw\nnonsense\n38 35 x:1 / / rw - a b c\n";
         let entries = parse(text);
         assert_eq!(entries.len(), 2);
         assert_eq!(entries[0].point, Path::new("/mnt 2"));
         assert_eq!(entries[0].device, (98, 0));
         assert_eq!(entries[0].source, "/im\\g");
-        assert_eq!(entries[0].options, "rw,noatime,rw,user_id=0");
+        assert_eq!(entries[0].options, "rw,noatime,rw,user_id=7,group_id=9");
+        assert_eq!((entries[0].owner(), entries[1].owner()), (Some((7, 9)), None));
         assert!(entries[0].is_ours() && !entries[1].is_ours());
     }
 

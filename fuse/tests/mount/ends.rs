@@ -137,6 +137,8 @@ fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
     let path = place.point().join("file");
     fs::write(&path, b"lost with its server").unwrap();
     let mut open = File::open(&path).unwrap();
+    // What the kernel knows of the root it goes on telling without its server.
+    assert!(fs::metadata(place.point()).unwrap().is_dir());
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     assert!(mount::is_dead(&place.point()));
@@ -146,7 +148,7 @@ fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
     assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::NotFound);
     fs::write(&path, b"new").unwrap();
     drop(server);
-    assert!(mountinfo::find(&place.point()).unwrap().is_none());
+    assert!(mountinfo::find(&place.point()).unwrap().is_none(), "the dead mount was not taken away");
 }
 
 fn who_unmounts_can_wait_for_the_server() {

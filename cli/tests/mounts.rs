@@ -1,0 +1,116 @@
+//! How mounts follow one another: by the names that mount(8) and umount(8) call, and around servers that are ending.
+
+use narufs_testing::lab::Ring;
+use narufs_testing::place::{Place, cannot_mount};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The program under one of its names.
+fn called(name: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_narufs"));
+    command.arg0(name).args(words).stdin(Stdio::null());
+    command
+}
+
+fn done(name: &str, words: &[&str]) -> String {
+    let out = called(name, words).output().expect("it starts");
+    assert!(out.status.success() && out.stderr.is_empty(), "{name} {words:?}: {out:?}");
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn refused(out: &Output, status: i32, why: &str) {
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(status), "{said}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{why}: {said}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain letters")
+}
+
+fn place() -> Option<Place> {
+    if let Some(why) = cannot_mount() {
+        eprintln!("skipped: {why}");
+        return None;
+    }
+    Some(Place::make(Path::new(env!("CARGO_TARGET_TMPDIR")), Ring::Ssd, 64 << 20, 4096).expect("room"))
+}
+
+/// Takes the lock of an image, if nobody has it.
+fn locked(image: &Path) -> Option<File> {
+    let file = File::open(image).expect("it is there");
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
+}
+
+#[test]
+fn umount_8_s_helper_returns_when_the_server_has_ended() {
+    let Some(place) = place() else { return };
+    let (image, point) = (place.image(), place.point());
+    let (from, at) = (text(&image), text(&point));
+    // As umount(8) calls it.
+    for (name, words) in [
+        ("umount.narufs", &[at][..]),
+        ("umount.fuse.narufs", &[at, "-n", "-v"]),
+        ("umount.fuse.narufs", &[at, "-r"]),
+        ("/sbin/umount.narufs", &[at, "-t", "fuse.narufs"]),
+        ("umount.narufs", &[at, "-N", "/proc/self/ns/mnt"]),
+        ("umount.narufs", &[from]),
+    ] {
+        done("mount.narufs", &[from, at, "-o", "rw"]);
+        fs::write(point.join("file"), vec![1; 1 << 20]).expect("room");
+        done(name, words);
+        assert!(locked(&image).is_some(), "{name} {words:?}: the image is still held");
+    }
+    done("mount.narufs", &[from, at, "-o", "rw"]);
+    let open = File::open(point.join("file")).expect("there");
+    refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "in use");
+    done("umount.narufs", &[at, "-r"]);
+    assert!(File::create(point.join("new")).is_err(), "it is read-only");
+    done("umount.narufs", &[at, "-l"]);
+    assert!(locked(&image).is_none() && open.metadata().is_ok(), "it is detached, and used");
+    drop(open);
+    // Whoever still ends is waited for; whoever does not answer is not asked.
+    done("mount.narufs", &[from, at, "-o", "rw"]);
+    done("umount.narufs", &[at, "-f"]);
+    done("mount.narufs", &[from, at, "-o", "rw"]);
+    done("narufs", &["umount", at]);
+    refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "no narufs is mounted here");
+}
+
+#[test]
+fn of_an_image_that_is_served_a_mount_says_where() {
+    let Some(place) = place() else { return };
+    let (image, point) = (place.image(), place.point());
+    done("narufs", &["mount", text(&image), text(&point)]);
+    let other = image.with_file_name("other");
+    fs::create_dir(&other).expect("room");
+    let out = called("narufs", &["mount", text(&image), text(&other)]).output().expect("it starts");
+    refused(&out, 32, &format!("is in use: it is mounted at {}", point.display()));
+    done("narufs", &["umount", text(&point)]);
+}
+
+#[test]
+fn a_mount_waits_for_who_holds_its_image_and_serves_it_no_more() {
+    let Some(place) = place() else { return };
+    let (image, point) = (place.image(), place.point());
+    // As a server between the end of its mount and its own.
+    let ending = locked(&image).expect("nobody has it");
+    let mut mount = called("narufs", &["mount", text(&image), text(&point)]).spawn().expect("it starts");
+    let inode = format!(":{} ", ending.metadata().expect("open").ino());
+    let is_waited_for = || {
+        let locks = fs::read_to_string("/proc/locks").expect("readable");
+        locks.lines().any(|line| line.contains("->") && line.contains(&inode))
+    };
+    while !is_waited_for() {
+        assert!(mount.try_wait().expect("a child").is_none(), "it does not wait");
+        std::thread::yield_now();
+    }
+    drop(ending);
+    assert!(mount.wait().expect("a child").success());
+    fs::write(point.join("file"), b"here").expect("it is mounted");
+    done("narufs", &["umount", text(&point)]);
+}

@@ -1,0 +1,111 @@
+//! The process behind a mount, for who waits for its end.
+//!
+//! A mount without `allow_other` lets nobody in but its owner, not even root. Root then asks in the owner's name, from
+//! a thread that takes it on and ends. What a server of another user says is checked: it names a process of that user.
+
+use super::open;
+use crate::mount::mountinfo::{self, Entry};
+use crate::mount::place;
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Gid, Mode, OFlags, Uid, openat};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+/// The process id of the server of the mount at `dir`. ENOTTY: it is not a mount of narufs.
+pub fn server_pid(dir: &Path) -> io::Result<u32> {
+    match open(dir).and_then(sys::server_pid) {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) && geteuid().is_root() => {
+            match mountinfo::find(&place(dir)?)?.as_ref().and_then(Entry::owner) {
+                Some((0, _)) | None => Err(e),
+                Some((uid, gid)) => server_pid_as(dir, uid, gid),
+            }
+        }
+        answer => answer,
+    }
+}
+
+fn server_pid_as(dir: &Path, uid: u32, gid: u32) -> io::Result<u32> {
+    // Root may reach it where the owner may not.
+    let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let ask = || -> io::Result<u32> {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        sys::server_pid(openat(&root, ".", flags, Mode::empty())?)
+    };
+    let answer = std::thread::scope(|scope| scope.spawn(ask).join());
+    let pid = answer.unwrap_or_else(|_| Err(io::Error::other("it could not be asked")))?;
+    match std::fs::metadata(format!("/proc/{pid}")) {
+        Ok(process) if process.uid() == uid => Ok(pid),
+        _ => Err(io::Error::other("it names a process that is not its own")),
+    }
+}
+
+/// The server of a live mount.
+#[derive(Debug)]
+pub struct ServerProcess {
+    /// Its process id.
+    pub pid: Pid,
+    /// Whether it is another user's, whose word for it must do.
+    pub is_foreign: bool,
+    descriptor: OwnedFd,
+    /// A file of sysfs that can be read for as long as the file system is mounted anywhere.
+    mounted: Option<File>,
+}
+
+impl ServerProcess {
+    /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
+    pub fn of(dir: &Path) -> io::Result<ServerProcess> {
+        let pid = i32::try_from(server_pid(dir)?).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
+        let entry = mountinfo::find(&place(dir)?)?;
+        let owner = entry.as_ref().and_then(Entry::owner);
+        let mounted = entry.and_then(|Entry { device: (major, minor), .. }| {
+            File::open(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok()
+        });
+        Ok(ServerProcess {
+            pid,
+            is_foreign: owner.is_some_and(|(uid, _)| uid != geteuid().as_raw()),
+            descriptor: pidfd_open(pid, PidfdFlags::empty())?,
+            mounted,
+        })
+    }
+
+    /// Whether the file system is still mounted: elsewhere, if the mount that was asked is gone. Its server then goes
+    /// on. False where the kernel does not say.
+    pub fn is_mounted(&self) -> bool {
+        self.mounted.as_ref().is_some_and(|file| file.read_at(&mut [0], 0).is_ok())
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&self) -> io::Result<()> {
+        self.wait_until(None).map(|_| ())
+    }
+
+    /// Waits until it has ended, so long at the most. False: it goes on.
+    pub fn wait_for(&self, most: Duration) -> io::Result<bool> {
+        self.wait_until(Some(most))
+    }
+
+    fn wait_until(&self, most: Option<Duration>) -> io::Result<bool> {
+        let begin = std::time::Instant::now();
+        loop {
+            let left = most.map(|most| most.saturating_sub(begin.elapsed()));
+            let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], left.as_ref()) {
+                Ok(ended) => return Ok(ended > 0),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
