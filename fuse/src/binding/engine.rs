@@ -132,8 +132,7 @@ impl EngineOperations {
     pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
         if self.kernel_keeps_opens() {
             self.fs.release(handle, None);
-            let (fh, flags) = self.kept(flags);
-            return Opened { fh, flags };
+            return Opened { fh: 0, flags: OpenFlags::KEEP_CACHE | OpenFlags::NOFLUSH };
         }
         let mut kernel = OpenFlags::empty();
         if self.is_direct(flags) {
