@@ -155,6 +155,16 @@ impl Alloc {
         Ok(reservation)
     }
 
+    /// As [`Alloc::reserve_delayed`], for blocks that are mapped at once: see [`Reservation::extend_for_record`].
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn reserve_for_record(&self, blocks: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::empty(self);
+        reservation.extend_for_record(blocks)?;
+        Ok(reservation)
+    }
+
     /// Blocks picked by this operation: 1 to `want` of them, as many as lie in a row. If the handle aborts
     /// they are free again. With a reservation they are taken from its promise (for metadata from its
     /// slack, and where that is used up from what is left).
@@ -327,14 +337,21 @@ impl Alloc {
         self.shared.groups.iter().map(|group| u64::from(group.blocks()) - 1).sum::<u64>() + beyond
     }
 
-    /// Blocks that are free or soon will be (quarantine), and promised to nobody: what statfs shows as free.
+    /// Blocks that are free or soon will be (quarantine), and promised to nobody.
     pub fn statfs_free(&self) -> u64 {
-        self.statfs_available() + self.shared.budget.reserved()
+        let budget = &self.shared.budget;
+        budget.available() + budget.reserved() + self.shared.quarantine.blocks()
     }
 
-    /// Of these, the blocks that an ordinary operation can have.
+    /// Of these, the blocks that files can have: what statfs shows. What comes out of quarantine goes to what is kept
+    /// back first.
     pub fn statfs_available(&self) -> u64 {
-        self.shared.budget.available() + self.shared.quarantine.blocks()
+        self.statfs_free().saturating_sub(self.kept_back())
+    }
+
+    /// Blocks that are kept back for operations that make room, and for the extents of what is mapped at once.
+    pub fn kept_back(&self) -> u64 {
+        self.shared.budget.reserve_target()
     }
 
     /// Blocks that are in no record and not in quarantine: for checks that the counts are exact.

@@ -349,11 +349,20 @@ impl<H: Home> DataPath<H> {
     /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
     /// their blocks come free.
     pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
-        match self.home.reserve(blocks) {
+        self.reserve_with(|| self.home.reserve(blocks))
+    }
+
+    /// The same for what gets its blocks at once, by one record.
+    pub(super) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.reserve_with(|| self.home.reserve_for_record(blocks))
+    }
+
+    fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
+        match reserve() {
             Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
                 self.settle_deferred()?;
                 self.home.commit_power(self.home.tail())?;
-                self.home.reserve(blocks)
+                reserve()
             }
             result => result,
         }

@@ -1,6 +1,6 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
-use super::{DoneReply, LockReply, RequestContext, Session};
+use super::{DoneReply, LockReply, RequestContext, Session, WriteReply};
 use crate::control::{SERVER_PID, SYNC, SYNC_POWER};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
@@ -94,8 +94,8 @@ impl<O: Operations> Session<O> {
                 None => reply.error(libc::EINVAL),
             },
             Op::Write { args, data } => {
-                let written = ops.write(ctx, node, &Write::from(&args), data);
-                bytes(reply, written.map(|size| WriteOut { size: size as u32, padding: 0 }));
+                let reply = WriteReply { handle: reply.defer() };
+                ops.write_then(ctx, node, &Write::from(&args), data, reply);
             }
             Op::Flush(args) => done(reply, ops.flush(ctx, node, args.fh, args.lock_owner)),
             Op::Release(args) => {

@@ -20,10 +20,12 @@ use crate::operations::Operations;
 use crate::server::Notifier;
 use crate::transport::ReplyHandle;
 use crate::types::{Errno, Result};
+use crate::wire::WriteOut;
 use crate::wire::extension::{Extensions, SecurityContext};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Once};
+use zerocopy::IntoBytes;
 
 /// Interrupts that arrived before their request had begun to wait; older ones are of requests long finished.
 const UNMATCHED_INTERRUPTS: usize = 64;
@@ -48,14 +50,14 @@ impl<O: Operations> Session<O> {
         &self.features
     }
 
-    /// Tells the operations how to reach the kernel.
-    pub fn connected(&self, notifier: &Notifier) {
-        self.operations.connected(notifier);
-    }
-
     /// Tells the operations which way requests come.
     pub fn served_by(&self, transport: Transport) {
         self.operations.served_by(transport);
+    }
+
+    /// Tells the operations how the kernel is told to drop what it has cached.
+    pub fn notified_by(&self, notifier: &Notifier) {
+        self.operations.notified_by(notifier);
     }
 
     /// Ends the conversation; to be called when no request is being served any more.
@@ -133,6 +135,25 @@ impl DoneReply {
         match result {
             // A caller that is gone needs no answer.
             Ok(()) => drop(self.handle.bytes(&[])),
+            Err(errno) => self.handle.error(errno.0),
+        }
+    }
+}
+
+/// The answer to a write; it can be sent from any thread.
+#[derive(Debug)]
+pub struct WriteReply {
+    handle: ReplyHandle,
+}
+
+impl WriteReply {
+    /// Answers with the number of bytes written.
+    pub fn done(self, result: Result<usize>) {
+        match result {
+            // A caller that is gone needs no answer.
+            Ok(size) => {
+                drop(self.handle.bytes(&[WriteOut { size: size as u32, padding: 0 }.as_bytes()]));
+            }
             Err(errno) => self.handle.error(errno.0),
         }
     }

@@ -10,5 +10,6 @@ mod doors;
 mod durability;
 mod mapped;
 mod names;
+mod recall;
 mod sharing;
 mod support;
