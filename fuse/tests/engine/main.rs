@@ -9,5 +9,6 @@ mod data;
 mod durability;
 mod mapped;
 mod names;
+mod requests;
 mod sharing;
 mod support;
