@@ -35,7 +35,7 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
         let name = item.split('=').next().unwrap_or(item);
         let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
         // Access times are the server's: the kernel would show another option, and nothing else would change.
-        if !ignored && !(options.apply(item) && options.atime == atime) {
+        if !(ignored || options.apply(item) && options.atime == atime) {
             let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
             return Err(Failure::new(Status::MountUsage, why));
         }

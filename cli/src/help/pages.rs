@@ -229,7 +229,8 @@ const FSCK: &[Part] = &[
 
 const STATS: &[Part] = &[Text(
     "Counters start at the mount. Reads and writes of the device are shown under their cause, waits under the \
-     class of lock that was waited for.",
+     class of lock that was waited for. Requests are the kernel's, by its names for them; nobody waits for some, or \
+     the kernel itself asked, as when it writes its cache back.",
 )];
 
 const BENCH: &[Part] = &[

@@ -12,6 +12,9 @@ use zerocopy::IntoBytes;
 
 impl<O: Operations> Service for Session<O> {
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>) {
+        if let Some(header) = request.header() {
+            self.requests.count(&header);
+        }
         match parse(request, self.features.setxattr_ext()) {
             Ok((header, op, extensions)) => self.call(&header, op, extensions, reply),
             Err(malformed) => {
@@ -30,6 +33,7 @@ impl<O: Operations> Session<O> {
             gid: header.gid,
             pid: header.pid,
             extensions,
+            requests: &self.requests,
         };
         let (ops, node) = (&*self.operations, header.nodeid);
         match op {

@@ -1,7 +1,7 @@
 //! One conversation with the kernel: from requests to operations and back.
 //!
 //! [`init`] agrees on features, [`dispatch`] turns each request into a call of [`Operations`] and its result into a
-//! reply, [`groups`] finds a caller's supplementary groups.
+//! reply, [`groups`] finds a caller's supplementary groups, [`requests`] counts.
 //!
 //! What it leaves to others: threads and descriptors (`transport`), the mount itself (`mount`), what operations
 //! do.
@@ -12,6 +12,7 @@
 mod dispatch;
 pub mod groups;
 pub mod init;
+pub mod requests;
 
 pub use init::{Config, Features, Negotiated, negotiate};
 
@@ -19,10 +20,12 @@ use crate::mount::Transport;
 use crate::operations::Operations;
 use crate::server::Notifier;
 use crate::transport::ReplyHandle;
+use crate::transport::uring::queues;
 use crate::types::{Errno, Result};
 use crate::wire::WriteOut;
 use crate::wire::extension::{Extensions, SecurityContext};
 use parking_lot::Mutex;
+use requests::Requests;
 use std::collections::VecDeque;
 use std::sync::{Arc, Once};
 use zerocopy::IntoBytes;
@@ -36,13 +39,16 @@ pub struct Session<O> {
     features: Features,
     unmatched: Mutex<VecDeque<u64>>,
     destroyed: Once,
+    requests: Requests,
 }
 
 impl<O: Operations> Session<O> {
     /// A conversation in which `features` were agreed on.
     pub fn new(operations: Arc<O>, features: Features) -> Self {
         operations.init(&features);
-        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new() }
+        // A line for each core of the machine: those that serve may be any of them.
+        let requests = Requests::new(queues().unwrap_or(1).into());
+        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new(), requests }
     }
 
     /// What was agreed on.
@@ -103,6 +109,7 @@ pub struct RequestContext<'a> {
     /// The calling thread; 0 if it is of another pid name space.
     pub pid: u32,
     extensions: Extensions<'a>,
+    requests: &'a Requests,
 }
 
 impl RequestContext<'_> {
@@ -115,6 +122,11 @@ impl RequestContext<'_> {
     /// All supplementary groups of the caller. Costs a read of /proc unless it was asked about just before.
     pub fn groups(&self) -> Arc<[u32]> {
         groups::groups(self.pid, self.uid, self.gid)
+    }
+
+    /// All requests of this conversation so far.
+    pub fn requests(&self) -> &Requests {
+        self.requests
     }
 
     /// Security attributes that the new inode is to have from its birth.

@@ -11,5 +11,6 @@ mod durability;
 mod mapped;
 mod names;
 mod recall;
+mod requests;
 mod sharing;
 mod support;
