@@ -16,7 +16,8 @@
 //! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so
 //! [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held), and
 //! [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
-//! and may use a reserve that nobody else can touch.
+//! and may use a reserve. Nobody else can touch that but for the extents of what is mapped at once, which take half of
+//! it at the most: so everything that statfs shows can be had ([`Reservation::extend_for_record`]).
 
 mod ahead;
 mod beyond;
