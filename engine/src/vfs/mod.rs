@@ -10,6 +10,7 @@
 mod assemble;
 mod attr;
 mod by_name;
+mod carry;
 mod departing;
 mod files;
 mod home;
