@@ -96,7 +96,7 @@ impl Fs {
                 return Ok(0);
             }
             self.meta.stage(&mut h, inode, &draft.image)?;
-            let end = h.commit()?;
+            let (end, _carrying) = self.meta.commit(h)?;
             let before = u32::from(inode.everyone_may());
             inode.install(&mut image, &draft);
             if inode.is_dir() && before & !u32::from(inode.everyone_may()) & acl::EXECUTE != 0 {

@@ -250,8 +250,9 @@ impl Home for Meta {
             h.data(key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
-        let end = h.commit()?;
+        let (end, carrying) = self.commit(h)?;
         inode.install(&mut image, &draft);
+        drop(carrying);
         drop(image);
         self.trim_reserved();
         Ok(Logged { end, left })

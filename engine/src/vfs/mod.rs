@@ -11,6 +11,7 @@ mod assemble;
 mod attr;
 mod borrowed;
 mod by_name;
+mod carry;
 mod departing;
 mod files;
 mod home;
