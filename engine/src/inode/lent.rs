@@ -157,7 +157,9 @@ mod loom_models {
                 });
                 shared.write_past(1);
                 assert_ne!(*shared.page.lock(), Some(0), "an old page is cached");
-                [filler, other].map(|thread| thread.join().expect("a model's threads do not panic"));
+                for thread in [filler, other] {
+                    thread.join().expect("a model's threads do not panic");
+                }
             });
         }
     }
