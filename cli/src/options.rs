@@ -122,6 +122,11 @@ impl MountOptions {
 
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), String> {
+        if self.atime == AtimePolicy::Strict && self.io == Io::Cached && !self.read_only {
+            let why = "strictatime does not go with io=cached: what is read from the kernel's cache changes no access \
+                       time";
+            return Err(why.into());
+        }
         let kernel_checks = self.permissions == Some(Permissions::Kernel);
         if !self.xattr && (kernel_checks || self.io == Io::Cached) {
             let why = "noxattr does not go with permissions=kernel (default_permissions), which io=cached implies: \
@@ -223,6 +228,12 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "norecovery" | "noload" => {
+                return Err(format!(
+                    "there is no {name}: say ro, which shows everything that recovery would bring back, and writes \
+                     nothing"
+                ));
+            }
             _ if is_for_mount(name) => {}
             _ => return Err(format!("unknown option {name}: `narufs mount --help` lists the options")),
         }
@@ -330,6 +341,22 @@ mod tests {
         let list = "io=cached,permissions=server";
         assert!(parse(list).unwrap().check().unwrap_err().contains("permissions=server"));
         assert!(parse("permissions=me").unwrap_err().contains("permissions=kernel"));
+    }
+
+    #[test]
+    fn reads_are_seen_where_each_changes_an_access_time() {
+        for list in ["strictatime", "strictatime,io=direct", "io=cached", "io=cached,strictatime,ro"] {
+            assert_eq!(parse(list).unwrap().check(), Ok(()), "{list}");
+        }
+        assert!(parse("strictatime,io=cached").unwrap().check().unwrap_err().contains("strictatime"));
+    }
+
+    #[test]
+    fn a_mount_without_recovery_is_one_that_only_reads() {
+        for name in ["norecovery", "noload"] {
+            let said = parse(&format!("ro,{name}")).unwrap_err();
+            assert!(said.contains(name) && said.contains("say ro,") && said.lines().count() == 1, "{said}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Status};
 use crate::options::is_for_mount;
 use crate::umount;
 use narufs_fuse::control;
-use narufs_fuse::mount::{MountOptions, mountinfo};
+use narufs_fuse::mount::{Atime, MountOptions, mountinfo};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
@@ -30,10 +30,12 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     let point = umount::point_of(args.dir())?;
     let dir = args.dir().display();
     let mut options = options_of(&point);
+    let atime = options.atime;
     for item in items(args) {
         let name = item.split('=').next().unwrap_or(item);
         let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
-        if !ignored && !options.apply(item) {
+        // Access times are the server's: the kernel would show another option, and nothing else would change.
+        if !(ignored || options.apply(item) && options.atime == atime) {
             let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
             return Err(Failure::new(Status::MountUsage, why));
         }
@@ -58,10 +60,15 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
 
 /// The flags that a mount has.
 pub fn options_of(point: &Path) -> MountOptions {
-    let mut options = MountOptions::new("");
-    // The kernel shows what is taken away.
-    (options.suid, options.dev) = (true, true);
     let shown = mountinfo::find(point).ok().flatten().map(|entry| entry.options).unwrap_or_default();
+    options_shown(&shown)
+}
+
+/// The flags that these, as the kernel shows them, are of.
+fn options_shown(shown: &str) -> MountOptions {
+    let mut options = MountOptions::new("");
+    // The kernel shows what is taken away, and nothing of access times where each read changes them.
+    (options.suid, options.dev, options.atime) = (true, true, Atime::Strict);
     for option in shown.split(',') {
         // Those that are no flags do not change.
         options.apply(option);
@@ -71,4 +78,17 @@ pub fn options_of(point: &Path) -> MountOptions {
 
 fn failed(dir: &Path, why: &str) -> Failure {
     Failure::about(Status::MountFailed, dir, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_times_are_told_from_what_the_kernel_shows() {
+        let atime = |shown| options_shown(shown).atime;
+        assert_eq!(atime("rw,nosuid,relatime,rw,user_id=0"), Atime::Relative);
+        assert_eq!(atime("rw,noatime,rw"), Atime::Never);
+        assert_eq!(atime("rw,nosuid,rw,user_id=0"), Atime::Strict);
+    }
 }

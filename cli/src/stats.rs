@@ -49,6 +49,26 @@ fn checkpoint(stats: &Value, line: &mut impl FnMut(String)) {
     }
 }
 
+/// Requests of the kernel, the most frequent first.
+fn requests(stats: &Value, line: &mut impl FnMut(String)) {
+    let counts = stats["requests"].as_object().into_iter().flatten();
+    let mut counts: Vec<(&str, u64, u64)> = counts
+        .map(|(name, sent)| {
+            let awaited = stats["requests_awaited"][name].as_u64().unwrap_or(0);
+            (name.as_str(), sent.as_u64().unwrap_or(0), awaited)
+        })
+        .filter(|(_, sent, _)| *sent > 0)
+        .collect();
+    // By name where they are as many, as they come.
+    counts.sort_by_key(|(_, sent, _)| std::cmp::Reverse(*sent));
+    let all = counts.iter().fold(("all", 0, 0), |all, count| (all.0, all.1 + count.1, all.2 + count.2));
+    line(String::new());
+    line(format!("{:<19} {:>10} {:>12}", "requests", "sent", "waited for"));
+    for (name, sent, awaited) in counts.into_iter().chain([all]) {
+        line(format!("{name:<19} {sent:>10} {awaited:>12}"));
+    }
+}
+
 fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -152,6 +172,7 @@ fn table(stats: &Value) -> String {
     }
     line(format!("{:<19} {:>10}", "flushes", n("/flushes")));
     checkpoint(&stats["checkpoint"], &mut line);
+    requests(stats, &mut line);
     line(String::new());
     line(format!("{:<19} {:>10} {:>12}", "waits by lock class", "waits", "ms"));
     for class in stats["locks"].as_array().into_iter().flatten() {
@@ -163,4 +184,33 @@ fn table(stats: &Value) -> String {
         ));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_shown_the_most_frequent_first_without_zeros() {
+        let stats = serde_json::json!({
+            "requests": {"FORGET": 30, "GETATTR": 7, "LOOKUP": 1000, "MKDIR": 0, "WRITE": 30},
+            "requests_awaited": {"FORGET": 0, "GETATTR": 7, "LOOKUP": 1000, "MKDIR": 0, "WRITE": 21},
+        });
+        let shown = table(&stats);
+        let (_, below) = shown.split_once("requests ").expect("a table of them");
+        let rows: Vec<Vec<&str>> = below
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let expected = [
+            vec!["sent", "waited", "for"],
+            vec!["LOOKUP", "1000", "1000"],
+            vec!["FORGET", "30", "0"],
+            vec!["WRITE", "30", "21"],
+            vec!["GETATTR", "7", "7"],
+            vec!["all", "1067", "1028"],
+        ];
+        assert_eq!(rows, expected);
+    }
 }

@@ -116,7 +116,7 @@ impl Ordered {
                 "time": {"secs": 600, "nanos": 0},
                 "params": {
                     "seed": 1, "files": 40, "size": 1 << 20, "spread": true, "paper": false,
-                    "memory": 1 << 20, "ratio": 0.25, "record": 4096, "ops": 40,
+                    "memory": 1 << 20, "ratio": 0.25, "record": 4096, "ops": 40, "scale": 1.0, "steps": [],
                 },
             },
             "step": step,

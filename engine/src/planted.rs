@@ -151,3 +151,91 @@ pub fn chosen() -> Option<Bug> {
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 pub fn plant(_bug: Option<Bug>) {}
+
+/// A place where a thread can be made to panic, with something in its hands that others would miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Spot {
+    /// Write-back: pages were picked, and have no places yet.
+    Picked = 1,
+    /// Write-back: the device has requests.
+    InFlight,
+    /// Write-back: what was written is not recorded.
+    Written,
+    /// Write-back: what was recorded is still in hands.
+    Recorded,
+    /// A write: pages are dirty and in no set yet.
+    Joining,
+    /// fsync: bytes were taken to be absorbed.
+    Taken,
+    /// fsync: absorbed bytes were logged.
+    Absorbed,
+    /// The background of the data path has taken what it is to write.
+    Background,
+    /// A read: the device has requests, others wait for their pages.
+    Fetching,
+    /// Checkpoint: a round was asked for.
+    RoundDue,
+    /// Checkpoint: pages are claimed.
+    Claimed,
+    /// Journal: a commit is begun, others wait for it.
+    Leading,
+    /// An operation: its record is logged, and not carried over to the objects in memory.
+    Committed,
+}
+
+impl Spot {
+    /// Every one.
+    pub const ALL: [Spot; 13] = [
+        Spot::Picked,
+        Spot::InFlight,
+        Spot::Written,
+        Spot::Recorded,
+        Spot::Joining,
+        Spot::Taken,
+        Spot::Absorbed,
+        Spot::Background,
+        Spot::Fetching,
+        Spot::RoundDue,
+        Spot::Claimed,
+        Spot::Leading,
+        Spot::Committed,
+    ];
+}
+
+#[cfg(feature = "planted-bugs")]
+mod spots {
+    use super::Spot;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    // Of the process, for the threads of a mount meet them too: its tests do not run side by side. Not a modelled
+    // atomic: it carries no protocol.
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+
+    /// Has the next thread that comes to the place panic there.
+    pub fn plant_panic(spot: Spot) {
+        NEXT.store(spot as u8, Ordering::SeqCst);
+    }
+
+    /// Takes back what nobody has met; whether there was anything.
+    pub fn take_panic() -> bool {
+        NEXT.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Panics once if that was planted here.
+    pub fn panic_at(spot: Spot) {
+        if NEXT.load(Ordering::Relaxed) == spot as u8
+            && NEXT.compare_exchange(spot as u8, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            panic!("planted: {spot:?}");
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use spots::{panic_at, plant_panic, take_panic};
+
+/// Panics if that was planted here: never, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub(crate) fn panic_at(_spot: Spot) {}

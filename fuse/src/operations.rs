@@ -8,7 +8,7 @@
 
 use crate::mount::Transport;
 use crate::server::Notifier;
-use crate::session::{DoneReply, Features, LockReply, RequestContext};
+use crate::session::{DoneReply, Features, LockReply, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags, WriteIn};
@@ -80,11 +80,11 @@ pub trait Operations: Send + Sync + 'static {
     /// The conversation has begun. Called once, before anything else.
     fn init(&self, features: &Features) {}
 
-    /// This tells the kernel to drop what it has cached. Called once, before the first request.
-    fn connected(&self, notifier: &Notifier) {}
-
     /// Requests come this way, never [`Transport::Auto`]. Called once, when the mount works.
     fn served_by(&self, transport: Transport) {}
+
+    /// This way the kernel is told to drop what it has cached. Called once, before anything is asked for.
+    fn notified_by(&self, notifier: &Notifier) {}
 
     /// The mount is gone, no operation runs any more. Called once.
     fn destroy(&self) {}
@@ -167,6 +167,19 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Writes `data`; gives the bytes written.
     fn write(&self, ctx: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize>;
+
+    /// The same, where the answer may have to wait for something else: the reply may be kept and given by another
+    /// thread.
+    fn write_then(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        write: &Write,
+        data: &[u8],
+        reply: WriteReply,
+    ) {
+        reply.done(self.write(ctx, nodeid, write, data));
+    }
 
     /// One descriptor was closed: drop the owner's fcntl locks, tell of errors.
     fn flush(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, lock_owner: u64) -> Result<()> {

@@ -72,7 +72,7 @@ impl<O: Operations> Server<O> {
         let port = Arc::new(port.with_largest(features.max_write as usize));
         let session = Arc::new(Session::new(operations, features));
         let notifier = Notifier { channel: port.clone() };
-        session.connected(&notifier);
+        session.notified_by(&notifier);
         let mut server = Server {
             mount,
             lanes: Vec::new(),
@@ -196,7 +196,8 @@ impl<O: Operations> Drop for Server<O> {
     }
 }
 
-/// Sends notifications. It may be used from any thread that serves no request at the moment.
+/// Sends notifications. It may be used from any thread that serves no request at the moment, and is no lane's: the
+/// kernel may wait for pages, and deliver a request of io_uring in the thread that waits.
 #[derive(Clone)]
 pub struct Notifier {
     channel: Arc<dyn Channel>,

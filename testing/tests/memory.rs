@@ -20,7 +20,7 @@ struct Load {
     run: fn(&Fs, u64),
 }
 
-const LOADS: [Load; 9] = [
+const LOADS: [Load; 10] = [
     Load {
         name: "one huge file, written and read in order",
         memory: 128 * MIB,
@@ -34,6 +34,7 @@ const LOADS: [Load; 9] = [
     Load { name: "data in the place of tiny files", memory: 256 * MIB, spills: false, run: data_after_tiny },
     Load { name: "tiny files that spill", memory: 128 * MIB, spills: true, run: tiny_beyond },
     Load { name: "files opened, written and removed", memory: 128 * MIB, spills: false, run: churn },
+    Load { name: "empty files made and removed", memory: 128 * MIB, spills: false, run: empty },
     Load { name: "eight writers of files of their own", memory: 128 * MIB, spills: true, run: writers },
 ];
 
@@ -143,6 +144,14 @@ fn churn(fs: &Fs, memory: u64) {
         if number >= 100 {
             fs.remove_file(format!("/{}", number - 100)).expect("it is there");
         }
+    }
+}
+
+/// Each is the only one in its block of inodes.
+fn empty(fs: &Fs, memory: u64) {
+    for _ in 0..3 * memory / 2 / PAGE {
+        fs.create("/a").expect("room");
+        fs.remove_file("/a").expect("it is there");
     }
 }
 

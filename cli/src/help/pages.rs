@@ -58,7 +58,11 @@ const MOUNT: &[Part] = &[
     Table(
         "Options (-o a,b=c):",
         &[
-            ("ro | rw", "read only | read and write (default)"),
+            (
+                "ro | rw",
+                "read only: shows everything that recovery would bring back, and writes nothing (so there is no \
+                 norecovery) | read and write (default)",
+            ),
             ("durability=power", "fsync waits until the device has flushed (default)"),
             (
                 "durability=window=100ms",
@@ -76,7 +80,11 @@ const MOUNT: &[Part] = &[
                 "reading updates an access time that is older than the modification, or than a day (default)",
             ),
             ("noatime", "reading updates no access times"),
-            ("strictatime", "reading always updates the access time"),
+            (
+                "strictatime",
+                "reading always updates the access time: files pass the kernel's cache by, as with io=direct \
+                 (before Linux 6.6 the first read after each open does). Not with io=cached",
+            ),
             ("lazytime", "access times stay in memory until something else writes the inode"),
             (
                 "io=auto",
@@ -221,7 +229,8 @@ const FSCK: &[Part] = &[
 
 const STATS: &[Part] = &[Text(
     "Counters start at the mount. Reads and writes of the device are shown under their cause, waits under the \
-     class of lock that was waited for.",
+     class of lock that was waited for. Requests are the kernel's, by its names for them; nobody waits for some, or \
+     the kernel itself asked, as when it writes its cache back.",
 )];
 
 const BENCH: &[Part] = &[

@@ -80,6 +80,27 @@ impl Budget {
         subtract(&self.reserve, n)
     }
 
+    /// Takes `n` blocks from what is kept back, as long as half of that stays.
+    pub fn take_half_of_reserve(&self, n: u64) -> bool {
+        let least = self.reserve_target / 2;
+        let less = |have: u64| have.checked_sub(n).filter(|left| *left >= least);
+        self.reserve.fetch_update(Relaxed, Relaxed, less).is_ok()
+    }
+
+    /// Fills up what is kept back while there is plenty.
+    pub fn fill_reserve(&self) {
+        let missing = self.missing();
+        if missing > 0 && self.pot.load(Relaxed) > 4 * self.reserve_target && subtract(&self.pot, missing) {
+            self.give(missing);
+        }
+    }
+
+    /// Gives blocks back that were promised as data and were not needed. Nothing of them goes to the reserve: who has
+    /// taken extents from that, one record after the other, takes them again.
+    pub fn give_back(&self, n: u64) {
+        self.pot.fetch_add(n, Relaxed);
+    }
+
     /// Gives blocks back: first to the reserve.
     pub fn give(&self, n: u64) {
         let mut rest = n;
@@ -110,6 +131,16 @@ impl Budget {
         self.pot.load(Relaxed) + self.purses.iter().map(|purse| purse.load(Relaxed)).sum::<u64>()
     }
 
+    /// Blocks that the next to be given back fill the reserve with.
+    pub fn missing(&self) -> u64 {
+        self.reserve_target.saturating_sub(self.reserved())
+    }
+
+    /// Blocks that are kept back when none are missing.
+    pub fn reserve_target(&self) -> u64 {
+        self.reserve_target
+    }
+
     /// Blocks kept back.
     pub fn reserved(&self) -> u64 {
         self.reserve.load(Relaxed)
@@ -137,6 +168,21 @@ mod tests {
         assert_eq!((budget.available(), budget.reserved()), (4, 10));
         assert_eq!(budget.take_up_to(9), 4);
         lane::pin(None);
+    }
+
+    #[test]
+    fn half_of_what_is_kept_back_stays_and_is_filled_up_while_there_is_plenty() {
+        let budget = Budget::new(1000, 20);
+        assert!(budget.take_half_of_reserve(7) && !budget.take_half_of_reserve(4));
+        assert!(budget.take_half_of_reserve(3));
+        assert_eq!((budget.reserved(), budget.missing()), (10, 10));
+        budget.fill_reserve();
+        assert_eq!((budget.available(), budget.reserved(), budget.missing()), (970, 20, 0));
+        assert!(budget.take_half_of_reserve(10) && budget.take(900));
+        budget.fill_reserve();
+        assert_eq!((budget.available(), budget.missing()), (70, 10), "others want these more");
+        budget.give(15);
+        assert_eq!((budget.available(), budget.missing()), (75, 0));
     }
 
     #[test]

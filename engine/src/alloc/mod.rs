@@ -16,7 +16,8 @@
 //! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so
 //! [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held), and
 //! [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
-//! and may use a reserve that nobody else can touch.
+//! and may use a reserve. Nobody else can touch that but for the extents of what is mapped at once, which take half of
+//! it at the most: so everything that statfs shows can be had ([`Reservation::extend_for_record`]).
 
 mod ahead;
 mod beyond;
@@ -152,6 +153,16 @@ impl Alloc {
     pub fn reserve_delayed(&self, blocks: u64) -> Result<Reservation> {
         let mut reservation = Reservation::empty(self);
         reservation.extend(blocks)?;
+        Ok(reservation)
+    }
+
+    /// As [`Alloc::reserve_delayed`], for blocks that are mapped at once: see [`Reservation::extend_for_record`].
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn reserve_for_record(&self, blocks: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::empty(self);
+        reservation.extend_for_record(blocks)?;
         Ok(reservation)
     }
 
@@ -327,14 +338,21 @@ impl Alloc {
         self.shared.groups.iter().map(|group| u64::from(group.blocks()) - 1).sum::<u64>() + beyond
     }
 
-    /// Blocks that are free or soon will be (quarantine), and promised to nobody: what statfs shows as free.
+    /// Blocks that are free or soon will be (quarantine), and promised to nobody.
     pub fn statfs_free(&self) -> u64 {
-        self.statfs_available() + self.shared.budget.reserved()
+        let budget = &self.shared.budget;
+        budget.available() + budget.reserved() + self.shared.quarantine.blocks()
     }
 
-    /// Of these, the blocks that an ordinary operation can have.
+    /// Of these, the blocks that files can have: what statfs shows. What comes out of quarantine goes to what is kept
+    /// back first.
     pub fn statfs_available(&self) -> u64 {
-        self.shared.budget.available() + self.shared.quarantine.blocks()
+        self.statfs_free().saturating_sub(self.kept_back())
+    }
+
+    /// Blocks that are kept back for operations that make room, and for the extents of what is mapped at once.
+    pub fn kept_back(&self) -> u64 {
+        self.shared.budget.reserve_target()
     }
 
     /// Blocks that are in no record and not in quarantine: for checks that the counts are exact.

@@ -2,10 +2,15 @@
 
 use super::{Alloc, Class, Extent, no_space};
 use crate::Result;
+use crate::format::EXTENT_MAX_DEPTH;
 
 /// Blocks of data for which one extent block is promised besides: a leaf that is split holds 126 extents, so
 /// that even single blocks far apart need fewer.
 const BLOCKS_PER_SLACK: u64 = 64;
+
+/// Extent blocks that one record adds at the most while it maps blocks that lie side by side in the file: a leaf,
+/// and what is above it.
+const SLACK_OF_RECORD: u64 = 1 + EXTENT_MAX_DEPTH as u64;
 
 /// Promised blocks: those who hold them will find as many. Dropping it gives the promise back.
 #[derive(Debug)]
@@ -39,9 +44,39 @@ impl Reservation {
                 return Err(no_space());
             }
         }
+        budget.fill_reserve();
         self.blocks += more;
         self.slack += slack;
         Ok(())
+    }
+
+    /// Promises `more` blocks to one who maps as many of them as he can in one record, and gives the rest back. The
+    /// extent blocks for that are taken from what is kept back, so that everything that is available can be had.
+    ///
+    /// # Errors
+    /// As [`Reservation::extend`].
+    pub fn extend_for_record(&mut self, more: u64) -> Result<()> {
+        if !self.take_for_record(more) {
+            self.alloc.make_room()?;
+            if !self.take_for_record(more) {
+                return Err(no_space());
+            }
+        }
+        self.blocks += more;
+        self.slack += SLACK_OF_RECORD;
+        Ok(())
+    }
+
+    fn take_for_record(&self, more: u64) -> bool {
+        let budget = &self.alloc.shared.budget;
+        if !budget.take_half_of_reserve(SLACK_OF_RECORD) {
+            return budget.take(more + SLACK_OF_RECORD);
+        }
+        let taken = budget.take(more);
+        if !taken {
+            budget.give(SLACK_OF_RECORD);
+        }
+        taken
     }
 
     /// Takes another promise into this one.
@@ -101,7 +136,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.alloc.shared.budget.give(self.blocks + self.slack);
+        self.alloc.shared.budget.give_back(self.blocks);
+        self.alloc.shared.budget.give(self.slack);
     }
 }
 

@@ -17,6 +17,12 @@ impl Alloc {
         }
     }
 
+    /// Makes room before so many blocks are asked for one record after the other, if they would not all be found: what
+    /// is let go meanwhile goes to what is kept back, in place of the extents that were taken from there.
+    pub fn make_room_for(&self, blocks: u64) -> Result<()> {
+        if self.shared.budget.available() >= blocks { Ok(()) } else { self.make_room() }
+    }
+
     /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
     /// an inode may be held. Whoever was refused space tries once more afterwards, whatever this has found:
     /// others make room too.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::signal::Woken;
 use crate::journal::Wanted;
+use crate::planted::{self, Spot};
 use crate::store::Store;
 use crate::sync::{Arc, thread};
 
@@ -50,11 +51,26 @@ impl Background {
     }
 }
 
+/// Makes the file system read-only if a thread is left by a panic that others wait for.
+struct BrokenOff<'s>(&'s Store, &'static str);
+
+impl Drop for BrokenOff<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(self.1);
+        }
+    }
+}
+
 fn run_rounds(store: &Store, interval: Duration) {
+    let _broken_off = BrokenOff(store, "the thread that runs checkpoints broke off");
     loop {
         let outcome = match store.signal().wait(interval) {
             Woken::Stop => return,
-            Woken::Round => store.checkpoint_in_background(),
+            Woken::Round => {
+                planted::panic_at(Spot::RoundDue);
+                store.checkpoint_in_background()
+            }
             Woken::Commit => store.commit_upto(store.tail(), Wanted::Power),
         };
         if let Err(e) = outcome
@@ -69,6 +85,7 @@ fn run_rounds(store: &Store, interval: Duration) {
 
 fn keep_promises(store: &Store, window: Duration) {
     let Some(journal) = store.journal() else { return };
+    let _broken_off = BrokenOff(store, "the thread that keeps what fsyncs were answered for broke off");
     while journal.wait_due(window) {
         if let Err(e) = store.keep_promises() {
             // As above.

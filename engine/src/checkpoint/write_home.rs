@@ -15,7 +15,7 @@ use super::stats::{Counters, Phase};
 use super::{CheckpointStats, RoundId};
 use crate::crew;
 use crate::journal::Wanted;
-use crate::planted::{self, Bug};
+use crate::planted::{self, Bug, Spot};
 use crate::store::{PageRef, Store, WriteHome};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -129,6 +129,7 @@ impl<'s> Work<'s> {
             return Ok(());
         }
         self.stats().moved(Phase::Copy, images.bytes());
+        planted::panic_at(Spot::Claimed);
         let outcome = self.bring_home(part, images);
         self.stats().time(Phase::Retire, || {
             claimed.iter().for_each(|page| dirty.note(page, page.finish(outcome.is_err())));

@@ -13,6 +13,7 @@
 //! is whole, where it lies or in older records (`kept`).
 
 use super::growth::room_ahead;
+use super::in_hands::Absorbing;
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
@@ -21,7 +22,7 @@ use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
 use crate::format::{DataKey, Position};
-use crate::planted::{self, Bug};
+use crate::planted::{self, Bug, Spot};
 use crate::spare;
 use crate::sync::Arc;
 
@@ -126,10 +127,12 @@ impl<H: Home> DataPath<H> {
             let beyond = state.dirty.split_off(&page_after(size));
             std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
         };
+        let mut absorbing = Absorbing::new(self, inode, pages);
         self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
-        let outcome = self.take_in(inode, &pages, (size, need.runs), &mut taken, &mut change);
+        let outcome = self.take_in(inode, &absorbing.pages, (size, need.runs), &mut taken, &mut change);
+        planted::panic_at(Spot::Taken);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
             let stale = !change.supersede.is_empty();
@@ -151,10 +154,12 @@ impl<H: Home> DataPath<H> {
         } else {
             outcome.map(|_| None)
         };
+        absorbing.logged = logged.as_ref().ok().copied().flatten();
+        planted::panic_at(Spot::Absorbed);
         let Ok(Some(end)) = logged else {
             let mut state = data.state.lock();
             state.absorbing = false;
-            state.dirty.extend(&pages);
+            state.dirty.extend(&absorbing.pages);
             drop(state);
             for page in taken {
                 let latched = page.found.latch();

@@ -147,6 +147,7 @@ impl<H: Home> DataPath<H> {
 
     /// Gives the holes of a range of pages blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
+        self.home.make_room_for(pages.end - pages.start)?;
         let mut page = pages.start;
         while page < pages.end {
             page += match self.map(inode, page)? {
@@ -179,7 +180,7 @@ impl<H: Home> DataPath<H> {
     /// range.
     fn fill(&self, inode: &Arc<H::Inode>, hole: Range<u64>) -> Result<u64> {
         let len = hole.end - hole.start;
-        self.reserve(len)?;
+        self.reserve_for_record(len)?;
         let filled = self.fill_reserved(inode, hole);
         self.home.unreserve(len - filled.as_ref().copied().unwrap_or(0));
         filled

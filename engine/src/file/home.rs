@@ -167,6 +167,13 @@ pub trait Home: Send + Sync + 'static {
     /// start a checkpoint: never called under a write-back mutex.
     fn reserve(&self, blocks: u64) -> Result<()>;
 
+    /// The same for blocks that are to be mapped at once: as many as one record takes, and the rest is given back. All
+    /// that statfs shows can be had so.
+    fn reserve_for_record(&self, blocks: u64) -> Result<()>;
+
+    /// Makes room for what [`Home::reserve_for_record`] will ask for, as far as can be. May sleep as that.
+    fn make_room_for(&self, blocks: u64) -> Result<()>;
+
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 

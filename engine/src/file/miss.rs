@@ -10,6 +10,7 @@ use super::{DataInode, FileData, Home, Mapping};
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
 
@@ -120,6 +121,7 @@ impl<H: Home> DataPath<H> {
         let device = self.home.device();
         let ticket = (!batch.is_empty()).then(|| device.submit(batch));
         self.read_ahead(inode, ahead, size);
+        planted::panic_at(Spot::Fetching);
         let done = ticket.map_or_else(Vec::new, |ticket| device.wait(ticket));
         let mut result = Ok(());
         for (fetch, done) in fetches.iter().zip(done) {

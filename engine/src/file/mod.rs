@@ -38,6 +38,7 @@ mod fetching_models;
 mod glance;
 mod growth;
 mod home;
+mod in_hands;
 mod kept;
 mod live;
 mod miss;

@@ -1,5 +1,6 @@
 //! Which dirty pages a write-back takes, and what their record may have to hold.
 
+use super::in_hands::InHands;
 use super::path::{PAGE, page_after, page_of};
 use super::write_back::Take;
 use super::{FileData, MAX_NEW_RUNS, MAX_RUNS, Need};
@@ -11,14 +12,14 @@ pub(super) const SPARE_RUNS: usize = 2;
 /// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
 /// their writer has not set the size yet. With pages beyond the recorded end goes the page of that end: its
 /// zeroed tail must be down before the recorded size grows; says whether that page stays behind, dirty.
-pub(super) fn pick(
-    data: &FileData,
+pub(super) fn pick<'d>(
+    data: &'d FileData,
     pages: Range<u64>,
     size: u64,
     logged: u64,
     take: Take,
     most: usize,
-) -> (Vec<u64>, bool) {
+) -> (InHands<'d>, bool) {
     let mut state = data.state.lock();
     let state = &mut *state;
     let pages = pages.start..pages.end.min(page_after(size)).max(pages.start);
@@ -50,7 +51,7 @@ pub(super) fn pick(
         state.synced.remove(page);
     }
     state.in_hands = !picked.is_empty();
-    (picked, state.dirty.contains(&tail))
+    (InHands::new(data, picked), state.dirty.contains(&tail))
 }
 
 /// What a record about the file's dirty pages may have to hold.

@@ -3,15 +3,15 @@
 //! What this leaves to others: which pages, and what is recorded afterwards.
 
 use super::growth::room_ahead;
+use super::in_hands::InFlight;
 use super::path::DataPath;
 use super::read::REQUEST_PAGES;
 use super::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
 use crate::cache::{Found, FrameState, Use};
 use crate::device::{BLOCK_SIZE, Cause, Completion, IoBuf, Op, Request};
-use crate::planted::{self, Bug};
+use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 use crate::{Error, Result};
-use std::collections::VecDeque;
 
 /// Pages that are copied before the device is told of them: it begins while the next are copied.
 const SUBMITTED_PAGES: usize = 256;
@@ -161,7 +161,7 @@ impl<H: Home> DataPath<H> {
         })
         .into_iter()
         .peekable();
-        let mut in_flight = VecDeque::new();
+        let mut in_flight = InFlight::new(device);
         let mut pages_in_flight = 0;
         let mut again = Vec::new();
         while groups.peek().is_some() {
@@ -173,10 +173,10 @@ impl<H: Home> DataPath<H> {
                 together.push(group);
             }
             while pages_in_flight + pages > share.pages()
-                && let Some((ticket, pages, groups)) = in_flight.pop_front()
+                && let Some((done, (pages, groups))) = in_flight.wait()
             {
                 pages_in_flight -= pages;
-                landed(device.wait(ticket), groups, &mut again);
+                landed(done, groups, &mut again);
                 self.landed(pages);
             }
             let batch = together
@@ -192,11 +192,12 @@ impl<H: Home> DataPath<H> {
                 together.into_iter().flatten().for_each(|piece| piece.result = Err(e.clone()));
                 continue;
             }
-            in_flight.push_back((device.submit(batch), pages, together));
+            in_flight.push(device.submit(batch), (pages, together));
+            planted::panic_at(Spot::InFlight);
             pages_in_flight += pages;
         }
-        for (ticket, pages, groups) in in_flight {
-            landed(device.wait(ticket), groups, &mut again);
+        while let Some((done, (pages, groups))) = in_flight.wait() {
+            landed(done, groups, &mut again);
             self.landed(pages);
         }
         for (piece, buf) in again {

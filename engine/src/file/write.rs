@@ -9,6 +9,7 @@
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
 
+use super::in_hands::Joining;
 use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
 use super::read::overlap;
 use super::stash::Stash;
@@ -16,6 +17,7 @@ use super::{DataInode, FileData, Home, Mapping};
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::format::MAX_FILE_SIZE;
+use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -297,7 +299,7 @@ impl<H: Home> DataPath<H> {
         }
 
         // (4): nothing below fails.
-        let mut joined = Vec::new();
+        let mut joining = Joining { path: self, inode, pages: Vec::new(), reserved: reserve, upto: 0 };
         for (edit, ready) in edits.iter().zip(ready) {
             let source = match content {
                 Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),
@@ -313,7 +315,7 @@ impl<H: Home> DataPath<H> {
                         None => latched.zero(edit.within.clone()),
                     }
                     if found.mark_dirty(&latched, edit.within.clone()) {
-                        joined.push(edit.page);
+                        joining.pages.push(edit.page);
                     }
                 }
                 Some(Ready::Fresh { mut frame, base, flags }) => {
@@ -332,28 +334,35 @@ impl<H: Home> DataPath<H> {
                     let published =
                         frame.publish(data.index.slot(edit.page, &self.pool), flags, edit.within.clone());
                     assert!(published.is_ok(), "the range keeps everybody else from the page");
-                    joined.push(edit.page);
+                    joining.pages.push(edit.page);
                 }
             }
+            if source.is_some() {
+                joining.upto = edit.page * PAGE + edit.within.end as u64;
+                planted::panic_at(Spot::Joining);
+            }
         }
-        if reserve > 0 || !joined.is_empty() {
-            let mut state = data.state.lock();
-            state.reserved += reserve;
-            state.dirty.extend(joined);
-            drop(state);
-            self.list(inode);
-        }
+        joining.join();
         Ok(Outcome::Done)
     }
 
     /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
     /// their blocks come free.
     pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
-        match self.home.reserve(blocks) {
+        self.reserve_with(|| self.home.reserve(blocks))
+    }
+
+    /// The same for what gets its blocks at once, by one record.
+    pub(super) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.reserve_with(|| self.home.reserve_for_record(blocks))
+    }
+
+    fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
+        match reserve() {
             Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
                 self.settle_deferred()?;
                 self.home.commit_power(self.home.tail())?;
-                self.home.reserve(blocks)
+                reserve()
             }
             result => result,
         }

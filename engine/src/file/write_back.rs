@@ -2,6 +2,7 @@
 //! record depends on it, recorded. How they are arranged and written is the business of `pieces`.
 
 use super::absorb::Absorb;
+use super::in_hands::InHands;
 use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::pick::{SPARE_RUNS, need_of, pick};
 use super::pieces::{Piece, Place, change_of};
@@ -10,7 +11,7 @@ use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
 use crate::format::{DataKey, Position, U32, U64};
-use crate::planted::{self, Bug};
+use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub(super) struct Staged<'p, H: Home + 'p> {
     room: Option<Room<H::Credits<'p>>>,
     size: u64,
     doomed: bool,
-    picked: Vec<u64>,
+    picked: InHands<'p>,
     /// Picked pages that found no room in the record; they are dirty again.
     left: Vec<u64>,
     tail_waits: bool,
@@ -175,6 +176,7 @@ impl<H: Home> DataPath<H> {
             return Ok(Some(from));
         };
         self.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), order.cause);
+        planted::panic_at(Spot::Written);
         self.record(staged, self.home.device().writes_completed())
     }
 
@@ -204,6 +206,7 @@ impl<H: Home> DataPath<H> {
         let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
         let mut next = (picked.len() >= most).then(|| picked.last().map_or(0, |p| p + 1));
 
+        planted::panic_at(Spot::Picked);
         let mut result = Ok(());
         let arranged = self.arrange(inode, &picked, most_runs, goal);
         let (pieces, left) = (arranged.pieces, arranged.left);
@@ -319,7 +322,9 @@ impl<H: Home> DataPath<H> {
                 }
             }
         }
+        planted::panic_at(Spot::Recorded);
         self.finish(data, pieces, completed);
+        picked.let_go();
         result.map(|()| next)
     }
 

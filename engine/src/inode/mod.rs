@@ -9,11 +9,13 @@
 
 mod holds;
 mod kind;
+mod lent;
 mod object;
 mod table;
 mod times;
 
 pub use holds::Holds;
 pub use kind::{FileType, Time, now, tick};
+pub use lent::{Lent, Recall};
 pub use object::{Draft, InodeObj, Place, fresh_image, image_bytes, place_of, verify};
 pub use table::{Forgotten, InodeTable};

@@ -1,7 +1,7 @@
 //! An inode in memory.
 
 use super::times::Times;
-use super::{FileType, Holds, Time};
+use super::{FileType, Holds, Lent, Time};
 use crate::error::{Error, Result};
 use crate::file::{DataInode, FileData};
 use crate::format::{
@@ -71,6 +71,8 @@ pub struct InodeObj {
     data: OnceLock<Box<FileData>>,
     /// Who has the file open for writing.
     writers: AtomicU32,
+    /// What a cache above may hold of the file.
+    pub lent: Lent,
     /// What `acl` has parsed of the inode's attributes; changed with the lock held exclusively.
     pub acls: RwLock<Option<Arc<crate::acl::Acls>>>,
     _behind: Margin,
@@ -110,6 +112,7 @@ impl InodeObj {
             buckets: OnceLock::new(),
             data: OnceLock::new(),
             writers: AtomicU32::new(0),
+            lent: Lent::new(),
             acls: RwLock::new(None),
             _behind: Margin::new(),
         }

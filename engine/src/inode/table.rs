@@ -104,6 +104,8 @@ impl InodeTable {
         let mut shard = self.live.lock(inode.nid());
         if let Some(lookups) = shard.beside().remove(&inode.nid()) {
             inode.holds.restore(lookups);
+            // Who counts may have kept pages of it since it left.
+            inode.lent.lend();
         }
         shard.insert(inode.nid(), inode);
         let waiting = sweep(&mut shard, self.shard_limit);
@@ -221,7 +223,7 @@ fn unused(inode: &InodeObj) -> bool {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::inode::{FileType, Holds, Place, fresh_image};
+    use crate::inode::{FileType, Holds, Place, Recall, fresh_image};
 
     fn object(nid: Nid, lookups: u64) -> InodeObj {
         let mut image = fresh_image(nid, 1, libc::S_IFREG | 0o644, 0, 0, 0);
@@ -242,6 +244,20 @@ mod tests {
             let found = table.get_or_load(nid, || Ok(Some(object(nid, 0)))).expect("loads");
             assert_eq!(found.expect("is there").holds.lookups(), 1);
         }
+    }
+
+    #[test]
+    fn what_comes_back_with_lookup_counts_may_be_cached_by_who_counts() {
+        let table = InodeTable::new(SHARDS);
+        let load =
+            |nid| table.get_or_load(nid, || Ok(Some(object(nid, 0)))).expect("loads").expect("is there");
+        let known = load(1);
+        assert!(known.holds.look_up());
+        assert_eq!(known.lent.recall(), Recall::Nothing);
+        drop(known);
+        (2..5000).for_each(|nid| drop(load(nid)));
+        assert_eq!(load(1).lent.recall(), Recall::Written);
+        assert_eq!(load(2).lent.recall(), Recall::Nothing);
     }
 
     #[test]

@@ -34,6 +34,7 @@ use std::mem;
 use super::stream::{Begun, Stream};
 use super::{Journal, Wanted};
 use crate::format::Position;
+use crate::planted::{self, Spot};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex};
 use crate::{Result, answers};
@@ -178,6 +179,7 @@ impl Leader<'_> {
         let mut covered = Vec::new();
         loop {
             let begun = self.gather(!covered.is_empty());
+            planted::panic_at(Spot::Leading);
             // While the device is at work.
             journal.answer(mem::take(&mut covered));
             let done = begun.and_then(|begun| begun.map(|begun| self.finish(begun)).transpose());

@@ -1,6 +1,6 @@
 //! An open file.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::vfs::{self, Attr, Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
 
@@ -53,15 +53,16 @@ impl OpenOptions {
     }
 }
 
-/// An open file; closed when dropped.
+/// An open file; closed when dropped. Whatever is done with it is done by the caller who opened it.
 pub struct File {
     fs: Arc<vfs::Fs>,
+    caller: Context,
     handle: Option<FileHandle>,
 }
 
 impl File {
-    pub(super) fn new(fs: Arc<vfs::Fs>, handle: FileHandle) -> File {
-        File { fs, handle: Some(handle) }
+    pub(super) fn new(fs: Arc<vfs::Fs>, caller: Context, handle: FileHandle) -> File {
+        File { fs, caller, handle: Some(handle) }
     }
 
     fn handle(&self) -> &FileHandle {
@@ -75,12 +76,12 @@ impl File {
 
     /// Writes at an offset (to the end, if opened for appending); fewer bytes only where space ran out.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.fs.write(&Context::root(), self.handle(), offset, bytes, WriteFlags::empty())
+        self.fs.write(&self.caller, self.handle(), offset, bytes, WriteFlags::empty())
     }
 
     /// Writes to the end.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        self.fs.write(&Context::root(), self.handle(), 0, bytes, WriteFlags::APPEND)
+        self.fs.write(&self.caller, self.handle(), 0, bytes, WriteFlags::APPEND)
     }
 
     /// Returns when data and attributes are durable.
@@ -94,14 +95,20 @@ impl File {
     }
 
     /// Cuts or extends the file.
+    ///
+    /// # Errors
+    /// EINVAL if it is not open for writing.
     pub fn set_len(&self, size: u64) -> Result<()> {
+        if !self.handle().flags().writes() {
+            return Err(Error::Errno(libc::EINVAL));
+        }
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.fs.setattr_open(&Context::root(), self.handle(), &set).map(drop)
+        self.fs.setattr_open(&self.caller, self.handle(), &set).map(drop)
     }
 
     /// Allocates, punches, zeroes or moves a range.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.fs.fallocate(&Context::root(), self.handle(), mode, offset, len)
+        self.fs.fallocate(&self.caller, self.handle(), mode, offset, len)
     }
 
     /// Attributes.

@@ -250,7 +250,7 @@ impl Files {
     }
 
     fn file(&self, handle: FileHandle) -> File {
-        File::new(Arc::clone(&self.fs), handle)
+        File::new(Arc::clone(&self.fs), self.caller.clone(), handle)
     }
 
     /// The whole content of a file.

@@ -4,6 +4,7 @@ use super::*;
 use crate::device::MemoryDevice;
 use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
+use crate::vfs::FallocateMode;
 use crate::vfs::{AssembleOptions, Running};
 
 pub(super) fn files() -> Files {
@@ -129,4 +130,62 @@ fn a_name_that_is_replaced_again_and_again_is_always_found() {
             });
         }
     });
+}
+
+fn user(uid: u32, groups: &[u32]) -> vfs::Context {
+    vfs::Context::with_groups(uid, uid, groups.to_vec())
+}
+
+/// Whoever opened a file is who writes, cuts and allocates.
+#[test]
+fn a_file_is_used_by_the_caller_who_opened_it() {
+    let all = files();
+    let as_user = |uid| Files::acting_as(Arc::clone(&all.fs), user(uid, &[]));
+    let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let mode = || all.metadata("/f").expect("there").perm;
+    all.create("/f").expect("made").write_at(&[1; 9000], 0).expect("room");
+    let flags = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let allocate = |mode| move |file: &File| file.allocate(mode, 0, 4096);
+    let changes: [(&str, &dyn Fn(&File) -> Result<()>); 7] = [
+        ("write", &|file| file.write_at(b"x", 0).map(drop)),
+        ("append", &|file| file.append(b"x").map(drop)),
+        ("shorter", &|file| file.set_len(8000)),
+        ("longer", &|file| file.set_len(10_000)),
+        ("allocate", &allocate(FallocateMode::Allocate { keep_size: false })),
+        ("punch", &allocate(FallocateMode::PunchHole)),
+        ("zero", &allocate(FallocateMode::ZeroRange { keep_size: true })),
+    ];
+    for (what, change) in changes {
+        // The group's bit goes only where the group may execute.
+        for (before, after) in [(0o6777, 0o777), (0o6767, 0o2767)] {
+            all.set_attributes("/f", &set(before)).expect("root");
+            change(&all.open("/f", flags).expect("root")).expect(what);
+            assert_eq!(mode(), before, "root keeps them: {what}");
+            change(&as_user(7).open("/f", flags).expect("anybody")).expect(what);
+            assert_eq!(mode(), after, "{what}");
+            all.set_attributes("/f", &set(before)).expect("root");
+        }
+    }
+    // A file that was opened stays its caller's, and open, whatever becomes of its mode.
+    let theirs = as_user(7).open("/f", flags).expect("anybody");
+    all.set_attributes("/f", &set(0o4700)).expect("root");
+    theirs.set_len(5).expect("open for writing");
+    assert_eq!(mode(), 0o700);
+    let read_only = OpenOptions { read: true, ..OpenOptions::default() };
+    assert_eq!(errno(as_user(7).open("/f", read_only)), libc::EACCES);
+    for files in [&all, &Files::acting_as(Arc::clone(&all.fs), user(0, &[]))] {
+        let file = files.open("/f", read_only).expect("root");
+        assert_eq!(errno(file.set_len(0)), libc::EINVAL, "as ftruncate(2)");
+        assert_eq!(errno(file.write_at(b"x", 0)), libc::EBADF);
+    }
+    let made = as_user(7).create("/theirs");
+    assert_eq!(errno(made), libc::EACCES, "the root directory is root's");
+}
+
+#[test]
+fn files_and_their_callers_can_be_shared_by_threads() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    let files = files();
+    shared(&files);
+    shared(&files.create("/f").expect("made"));
 }

@@ -1,7 +1,13 @@
 //! The dirty pages, listed per lane, and how many there are.
 //!
 //! It holds what a checkpoint has to write; it does not write. Invariant: a page is on one list once, from
-//! the change that made it dirty until it is drained (see the states in [`super::page`]).
+//! the change that made it dirty until it is drained or its block is freed (see the states in [`super::page`]).
+//!
+//! *A page whose block is freed leaves its list at once*: what is made and removed again between two rounds is not
+//! dirty any more, so nothing would start the round that drains it, and the list would be all that keeps it in memory.
+//! It has the same list for all its life, and its [`Seat`] tells its place there. A write that has failed may list it
+//! beside that: who lists it looks, under the list's lock, whether it was freed; who frees it has said so before taking
+//! that lock. Whichever comes second finds what the first has done.
 //!
 //! Two numbers in one word: pages that are dirty, and pages that are on their way home and have not changed since.
 //! Each change of a page's state is counted by who makes it, with one addition to the word of its core, a little after
@@ -12,7 +18,7 @@
 //! in a line that is read by all and seldom written.
 
 use super::page::{Moved, Page, PageRef};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex};
 
 /// Cores with a list and counts of their own; more share them. Models look at one.
@@ -27,6 +33,20 @@ pub(crate) struct DirtyPages {
     shown: CachePadded<AtomicU64>,
     /// Changes of a core after which it shows them.
     batch: u64,
+}
+
+/// Where a page is listed when it is dirty.
+pub(super) struct Seat {
+    list: u8,
+    /// Its index there. Read and written with the list locked; of no meaning unless the page is found there.
+    index: AtomicU32,
+}
+
+impl Seat {
+    /// On the list of the core that brings the page into memory: as a rule it is the one that changes it first.
+    pub fn here() -> Seat {
+        Seat { list: (rustix::thread::sched_getcpu() % CORES) as u8, index: AtomicU32::new(0) }
+    }
 }
 
 #[derive(Default)]
@@ -51,8 +71,17 @@ impl DirtyPages {
     pub fn note(&self, page: &PageRef, moved: Moved) {
         self.count_in(moved);
         if moved.lists() {
-            self.lists[rustix::thread::sched_getcpu() % CORES].lock().push(Arc::clone(page));
+            let mut list = self.list_of(page).lock();
+            if !page.is_forgotten() {
+                // Relaxed, as in `forget`: under the list's lock.
+                page.seat().index.store(list.len() as u32, Ordering::Relaxed);
+                list.push(Arc::clone(page));
+            }
         }
+    }
+
+    fn list_of(&self, page: &Page) -> &Mutex<Vec<PageRef>> {
+        &self.lists[usize::from(page.seat().list)]
     }
 
     fn count_in(&self, moved: Moved) {
@@ -82,9 +111,21 @@ impl DirtyPages {
         sums.fold(0, u64::wrapping_add)
     }
 
-    /// Forgets a page; its list drops it when it is drained.
+    /// Forgets a page, which leaves its list. The caller has a reference to it.
     pub fn forget(&self, page: &Page) {
-        self.count_in(page.forget());
+        let moved = page.forget();
+        self.count_in(moved);
+        if moved.unlists() {
+            let mut list = self.list_of(page).lock();
+            let index = page.seat().index.load(Ordering::Relaxed) as usize;
+            // Else a round has drained it.
+            if list.get(index).is_some_and(|listed| std::ptr::eq(&raw const **listed, page)) {
+                list.swap_remove(index);
+                if let Some(moved) = list.get(index) {
+                    moved.seat().index.store(index as u32, Ordering::Relaxed);
+                }
+            }
+        }
     }
 
     /// Claims a page for writing; true for one caller.
@@ -118,6 +159,12 @@ impl DirtyPages {
     /// Takes every list: whatever was changed before the call is among the pages.
     pub fn drain(&self) -> Vec<PageRef> {
         self.lists.iter().flat_map(|list| std::mem::take(&mut *list.lock())).collect()
+    }
+
+    /// Number of pages on the lists.
+    #[cfg(test)]
+    pub fn listed(&self) -> usize {
+        self.lists.iter().map(|list| list.lock().len()).sum()
     }
 }
 
@@ -178,6 +225,30 @@ mod tests {
             assert_eq!((pages.count(), pages.unwritten(), pages.drain().len()), (0, 0, 0));
             assert!(!page.is_dirty() && page.is_forgotten());
         }
+    }
+
+    #[test]
+    fn what_is_freed_leaves_its_list_and_the_others_stay() {
+        let pages = DirtyPages::new(1);
+        let mut made: Vec<_> =
+            (0..100).map(|block| Page::fresh(40 + block, BlockKind::Bucket, 1, 1)).collect();
+        made.iter().for_each(|page| pages.note(page, page.mark_dirty()));
+        let mut at = 0;
+        while made.len() > 10 {
+            at = (at + 37) % made.len();
+            let gone = made.swap_remove(at);
+            pages.forget(&gone);
+            pages.forget(&gone);
+            assert_eq!(Arc::strong_count(&gone), 1);
+            assert_eq!((pages.count(), pages.listed()), (made.len(), made.len()));
+        }
+        // A seat of before a round is another's afterwards.
+        assert_eq!(pages.drain().len(), 10);
+        let other = Page::fresh(7, BlockKind::Bucket, 1, 1);
+        pages.note(&other, other.mark_dirty());
+        made.iter().for_each(|page| pages.forget(page));
+        assert_eq!((pages.count(), pages.listed()), (1, 1));
+        assert!(Arc::ptr_eq(&pages.drain()[0], &other));
     }
 
     /// Pages made dirty on any core and written by others: the sums are exact afterwards, and what is shown is never

@@ -11,8 +11,8 @@
 //! | WRITEBACK | claimed: an image of it is on its way home | no |
 //! | DIRTY, WRITEBACK | changed again meanwhile | no: put there when the write is over |
 //!
-//! FORGOTTEN is set once, when the block is freed: it is never claimed again, nor marked dirty, not even should a
-//! write of it that was under way fail.
+//! FORGOTTEN is set once, when the block is freed: it leaves its list, and is never claimed again, nor marked dirty, not
+//! even should a write of it that was under way fail.
 //! Invariants: bytes and position change only under the exclusive latch, and DIRTY is set before that latch
 //! is dropped; whoever changes CLEAN to DIRTY puts the page on a list, exactly once; an image is copied after
 //! the claim, so a change that it lacks finds DIRTY clear and sets it.
@@ -22,6 +22,7 @@ use std::fmt;
 use zerocopy::FromBytes;
 
 use super::delta::{self, Delta};
+use super::dirty::Seat;
 use crate::device::BLOCK_SIZE;
 use crate::format::{BlockHeader, BlockKind, Position};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +42,7 @@ pub struct Page {
     block: u64,
     kind: BlockKind,
     state: AtomicU32,
+    seat: Seat,
     latch: RwLock<Body>,
 }
 
@@ -79,7 +81,13 @@ impl Body {
 impl Page {
     fn with_state(block: u64, kind: BlockKind, state: u32) -> PageRef {
         let body = Body { bytes: [0; BLOCK_SIZE], position: 0, newest: Vec::new() };
-        Arc::new(Page { block, kind, state: AtomicU32::new(state), latch: RwLock::new(body) })
+        Arc::new(Page {
+            block,
+            kind,
+            state: AtomicU32::new(state),
+            seat: Seat::here(),
+            latch: RwLock::new(body),
+        })
     }
 
     /// A page whose bytes are still to be read.
@@ -102,6 +110,11 @@ impl Page {
     /// What it holds.
     pub fn kind(&self) -> BlockKind {
         self.kind
+    }
+
+    /// Where it is listed when it is dirty.
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
     }
 
     /// Reads under the shared latch. `f` is short, takes no lock and reads no other page.
@@ -237,9 +250,18 @@ impl Moved {
 
     /// Whether the page is to be put on a dirty list.
     pub fn lists(self) -> bool {
-        let is_listed = |state: u32| state & (DIRTY | WRITEBACK) == DIRTY;
         is_listed(self.new) && !is_listed(self.old)
     }
+
+    /// Whether the page has no place on a dirty list any more.
+    pub fn unlists(self) -> bool {
+        is_listed(self.old) && !is_listed(self.new)
+    }
+}
+
+/// Whether a page in this state is on a dirty list, or about to be put there, or in the hands of who has drained it.
+fn is_listed(state: u32) -> bool {
+    state & (DIRTY | WRITEBACK) == DIRTY
 }
 
 impl fmt::Debug for Page {

@@ -96,7 +96,7 @@ impl Fs {
                 return Ok(0);
             }
             self.meta.stage(&mut h, inode, &draft.image)?;
-            let end = h.commit()?;
+            let (end, _carrying) = self.meta.commit(h)?;
             let before = u32::from(inode.everyone_may());
             inode.install(&mut image, &draft);
             if inode.is_dir() && before & !u32::from(inode.everyone_may()) & acl::EXECUTE != 0 {
@@ -134,7 +134,8 @@ impl Fs {
         let before = self.attribute_bytes(inode)?;
         let slots = ATTR_SLOTS + before.map_or(0, |bytes| xattr::slots(bytes + 8192));
         let mut lists = None;
-        let resizes = set.size.is_some_and(|size| size != inode.size());
+        // To the same size, too: what a truncation takes does not depend on what is there.
+        let resizes = set.size.is_some();
         let strips = set.uid.is_some() || set.gid.is_some() || set.kill_suidgid || resizes;
         let changes = set.mode.is_some()
             || set.uid.is_some()

@@ -30,6 +30,13 @@ pub(super) const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 const SPARE_EXTENT_BLOCKS: u64 = 16;
 
 impl Meta {
+    fn keep_reserved(&self, more: Reservation) {
+        let mut reserved = self.reserved.lock();
+        reserved.merge(more);
+        // What is allocated and not yet inserted may still need some.
+        reserved.trim(SPARE_EXTENT_BLOCKS);
+    }
+
     /// Gives back extent blocks that were promised for data which needed none.
     fn trim_reserved(&self) {
         if self.volatile.lock().is_empty() {
@@ -114,11 +121,16 @@ impl Home for Meta {
     }
 
     fn reserve(&self, blocks: u64) -> Result<()> {
-        let more = self.alloc.reserve_delayed(blocks)?;
-        let mut reserved = self.reserved.lock();
-        reserved.merge(more);
-        // What is allocated and not yet inserted may still need some.
-        reserved.trim(SPARE_EXTENT_BLOCKS);
+        self.keep_reserved(self.alloc.reserve_delayed(blocks)?);
+        Ok(())
+    }
+
+    fn make_room_for(&self, blocks: u64) -> Result<()> {
+        self.alloc.make_room_for(blocks)
+    }
+
+    fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.keep_reserved(self.alloc.reserve_for_record(blocks)?);
         Ok(())
     }
 
@@ -238,8 +250,9 @@ impl Home for Meta {
             h.data(key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
-        let end = h.commit()?;
+        let (end, carrying) = self.commit(h)?;
         inode.install(&mut image, &draft);
+        drop(carrying);
         drop(image);
         self.trim_reserved();
         Ok(Logged { end, left })

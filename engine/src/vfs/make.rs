@@ -2,6 +2,7 @@
 //!
 //! What has a name is an entry and an inode in one record. Links to what is there are made in `names`.
 
+use super::carry::Carrying;
 use super::names::{LINK_MAX, MAKE_SLOTS};
 use super::shrink::is_removed;
 use super::*;
@@ -116,13 +117,18 @@ impl Fs {
     }
 
     /// Commits a record that makes an inode, and lets others find it.
-    fn bring_forth(&self, mut h: Handle<'_>, made: Made, by: u64) -> Result<(Arc<InodeObj>, Position)> {
+    fn bring_forth(
+        &self,
+        mut h: Handle<'_>,
+        made: Made,
+        by: u64,
+    ) -> Result<(Arc<InodeObj>, Position, Carrying<'_>)> {
         Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
-        match h.commit() {
-            Ok(end) => {
+        match self.meta.commit(h) {
+            Ok((end, carrying)) => {
                 made.inode.holds.born_with(by);
-                Ok((made.inode, end))
+                Ok((made.inode, end, carrying))
             }
             Err(e) => {
                 self.meta.table.remove(&made.inode);
@@ -181,7 +187,7 @@ impl Fs {
                     draft.image.mtime = made.image.mtime;
                     draft.image.ctime = made.image.ctime;
                     self.meta.stage(&mut h, dir, &draft.image)?;
-                    let (inode, end) = self.bring_forth(h, made, by)?;
+                    let (inode, end, _carrying) = self.bring_forth(h, made, by)?;
                     dir.install(&mut image, &draft);
                     return Ok((Ok(inode), end));
                 }
@@ -208,7 +214,7 @@ impl Fs {
                     continue;
                 }
                 self.meta.stage_dir_time(&mut h, dir, at)?;
-                let (inode, end) = self.bring_forth(h, made, by)?;
+                let (inode, end, _carrying) = self.bring_forth(h, made, by)?;
                 dir.show_content_time(at);
                 return Ok((Ok(inode), end));
             }
@@ -285,7 +291,7 @@ impl Fs {
                 Ok(false) => return Ok(()),
                 Ok(true) => {
                     self.meta.stage(&mut h, dir, &draft.image)?;
-                    h.commit()?;
+                    let _carrying = self.meta.commit(h)?;
                     dir.install(&mut image, &draft);
                     return Ok(());
                 }

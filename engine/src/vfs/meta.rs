@@ -247,7 +247,7 @@ impl Meta {
         }
         let draft = inode.draft(&image);
         self.stage(&mut h, inode, &draft.image)?;
-        h.commit()?;
+        let _carrying = self.commit(h)?;
         inode.install(&mut image, &draft);
         Ok(())
     }
@@ -322,17 +322,18 @@ impl Meta {
                 {
                     self.space.end_intent(&mut h, inode.nid(), intent)?;
                 }
-                h.commit()?;
+                let carrying = self.commit(h)?;
                 *image = draft.image;
                 // Whoever still has the object, to write its data home or to log its times, finds it freed.
                 image.nid.set(0);
+                drop(carrying);
                 drop(image);
                 self.table.remove(inode);
                 return Ok(());
             }
             draft.image.ctime.set(now());
             self.stage(&mut h, inode, &draft.image)?;
-            h.commit()?;
+            let _carrying = self.commit(h)?;
             inode.install(&mut image, &draft);
         }
     }

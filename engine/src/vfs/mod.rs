@@ -11,6 +11,7 @@ mod assemble;
 mod attr;
 mod borrowed;
 mod by_name;
+mod carry;
 mod departing;
 mod files;
 mod home;
@@ -33,6 +34,7 @@ mod walk;
 mod watch;
 
 pub use crate::file::ErrorMark;
+pub use crate::inode::{Lent, Recall};
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};
 pub use reached::Reached;
@@ -83,6 +85,11 @@ impl FileHandle {
     /// The flags it was opened with.
     pub fn flags(&self) -> OpenFlags {
         self.flags
+    }
+    /// What a cache above, such as the kernel's, may hold of the file's pages: to be told before they are read or
+    /// written for it, and asked after each write past it. It is forgotten with the last lookup count and open file.
+    pub fn lent(&self) -> &Lent {
+        &self.inode.lent
     }
 }
 

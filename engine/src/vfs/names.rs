@@ -150,8 +150,8 @@ impl Fs {
                 if !inode.holds.look_up() {
                     return Err(Error::Errno(libc::ENOENT));
                 }
-                let end = match h.commit() {
-                    Ok(end) => end,
+                let (end, _carrying) = match self.meta.commit(h) {
+                    Ok(committed) => committed,
                     Err(e) => {
                         inode.holds.forget(1);
                         return Err(e);

@@ -119,13 +119,15 @@ impl Fs {
             }
             if goes {
                 draft.image.nlink.set(0);
-                let gone = self.meta.stage_end(&mut h, &inode, &mut draft.image).and_then(|()| h.commit());
-                let end = gone.inspect_err(|_| inode.holds.revive())?;
+                let staged = self.meta.stage_end(&mut h, &inode, &mut draft.image);
+                let gone = staged.and_then(|()| self.meta.commit(h));
+                let (end, carrying) = gone.inspect_err(|_| inode.holds.revive())?;
                 self.forget_unlinked(dir, name);
                 dir.show_content_time(at);
                 inode.install(&mut own, &draft);
                 // The slot is another's from now on: who still knows the inode logs nothing about it.
                 own.nid.set(0);
+                drop(carrying);
                 drop((own, bucket, image));
                 if has_data {
                     self.data.discard_quiet(&inode);
@@ -137,10 +139,11 @@ impl Fs {
             }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
             self.meta.stage(&mut h, &inode, &draft.image)?;
-            let end = h.commit()?;
+            let (end, carrying) = self.meta.commit(h)?;
             self.forget_unlinked(dir, name);
             dir.show_content_time(at);
             inode.install(&mut own, &draft);
+            drop(carrying);
             drop((own, bucket, image));
             drop(quiet);
             break (inode, left, end);
@@ -202,10 +205,11 @@ impl Fs {
             above.image.ctime.set(at);
             self.meta.stage(&mut h, &inode, &draft.image)?;
             self.meta.stage(&mut h, dir, &above.image)?;
-            let end = h.commit()?;
+            let (end, carrying) = self.meta.commit(h)?;
             self.forget_name(dir, name);
             inode.install(locked_mut(&mut locks, &inode), &draft);
             dir.install(locked_mut(&mut locks, dir), &above);
+            drop(carrying);
             drop(locks);
             break (inode, left, end);
         };

@@ -88,7 +88,7 @@ impl Fs {
             if across {
                 self.meta.stage_dir_time(&mut h, new_dir, at)?;
             }
-            let end = h.commit()?;
+            let (end, _carrying) = self.meta.commit(h)?;
             self.forget_name(old_dir, from);
             old_dir.show_content_time(at);
             if across {
@@ -310,12 +310,13 @@ impl Fs {
                 for (inode, draft) in &drafts {
                     self.meta.stage(&mut h, inode, &draft.image)?;
                 }
-                let end = h.commit()?;
+                let (end, carrying) = self.meta.commit(h)?;
                 self.forget_name(old_dir, from.1);
                 self.forget_name(new_dir, to.1);
                 for (inode, draft) in &drafts {
                     inode.install(locked_mut(&mut locks, inode), draft);
                 }
+                drop(carrying);
                 drop(drafts);
                 drop(locks);
                 return Ok((target.clone().filter(|_| !exchange), left, end));

@@ -58,7 +58,7 @@ impl Fs {
             return Ok(false);
         }
         self.meta.stage(&mut h, dir, &draft.image)?;
-        h.commit()?;
+        let _carrying = self.meta.commit(h)?;
         dir.install(&mut image, &draft);
         Ok(true)
     }

@@ -68,7 +68,7 @@ impl Meta {
                 self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
             }
             self.stage(&mut h, inode, &draft.image)?;
-            h.commit()?;
+            let _carrying = self.commit(h)?;
             *begun |= !progress.done;
             inode.install(&mut image, &draft);
             if progress.done {

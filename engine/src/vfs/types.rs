@@ -4,10 +4,10 @@ use crate::Result;
 use crate::error::Error;
 use crate::format::Nid;
 pub use crate::inode::{FileType, Time};
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 /// Who asks: credentials of the calling task, and its umask.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Context {
     /// File-system user id. 0 may do everything.
     pub uid: u32,
@@ -19,14 +19,14 @@ pub struct Context {
     pub umask: u32,
     is_checked: bool,
     is_by_kernel: bool,
-    groups: OnceCell<Vec<u32>>,
+    groups: OnceLock<Vec<u32>>,
     load_groups: fn(&Context) -> Vec<u32>,
 }
 
 impl Context {
     /// Credentials whose supplementary groups are asked from `load_groups` when a check first needs them.
     pub fn new(uid: u32, gid: u32, pid: u32, umask: u32, load_groups: fn(&Context) -> Vec<u32>) -> Context {
-        let (umask, groups) = (umask & 0o777, OnceCell::new());
+        let (umask, groups) = (umask & 0o777, OnceLock::new());
         Context { uid, gid, pid, umask, is_checked: false, is_by_kernel: false, groups, load_groups }
     }
 
@@ -343,9 +343,9 @@ pub struct StatFs {
     pub block_size: u32,
     /// Blocks that files and metadata can have.
     pub blocks: u64,
-    /// Free blocks.
+    /// Free blocks of them.
     pub blocks_free: u64,
-    /// Free blocks for tasks without privilege.
+    /// Free blocks for tasks without privilege: the same.
     pub blocks_available: u64,
     /// Inodes in use and still possible.
     pub files: u64,

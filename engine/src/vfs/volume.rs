@@ -10,19 +10,21 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Fs {
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
-    /// that is waited for.
+    /// that is waited for. What is kept back for operations that make room, and for extents, counts as not there:
+    /// everything that is free can be had by [`Fs::fallocate`], if it lies in fewer pieces than a hundred thousand
+    /// (of scratch space, what is free on the device it spills to).
     pub fn statfs(&self) -> Result<StatFs> {
         self.departing.wait(departing::AT_ONCE);
-        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_free());
+        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_available());
         // An image that has grown keeps the table of nodes that it was made with.
         let table = self.meta.store.superblock().nat_index_blocks.get();
         let most = table.saturating_mul(NAT_INDEX_PER_BLOCK * NAT_PER_BLOCK);
         let nodes = |blocks: u64| (blocks * INODES_PER_BLOCK as u64).min(most);
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
-            blocks: total,
+            blocks: total.saturating_sub(self.meta.alloc.kept_back()),
             blocks_free: free,
-            blocks_available: self.meta.alloc.statfs_available(),
+            blocks_available: free,
             files: nodes(total),
             files_free: nodes(free),
             name_max: MAX_NAME as u32,
@@ -58,9 +60,13 @@ impl Fs {
     /// the space for something else; gives the number of bytes. What was freed is made durable before.
     ///
     /// # Errors
-    /// EROFS; errors of the device.
+    /// EROFS; EINVAL if the range begins behind the end or is shorter than a block; errors of the device.
     pub fn trim(&self, range: Range<u64>, least: u64) -> Result<u64> {
         self.check_changeable()?;
+        let length = range.end.saturating_sub(range.start);
+        if range.start >= self.size() || length < BLOCK {
+            return Err(Error::Errno(libc::EINVAL));
+        }
         self.meta.alloc.make_room()?;
         let least = u32::try_from(least.div_ceil(BLOCK)).unwrap_or(u32::MAX).max(1);
         let blocks = range.start.div_ceil(BLOCK)..range.end / BLOCK;

@@ -8,6 +8,7 @@ use super::dir_times::DirTimes;
 use super::files::Told;
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
+use super::recall::Recalls;
 use crate::mount::{Io, MountOptions, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
@@ -33,6 +34,9 @@ pub struct EngineOperations {
     /// For how long the kernel may trust attributes.
     attributes_hold: Duration,
     io: Io,
+    /// Each read is to reach the server: it changes the access time.
+    sees_reads: bool,
+    pub(super) recalls: Arc<Recalls>,
     /// Whether extended attributes are to be had.
     pub(super) xattr: bool,
     pub(super) features: OnceLock<Features>,
@@ -42,7 +46,10 @@ pub struct EngineOperations {
 impl EngineOperations {
     /// Serves `fs` at a mount with these options.
     pub fn new(fs: Arc<Fs>, caching: Caching, options: &MountOptions) -> Self {
+        let policy = fs.options();
         EngineOperations {
+            sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,
+            recalls: Arc::default(),
             fs,
             open: Handles::default(),
             keeps_opens: AtomicBool::new(false),
@@ -78,7 +85,7 @@ impl EngineOperations {
         // A second INIT of one conversation does not exist; the first stands.
         let _ = self.features.set(*features);
         let checks = self.permissions == Permissions::Kernel;
-        if checks && self.is_trusted() && self.io != Io::Direct && features.no_open() {
+        if checks && self.is_trusted() && !self.sees_reads && self.io != Io::Direct && features.no_open() {
             self.fs.closes_are_not_told();
             self.keeps_opens.store(true, Ordering::Relaxed);
         }
@@ -137,7 +144,7 @@ impl EngineOperations {
         let mut kernel = OpenFlags::empty();
         if self.is_direct(flags) {
             kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
-        } else if self.is_trusted() {
+        } else if self.is_trusted() && !self.sees_reads {
             kernel |= OpenFlags::KEEP_CACHE;
         }
         // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
@@ -148,9 +155,10 @@ impl EngineOperations {
 
     /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,
     /// the kernel's own way for O_DIRECT is taken, which does not write in parallel; who asks for all files to
-    /// go past it prefers that to maps.
+    /// go past it prefers that to maps. Where each read has to be seen all files go past it, if they can be mapped;
+    /// else the first read after each open is seen.
     pub(super) fn is_direct(&self, flags: i32) -> bool {
-        let asked = flags & libc::O_DIRECT != 0;
+        let asked = flags & libc::O_DIRECT != 0 || self.sees_reads;
         let maps = || self.features.get().is_some_and(Features::direct_io_allows_mmap);
         self.io == Io::Direct || asked && maps()
     }

@@ -2,8 +2,9 @@
 //!
 //! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`files`] finds the file of a
 //! request, [`handles`] has open files by number, [`names`] says for how long the kernel may trust a name, [`dir_times`]
-//! the same of a directory's attributes, [`told`] tells it of what changes behind its back, [`volume`] answers what concerns the file system as a whole, [`convert`] goes
-//! between the two worlds' types.
+//! the same of a directory's attributes, [`told`] tells it of what changes behind its back, [`recall`] keeps its page
+//! cache true beside writes that go past it, [`volume`] answers what concerns the file system as a whole, [`convert`]
+//! goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
@@ -17,6 +18,7 @@ mod files;
 mod handles;
 mod names;
 mod operations;
+mod recall;
 mod told;
 mod volume;
 

@@ -11,16 +11,19 @@ use super::Caching;
 use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Loan;
+use super::recall;
 use super::told::Teller;
 use crate::control::{RESIZE, STATS, TRIM};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::Notifier;
-use crate::session::{DoneReply, Features, RequestContext};
+use crate::session::requests::Count;
+use crate::session::{DoneReply, Features, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
 use narufs::vfs::{self, Context, FallocateMode, Whence, XattrMode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What `narufs stats` shows of a mount.
@@ -29,12 +32,19 @@ struct ServedStats {
     server_pid: u32,
     /// How requests reach it.
     transport: &'static str,
+    /// How many there were, by name.
+    requests: BTreeMap<String, u64>,
+    /// Those of them that a caller waited for.
+    requests_awaited: BTreeMap<String, u64>,
     #[serde(flatten)]
     stats: narufs::stats::Stats,
 }
 
 /// The attribute that holds an access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// The attribute that gives a program more rights.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl EngineOperations {
     /// ENOSYS where extended attributes are not to be had: the kernel then asks no more. It can go on removing them,
@@ -54,7 +64,8 @@ impl Operations for EngineOperations {
         self.agree(features);
     }
 
-    fn connected(&self, notifier: &Notifier) {
+    fn notified_by(&self, notifier: &Notifier) {
+        self.recalls.set_notifier(notifier);
         if let Err(e) = self.dir_times.tell(notifier.clone()) {
             tracing::warn!("times of directories may be old for a while: {e}");
         }
@@ -70,6 +81,7 @@ impl Operations for EngineOperations {
     fn destroy(&self) {
         self.fs.watch(None);
         self.dir_times.end();
+        self.recalls.end();
         self.open.clear();
         self.fs.forget_all();
     }
@@ -93,8 +105,17 @@ impl Operations for EngineOperations {
         match call.command {
             STATS => {
                 let transport = self.transport.get().copied().unwrap_or_default().name();
-                let stats =
-                    ServedStats { server_pid: std::process::id(), transport, stats: self.fs.stats()? };
+                let counts = ctx.requests().counts();
+                let by_name = |number: fn(&Count) -> u64| {
+                    counts.iter().map(|count| (count.opcode.name(), number(count))).collect()
+                };
+                let stats = ServedStats {
+                    server_pid: std::process::id(),
+                    transport,
+                    requests: by_name(|count| count.sent),
+                    requests_awaited: by_name(|count| count.awaited),
+                    stats: self.fs.stats()?,
+                };
                 serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
             }
             TRIM => self.trim(ctx, call.data),
@@ -245,8 +266,9 @@ impl Operations for EngineOperations {
     }
 
     fn read(&self, _: &RequestContext<'_>, nodeid: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
-        let flags = self.flags_to_read(read.flags as i32);
-        Ok(self.fs.read(&*self.file_with(nodeid, read.fh, flags)?, read.offset, buffer)?)
+        let file = self.file_with(nodeid, read.fh, self.flags_to_read(read.flags as i32))?;
+        recall::before_read(&file, read);
+        Ok(self.fs.read(&file, read.offset, buffer)?)
     }
 
     fn write(&self, ctx: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize> {
@@ -255,7 +277,19 @@ impl Operations for EngineOperations {
         let cached = write.flags.contains(WriteFlags::CACHE);
         flags.set(vfs::WriteFlags::KEEP_TIMES, cached && self.kernel_keeps_writes());
         let file = self.file(nodeid, write.fh)?;
+        recall::before_write(&file, write);
         Ok(self.fs.write(&self.caller(ctx, 0), &file, write.offset, data, flags)?)
+    }
+
+    fn write_then(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        write: &Write,
+        data: &[u8],
+        reply: WriteReply,
+    ) {
+        self.answer_write(nodeid, write, data.len(), self.write(ctx, nodeid, write, data), reply);
     }
 
     fn release(&self, _: u64, release: &Release) {
@@ -398,7 +432,13 @@ impl Operations for EngineOperations {
     }
 
     fn removexattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<()> {
-        Ok(self.fs.removexattr(&self.caller(ctx, 0), nodeid, name)?)
+        let caller = match name {
+            // The kernel drops it before a file is changed, whoever changes it; who asks for that himself it lets do
+            // so only if he may.
+            CAPABILITY => Context::root(),
+            _ => self.caller(ctx, 0),
+        };
+        Ok(self.fs.removexattr(&caller, nodeid, name)?)
     }
 
     fn access(&self, ctx: &RequestContext<'_>, nodeid: u64, mask: i32) -> Result<()> {

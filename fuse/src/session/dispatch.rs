@@ -1,6 +1,6 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
-use super::{DoneReply, LockReply, RequestContext, Session};
+use super::{DoneReply, LockReply, RequestContext, Session, WriteReply};
 use crate::control::{SERVER_PID, SYNC, SYNC_POWER};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
@@ -12,6 +12,9 @@ use zerocopy::IntoBytes;
 
 impl<O: Operations> Service for Session<O> {
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>) {
+        if let Some(header) = request.header() {
+            self.requests.count(&header);
+        }
         match parse(request, self.features.setxattr_ext()) {
             Ok((header, op, extensions)) => self.call(&header, op, extensions, reply),
             Err(malformed) => {
@@ -30,6 +33,7 @@ impl<O: Operations> Session<O> {
             gid: header.gid,
             pid: header.pid,
             extensions,
+            requests: &self.requests,
         };
         let (ops, node) = (&*self.operations, header.nodeid);
         match op {
@@ -94,8 +98,8 @@ impl<O: Operations> Session<O> {
                 None => reply.error(libc::EINVAL),
             },
             Op::Write { args, data } => {
-                let written = ops.write(ctx, node, &Write::from(&args), data);
-                bytes(reply, written.map(|size| WriteOut { size: size as u32, padding: 0 }));
+                let reply = WriteReply { handle: reply.defer() };
+                ops.write_then(ctx, node, &Write::from(&args), data, reply);
             }
             Op::Flush(args) => done(reply, ops.flush(ctx, node, args.fh, args.lock_owner)),
             Op::Release(args) => {

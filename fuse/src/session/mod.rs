@@ -1,7 +1,7 @@
 //! One conversation with the kernel: from requests to operations and back.
 //!
 //! [`init`] agrees on features, [`dispatch`] turns each request into a call of [`Operations`] and its result into a
-//! reply, [`groups`] finds a caller's supplementary groups.
+//! reply, [`groups`] finds a caller's supplementary groups, [`requests`] counts.
 //!
 //! What it leaves to others: threads and descriptors (`transport`), the mount itself (`mount`), what operations
 //! do.
@@ -12,6 +12,7 @@
 mod dispatch;
 pub mod groups;
 pub mod init;
+pub mod requests;
 
 pub use init::{Config, Features, Negotiated, negotiate};
 
@@ -19,11 +20,15 @@ use crate::mount::Transport;
 use crate::operations::Operations;
 use crate::server::Notifier;
 use crate::transport::ReplyHandle;
+use crate::transport::uring::queues;
 use crate::types::{Errno, Result};
+use crate::wire::WriteOut;
 use crate::wire::extension::{Extensions, SecurityContext};
 use parking_lot::Mutex;
+use requests::Requests;
 use std::collections::VecDeque;
 use std::sync::{Arc, Once};
+use zerocopy::IntoBytes;
 
 /// Interrupts that arrived before their request had begun to wait; older ones are of requests long finished.
 const UNMATCHED_INTERRUPTS: usize = 64;
@@ -34,13 +39,16 @@ pub struct Session<O> {
     features: Features,
     unmatched: Mutex<VecDeque<u64>>,
     destroyed: Once,
+    requests: Requests,
 }
 
 impl<O: Operations> Session<O> {
     /// A conversation in which `features` were agreed on.
     pub fn new(operations: Arc<O>, features: Features) -> Self {
         operations.init(&features);
-        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new() }
+        // A line for each core of the machine: those that serve may be any of them.
+        let requests = Requests::new(queues().unwrap_or(1).into());
+        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new(), requests }
     }
 
     /// What was agreed on.
@@ -48,14 +56,14 @@ impl<O: Operations> Session<O> {
         &self.features
     }
 
-    /// Tells the operations how to reach the kernel.
-    pub fn connected(&self, notifier: &Notifier) {
-        self.operations.connected(notifier);
-    }
-
     /// Tells the operations which way requests come.
     pub fn served_by(&self, transport: Transport) {
         self.operations.served_by(transport);
+    }
+
+    /// Tells the operations how the kernel is told to drop what it has cached.
+    pub fn notified_by(&self, notifier: &Notifier) {
+        self.operations.notified_by(notifier);
     }
 
     /// Ends the conversation; to be called when no request is being served any more.
@@ -101,6 +109,7 @@ pub struct RequestContext<'a> {
     /// The calling thread; 0 if it is of another pid name space.
     pub pid: u32,
     extensions: Extensions<'a>,
+    requests: &'a Requests,
 }
 
 impl RequestContext<'_> {
@@ -113,6 +122,11 @@ impl RequestContext<'_> {
     /// All supplementary groups of the caller. Costs a read of /proc unless it was asked about just before.
     pub fn groups(&self) -> Arc<[u32]> {
         groups::groups(self.pid, self.uid, self.gid)
+    }
+
+    /// All requests of this conversation so far.
+    pub fn requests(&self) -> &Requests {
+        self.requests
     }
 
     /// Security attributes that the new inode is to have from its birth.
@@ -133,6 +147,25 @@ impl DoneReply {
         match result {
             // A caller that is gone needs no answer.
             Ok(()) => drop(self.handle.bytes(&[])),
+            Err(errno) => self.handle.error(errno.0),
+        }
+    }
+}
+
+/// The answer to a write; it can be sent from any thread.
+#[derive(Debug)]
+pub struct WriteReply {
+    handle: ReplyHandle,
+}
+
+impl WriteReply {
+    /// Answers with the number of bytes written.
+    pub fn done(self, result: Result<usize>) {
+        match result {
+            // A caller that is gone needs no answer.
+            Ok(size) => {
+                drop(self.handle.bytes(&[WriteOut { size: size as u32, padding: 0 }.as_bytes()]));
+            }
             Err(errno) => self.handle.error(errno.0),
         }
     }

@@ -20,6 +20,13 @@ macro_rules! opcodes {
 
             /// Every operation.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$name,)*];
+
+            /// Its name in one word.
+            const fn word(self) -> &'static str {
+                match self {
+                    $(Opcode::$name => stringify!($name),)*
+                }
+            }
         }
     };
 }
@@ -129,9 +136,35 @@ opcodes! {
     CopyFileRange64 = 53,
 }
 
+impl Opcode {
+    /// The kernel's name for it, without FUSE_: `COPY_FILE_RANGE_64`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for letter in self.word().chars() {
+            // Of the digits a bit width alone stands apart.
+            if !name.is_empty() && (letter.is_ascii_uppercase() || letter == '6') {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+        }
+        name
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_the_kernel_s() {
+        let names = |opcodes: &[Opcode]| opcodes.iter().map(|opcode| opcode.name()).collect::<Vec<_>>();
+        let several = [Opcode::Lookup, Opcode::BatchForget, Opcode::Rename2, Opcode::CopyFileRange64];
+        assert_eq!(names(&several), ["LOOKUP", "BATCH_FORGET", "RENAME2", "COPY_FILE_RANGE_64"]);
+        let mut all = names(Opcode::ALL);
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), Opcode::ALL.len());
+    }
 
     #[test]
     fn numbers_round_trip_and_unknown_ones_are_none() {

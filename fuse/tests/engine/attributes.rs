@@ -1,9 +1,12 @@
 //! Attributes, times, extended attributes, access lists, permissions.
 
-use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_with};
+use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_as, served_with};
+use narufs::vfs::{AssembleOptions, AtimePolicy};
 use narufs_fuse::Caching;
-use narufs_fuse::mount::{MountOptions, Permissions as Checks};
-use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags, statx, utimensat};
+use narufs_fuse::mount::{Io, MountOptions, Permissions as Checks};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, StatxFlags, Timespec, Timestamps, XattrFlags, fallocate, statx, utimensat,
+};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -53,6 +56,23 @@ fn room_is_told() {
     narufs_fuse::control::sync(&m.point).unwrap();
     let after = rustix::fs::statvfs(&m.point).unwrap();
     assert!(before.f_bfree - after.f_bfree >= 2048, "delayed or not, 8 MiB are taken");
+    let rest = File::create(m.at("rest")).unwrap();
+    let free = rustix::fs::statvfs(&m.point).unwrap();
+    assert_eq!(free.f_bavail, free.f_bfree, "for root, too");
+    let all = free.f_bavail * free.f_frsize;
+    fallocate(&rest, FallocateFlags::empty(), 0, all).unwrap();
+    let more = fallocate(&rest, FallocateFlags::empty(), all, 1 << 20);
+    assert_eq!(more, Err(Errno::NOSPC));
+}
+
+fn a_trim_of_nothing_is_refused() {
+    let Some(m) = served() else { return };
+    let size = narufs_fuse::control::size(&m.point).unwrap();
+    let trim = |range| narufs_fuse::control::trim(&m.point, range, 0).map_err(|e| e.raw_os_error());
+    for bad in [size..u64::MAX, size..size + 4096, u64::MAX..u64::MAX, 0..0, 4096..8191] {
+        assert_eq!(trim(bad.clone()), Err(Some(libc::EINVAL)), "{bad:?}");
+    }
+    assert!(trim(0..u64::MAX).unwrap() > 0 && trim(size - 4096..u64::MAX).is_ok());
 }
 
 fn extended_attributes_keep_their_rules() {
@@ -259,6 +279,98 @@ fn setuid_is_lost_when_others_write_or_the_owner_changes() {
     }
 }
 
+/// By one who is not privileged the kernel removes it as that user, before the change.
+fn a_capability_and_setuid_are_lost_whoever_changes_the_file() {
+    for (who, io) in [
+        (Checks::Server, Io::Auto),
+        (Checks::Server, Io::Direct),
+        (Checks::Kernel, Io::Auto),
+        (Checks::Kernel, Io::Cached),
+    ] {
+        let Some(m) = served_with(Caching::Exclusive, |o| {
+            o.permissions = Some(who);
+            o.io = io;
+        }) else {
+            return;
+        };
+        let path = m.at("program");
+        fs::write(&path, vec![1; 16384]).unwrap();
+        fs::write(m.at("other"), b"text").unwrap();
+        let words = [0x0200_0001u32, 1 << 10, 0, 0, 0];
+        let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let open = |flags| File::options().write(true).custom_flags(flags).open(&path);
+        let allocate = |flags| Ok(fallocate(open(0)?, flags, 0, 4096)?);
+        let write = |flags| {
+            let mut block = narufs::device::IoBuf::zeroed(4096);
+            block.fill(7);
+            open(flags)?.write_all_at(&block, 0)
+        };
+        let copy = || {
+            let (from, to) = (File::open(m.at("other"))?, open(0)?);
+            let copied = rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 4)?;
+            assert_eq!(copied, 4);
+            Ok(())
+        };
+        let keep = FallocateFlags::KEEP_SIZE;
+        let changes: [(&str, &(dyn Fn() -> std::io::Result<()> + Sync)); 9] = [
+            ("allocate", &|| allocate(FallocateFlags::empty())),
+            ("allocate, keeping the size", &|| allocate(keep)),
+            ("punch", &|| allocate(FallocateFlags::PUNCH_HOLE | keep)),
+            ("zero", &|| allocate(FallocateFlags::ZERO_RANGE)),
+            ("write", &|| write(0)),
+            ("O_DIRECT", &|| write(libc::O_DIRECT)),
+            ("O_TRUNC", &|| write(libc::O_TRUNC)),
+            ("truncate", &|| open(0)?.set_len(9)),
+            ("copy_file_range", &copy),
+        ];
+        for (what, change) in changes {
+            let about = format!("{what}, {io:?}, {who:?}");
+            for (before, after) in [(0o6777, 0o777), (0o6767, 0o2767)] {
+                fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+                rustix::fs::setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
+                assert_eq!(rustix::fs::getxattr(&path, "security.capability", &mut [0u8; 20]), Ok(20));
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, before);
+                as_user(FIRST_USER, || change().unwrap_or_else(|e| panic!("{about}: {e}")));
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after, "{about}");
+                let left = rustix::fs::getxattr(&path, "security.capability", &mut [0u8; 20]);
+                assert_eq!(left, Err(Errno::NODATA), "{about}");
+            }
+        }
+        // Nobody else may take it away.
+        rustix::fs::setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
+        let removed = as_user(FIRST_USER, || rustix::fs::removexattr(&path, "security.capability"));
+        assert_eq!(removed, Err(Errno::PERM));
+        assert_eq!(rustix::fs::getxattr(&path, "security.capability", &mut [0u8; 20]), Ok(20));
+    }
+}
+
+/// Read after read, through whatever cache, and of a directory.
+fn every_read_changes_a_strict_access_time() {
+    for io in [Io::Auto, Io::Direct] {
+        let mut files = AssembleOptions::default();
+        files.fs.atime = AtimePolicy::Strict;
+        let Some(m) = served_as(Caching::Exclusive, files, |o| o.io = io) else { return };
+        let path = m.at("file");
+        fs::write(&path, b"text").unwrap();
+        fs::create_dir(m.at("dir")).unwrap();
+        fs::write(m.at("dir/entry"), b"").unwrap();
+        let open = File::open(&path).unwrap();
+        let read = |file: &File| assert_eq!(file.read_at(&mut [0; 8], 0).unwrap(), 4);
+        let reads: [(&Path, &dyn Fn()); 3] = [
+            (&path, &|| read(&File::open(&path).unwrap())),
+            (&path, &|| read(&open)),
+            (&m.at("dir"), &|| assert_eq!(fs::read_dir(m.at("dir")).unwrap().count(), 1)),
+        ];
+        for (path, read) in reads {
+            for round in 0..3 {
+                let before = times(path)[0];
+                read();
+                assert!(times(path)[0] > before, "{}, read {round}, {io:?}", path.display());
+            }
+        }
+    }
+}
+
 fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it() {
     for caching in [Caching::Exclusive, Caching::Shared] {
         let Some(m) = served_with(caching, |_| {}) else { return };
@@ -316,6 +428,7 @@ fn without_extended_attributes_the_rest_goes_on() {
 on_each_transport!(
     times_are_set_to_the_nanosecond_to_now_or_left,
     room_is_told,
+    a_trim_of_nothing_is_refused,
     extended_attributes_keep_their_rules,
     access_lists_hold_where_the_server_checks,
     access_lists_hold_where_the_kernel_checks,
@@ -323,5 +436,7 @@ on_each_transport!(
     permissions_hold_cached_or_not_where_the_kernel_checks,
     setuid_is_lost_when_others_write_or_the_owner_changes,
     a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it,
+    a_capability_and_setuid_are_lost_whoever_changes_the_file,
+    every_read_changes_a_strict_access_time,
     without_extended_attributes_the_rest_goes_on,
 );

@@ -10,5 +10,7 @@ mod doors;
 mod durability;
 mod mapped;
 mod names;
+mod recall;
+mod requests;
 mod sharing;
 mod support;

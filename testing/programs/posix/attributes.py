@@ -50,6 +50,10 @@ class Attributes(MountTest):
         change(lambda: self.write_at("file", b"x"))
         change(lambda: os.truncate("file", 2))
         change(lambda: os.close(os.open("file", os.O_WRONLY | os.O_TRUNC)))
+        for how in (0, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, FALLOC_ZERO_RANGE):
+            change(lambda: self.allocate_at("file", how))
+        self.write("other", b"text")
+        change(lambda: self.copy_to("other", "file"))
         # One may set the group's bit only for a group that one is in.
         os.chown("file", FIRST, SHARED)
         self.assertEqual(as_user(FIRST, lambda: os.chmod("file", 0o2755)), 0)
@@ -60,6 +64,16 @@ class Attributes(MountTest):
     def write_at(self, path, content):
         fd = os.open(path, os.O_WRONLY)
         os.write(fd, content)
+        os.close(fd)
+
+    def allocate_at(self, path, how):
+        fd = os.open(path, os.O_WRONLY)
+        fallocate(fd, how, 0, 4096)
+        os.close(fd)
+
+    def copy_to(self, source, path):
+        source, fd = os.open(source, os.O_RDONLY), os.open(path, os.O_WRONLY)
+        os.copy_file_range(source, fd, 4, 0, 0)
         os.close(fd)
 
     def test_utimens(self):
@@ -204,6 +218,15 @@ class Attributes(MountTest):
         os.setxattr("file", "security.capability", value)
         self.write_at("file", b"new")
         self.fails(errno.ENODATA, os.getxattr, "file", "security.capability")
+        os.chmod("file", 0o777)
+        for change in (lambda: self.write_at("file", b"x"), lambda: self.allocate_at("file", 0),
+                       lambda: self.allocate_at("file", FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE),
+                       lambda: os.truncate("file", 2)):
+            os.setxattr("file", "security.capability", value)
+            self.assertEqual(as_user(FIRST, lambda: os.removexattr("file", "security.capability")), errno.EPERM)
+            self.assertEqual(os.getxattr("file", "security.capability"), value)
+            self.assertEqual(as_user(FIRST, change), 0)
+            self.fails(errno.ENODATA, os.getxattr, "file", "security.capability")
 
 
 USER_OBJECT, USER, GROUP_OBJECT, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32

@@ -6,10 +6,12 @@ use crate::file::path::DataPath;
 use crate::file::together::Weight;
 use crate::file::write_back::{BATCH_PAGES, Order};
 use crate::file::{DataInode, Home};
+use crate::planted::{self, Spot};
 use crate::store::Profile;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Arc, thread};
 use crate::{Error, Result, blocking};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 /// Tries to get frames by write-back that writes nothing, before scratch space counts as full.
@@ -20,6 +22,22 @@ const RELIEVED_FILES: usize = 64;
 const EXPIRED_AT_ONCE: usize = 1024;
 /// Batches of the background that a sync of scratch files waits for at the most.
 const AWAITED_BATCHES: u64 = 4;
+
+/// A turn of the background: whoever waits for it goes on when it ends, by a panic too.
+struct Turn<'p, H: Home>(&'p DataPath<H>);
+
+impl<H: Home> Drop for Turn<'_, H> {
+    fn drop(&mut self) {
+        let mut work = self.0.work.lock();
+        work.relieving = false;
+        if !work.pressed {
+            self.0.pace.end();
+        }
+        drop(work);
+        self.0.work.relieved.notify_all();
+    }
+}
+
 impl<H: Home> DataPath<H> {
     /// Has the background write until the target is reached, if there is a background.
     pub(in crate::file) fn press(&self) {
@@ -128,68 +146,74 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
-    /// It sleeps while there is nothing to write.
+    /// It sleeps while there is nothing to write. A panic ends the turn, not the thread: pages that were in its hands
+    /// are dirty again, and their files' next fsyncs are told.
     pub fn run_background(&self) {
         self.work.lock().running = true;
         loop {
-            let (rewritten, due, pressed) = {
-                let mut work = self.work.lock();
-                loop {
-                    if work.stop {
-                        self.pace.end();
-                        return;
-                    }
-                    let rewritten = std::mem::take(&mut work.urgent);
-                    let expire = self.options.expire;
-                    let due =
-                        if self.keeps() { work.take_expired(expire, EXPIRED_AT_ONCE) } else { Vec::new() };
-                    let pressed = std::mem::take(&mut work.pressed);
-                    work.relieving = pressed;
-                    if !rewritten.is_empty() || !due.is_empty() || pressed {
-                        break (rewritten, due, pressed);
-                    }
-                    let oldest = work.files.values().next().filter(|_| self.keeps());
-                    match oldest.map(|listed| listed.since + expire) {
-                        Some(due) => {
-                            let left = due.saturating_duration_since(Instant::now());
-                            self.work.wake.wait_for(&mut work, left);
-                        }
-                        None => self.work.wake.wait(&mut work),
-                    }
-                }
-            };
-            // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
-            for (inode, rewriting) in rewritten {
-                let _ = self.write_rewritten(&inode, rewriting);
-                self.unlist(&[inode]);
+            match catch_unwind(AssertUnwindSafe(|| self.take_background_turn())) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => tracing::error!("writing home in the background panicked; it is tried again later"),
             }
-            self.write_due(due);
-            let target = self.levels().target;
-            let progress = || (self.counters.written.get(), self.work.listed.load(Relaxed));
-            let (mut seen, mut idle) = (progress(), 0);
-            while pressed && self.is_crowded(target) {
-                let done = self.relieve();
-                let stop = {
-                    let mut work = self.work.lock();
-                    work.batches += 1;
-                    work.stop
-                };
-                self.work.relieved.notify_all();
-                // Where there is no spill space left no file gives way, however often it has its turn.
-                let now = progress();
-                (idle, seen) = if now == seen { (idle + 1, seen) } else { (0, now) };
-                if stop || idle > seen.1 || !matches!(done, Ok(true)) {
-                    break;
-                }
-            }
-            let mut work = self.work.lock();
-            work.relieving = false;
-            if !work.pressed {
-                self.pace.end();
-            }
-            drop(work);
-            self.work.relieved.notify_all();
         }
+    }
+
+    /// Waits for something to write in the background, and writes it; false at the end.
+    fn take_background_turn(&self) -> bool {
+        let turn = Turn(self);
+        let (rewritten, due, pressed) = {
+            let mut work = self.work.lock();
+            loop {
+                if work.stop {
+                    work.pressed = false;
+                    return false;
+                }
+                let rewritten = std::mem::take(&mut work.urgent);
+                let expire = self.options.expire;
+                let due = if self.keeps() { work.take_expired(expire, EXPIRED_AT_ONCE) } else { Vec::new() };
+                let pressed = std::mem::take(&mut work.pressed);
+                work.relieving = pressed;
+                if !rewritten.is_empty() || !due.is_empty() || pressed {
+                    break (rewritten, due, pressed);
+                }
+                let oldest = work.files.values().next().filter(|_| self.keeps());
+                match oldest.map(|listed| listed.since + expire) {
+                    Some(due) => {
+                        let left = due.saturating_duration_since(Instant::now());
+                        self.work.wake.wait_for(&mut work, left);
+                    }
+                    None => self.work.wake.wait(&mut work),
+                }
+            }
+        };
+        planted::panic_at(Spot::Background);
+        // A failure is noted in the file and told to whoever syncs it; the pages stay dirty.
+        for (inode, rewriting) in rewritten {
+            let _ = self.write_rewritten(&inode, rewriting);
+            self.unlist(&[inode]);
+        }
+        self.write_due(due);
+        let target = self.levels().target;
+        let progress = || (self.counters.written.get(), self.work.listed.load(Relaxed));
+        let (mut seen, mut idle) = (progress(), 0);
+        while pressed && self.is_crowded(target) {
+            let done = self.relieve();
+            let stop = {
+                let mut work = self.work.lock();
+                work.batches += 1;
+                work.stop
+            };
+            self.work.relieved.notify_all();
+            // Where there is no spill space left no file gives way, however often it has its turn.
+            let now = progress();
+            (idle, seen) = if now == seen { (idle + 1, seen) } else { (0, now) };
+            if stop || idle > seen.1 || !matches!(done, Ok(true)) {
+                break;
+            }
+        }
+        drop(turn);
+        true
     }
 
     /// Writes files that it is time for, each unless it has been emptied since. A failure is noted in the file and told

@@ -1,6 +1,7 @@
 //! Each operation and its errnos over an image in memory.
 
 mod crash;
+mod gone;
 mod grow;
 mod least_ring;
 mod lost_area;

@@ -77,6 +77,43 @@ fn writing_takes_setuid_away() {
     fs.release(handle, None);
 }
 
+/// What unprivileged callers do to a file that is open for writing takes setuid away, and setgid where the group may
+/// execute; root keeps both.
+#[test]
+fn whatever_changes_content_takes_setuid_away() {
+    let fs = fs();
+    let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"f", 0o755, OpenFlags::READ_WRITE).expect("made");
+    fs.write(&root(), &handle, 0, &[1; 9000], WriteFlags::empty()).expect("room");
+    let other = file(&fs, &root(), ROOT_NID, "other");
+    let from = fs.open(&root(), other.nid, OpenFlags::READ_WRITE).expect("there");
+    fs.write(&root(), &from, 0, b"text", WriteFlags::empty()).expect("room");
+    let set = |ctx: &Context, set| fs.setattr(ctx, entry.nid, Some(&handle), &set).map(drop);
+    let allocate = |ctx: &Context, mode| fs.fallocate(ctx, &handle, mode, 0, 4096);
+    let changes: [(&str, &dyn Fn(&Context) -> Result<()>); 7] = [
+        ("write", &|c| fs.write(c, &handle, 0, b"x", WriteFlags::empty()).map(drop)),
+        ("direct write", &|c| fs.write(c, &handle, 0, b"x", WriteFlags::DIRECT).map(drop)),
+        ("truncate", &|c| {
+            let size = fs.getattr(entry.nid)?.size - 1;
+            set(c, SetAttr { size: Some(size), ..SetAttr::default() })
+        }),
+        ("allocate", &|c| allocate(c, FallocateMode::Allocate { keep_size: false })),
+        ("punch", &|c| allocate(c, FallocateMode::PunchHole)),
+        ("zero", &|c| allocate(c, FallocateMode::ZeroRange { keep_size: false })),
+        ("copy_file_range", &|c| fs.copy_file_range(c, &from, 0, &handle, 0, 4).map(drop)),
+    ];
+    for (what, change) in changes {
+        for (before, after) in [(0o6755, 0o755), (0o6745, 0o2745)] {
+            for (caller, after) in [(root(), before), (user(1), after)] {
+                set(&root(), SetAttr { mode: Some(before), ..SetAttr::default() }).expect("root");
+                change(&caller).expect(what);
+                assert_eq!(fs.getattr(entry.nid).expect("there").perm, after, "{what}, uid {}", caller.uid);
+            }
+        }
+    }
+    fs.release(from, None);
+    fs.release(handle, None);
+}
+
 #[test]
 fn whatever_changes_a_program_takes_its_capability_away() {
     let fs = fs();

@@ -218,3 +218,51 @@ fn small_writes_fill_the_image() {
     fs.fsync(&handle, false).expect("memory");
     fs.release(handle, None);
 }
+
+fn of_blocks(blocks: u64) -> Arc<Fs> {
+    let device = Arc::new(MemoryDevice::new(blocks));
+    let options = FormatOptions { sparse: true, ..FormatOptions::default() };
+    let superblock = format(&*device, &options).expect("large enough");
+    start(&Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default())))
+}
+
+/// Whatever statfs says is free one file can have, also where it lies in many pieces; afterwards files can be removed,
+/// and all is there again.
+#[test]
+fn all_that_is_free_can_be_had() {
+    let mode = FallocateMode::Allocate { keep_size: false };
+    for (blocks, pieces) in
+        [(2048, 0), (4096, 300), (20_000, 2000), (33_000, 0), (70_000, 5000), (150_000, 1)]
+    {
+        let fs = of_blocks(blocks);
+        let made = |name: &[u8]| fs.create(&root(), ROOT_NID, name, 0o644, FLAGS).expect("room").1;
+        let free = || {
+            let room = fs.statfs().expect("counted");
+            assert_eq!(room.blocks_free, room.blocks_available, "nothing is free that cannot be had");
+            room.blocks_free
+        };
+        let (torn, all) = (made(b"torn"), made(b"all"));
+        if pieces > 0 {
+            fs.fallocate(&root(), &torn, mode, 0, pieces * 2 * 4096).expect("room");
+        }
+        for piece in 0..pieces {
+            fs.fallocate(&root(), &torn, FallocateMode::PunchHole, piece * 8192, 4096).expect("there");
+        }
+        for round in 0..2 {
+            let before = free();
+            let about = format!("{blocks} blocks in {pieces} pieces, round {round}: {before} free");
+            assert!(before > blocks / 2, "{about}");
+            fs.fallocate(&root(), &all, mode, 0, before * 4096).expect(&about);
+            assert_eq!(
+                errno(fs.fallocate(&root(), &all, mode, before * 4096, 1 << 30)),
+                libc::ENOSPC,
+                "{about}"
+            );
+            assert!(free() < 8, "{about}: {} left", free());
+            fs.fallocate(&root(), &all, FallocateMode::PunchHole, 0, u64::MAX >> 1).expect("it makes room");
+            assert!(free() + 40 >= before, "{about}: now {}", free());
+        }
+        fs.release(all, None);
+        fs.release(torn, None);
+    }
+}

@@ -31,6 +31,12 @@ impl Home for ModelHome {
         space.reserved += blocks;
         Ok(())
     }
+    fn make_room_for(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+    fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.reserve(blocks)
+    }
     fn unreserve(&self, blocks: u64) {
         let mut space = self.space.lock();
         space.reserved = space.reserved.checked_sub(blocks).expect("no more than was set aside");

@@ -1,0 +1,221 @@
+//! Pages that the kernel caches of what was written past its cache.
+//!
+//! Of a range that is written past its cache the kernel drops the pages before it sends the WRITE, and once more when a
+//! call ends that waits for its answer. When an asynchronous write ends (io_submit, io_uring) it does not: what a
+//! buffered read has brought in meanwhile stays, and is old. So the server recalls the pages itself, and answers then:
+//! a read that begins after the completion finds the new bytes.
+//!
+//! # Protocol
+//! 1. A READ or WRITE past the cache names an owner of locks, one for a page of the cache does not, however the file was
+//!    opened. The latter *lends* pages ([`narufs::vfs::Lent`]); where none are lent a write past the cache is answered
+//!    as any other.
+//! 2. Where some are, the write that has taken effect goes with its reply to a thread which tells the kernel to drop the
+//!    pages, and replies when they are gone.
+//! 3. The kernel waits for pages that are being filled, whose READs must be served meanwhile. No thread of a lane does
+//!    that: a request that comes by io_uring may be delivered in a thread that waits, and be lost there.
+//! 4. A write without a reply keeps a place of its queue, and one of the requests that the kernel has under way in the
+//!    background. If writes kept all, the READ that they wait for would not come. So [`MOST_WAITING`] wait at a time;
+//!    any more are answered first, and their pages recalled right after.
+//!
+//! What this leaves to others: which pages there may be, and everything about the write itself.
+
+use super::engine::EngineOperations;
+use super::files::File;
+use crate::operations::Write;
+use crate::server::Notifier;
+use crate::session::WriteReply;
+use crate::types::Result;
+use crate::wire::notify::Notification;
+use crate::wire::{READ_LOCKOWNER, ReadIn, WriteFlags};
+use narufs::blocking;
+use narufs::format::Nid;
+use narufs::vfs::{FileHandle, Recall};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// Writes that wait for the kernel to drop pages. Fewer than the places that a queue has at the least (16), and than the
+/// requests that the kernel sends in the background at once (64).
+const MOST_WAITING: usize = 12;
+/// Threads that tell the kernel. One would do; with more, a page that is waited for holds up fewer others.
+const MOST_THREADS: usize = 4;
+
+/// To be called before a READ is served.
+pub(super) fn before_read(open: &FileHandle, read: &ReadIn) {
+    if read.read_flags & READ_LOCKOWNER == 0 {
+        open.lent().lend();
+    }
+}
+
+/// To be called before a WRITE is served.
+pub(super) fn before_write(open: &FileHandle, write: &Write) {
+    if !is_past_the_cache(write) {
+        open.lent().lend();
+    }
+}
+
+fn is_past_the_cache(write: &Write) -> bool {
+    write.flags.contains(WriteFlags::LOCKOWNER) && !write.flags.contains(WriteFlags::CACHE)
+}
+
+impl EngineOperations {
+    /// Answers a write of `len` bytes, once no page of the kernel's is older.
+    pub(super) fn answer_write(
+        &self,
+        nid: Nid,
+        write: &Write,
+        len: usize,
+        result: Result<usize>,
+        reply: WriteReply,
+    ) {
+        let open = if is_past_the_cache(write) { self.file(nid, write.fh).ok() } else { None };
+        let Some(open) = open else { return reply.done(result) };
+        // Where an appending write ends up is not the kernel's word.
+        let appends = write.open_flags & libc::O_APPEND != 0;
+        let range = match open.lent().recall() {
+            Recall::Nothing => return reply.done(result),
+            Recall::Written if !appends => Some(write.offset..write.offset.saturating_add(len as u64)),
+            Recall::Written | Recall::All => None,
+        };
+        let job = Job { open, range, reply: Some((reply, result)) };
+        Recalls::add(&self.recalls, job);
+    }
+}
+
+/// One message to the kernel, and who waits for it.
+struct Job {
+    open: File,
+    /// `None` for the whole file.
+    range: Option<Range<u64>>,
+    reply: Option<(WriteReply, Result<usize>)>,
+}
+
+impl Job {
+    fn run(self, notifier: Option<&Notifier>) {
+        let (offset, len) = match &self.range {
+            Some(range) => (range.start as i64, range.end.saturating_sub(range.start) as i64),
+            None => (0, 0),
+        };
+        let message = Notification::InvalInode { nodeid: self.open.nid(), offset, len };
+        match notifier.map(|notifier| notifier.send(&message)) {
+            Some(Ok(())) if self.range.is_none() => self.open.lent().recalled(),
+            Some(Ok(())) => {}
+            // ENOENT: the kernel does not know the inode any more. Others: the mount is gone.
+            Some(Err(e)) => tracing::debug!(nodeid = self.open.nid(), "no page was recalled: {e}"),
+            None => tracing::error!("a write came before the mount was served"),
+        }
+        if let Some((reply, result)) = self.reply {
+            reply.done(result);
+        }
+    }
+}
+
+/// The threads that tell the kernel. They are started when they are needed, and end with the mount.
+#[derive(Default)]
+pub(super) struct Recalls {
+    notifier: OnceLock<Notifier>,
+    state: Mutex<State>,
+    /// There is something to do, or all is over.
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Writes not yet answered, in `jobs` or in the hands of a thread.
+    waiting: usize,
+    /// Threads that wait for a job, those included that were woken for one.
+    idle: usize,
+    threads: Vec<JoinHandle<()>>,
+    over: bool,
+}
+
+impl Recalls {
+    /// Messages go this way.
+    pub(super) fn set_notifier(&self, notifier: &Notifier) {
+        // There is one for each mount; the first stands.
+        let _ = self.notifier.set(notifier.clone());
+    }
+
+    fn add(this: &Arc<Recalls>, mut job: Job) {
+        let mut state = this.state.lock();
+        if state.over {
+            drop(state);
+            return job.run(this.notifier.get());
+        }
+        let at_once = if state.waiting < MOST_WAITING {
+            state.waiting += 1;
+            None
+        } else {
+            job.reply.take()
+        };
+        state.jobs.push_back(job);
+        if state.jobs.len() > state.idle && state.threads.len() < MOST_THREADS {
+            let recalls = Arc::clone(this);
+            let thread = std::thread::Builder::new().name("naru-recall".into()).spawn(move || recalls.run());
+            match thread {
+                Ok(thread) => state.threads.push(thread),
+                Err(e) => tracing::warn!("no thread to recall pages: {e}"),
+            }
+        }
+        // Without a thread at all, this one has to do it.
+        let own = if state.threads.is_empty() { state.jobs.pop_front() } else { None };
+        drop(state);
+        this.wake.notify_one();
+        if let Some((reply, result)) = at_once {
+            reply.done(result);
+        }
+        if let Some(job) = own {
+            blocking::about_to_block();
+            this.finish(job);
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                self.finish(job);
+                state = self.state.lock();
+            } else if state.over {
+                return;
+            } else {
+                state.idle += 1;
+                self.wake.wait(&mut state);
+                state.idle -= 1;
+            }
+        }
+    }
+
+    fn finish(&self, job: Job) {
+        let waits = job.reply.is_some();
+        job.run(self.notifier.get());
+        if waits {
+            self.state.lock().waiting -= 1;
+        }
+    }
+
+    /// Ends the threads, when all is done: no request comes any more.
+    pub(super) fn end(&self) {
+        let threads = {
+            let mut state = self.state.lock();
+            state.over = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.wake.notify_all();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread that recalls pages has panicked");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Recalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recalls").field("waiting", &self.state.lock().waiting).finish_non_exhaustive()
+    }
+}
