@@ -7,7 +7,7 @@
 use crate::Result;
 use crate::record::Check;
 use crate::target::Target;
-use crate::workload::Workload;
+use crate::workload::{Seen, Workload};
 use std::time::Instant;
 
 /// Brings the target back and compares. No session is alive.
@@ -16,11 +16,19 @@ pub fn check<T: Target, W: Workload<T::Session>>(
     workload: &W,
     left: &[W::Left],
 ) -> Result<Check> {
+    brought_back(target, |target| workload.check(left, &mut target.session()?))
+}
+
+/// Brings the target back, and has what is there compared. No session is alive.
+pub fn brought_back<T: Target>(
+    target: &mut T,
+    compare: impl FnOnce(&mut T) -> Result<Seen>,
+) -> Result<Check> {
     let begin = Instant::now();
     target.sync_all()?;
     let reopened = target.reopen()?;
     let back = Instant::now();
-    let seen = workload.check(left, &mut target.session()?)?;
+    let seen = compare(target)?;
     Ok(Check {
         reopened,
         reopen_s: (back - begin).as_secs_f64(),

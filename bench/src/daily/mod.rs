@@ -26,7 +26,8 @@ pub use material::Shelf;
 pub use steps::{STEPS, Step, programs, steps};
 pub use table::{heading, row, summary};
 
-use crate::record::{Check, Record, Row};
+use crate::check;
+use crate::record::{Record, Row};
 use crate::run::At;
 use crate::target::{Reopened, Target};
 use crate::workload::Needs;
@@ -90,7 +91,12 @@ pub(crate) fn run<T: Target>(target: &mut T, at: &At, each: &mut dyn FnMut(Recor
             }
         }
     }
-    let checked = if at.plan.check { final_check(target, &work, at).map(Some) } else { Ok(None) };
+    let checked = if at.plan.check {
+        at.doing("checking");
+        check::brought_back(target, |_| work.compare_all()).map(Some)
+    } else {
+        Ok(None)
+    };
     if let Some(mut record) = last {
         record.check = *checked.as_ref().unwrap_or(&None);
         each(record);
@@ -102,22 +108,6 @@ pub(crate) fn run<T: Target>(target: &mut T, at: &At, each: &mut dyn FnMut(Recor
 }
 
 /// Brings the target back from its media, and compares all that must be there.
-fn final_check<T: Target>(target: &mut T, work: &Work, at: &At) -> Result<Check> {
-    at.doing("checking");
-    let begin = Instant::now();
-    target.sync_all()?;
-    let reopened = target.reopen()?;
-    let back = Instant::now();
-    let seen = work.compare_all()?;
-    Ok(Check {
-        reopened,
-        reopen_s: (back - begin).as_secs_f64(),
-        compare_s: back.elapsed().as_secs_f64(),
-        files: seen.files,
-        bytes: seen.bytes,
-    })
-}
-
 fn work_dir<T: Target>(target: &T) -> Result<PathBuf> {
     target.directory().ok_or_else(|| crate::workload::DAILY.not_here())
 }
