@@ -1,6 +1,7 @@
 //! The bytes of all frames: one anonymous mapping, of huge pages if the kernel has any.
 
 use crate::device::BLOCK_SIZE;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Error, Result};
 use std::ptr::NonNull;
 
@@ -9,6 +10,8 @@ use std::ptr::NonNull;
 pub(super) struct FrameMemory {
     base: NonNull<u8>,
     frames: usize,
+    /// Huge pages are not wanted.
+    is_small: AtomicBool,
 }
 
 // SAFETY: the mapping belongs to this value alone and has no thread affinity; access to the bytes is ordered
@@ -39,17 +42,46 @@ impl FrameMemory {
             let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).expect("a mapping is not at address 0");
-        Ok(FrameMemory { base, frames })
+        Ok(FrameMemory { base, frames, is_small: AtomicBool::new(goes_back) })
     }
 
     /// No more huge pages from now on: the kernel would fill what went back again to make one.
     pub(super) fn stay_small(&self) {
+        // Relaxed: a span that is populated meanwhile may be huge; it lies ahead of all that went back.
+        self.is_small.store(true, Ordering::Relaxed);
         // SAFETY: this is the mapping of `new`, whole; its bytes stay as they are. A failure leaves it as it was.
         // Guarded by `indexes_are_paid_for_with_frames`.
         let _ = unsafe {
             let len = self.frames.max(1) * BLOCK_SIZE;
             rustix::mm::madvise(self.base.as_ptr().cast(), len, rustix::mm::Advice::LinuxNoHugepage)
         };
+    }
+
+    /// The frame with which the next aligned run of `span` frames begins, or the end. Frames of one run lie in one huge page.
+    pub(super) fn end_of_span(&self, number: u32, span: usize) -> usize {
+        let ahead = self.base.as_ptr().addr() / BLOCK_SIZE % span;
+        let number = number as usize;
+        (number + span - (number + ahead) % span).min(self.frames)
+    }
+
+    /// Gives frames that have none memory, in huge pages if so asked and there are any; their bytes stay as they are.
+    pub(super) fn populate(&self, first: u32, count: usize, huge: bool) {
+        use rustix::mm::Advice;
+        assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
+        let size = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        let advices: &[Advice] = match self.is_small.load(Ordering::Relaxed) {
+            true => &[Advice::LinuxPopulateWrite],
+            false => &[size, Advice::LinuxPopulateWrite],
+        };
+        for advice in advices {
+            // SAFETY: the frames lie within the mapping, as just checked, and neither advice changes a byte, so it may
+            // meet any use of them. A kernel that does not know one refuses, which harms nothing. Guarded by
+            // `what_is_in_use_has_warm_frames_before_it_and_no_more_than_that`.
+            let _ = unsafe {
+                let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
+                rustix::mm::madvise(start.cast(), count * BLOCK_SIZE, *advice)
+            };
+        }
     }
 
     /// The first byte of a frame.
@@ -77,11 +109,17 @@ impl FrameMemory {
     /// Frames that have memory of the system's.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn resident(&self) -> usize {
-        let mut present = vec![0u8; self.frames];
-        // SAFETY: the mapping is this value's, and there is a byte for each page of it; nothing is changed but those.
-        // Guarded by the tests that call it.
+        self.resident_from(0)
+    }
+
+    /// Those from this one on.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn resident_from(&self, first: u32) -> usize {
+        let mut present = vec![0u8; self.frames - first as usize];
+        // SAFETY: the mapping is this value's, and there is a byte for each page of it from there on; nothing is changed
+        // but those. Guarded by the tests that call it.
         let done = unsafe {
-            libc::mincore(self.base.as_ptr().cast(), self.frames * BLOCK_SIZE, present.as_mut_ptr())
+            libc::mincore(self.frame(first).cast(), present.len() * BLOCK_SIZE, present.as_mut_ptr())
         };
         assert_eq!(done, 0, "the mapping is there");
         present.iter().filter(|byte| **byte & 1 != 0).count()

@@ -50,6 +50,7 @@ mod pool;
 mod ring;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod warm;
 
 pub use available::available_memory;
 pub use frame::{FrameState, Use};

@@ -14,15 +14,20 @@ use super::free::FreeFrames;
 use super::guards::{Found, Fresh, Glance, Latched};
 use super::index::Slot;
 use super::memory::FrameMemory;
+use super::warm::Warmer;
 use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
+use crate::sync::{Arc, CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
+
+/// The part of the frames that is held back for indexes at the most: one of so many.
+const MOST_HELD: usize = 64;
 
 /// A bounded number of frames.
 #[derive(Debug)]
 pub struct FramePool {
-    pub(super) memory: FrameMemory,
+    pub(super) memory: Arc<FrameMemory>,
+    warmer: Warmer,
     pub(super) frames: Box<[Frame]>,
     pub(super) free: FreeFrames,
     pub(super) eviction: Eviction,
@@ -104,8 +109,12 @@ impl FramePool {
     pub fn sharing(frames: usize, kept: usize) -> Result<FramePool> {
         // A number plus one has 31 bits in a slot.
         let frames = frames.clamp(4, (1 << 31) - 2);
+        let memory = Arc::new(FrameMemory::new(frames, kept < frames)?);
+        // Frames that are held back for indexes stay without memory.
+        let warm = if kept < frames { 0 } else { frames - frames / MOST_HELD };
         Ok(FramePool {
-            memory: FrameMemory::new(frames, kept < frames)?,
+            warmer: Warmer::new(&memory, warm),
+            memory,
             frames: (0..frames).map(|_| Frame::new()).collect(),
             free: FreeFrames::new(frames, kept),
             eviction: Eviction::new(frames),
@@ -163,7 +172,7 @@ impl FramePool {
             retired.held = self.free.hold(want - retired.numbers.len());
         }
         if retired.len() < want {
-            retired.held = self.free.hold((most - retired.numbers.len()).min(self.frames.len() / 64));
+            retired.held = self.free.hold((most - retired.numbers.len()).min(self.frames.len() / MOST_HELD));
         }
         let much = self.frames.len() / 32;
         if retired.numbers.len() <= much && want > much + retired.held {
@@ -214,6 +223,7 @@ impl FramePool {
     /// A free frame, or one that held a clean page. None when all are dirty or in use.
     pub fn take(&self) -> Option<Fresh<'_>> {
         let number = self.free.take().or_else(|| self.evict())?;
+        self.warmer.taken(number);
         Some(Fresh { pool: self, number })
     }
 

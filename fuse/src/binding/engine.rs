@@ -139,7 +139,8 @@ impl EngineOperations {
     pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
         if self.kernel_keeps_opens() {
             self.fs.release(handle, None);
-            return Opened { fh: 0, flags: OpenFlags::KEEP_CACHE | OpenFlags::NOFLUSH };
+            let (fh, flags) = self.kept(flags);
+            return Opened { fh, flags };
         }
         let mut kernel = OpenFlags::empty();
         if self.is_direct(flags) {

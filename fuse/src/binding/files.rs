@@ -14,13 +14,14 @@
 //! - the time of the last close: nothing hangs on it.
 //!
 //! # Invariants
-//! Where the kernel keeps open files their number is 0.
+//! A number that the kernel has is 0, or [`PAST_CACHE`] of a file made for writing alone, where it keeps open files.
 
 use super::engine::EngineOperations;
 use super::handles::Open;
 use crate::operations::Write;
 use crate::session::RequestContext;
 use crate::types::Result;
+use crate::wire::OpenFlags;
 use narufs::format::Nid;
 use narufs::vfs::{self, ErrorMark, FileHandle};
 use parking_lot::Mutex;
@@ -28,6 +29,9 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The number of a file that the kernel writes past its cache, where it keeps open files.
+pub const PAST_CACHE: u64 = 1;
 
 /// A file for one request.
 pub enum File {
@@ -53,6 +57,17 @@ impl EngineOperations {
     pub(super) fn kernel_keeps_opens(&self) -> bool {
         // Relaxed: it is set before the first request is received.
         self.keeps_opens.load(Ordering::Relaxed)
+    }
+
+    /// What the kernel is told of a file that it has made and opened, and is to keep.
+    pub(super) fn kept(&self, flags: i32) -> (u64, OpenFlags) {
+        // Who writes a new file in pieces of any size, and does not read it, gains nothing from the kernel's cache,
+        // where each piece that is no whole page is a request for the page before one for the bytes.
+        if !self.kernel_keeps_writes() && flags & libc::O_ACCMODE == libc::O_WRONLY {
+            let past = OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
+            return (PAST_CACHE, past);
+        }
+        (0, OpenFlags::KEEP_CACHE | OpenFlags::NOFLUSH)
     }
 
     /// The file of a request for this inode that names `fh`.
@@ -83,7 +98,7 @@ impl EngineOperations {
     /// Whether a write goes past the kernel's cache, unless that is written back.
     pub(super) fn goes_past_cache(&self, write: &Write) -> bool {
         if self.kernel_keeps_opens() {
-            return write.open_flags & libc::O_DIRECT != 0;
+            return write.fh == PAST_CACHE || write.open_flags & libc::O_DIRECT != 0;
         }
         self.is_direct(write.open_flags)
     }
