@@ -64,24 +64,30 @@ impl FrameMemory {
         (number + span - (number + ahead) % span).min(self.frames)
     }
 
-    /// Gives frames that have none memory, in huge pages if so asked and there are any; their bytes stay as they are.
-    pub(super) fn populate(&self, first: u32, count: usize, huge: bool) {
+    /// Says in which pages frames that have no memory get some: in huge ones, if there are any, or in small ones.
+    pub(super) fn advise(&self, first: u32, count: usize, huge: bool) {
         use rustix::mm::Advice;
-        assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
-        let size = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        let advices: &[Advice] = match self.is_small.load(Ordering::Relaxed) {
-            true => &[Advice::LinuxPopulateWrite],
-            false => &[size, Advice::LinuxPopulateWrite],
-        };
-        for advice in advices {
-            // SAFETY: the frames lie within the mapping, as just checked, and neither advice changes a byte, so it may
-            // meet any use of them. A kernel that does not know one refuses, which harms nothing. Guarded by
-            // `what_is_in_use_has_warm_frames_before_it_and_no_more_than_that`.
-            let _ = unsafe {
-                let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
-                rustix::mm::madvise(start.cast(), count * BLOCK_SIZE, *advice)
-            };
+        // Relaxed: a span that is populated meanwhile may be huge; it lies ahead of all that went back.
+        if !self.is_small.load(Ordering::Relaxed) {
+            self.tell(first, count, if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage });
         }
+    }
+
+    /// Gives frames that have none memory; their bytes stay as they are.
+    pub(super) fn populate(&self, first: u32, count: usize) {
+        self.tell(first, count, rustix::mm::Advice::LinuxPopulateWrite);
+    }
+
+    /// `advice` is one that changes no byte.
+    fn tell(&self, first: u32, count: usize, advice: rustix::mm::Advice) {
+        assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
+        // SAFETY: the frames lie within the mapping, as just checked, and the advice changes no byte, so it may meet any
+        // use of them. A kernel that does not know it refuses, which harms nothing. Guarded by
+        // `what_is_in_use_has_warm_frames_before_it_and_no_more_than_that`.
+        let _ = unsafe {
+            let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
+            rustix::mm::madvise(start.cast(), count * BLOCK_SIZE, advice)
+        };
     }
 
     /// The first byte of a frame.

@@ -150,12 +150,16 @@ impl Shared {
     /// Warms what is left of the span of this frame; the first frame behind it.
     fn warm_from(&self, first: usize, sizes: &mut Sizes) -> usize {
         let end = self.memory.end_of_span(first as u32, SPAN).min(self.limit);
-        let huge = sizes.next();
+        let is_huge = sizes.is_huge();
         let before = cpu_time();
-        self.memory.populate(first as u32, end - first, huge);
+        self.memory.populate(first as u32, end - first);
         let took = cpu_time().saturating_sub(before);
         if end - first == SPAN {
-            sizes.note(huge, took);
+            sizes.note(took);
+        }
+        if sizes.is_huge() != is_huge {
+            // Those who are faster than the warmer take their memory in the same pages.
+            self.memory.advise(end as u32, self.limit - end, !is_huge);
         }
         end
     }
@@ -183,14 +187,13 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    fn next(&self) -> bool {
+    fn is_huge(&self) -> bool {
         self.small == 0
     }
 
     /// A span took so long.
-    fn note(&mut self, huge: bool, took: Duration) {
-        let is_slow = took > SLOW;
-        match (huge, is_slow) {
+    fn note(&mut self, took: Duration) {
+        match (self.is_huge(), took > SLOW) {
             (true, true) => {
                 self.small = self.period;
                 self.period = (self.period * 2).min(MOST_PERIOD);
@@ -248,12 +251,12 @@ mod tests {
     #[test]
     fn huge_pages_that_are_slow_are_tried_less_and_less() {
         let mut sizes = Sizes::default();
-        let mut spans = |sizes: &mut Sizes, slow: bool, count: usize| {
+        let spans = |sizes: &mut Sizes, slow: bool, count: usize| {
             let mut huge = 0;
             for _ in 0..count {
-                let next = sizes.next();
+                let next = sizes.is_huge();
                 huge += usize::from(next);
-                sizes.note(next, if next { HUGE[usize::from(slow)] } else { SLOW / 2 });
+                sizes.note(if next { HUGE[usize::from(slow)] } else { SLOW / 2 });
             }
             huge
         };
@@ -270,9 +273,9 @@ mod tests {
     #[test]
     fn where_no_memory_is_at_hand_pages_are_huge() {
         let mut sizes = Sizes::default();
-        sizes.note(true, HUGE[1]);
-        assert!(!sizes.next());
-        sizes.note(false, HUGE[1]);
-        assert!(sizes.next());
+        sizes.note(HUGE[1]);
+        assert!(!sizes.is_huge());
+        sizes.note(HUGE[1]);
+        assert!(sizes.is_huge());
     }
 }
