@@ -13,6 +13,7 @@
 //! - `no-names`, `no-attributes`, `no-lists`: the kernel keeps no names, no attributes, no lists of directories
 //! - `no-opens`: OPEN and CREATE are not served, so that the kernel makes files by MKNOD and opens them by itself
 //! - `default_permissions`: the kernel checks permissions; otherwise nobody does
+//! - `xattr`: extended attributes and access lists are served, as if no file had any; what is set is dropped
 //!
 //! What this leaves to others: files of more than one name are counted right, but nothing else is proved here; a file
 //! system in memory for tests is in fuse/tests/mount.
@@ -23,7 +24,7 @@ use narufs_fuse::operations::{Ioctl, NewNode, Release, Write};
 use narufs_fuse::session::{Features, RequestContext};
 use narufs_fuse::types::{Attr, Attributes, Entry, Errno, Opened, Result, SetAttr, SetTime, Time};
 use narufs_fuse::wire::dirent::DirSink;
-use narufs_fuse::wire::{OpenFlags, ROOT_ID, ReadIn, StatfsOut};
+use narufs_fuse::wire::{CopyFileRangeIn, OpenFlags, ROOT_ID, ReadIn, StatfsOut};
 use narufs_fuse::{Operations, Server, ServerConfig};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What is counted: requests by what they ask for, and bytes that were written.
-const ASKED: [&str; 17] = [
+const ASKED: [&str; 19] = [
     "lookup",
     "forget",
     "getattr",
@@ -49,6 +50,8 @@ const ASKED: [&str; 17] = [
     "release",
     "opendir",
     "readdir",
+    "xattr",
+    "copy",
     "bytes written",
 ];
 /// The place of the bytes.
@@ -79,6 +82,7 @@ struct Bare {
     opened: OpenFlags,
     opens: bool,
     lists: AtomicBool,
+    xattr: bool,
 }
 
 fn now() -> Time {
@@ -174,6 +178,7 @@ impl Bare {
             opened: options.opened,
             opens: options.opens,
             lists: AtomicBool::new(options.lists),
+            xattr: options.mount.xattr,
         }
     }
 
@@ -400,6 +405,34 @@ impl Operations for Bare {
         Ok(())
     }
 
+    fn setxattr(&self, _: &RequestContext<'_>, _: u64, _: &[u8], _: &[u8], _: i32, _: bool) -> Result<()> {
+        self.count("xattr", 1);
+        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+    }
+
+    fn getxattr(&self, _: &RequestContext<'_>, _: u64, _: &[u8]) -> Result<Vec<u8>> {
+        self.count("xattr", 1);
+        Err(Errno(if self.xattr { libc::ENODATA } else { libc::ENOSYS }))
+    }
+
+    fn listxattr(&self, _: &RequestContext<'_>, _: u64) -> Result<Vec<u8>> {
+        self.count("xattr", 1);
+        if self.xattr { Ok(Vec::new()) } else { Err(Errno(libc::ENOSYS)) }
+    }
+
+    fn removexattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<()> {
+        self.getxattr(ctx, nodeid, name).map(drop)
+    }
+
+    fn copy_file_range(&self, _: &RequestContext<'_>, nodeid: u64, copy: &CopyFileRangeIn) -> Result<u64> {
+        let mut nodes = self.asked("copy");
+        let len = nodes.node(nodeid)?.attr.size.saturating_sub(copy.off_in).min(copy.len);
+        let attr = &mut nodes.node(copy.nodeid_out)?.attr;
+        attr.size = attr.size.max(copy.off_out + len);
+        (attr.blocks, attr.mtime, attr.ctime) = (attr.size.div_ceil(512), now(), now());
+        Ok(len)
+    }
+
     /// `narufs stats` and `narufs bench` are told the counts; their own questions are not among them.
     fn ioctl(&self, _: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
         if call.command != STATS {
@@ -461,6 +494,7 @@ impl Options {
                 "no-attributes" => options.attributes = Duration::ZERO,
                 "no-lists" => options.lists = false,
                 "no-opens" => options.opens = false,
+                "xattr" => (options.mount.xattr, options.config.session.posix_acl) = (true, true),
                 "default_permissions" => options.mount.permissions = Some(Permissions::Kernel),
                 other => match other.strip_prefix("transport=").and_then(Transport::from_name) {
                     Some(transport) => options.mount.transport = transport,

@@ -50,6 +50,8 @@ const fn cold(name: &'static str, of: Step) -> Step {
 const FIND: Step = step("find", &["find"], What::Find, "find -ls of the tree, warm");
 const READ: Step = step("read", &["tar"], What::Read, "tar c of the tree into a pipe, warm");
 const GREP: Step = step("grep", &["grep"], What::Grep, "grep -r of a word that is not there, warm");
+const RSYNC: Step =
+    step("rsync", &["rsync"], What::Rsync, "rsync -a of the tree onto its copy: nothing to do; warm");
 
 /// All steps, in their order.
 pub const STEPS: &[Step] = &[
@@ -61,7 +63,8 @@ pub const STEPS: &[Step] = &[
     cold("read-cold", READ),
     cold("grep-cold", GREP),
     step("copy", &["cp"], What::Copy, "cp -a of the tree"),
-    step("rsync", &["rsync"], What::Rsync, "rsync -a of the tree onto its copy: nothing to do"),
+    RSYNC,
+    cold("rsync-cold", RSYNC),
     step("clone", &["git"], What::Clone, "git clone of a bare repository elsewhere"),
     step("status", &["git"], What::Status, "git status of the clone, warm"),
     step("build", &["make", "cc"], What::Build, "make -j2 of a C program, cc -O1"),

@@ -65,7 +65,9 @@ impl<'a> Work<'a> {
             }
             What::Sqlite => self.material.script().map(drop),
         }?;
-        if matches!(step.what, What::Find | What::Read | What::Grep | What::Status) && !step.cold {
+        let is_repeated =
+            matches!(step.what, What::Find | What::Read | What::Grep | What::Rsync | What::Status);
+        if is_repeated && !step.cold {
             self.run(step)?;
         }
         Ok(())
