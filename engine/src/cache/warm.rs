@@ -220,19 +220,12 @@ mod tests {
         // Below the first mark nobody asks.
         warmer.taken(FIRST as u32 - 1);
         assert!(warmer.shared.state.lock().thread.is_none());
-        for used in [FIRST, SPAN, 3 * SPAN, 20 * SPAN, 40 * SPAN, 63 * SPAN] {
+        for used in [FIRST, SPAN, 3 * SPAN, 20 * SPAN, 40 * SPAN, 62 * SPAN] {
             warmer.ask(used);
-            // It comes to rest with a mark that can be reached, or at its limit.
-            let at_rest = |warmer: &Warmer| {
-                let state = warmer.shared.state.lock();
-                let goal = (state.used + (state.used / 2).clamp(FIRST, AHEAD)).min(frames - SPAN);
-                let tail = memory.resident_from(goal as u32 - 1);
-                (tail > 0, warmer.shared.mark.load(Ordering::Relaxed), goal)
-            };
-            while !at_rest(&warmer).0 {
+            let goal = (used + 1 + ((used + 1) / 2).clamp(FIRST, AHEAD)).min(frames - SPAN);
+            while memory.resident_from(goal as u32 - 1) == 0 {
                 std::thread::yield_now();
             }
-            let (_, _, goal) = at_rest(&warmer);
             // Rounded up to a span; none of it lies behind the limit.
             assert!(memory.resident() <= goal.next_multiple_of(SPAN) + SPAN);
             assert_eq!(memory.resident_from((frames - SPAN) as u32), 0);
