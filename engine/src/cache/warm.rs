@@ -222,7 +222,7 @@ mod tests {
         assert!(warmer.shared.state.lock().thread.is_none());
         for used in [FIRST, SPAN, 3 * SPAN, 20 * SPAN, 40 * SPAN, 62 * SPAN] {
             warmer.ask(used);
-            let goal = (used + 1 + ((used + 1) / 2).clamp(FIRST, AHEAD)).min(frames - SPAN);
+            let goal = (used + 1 + used.div_ceil(2).clamp(FIRST, AHEAD)).min(frames - SPAN);
             while memory.resident_from(goal as u32 - 1) == 0 {
                 std::thread::yield_now();
             }
