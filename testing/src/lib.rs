@@ -12,6 +12,7 @@ pub mod model;
 pub mod op;
 pub mod oracle;
 pub mod place;
+pub mod requests;
 pub mod served;
 pub mod settings;
 #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,7 @@ use narufs::mount::{MountOptions, Mounted, mount, open};
 use narufs::pmem::EmulationCosts;
 use narufs::store::StoreOptions;
 use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
-use narufs_fuse::mount::{Atime, IfBusy};
+use narufs_fuse::mount::{Atime, IfBusy, Transport};
 use narufs_fuse::{Caching, EngineOperations, Server, serve};
 use std::path::Path;
 
@@ -34,6 +34,15 @@ pub struct Served<'p> {
 /// # Errors
 /// What the mount says.
 pub fn assemble(image: &Path, ring: Ring, memory: Memory) -> Result<(Mounted, Running), String> {
+    assemble_with(image, ring, memory, AtimePolicy::Never)
+}
+
+fn assemble_with(
+    image: &Path,
+    ring: Ring,
+    memory: Memory,
+    atime: AtimePolicy,
+) -> Result<(Mounted, Running), String> {
     let mut options = MountOptions::default();
     if let Some(bytes) = memory.metadata {
         options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4, ..StoreOptions::default() };
@@ -41,7 +50,7 @@ pub fn assemble(image: &Path, ring: Ring, memory: Memory) -> Result<(Mounted, Ru
     let media = open(image, None, EmulationCosts::default(), &options);
     let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
     let options = AssembleOptions {
-        fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
+        fs: FsOptions { atime, ..FsOptions::default() },
         data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
         wanted: ring.wanted(),
         ..AssembleOptions::default()
@@ -59,7 +68,28 @@ impl Served<'_> {
         let (mounted, running) = assemble(&place.image(), ring, memory)?;
         let mut kernel = narufs_fuse::mount::MountOptions::new("image");
         kernel.atime = Atime::Never;
-        let server = serve(running.fs().clone(), &place.point(), &kernel, Caching::Exclusive)
+        Served::with(place, mounted, running, &kernel)
+    }
+
+    /// The same as `narufs mount` does it when it is told nothing but the way of requests.
+    ///
+    /// # Errors
+    /// What the mount says.
+    pub fn start_usual(place: &Place, ring: Ring, transport: Transport) -> Result<Served<'_>, String> {
+        let (mounted, running) =
+            assemble_with(&place.image(), ring, Memory::default(), AtimePolicy::Relative)?;
+        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        kernel.transport = transport;
+        Served::with(place, mounted, running, &kernel)
+    }
+
+    fn with<'p>(
+        place: &'p Place,
+        mounted: Mounted,
+        running: Running,
+        kernel: &narufs_fuse::mount::MountOptions,
+    ) -> Result<Served<'p>, String> {
+        let server = serve(running.fs().clone(), &place.point(), kernel, Caching::Exclusive)
             .map_err(|e| format!("serve: {e}"))?;
         Ok(Served { server, running, mounted, place })
     }
