@@ -62,7 +62,7 @@ impl EngineOperations {
     /// What the kernel is told of a file that it has made and opened, and is to keep.
     pub(super) fn kept(&self, flags: i32) -> (u64, OpenFlags) {
         // Who writes a new file in pieces of any size, and does not read it, gains nothing from the kernel's cache,
-        // where each piece that is no whole page is a request for the page before one for the bytes.
+        // where a piece that begins within a page and goes beyond it is two requests.
         if !self.kernel_keeps_writes() && flags & libc::O_ACCMODE == libc::O_WRONLY {
             let past = OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
             return (PAST_CACHE, past);
