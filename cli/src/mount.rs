@@ -9,6 +9,7 @@ use crate::holder;
 use crate::options::{Durability, MountOptions};
 use crate::server;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -107,12 +108,26 @@ fn start_background(args: &Mount) -> Result<(), Failure> {
     }
     if let Some(warnings) = words.strip_prefix(READY) {
         warnings.lines().filter(|l| !l.is_empty()).for_each(|line| eprintln!("narufs mount: {line}"));
+        if let Err(e) = open_once(args.dir()) {
+            tracing::debug!("no file was opened: {e}");
+        }
         return Ok(());
     }
     let code = child.wait().ok().and_then(|s| s.code());
     let status = if code == Some(1) { Status::MountUsage } else { Status::MountFailed };
     let why = words.trim_end();
     Err(Failure::new(status, if why.is_empty() { "the server ended without a word" } else { why }))
+}
+
+/// Opens a file of the mount, one without a name. The kernel learns by that, and by nothing else, whether opens and
+/// closes are to be told; until then it tells of the close of each file that is made. Not where this process serves the
+/// mount: killed in that call, it would keep itself from ending.
+fn open_once(dir: &Path) -> rustix::io::Result<()> {
+    use rustix::fs::{Mode, OFlags, open};
+    let made = open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+    // It is open already, but not by OPEN.
+    let again = format!("/proc/self/fd/{}", made.as_raw_fd());
+    open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
 }
 
 /// The background server's side.

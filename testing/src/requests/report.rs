@@ -115,7 +115,8 @@ fn head(kernel: &str) -> String {
         "- A step was done once before it was counted, and a file was opened, so what happens once a mount \
          is in no row: the first OPEN and OPENDIR are answered ENOSYS, and neither they nor RELEASE and \
          RELEASEDIR come again. Until that first OPEN, of a file that is not new, each file that is made \
-         sends a RELEASE when it is closed, which nobody waits for.",
+         sends a RELEASE when it is closed, which nobody waits for; `narufs mount` opens a file without a \
+         name to end that.",
         "- Steps follow each other in one directory. One GETATTR in each row that changes names is about \
          that directory, which the step before has changed.",
         "- The caller is root, where no user is named. *Seen before*: by the same step. A *cached* file was \
