@@ -20,6 +20,7 @@ use super::Caching;
 use crate::mount::Permissions;
 use narufs::blocking;
 use narufs::format::Nid;
+use narufs::inode::FileType;
 use narufs::vfs::Fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -88,12 +89,14 @@ impl Names {
         }
     }
 
-    /// To be called between a change of who may search `dir` and the answer to it.
-    pub fn permissions_changed(&self, fs: &Fs, dir: Nid) {
+    /// To be called between a change of who may do what with `nid` and the answer to it. If that is a directory, and not
+    /// everyone may search it now, no name in it is trusted any more when this returns.
+    pub fn permissions_changed(&self, fs: &Fs, nid: Nid) {
         if let Names::Lent(loans) = self
-            && !fs.everyone_may_search(dir)
+            && fs.getattr(nid).is_ok_and(|attr| attr.file_type == FileType::Directory)
+            && !fs.everyone_may_search(nid)
         {
-            loans.wait(dir, loans.end(dir));
+            loans.wait(nid, loans.end(nid));
         }
     }
 
@@ -169,6 +172,9 @@ impl Loan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use narufs::format::ROOT_NID;
+    use narufs::scratch::{self, ScratchOptions};
+    use narufs::vfs::{Context, Running};
 
     fn loans() -> Loans {
         match Names::new(Caching::Exclusive, Permissions::Server) {
@@ -208,6 +214,21 @@ mod tests {
         loans.wait(5, loans.micros(Instant::now()) + 1000);
         assert_eq!((hold(5, WARY / 2), hold(6, Duration::ZERO)), (SHORT, HOLD));
         assert_eq!(hold(5, WARY), HOLD);
+    }
+
+    /// Else it ends after an hour.
+    #[test]
+    fn what_is_no_directory_is_not_waited_for() {
+        let (mounted, options) = scratch::make(&ScratchOptions::with_memory(32 << 20)).expect("memory");
+        let running = Running::start(mounted.store(), &options).expect("assembled");
+        let fs = running.fs();
+        let root = Context::root();
+        let file = fs.mknod(&root, ROOT_NID, b"file", libc::S_IFREG | 0o600, 0).expect("made");
+        let names = Names::new(Caching::Exclusive, Permissions::Server);
+        let Names::Lent(loans) = &names else { panic!("{names:?}") };
+        // As of a directory whose number falls into the same slot.
+        loans.record(file.nid, loans.micros(Instant::now() + Duration::from_secs(3600)));
+        names.permissions_changed(fs, file.nid);
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Operations for EngineOperations {
         } else {
             self.fs.setattr(&caller, nodeid, open, &wanted)?
         };
-        if change.mode.is_some() && attr.mode() & libc::S_IFMT == libc::S_IFDIR {
+        if change.mode.is_some() {
             self.names.permissions_changed(&self.fs, nodeid);
         }
         Ok(self.attributes(&attr))
