@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two users and their private directories. What one user has looked up lies in the kernel's cache of names, which
 # asks nobody again: the other must be refused all the same, before and after, with and without
-# permissions=server. Supplementary groups count, and only for those who have them.
+# permissions=server, whichever way requests come. Supplementary groups count, and only for those who have them.
 source "$(dirname "$0")/lib.sh"
 
 refused() { # UID WHAT COMMAND...
@@ -16,7 +16,10 @@ allowed() { # UID WHAT COMMAND...
     user "$uid" -- "$@" >"$WORK/out" 2>&1 || fail "$what: user $uid was refused: $(cat "$WORK/out")"
 }
 
-for options in "" permissions=server; do
+ways=(transport=dev)
+# Root turns it on by asking for it.
+[[ ! -w /sys/module/fuse/parameters/enable_uring ]] || ways+=(transport=uring)
+for options in "${ways[@]}" "${ways[@]/#/permissions=server,}"; do
     volume volume 512M --force
     attach volume "$options"
     v=$WORK/volume

@@ -29,6 +29,19 @@ pub struct Served<'p> {
     place: &'p Place,
 }
 
+/// The ways in which requests reach a server on this machine; where there is only one, why is said. Root turns io_uring
+/// on by asking for it.
+pub fn transports() -> Vec<Transport> {
+    let switch = Path::new("/sys/module/fuse/parameters/enable_uring");
+    let is_on = std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "Y");
+    if is_on || std::fs::OpenOptions::new().write(true).open(switch).is_ok() {
+        vec![Transport::Device, Transport::Uring]
+    } else {
+        eprintln!("not over io_uring: that needs Linux 6.14, and to be allowed to turn it on");
+        vec![Transport::Device]
+    }
+}
+
 /// Mounts for this process, recovering what a crash has left, as `narufs mount` does.
 ///
 /// # Errors
@@ -64,9 +77,15 @@ impl Served<'_> {
     ///
     /// # Errors
     /// What the mount says.
-    pub fn start(place: &Place, ring: Ring, memory: Memory) -> Result<Served<'_>, String> {
+    pub fn start(
+        place: &Place,
+        ring: Ring,
+        memory: Memory,
+        transport: Transport,
+    ) -> Result<Served<'_>, String> {
         let (mounted, running) = assemble(&place.image(), ring, memory)?;
         let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        kernel.transport = transport;
         kernel.atime = Atime::Never;
         Served::with(place, mounted, running, &kernel)
     }

@@ -8,7 +8,7 @@ use narufs_testing::lab::Ring;
 use narufs_testing::model::{Model, Outcome};
 use narufs_testing::op::{Falloc, Generator, Op};
 use narufs_testing::place::{Place, cannot_mount};
-use narufs_testing::served::{Memory, Served};
+use narufs_testing::served::{Memory, Served, transports};
 use narufs_testing::settings;
 use narufs_testing::target::{Target, compare};
 use std::path::Path;
@@ -45,7 +45,13 @@ struct Shape {
 fn run(shape: &Shape, seed: u64) -> Result<usize, String> {
     let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = Place::make(under, shape.ring, IMAGE_BYTES, shape.slots).map_err(|e| format!("mkfs: {e}"))?;
-    let mount = || Served::start(&place, shape.ring, shape.memory);
+    // Requests come another way at each mount.
+    let transports = transports();
+    let mut mounts = (seed as usize..).map(|nth| transports[nth % transports.len()]);
+    let mut mount = || {
+        let transport = mounts.next().unwrap_or_default();
+        Served::start(&place, shape.ring, shape.memory, transport)
+    };
     let (mut model, mut generator) = (Model::default(), Generator::new(seed));
     let mut served = mount()?;
     let has_tmpfile = served.has_tmpfile();

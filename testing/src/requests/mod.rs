@@ -23,7 +23,7 @@ mod scene;
 
 use crate::lab::Ring;
 use crate::place::Place;
-use crate::served::Served;
+use crate::served::{Served, transports};
 use narufs_fuse::control;
 use narufs_fuse::mount::Transport;
 use scene::{Scene, Step};
@@ -139,8 +139,7 @@ pub type Table = Vec<(&'static str, Counts)>;
 /// Those of [`measure`]; rows that depend on the way of requests.
 pub fn measure_each_way(under: &Path) -> Result<Table, String> {
     let table = measure(under, Transport::Device)?;
-    if !can_use_uring() {
-        eprintln!("not counted over io_uring: that needs Linux 6.14, and to be allowed to turn it on");
+    if !transports().contains(&Transport::Uring) {
         return Ok(table);
     }
     let others = measure(under, Transport::Uring)?;
@@ -149,12 +148,6 @@ pub fn measure_each_way(under: &Path) -> Result<Table, String> {
     };
     let odd: Vec<String> = table.iter().zip(&others).filter_map(differ).collect();
     if odd.is_empty() { Ok(table) } else { Err(odd.join("\n")) }
-}
-
-fn can_use_uring() -> bool {
-    let switch = Path::new("/sys/module/fuse/parameters/enable_uring");
-    let is_on = std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "Y");
-    is_on || std::fs::OpenOptions::new().write(true).open(switch).is_ok()
 }
 
 /// What each row sends, in the order of the catalogue.
