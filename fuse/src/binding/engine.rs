@@ -5,7 +5,7 @@
 use super::Caching;
 use super::convert::{engine_open_flags, kernel_attr};
 use super::dir_times::DirTimes;
-use super::files::Told;
+use super::failures::Failures;
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
 use super::recall::Recalls;
@@ -25,7 +25,7 @@ pub struct EngineOperations {
     pub(super) open: Handles,
     /// Whether the kernel keeps open files to itself ([`files`](super::files)).
     pub(super) keeps_opens: AtomicBool,
-    pub(super) told: Arc<Told>,
+    pub(super) failures: Arc<Failures>,
     pub(super) dir_times: DirTimes,
     permissions: Permissions,
     pub(super) caching: Caching,
@@ -53,7 +53,7 @@ impl EngineOperations {
             fs,
             open: Handles::default(),
             keeps_opens: AtomicBool::new(false),
-            told: Arc::default(),
+            failures: Arc::default(),
             dir_times: DirTimes::new(),
             permissions: options.permissions(),
             names: Names::new(caching, options.permissions()),

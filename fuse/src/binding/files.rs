@@ -10,25 +10,24 @@
 //! - flags of an open file: each request brings them along;
 //! - O_DIRECT beside each other: the kernel's own way for such files writes one request of a file at a time (with
 //!   `io=direct` files are opened as ever);
-//! - a failed write-back is told to each open file once: here to each thread that syncs, once ([`Told`]);
+//! - a failed write-back is told to each open file once: here to each thread that syncs, once ([`Failures`]);
 //! - the time of the last close: nothing hangs on it.
 //!
 //! # Invariants
 //! A number that the kernel has is 0, or [`PAST_CACHE`] of a file made for writing alone, where it keeps open files.
 
 use super::engine::EngineOperations;
+use super::failures::{Failures, Report};
 use super::handles::Open;
 use crate::operations::Write;
 use crate::session::RequestContext;
 use crate::types::Result;
 use crate::wire::OpenFlags;
 use narufs::format::Nid;
-use narufs::vfs::{self, ErrorMark, FileHandle};
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use narufs::vfs::{self, FileHandle};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The number of a file that the kernel writes past its cache, where it keeps open files.
 pub const PAST_CACHE: u64 = 1;
@@ -117,59 +116,12 @@ impl EngineOperations {
         ctx: &RequestContext<'_>,
         nid: Nid,
         fh: u64,
-    ) -> Result<(File, Option<Telling>)> {
+    ) -> Result<(File, Option<Report>)> {
         if !self.kernel_keeps_opens() {
             return Ok((File::Opened(self.open.get(fh)?), None));
         }
-        let telling = Told::begin(&self.told, nid, ctx.pid);
-        let mark = Some(Arc::clone(&telling.mark));
-        Ok((File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::READ_WRITE, mark)?), Some(telling)))
-    }
-}
-
-/// Who was told of which failure, of files that the kernel keeps open: by inode and thread. Only those stand here whose
-/// sync has failed.
-#[derive(Debug, Default)]
-pub struct Told {
-    marks: Mutex<HashMap<(Nid, u32), Arc<ErrorMark>>>,
-    /// How many; so that who has nothing to look for need not take the lock. Relaxed: who is told twice, because it
-    /// looked too early, has asked twice at the same time.
-    count: AtomicUsize,
-}
-
-impl Told {
-    /// What a thread that is about to sync a file has been told.
-    fn begin(told: &Arc<Told>, nid: Nid, thread: u32) -> Telling {
-        let key = (nid, thread);
-        let is_empty = told.count.load(Ordering::Relaxed) == 0;
-        let known = if is_empty { None } else { told.marks.lock().get(&key).cloned() };
-        Telling { key, mark: known.unwrap_or_else(|| Arc::new(ErrorMark::of(None))), told: Arc::clone(told) }
-    }
-
-    /// The kernel holds this inode no more.
-    pub fn forget(&self, nid: Nid) {
-        if self.count.load(Ordering::Relaxed) > 0 {
-            let mut marks = self.marks.lock();
-            marks.retain(|(of, _), _| *of != nid);
-            self.count.store(marks.len(), Ordering::Relaxed);
-        }
-    }
-}
-
-/// What a thread that syncs is told by the outcome.
-pub struct Telling {
-    key: (Nid, u32),
-    mark: Arc<ErrorMark>,
-    told: Arc<Told>,
-}
-
-impl Telling {
-    /// The sync has ended so.
-    pub fn end<T>(self, outcome: &narufs::Result<T>) {
-        if outcome.is_err() {
-            let mut marks = self.told.marks.lock();
-            marks.insert(self.key, self.mark);
-            self.told.count.store(marks.len(), Ordering::Relaxed);
-        }
+        let report = Failures::begin(&self.failures, nid, ctx.pid);
+        let mark = Some(Arc::clone(&report.mark));
+        Ok((File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::READ_WRITE, mark)?), Some(report)))
     }
 }

@@ -125,7 +125,7 @@ impl Operations for EngineOperations {
     }
 
     fn forget(&self, nodeid: u64, count: u64) {
-        self.told.forget(nodeid);
+        self.failures.forget(nodeid);
         self.fs.forget(nodeid, count);
     }
 
@@ -301,10 +301,10 @@ impl Operations for EngineOperations {
     }
 
     fn fsync(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
-        let (file, telling) = self.to_sync(ctx, nodeid, fh)?;
+        let (file, report) = self.to_sync(ctx, nodeid, fh)?;
         let outcome = self.fs.fsync(&file, data_only);
-        if let Some(telling) = telling {
-            telling.end(&outcome);
+        if let Some(report) = report {
+            report.end(&outcome);
         }
         Ok(outcome?)
     }
@@ -312,13 +312,13 @@ impl Operations for EngineOperations {
     fn fsync_then(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
         match self.to_sync(ctx, nodeid, fh) {
             Ok((file, None)) => self.fs.fsync_then(file, data_only, answers(reply)),
-            Ok((file, Some(telling))) => {
+            Ok((file, Some(report))) => {
                 let answer = answers(reply);
-                let told = move |outcome: narufs::Result<()>| {
-                    telling.end(&outcome);
+                let answered = move |outcome: narufs::Result<()>| {
+                    report.end(&outcome);
                     answer(outcome);
                 };
-                self.fs.fsync_then(file, data_only, Box::new(told));
+                self.fs.fsync_then(file, data_only, Box::new(answered));
             }
             Err(e) => reply.done(Err(e)),
         }
