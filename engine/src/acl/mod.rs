@@ -2,9 +2,11 @@
 //!
 //! This module judges lists; where they are kept is the business of `xattr`, when they change of `vfs`.
 
+mod context;
 mod list;
 mod permission;
 
+pub use context::Context;
 pub use list::{Acl, AclEntry, Tag};
 pub use permission::{EXECUTE, Owner, READ, WRITE, check, permits};
 

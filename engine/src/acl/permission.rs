@@ -1,9 +1,9 @@
 //! What mode, list and credentials permit together.
 
+use super::Context;
 use super::{Acl, Tag};
 use crate::error::{Error, Result};
-use crate::inode::FileType;
-use crate::vfs::Context;
+use crate::format::FileType;
 
 /// Read permission, as in a mode's lowest bits.
 pub const READ: u32 = 4;

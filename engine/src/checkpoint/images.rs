@@ -10,9 +10,8 @@ use super::RoundId;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockHeader, BlockKind, DOUBLE_WRITE_ENTRIES, DOUBLE_WRITE_MAGIC, DoubleWriteEntry,
-    DoubleWriteHeader, NAT_INDEX_PER_BLOCK, NatIndexEntry, Position, U32, U64, checksum,
+    DoubleWriteHeader, NAT_INDEX_PER_BLOCK, NatIndexEntry, Position, U32, U64, checksum, finish_image,
 };
-use crate::mkfs::finish_image;
 use crate::store::{PageRef, Store};
 
 /// Images of a segment at the most: with the header block they fill a buffer of the size that is kept for the next.

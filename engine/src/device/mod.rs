@@ -35,8 +35,7 @@ pub use plain::PlainDevice;
 pub(crate) use unordered::Unordered;
 pub use uring::UringDevice;
 
-/// Bytes in a block.
-pub const BLOCK_SIZE: usize = 4096;
+pub use crate::format::BLOCK_SIZE;
 
 /// Why a request was made; every device read and write is counted under its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]

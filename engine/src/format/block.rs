@@ -1,6 +1,6 @@
 //! The header that every metadata block but a node block carries, and the checksum rule.
 
-use super::{Nid, U32, U64};
+use super::{INODE_SIZE, INODES_PER_BLOCK, Nid, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What a metadata block holds. Data blocks have no kind and no header.
@@ -92,4 +92,19 @@ pub fn checksum_seed(uuid: &[u8; 16]) -> u32 {
 pub fn checksum(seed: u32, address: u64, bytes: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(seed, &address.to_le_bytes());
     crc32c::crc32c_append(crc, bytes.get(4..).unwrap_or(&[]))
+}
+
+/// Puts the checksums into the image of a metadata block: of the block, or of each inode in use.
+pub(crate) fn finish_image(seed: u32, block: u64, kind: BlockKind, page: &mut [u8]) {
+    if kind != BlockKind::Node {
+        let crc = checksum(seed, block, page);
+        page[..4].copy_from_slice(&crc.to_le_bytes());
+        return;
+    }
+    for (slot, inode) in page.chunks_exact_mut(INODE_SIZE).enumerate() {
+        let in_use = inode[8..16].iter().any(|b| *b != 0);
+        let address = block.wrapping_mul(INODES_PER_BLOCK as u64).wrapping_add(slot as u64);
+        let crc = if in_use { checksum(seed, address, inode) } else { 0 };
+        inode[..4].copy_from_slice(&crc.to_le_bytes());
+    }
 }

@@ -1,7 +1,7 @@
 //! docs/FORMAT.md and the types say the same.
 
+use super::BLOCK_SIZE;
 use super::*;
-use crate::device::BLOCK_SIZE;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 

@@ -5,8 +5,8 @@
 //! area of its own. Segments of the round after that of the ring header belong to a round that did not finish; all
 //! others are void.
 
+use super::BLOCK_SIZE;
 use super::{U32, U64, checksum};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The head of a segment's header block; entries follow.

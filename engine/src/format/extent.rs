@@ -1,7 +1,7 @@
 //! Extents, and the nodes of the tree that holds them when there are many.
 
+use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, U16, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Set in [`ExtentEntry::len`] where the blocks are allocated but hold nothing: they read as zeros.

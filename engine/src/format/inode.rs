@@ -1,7 +1,7 @@
 //! The inode: 256 bytes, sixteen to a node block.
 
+use super::BLOCK_SIZE;
 use super::{I64, U16, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of an inode.

@@ -10,6 +10,7 @@ mod dentry;
 mod documented;
 mod double_write;
 mod extent;
+mod file_type;
 mod inode;
 mod nat;
 mod orphan;
@@ -21,6 +22,7 @@ pub use block::*;
 pub use dentry::*;
 pub use double_write::*;
 pub use extent::*;
+pub use file_type::FileType;
 pub use inode::*;
 pub use nat::*;
 pub use orphan::*;
@@ -30,6 +32,9 @@ pub use xattr::*;
 
 /// Little-endian integers as they lie on media.
 pub use zerocopy::little_endian::{I64, U16, U32, U64};
+
+/// Bytes in a block.
+pub const BLOCK_SIZE: usize = 4096;
 
 /// The identity of an inode: what `st_ino` shows. 0 is never one.
 pub type Nid = u64;

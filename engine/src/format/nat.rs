@@ -1,7 +1,7 @@
 //! The node address table: where the inode of a nid lies.
 
+use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, Nid, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Where one inode lies. All zero but `generation` where the nid is free.

@@ -1,7 +1,7 @@
 //! Orphans and intents: what recovery must finish.
 
+use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What is to be finished.

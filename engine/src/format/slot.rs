@@ -8,7 +8,7 @@ pub const SLOT_SIZE: usize = 256;
 /// Bytes of a record that one slot carries.
 pub const SLOT_PAYLOAD: usize = SLOT_SIZE - SLOT_HEADER_SIZE;
 /// Slots in a 4 KiB block of the ring region.
-pub const SLOTS_PER_BLOCK: u64 = (crate::device::BLOCK_SIZE / SLOT_SIZE) as u64;
+pub const SLOTS_PER_BLOCK: u64 = (super::BLOCK_SIZE / SLOT_SIZE) as u64;
 /// Bytes of [`SlotHeader`].
 pub const SLOT_HEADER_SIZE: usize = 24;
 

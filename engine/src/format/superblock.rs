@@ -1,7 +1,7 @@
 //! The superblock and the geometry of an image.
 
+use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// [`Superblock::magic`].

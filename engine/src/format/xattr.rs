@@ -1,7 +1,7 @@
 //! Blocks of extended attributes.
 
+use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, U16, U32, U64};
-use crate::device::BLOCK_SIZE;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Follows the block header of a [`super::BlockKind::Xattr`] block; then the bytes. The bytes of a chain of

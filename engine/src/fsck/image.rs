@@ -5,9 +5,8 @@ use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::dir::NameHash;
 use crate::format::{
     BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode,
-    NatEntry, Nid, Superblock, checksum, checksum_seed,
+    NatEntry, Nid, Superblock, checksum, checksum_seed, finish_image,
 };
-use crate::mkfs::finish_image;
 use crate::store::verify;
 use crate::sync::Arc;
 use crate::{Error, Result};

@@ -4,10 +4,10 @@ use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request
 use crate::file::DataOptions;
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, JournalKind, RING_HEADER_COPY, RING_HEADER_SPACE,
-    ROOT_NID, RingHeader, SLOT_SIZE, SUPERBLOCK_BLOCKS, SlotHeader, Superblock, checksum_seed,
+    ROOT_NID, RingHeader, SLOT_SIZE, SUPERBLOCK_BLOCKS, SlotHeader, Superblock, checksum_seed, finish_image,
 };
 use crate::journal::ring_bytes;
-use crate::mkfs::{FormatOptions, finish_image, format_cramped};
+use crate::mkfs::{FormatOptions, format_cramped};
 use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::{HeapMemory, PersistentMemory};
 use crate::sync::{Arc, OnceLock};

@@ -8,14 +8,15 @@
 //! names is an orphan: the orphan table names it, and recovery frees it.
 
 mod holds;
-mod kind;
 mod lent;
 mod object;
 mod table;
+mod tick;
 mod times;
 
+pub use crate::format::FileType;
 pub use holds::Holds;
-pub use kind::{FileType, Time, now, tick};
 pub use lent::{Lent, Recall};
 pub use object::{Draft, InodeObj, Place, fresh_image, image_bytes, place_of, verify};
 pub use table::{Forgotten, InodeTable};
+pub use tick::{Time, now, tick};

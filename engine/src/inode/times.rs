@@ -15,7 +15,7 @@
 //! 3. Content is changed before 1 begins, and who looks reads content after 2; a fence (SeqCst) lies in between on
 //!    both sides. So either the change finds SEEN, or who has looked reads what was changed.
 
-use super::kind::is_of_this_tick;
+use super::tick::is_of_this_tick;
 use super::{Time, now};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering, fence};

@@ -6,8 +6,8 @@ use super::FormatOptions;
 use crate::alloc::fresh_bitmap;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode, NatEntry, NatIndexEntry,
-    ROOT_NID, Superblock, checksum, checksum_seed, nat_place,
+    BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, Inode, NatEntry, NatIndexEntry, ROOT_NID,
+    Superblock, checksum_seed, finish_image, nat_place,
 };
 use crate::{Result, superblock};
 
@@ -79,21 +79,6 @@ fn root(options: &FormatOptions) -> Inode {
         reserved1: 0.into(),
         reserved2: [0.into(); 2],
         inline: [0; crate::format::INODE_INLINE_SIZE],
-    }
-}
-
-/// Puts the checksums into the image of a metadata block: of the block, or of each inode in use.
-pub(crate) fn finish_image(seed: u32, block: u64, kind: BlockKind, page: &mut [u8]) {
-    if kind != BlockKind::Node {
-        let crc = checksum(seed, block, page);
-        page[..4].copy_from_slice(&crc.to_le_bytes());
-        return;
-    }
-    for (slot, inode) in page.chunks_exact_mut(INODE_SIZE).enumerate() {
-        let in_use = inode[8..16].iter().any(|b| *b != 0);
-        let address = block.wrapping_mul(INODES_PER_BLOCK as u64).wrapping_add(slot as u64);
-        let crc = if in_use { checksum(seed, address, inode) } else { 0 };
-        inode[..4].copy_from_slice(&crc.to_le_bytes());
     }
 }
 

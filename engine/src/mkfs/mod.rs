@@ -11,8 +11,6 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use metadata::finish_image;
-
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{JournalKind, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, Superblock};
 use crate::journal::least_slots;

@@ -7,9 +7,9 @@ mod block;
 pub use block::{read, slots, stage};
 
 use crate::acl;
+use crate::acl::Context;
 use crate::error::{Error, Result};
 use crate::inode::FileType;
-use crate::vfs::Context;
 
 /// The attributes of an inode, in the order in which they were made.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
