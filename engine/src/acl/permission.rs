@@ -1,7 +1,6 @@
 //! What mode, list and credentials permit together.
 
-use super::Context;
-use super::{Acl, Tag};
+use super::{Acl, Context, Tag};
 use crate::error::{Error, Result};
 use crate::format::FileType;
 

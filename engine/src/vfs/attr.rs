@@ -43,14 +43,14 @@ impl Fs {
         acl::check(ctx, owner, self.acls(inode, image)?.access.as_deref(), want)
     }
 
-    /// Whether everyone may search a directory: by its mode, and no access list says otherwise. False for what is
-    /// not there.
-    pub fn everyone_may_search(&self, dir: Nid) -> bool {
-        let Ok(inode) = self.meta.inode(dir) else { return false };
+    /// Whether everyone may search a directory: by its mode, and no access list says otherwise. `None` for what is no
+    /// directory, or not there.
+    pub fn everyone_may_search(&self, dir: Nid) -> Option<bool> {
+        let inode = self.meta.inode(dir).ok().filter(|inode| inode.is_dir())?;
         let image = inode.lock.read();
-        let open = inode.is_dir() && u32::from(image.mode.get()) & 0o111 == 0o111;
+        let open = u32::from(image.mode.get()) & 0o111 == 0o111;
         let listed = || self.acls(&inode, &image).map_or(true, |lists| lists.access.is_some());
-        open && (image.xattr_block.get() == 0 || !listed())
+        Some(open && (image.xattr_block.get() == 0 || !listed()))
     }
 
     pub(super) fn attr_of(&self, inode: &InodeObj, image: &Inode) -> Attr {

@@ -6,8 +6,7 @@ mod block;
 
 pub use block::{read, slots, stage};
 
-use crate::acl;
-use crate::acl::Context;
+use crate::acl::{self, Context};
 use crate::error::{Error, Result};
 use crate::inode::FileType;
 

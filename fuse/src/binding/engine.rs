@@ -6,6 +6,7 @@ use super::Caching;
 use super::convert::{engine_open_flags, kernel_attr};
 use super::dir_times::DirTimes;
 use super::failures::Failures;
+use super::files::PAST_CACHE;
 use super::handles::Handles;
 use super::names::{LONG, Loan, Names};
 use super::recall::Recalls;
@@ -137,13 +138,10 @@ impl EngineOperations {
 
     /// What the kernel may do with an open file.
     pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
-        if self.kernel_keeps_opens() {
-            self.fs.release(handle, None);
-            let (fh, flags) = self.kept(flags);
-            return Opened { fh, flags };
-        }
+        let keeps_opens = self.kernel_keeps_opens();
+        let is_past_cache = if keeps_opens { self.is_made_past_cache(flags) } else { self.is_direct(flags) };
         let mut kernel = OpenFlags::empty();
-        if self.is_direct(flags) {
+        if is_past_cache {
             kernel |= OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
         } else if self.is_trusted() && !self.sees_reads {
             kernel |= OpenFlags::KEEP_CACHE;
@@ -151,7 +149,13 @@ impl EngineOperations {
         // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
         // back (they are the kernel's own), and that a write failed is fsync's to tell.
         kernel |= OpenFlags::NOFLUSH;
-        Opened { fh: self.open.insert(&self.fs, handle), flags: kernel }
+        let fh = if keeps_opens {
+            self.fs.release(handle, None);
+            if is_past_cache { PAST_CACHE } else { 0 }
+        } else {
+            self.open.insert(&self.fs, handle)
+        };
+        Opened { fh, flags: kernel }
     }
 
     /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,

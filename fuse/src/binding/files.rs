@@ -22,7 +22,6 @@ use super::handles::Open;
 use crate::operations::Write;
 use crate::session::RequestContext;
 use crate::types::Result;
-use crate::wire::OpenFlags;
 use narufs::format::Nid;
 use narufs::vfs::{self, FileHandle};
 use std::ops::Deref;
@@ -58,15 +57,12 @@ impl EngineOperations {
         self.keeps_opens.load(Ordering::Relaxed)
     }
 
-    /// What the kernel is told of a file that it has made and opened, and is to keep.
-    pub(super) fn kept(&self, flags: i32) -> (u64, OpenFlags) {
-        // Who writes a new file in pieces of any size, and does not read it, gains nothing from the kernel's cache,
-        // where a piece that begins within a page and goes beyond it is two requests.
-        if !self.kernel_keeps_writes() && flags & libc::O_ACCMODE == libc::O_WRONLY {
-            let past = OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
-            return (PAST_CACHE, past);
-        }
-        (0, OpenFlags::KEEP_CACHE | OpenFlags::NOFLUSH)
+    /// Whether a file that is made with these flags, and that the kernel keeps open, goes past its cache.
+    ///
+    /// Who writes a new file in pieces of any size, and does not read it, gains nothing from the kernel's cache, where a
+    /// piece that begins within a page and goes beyond it is two requests.
+    pub(super) fn is_made_past_cache(&self, flags: i32) -> bool {
+        !self.kernel_keeps_writes() && flags & libc::O_ACCMODE == libc::O_WRONLY
     }
 
     /// The file of a request for this inode that names `fh`.

@@ -20,7 +20,6 @@ use super::Caching;
 use crate::mount::Permissions;
 use narufs::blocking;
 use narufs::format::Nid;
-use narufs::inode::FileType;
 use narufs::vfs::Fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -83,7 +82,7 @@ impl Names {
                 let since = Instant::now();
                 let hold = loans.hold(dir, since);
                 loans.record(dir, loans.micros(since + hold + LATE));
-                let hold = if fs.everyone_may_search(dir) { hold } else { Duration::ZERO };
+                let hold = if fs.everyone_may_search(dir) == Some(true) { hold } else { Duration::ZERO };
                 Loan { since: Some(since), hold }
             }
         }
@@ -93,8 +92,7 @@ impl Names {
     /// everyone may search it now, no name in it is trusted any more when this returns.
     pub fn permissions_changed(&self, fs: &Fs, nid: Nid) {
         if let Names::Lent(loans) = self
-            && fs.getattr(nid).is_ok_and(|attr| attr.file_type == FileType::Directory)
-            && !fs.everyone_may_search(nid)
+            && fs.everyone_may_search(nid) == Some(false)
         {
             loans.wait(nid, loans.end(nid));
         }
@@ -105,7 +103,7 @@ impl Names {
         if let Names::Lent(loans) = self {
             let end = loans.end(from);
             loans.record(to, end);
-            if !fs.everyone_may_search(to) {
+            if fs.everyone_may_search(to) != Some(true) {
                 loans.wait(from, end);
             }
         }
