@@ -157,6 +157,14 @@ impl Nodes {
         Ok(())
     }
 
+    /// A file has bytes up to here.
+    fn wrote(&mut self, id: u64, end: u64) -> Result<()> {
+        let attr = &mut self.node(id)?.attr;
+        attr.size = attr.size.max(end);
+        (attr.blocks, attr.mtime, attr.ctime) = (attr.size.div_ceil(512), now(), now());
+        Ok(())
+    }
+
     fn collect(&mut self, id: u64) {
         let unused = |node: &Node| node.attr.nlink == 0 && node.lookups == 0;
         if id != ROOT_ID && self.all.get(&id).is_some_and(unused) {
@@ -191,6 +199,11 @@ impl Bare {
         let at = ASKED.iter().position(|known| *known == what);
         // Relaxed: nothing is handed over with a count; it is read when all threads have ended.
         at.map(|at| self.counts[at].fetch_add(by, Ordering::Relaxed));
+    }
+
+    fn serves_xattr(&self) -> Result<()> {
+        self.count("xattr", 1);
+        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
     }
 
     fn entry(&self, nodes: &mut Nodes, id: u64) -> Result<Entry> {
@@ -339,10 +352,7 @@ impl Operations for Bare {
     }
 
     fn write(&self, _: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize> {
-        let mut nodes = self.asked("write");
-        let attr = &mut nodes.node(nodeid)?.attr;
-        attr.size = attr.size.max(write.offset + data.len() as u64);
-        (attr.blocks, attr.mtime, attr.ctime) = (attr.size.div_ceil(512), now(), now());
+        self.asked("write").wrote(nodeid, write.offset + data.len() as u64)?;
         self.count("bytes written", data.len() as u64);
         Ok(data.len())
     }
@@ -406,18 +416,16 @@ impl Operations for Bare {
     }
 
     fn setxattr(&self, _: &RequestContext<'_>, _: u64, _: &[u8], _: &[u8], _: i32, _: bool) -> Result<()> {
-        self.count("xattr", 1);
-        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
+        self.serves_xattr()
     }
 
     fn getxattr(&self, _: &RequestContext<'_>, _: u64, _: &[u8]) -> Result<Vec<u8>> {
-        self.count("xattr", 1);
-        Err(Errno(if self.xattr { libc::ENODATA } else { libc::ENOSYS }))
+        self.serves_xattr()?;
+        Err(Errno(libc::ENODATA))
     }
 
     fn listxattr(&self, _: &RequestContext<'_>, _: u64) -> Result<Vec<u8>> {
-        self.count("xattr", 1);
-        if self.xattr { Ok(Vec::new()) } else { Err(Errno(libc::ENOSYS)) }
+        self.serves_xattr().map(|()| Vec::new())
     }
 
     fn removexattr(&self, ctx: &RequestContext<'_>, nodeid: u64, name: &[u8]) -> Result<()> {
@@ -427,9 +435,7 @@ impl Operations for Bare {
     fn copy_file_range(&self, _: &RequestContext<'_>, nodeid: u64, copy: &CopyFileRangeIn) -> Result<u64> {
         let mut nodes = self.asked("copy");
         let len = nodes.node(nodeid)?.attr.size.saturating_sub(copy.off_in).min(copy.len);
-        let attr = &mut nodes.node(copy.nodeid_out)?.attr;
-        attr.size = attr.size.max(copy.off_out + len);
-        (attr.blocks, attr.mtime, attr.ctime) = (attr.size.div_ceil(512), now(), now());
+        nodes.wrote(copy.nodeid_out, copy.off_out + len)?;
         Ok(len)
     }
 
