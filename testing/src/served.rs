@@ -8,6 +8,7 @@ use narufs::pmem::EmulationCosts;
 use narufs::store::StoreOptions;
 use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
 use narufs_fuse::mount::{Atime, IfBusy, Transport};
+use narufs_fuse::transport::uring::can_be_had;
 use narufs_fuse::{Caching, EngineOperations, Server, serve};
 use std::path::Path;
 
@@ -32,9 +33,7 @@ pub struct Served<'p> {
 /// The ways in which requests reach a server on this machine; where there is only one, why is said. Root turns io_uring
 /// on by asking for it.
 pub fn transports() -> Vec<Transport> {
-    let switch = Path::new("/sys/module/fuse/parameters/enable_uring");
-    let is_on = std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "Y");
-    if is_on || std::fs::OpenOptions::new().write(true).open(switch).is_ok() {
+    if can_be_had() {
         vec![Transport::Device, Transport::Uring]
     } else {
         eprintln!("not over io_uring: that needs Linux 6.14, and to be allowed to turn it on");

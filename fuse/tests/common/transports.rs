@@ -1,8 +1,8 @@
 //! Tests that hold however the kernel's requests reach the server.
 
 use narufs_fuse::mount::Transport;
+use narufs_fuse::transport::uring::can_be_had;
 use std::cell::Cell;
-use std::path::Path;
 
 thread_local! {
     static TRANSPORT: Cell<Transport> = const { Cell::new(Transport::Device) };
@@ -15,7 +15,7 @@ pub fn transport() -> Transport {
 
 /// Runs a test for a way of requests, if the kernel has it. Root turns io_uring on by asking for it.
 pub fn by(transport: Transport, test: fn()) {
-    if transport == Transport::Uring && !can_use_uring() {
+    if transport == Transport::Uring && !can_be_had() {
         eprintln!(
             "skipped: this test needs FUSE over io_uring (Linux 6.14), and to be allowed to turn it on"
         );
@@ -23,12 +23,6 @@ pub fn by(transport: Transport, test: fn()) {
     }
     TRANSPORT.set(transport);
     test();
-}
-
-fn can_use_uring() -> bool {
-    let switch = Path::new("/sys/module/fuse/parameters/enable_uring");
-    let is_on = std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "Y");
-    is_on || std::fs::OpenOptions::new().write(true).open(switch).is_ok()
 }
 
 /// Makes tests of functions, for each way.

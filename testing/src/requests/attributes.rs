@@ -1,24 +1,12 @@
 //! Steps that change what is not a name and not a byte.
 
 use super::Row;
-use super::scene::{FILE_BYTES, Scene, name, user};
-use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use super::scene::{Scene, file, name, setxattr, stat, user};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Result;
-
-fn file(s: &Scene, n: usize) -> Result<()> {
-    s.file(&name(n), FILE_BYTES)
-}
-
-fn stat(s: &Scene, n: usize) -> Result<()> {
-    s.stat(&name(n))
-}
 
 fn chmod(s: &Scene, n: usize) -> Result<()> {
     fs::chmodat(&s.dir, name(n), Mode::from(0o600), AtFlags::empty())
-}
-
-fn setxattr(s: &Scene, n: usize) -> Result<()> {
-    fs::fsetxattr(s.opened(&name(n), OFlags::RDONLY)?, "user.x", b"value", XattrFlags::empty())
 }
 
 /// A time long ago, of access and change.

@@ -1,13 +1,9 @@
 //! Steps that read and write files which exist.
 
 use super::Row;
-use super::scene::{FILE_BYTES, PAGE, Scene, name, overwrite, write};
+use super::scene::{FILE_BYTES, PAGE, Scene, file, name, overwrite, stat, write};
 use rustix::fs::{self, FallocateFlags, OFlags};
 use rustix::io::Result;
-
-fn file(s: &Scene, n: usize) -> Result<()> {
-    s.file(&name(n), FILE_BYTES)
-}
 
 fn pages(s: &Scene, n: usize) -> Result<()> {
     s.file(&name(n), 4 * PAGE)
@@ -15,10 +11,6 @@ fn pages(s: &Scene, n: usize) -> Result<()> {
 
 fn large(s: &Scene, n: usize) -> Result<()> {
     s.file(&name(n), 1 << 20)
-}
-
-fn stat(s: &Scene, n: usize) -> Result<()> {
-    s.stat(&name(n))
 }
 
 fn read(s: &Scene, n: usize) -> Result<()> {

@@ -1,26 +1,12 @@
 //! Steps that change nothing.
 
 use super::Row;
-use super::scene::{FILE_BYTES, Scene, name};
+use super::scene::{FILE_BYTES, Scene, directory, file, missing, name, setxattr, stat, stat_missing};
 use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
 /// Directories in a walk, and the file at its end.
 const COMPONENTS: usize = 10;
-/// Files in a listed directory.
-const LISTED: usize = 10;
-
-fn file(s: &Scene, n: usize) -> Result<()> {
-    s.file(&name(n), FILE_BYTES)
-}
-
-fn stat(s: &Scene, n: usize) -> Result<()> {
-    s.stat(&name(n))
-}
-
-fn stat_missing(s: &Scene, n: usize) -> Result<()> {
-    s.stat_missing(&name(n))
-}
 
 fn tree(s: &Scene, n: usize) -> Result<()> {
     let mut path = name(n);
@@ -33,11 +19,6 @@ fn tree(s: &Scene, n: usize) -> Result<()> {
 
 fn walk(s: &Scene, n: usize) -> Result<()> {
     s.stat(&(name(n) + &"/d".repeat(COMPONENTS - 1)))
-}
-
-fn directory(s: &Scene, n: usize) -> Result<()> {
-    fs::mkdirat(&s.dir, name(n), Mode::from(0o755))?;
-    (0..LISTED).try_for_each(|file| s.file(&format!("{}/file{file}", name(n)), FILE_BYTES))
 }
 
 fn list(s: &Scene, n: usize) -> Result<()> {
@@ -58,8 +39,7 @@ fn readlink(s: &Scene, n: usize) -> Result<()> {
 
 fn with_attribute(s: &Scene, n: usize) -> Result<()> {
     file(s, n)?;
-    let file = s.opened(&name(n), OFlags::RDONLY)?;
-    fs::fsetxattr(&file, "user.x", b"value", fs::XattrFlags::empty())
+    setxattr(s, n)
 }
 
 fn getxattr(s: &Scene, n: usize) -> Result<()> {
@@ -73,11 +53,7 @@ fn listxattr(s: &Scene, n: usize) -> Result<()> {
 }
 
 fn getxattr_missing(s: &Scene, n: usize) -> Result<()> {
-    match getxattr(s, n) {
-        Err(Errno::NODATA) => Ok(()),
-        Ok(()) => Err(Errno::EXIST),
-        other => other,
-    }
+    missing(getxattr(s, n), Errno::NODATA)
 }
 
 fn lock(s: &Scene, n: usize) -> Result<()> {

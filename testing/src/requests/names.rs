@@ -1,24 +1,14 @@
 //! Steps that make, move and remove names, one after the other in one directory.
 
 use super::Row;
-use super::scene::{AsUser, FILE_BYTES, PIECES, Scene, name, other, user, write, write_from};
+use super::scene::{
+    AsUser, FILE_BYTES, PIECES, Scene, file, name, other, stat, stat_missing, user, write, write_from,
+};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Uid};
 use rustix::io::Result;
 
-fn file(s: &Scene, n: usize) -> Result<()> {
-    s.file(&name(n), FILE_BYTES)
-}
-
-fn stat(s: &Scene, n: usize) -> Result<()> {
-    s.stat(&name(n))
-}
-
 fn create(s: &Scene, n: usize, flags: OFlags) -> Result<()> {
     write(&s.created(&name(n), flags | OFlags::CREATE, 0o644)?, FILE_BYTES)
-}
-
-fn stat_missing(s: &Scene, n: usize) -> Result<()> {
-    s.stat_missing(&name(n))
 }
 
 fn create_as_user(s: &Scene, n: usize) -> Result<()> {
@@ -48,9 +38,7 @@ fn unlink(s: &Scene, n: usize) -> Result<()> {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        Row::new("create, close (O_WRONLY, O_EXCL)", |s, n| {
-            s.created(&name(n), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644).map(drop)
-        }),
+        Row::new("create, close (O_WRONLY, O_EXCL)", |s, n| s.new_file(&name(n)).map(drop)),
         Row::new("create, write of 3,000 bytes, close (O_WRONLY, O_EXCL)", |s, n| {
             create(s, n, OFlags::WRONLY | OFlags::EXCL)
         }),
@@ -79,14 +67,14 @@ pub fn rows() -> Vec<Row> {
         Row::new(
             "create, write of 1 MiB from memory that begins with a page, close (O_WRONLY, O_EXCL)",
             |s, n| {
-                let file = s.created(&name(n), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644)?;
+                let file = s.new_file(&name(n))?;
                 write_from(&file, 1 << 20, 0)
             },
         ),
         Row::new(
             "create, write of 1 MiB from memory that begins within a page, close (O_WRONLY, O_EXCL)",
             |s, n| {
-                let file = s.created(&name(n), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644)?;
+                let file = s.new_file(&name(n))?;
                 write_from(&file, 1 << 20, 100)
             },
         ),
@@ -115,7 +103,7 @@ pub fn rows() -> Vec<Row> {
         .of(|s, n| s.file(&other(n), FILE_BYTES))
         .after(|s, n| s.stat(&other(n))),
         Row::new("write a temporary file, fsync, rename it over another", |s, n| {
-            let file = s.created(&name(n), OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644)?;
+            let file = s.new_file(&name(n))?;
             write(&file, FILE_BYTES)?;
             fs::fsync(&file)?;
             drop(file);

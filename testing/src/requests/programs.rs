@@ -3,7 +3,7 @@
 
 use super::Row;
 use super::attributes::long_ago;
-use super::scene::{FILE_BYTES, PIECES, Scene, name, other, write};
+use super::scene::{FILE_BYTES, PIECES, Scene, directory, missing, name, other, write};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::{self, Errno, Result};
@@ -16,8 +16,6 @@ const MINIMAL_LIST: [u8; 28] = [
     4, 0, 4, 0, 255, 255, 255, 255, //
     32, 0, 4, 0, 255, 255, 255, 255,
 ];
-/// Files in a directory.
-const FILES: usize = 10;
 
 /// By `tar x`, as root.
 fn unpack(s: &Scene, n: usize, pieces: &[usize]) -> Result<()> {
@@ -30,19 +28,10 @@ fn unpack(s: &Scene, n: usize, pieces: &[usize]) -> Result<()> {
     fs::fchmod(&file, Mode::from(0o644))
 }
 
-/// What is looked for must be missing.
-fn missing<T>(outcome: Result<T>) -> Result<()> {
-    match outcome {
-        Err(Errno::NODATA | Errno::NOENT) => Ok(()),
-        Ok(_) => Err(Errno::EXIST),
-        Err(e) => Err(e),
-    }
-}
-
 /// By `cp -a`, from a directory; `bytes` copies the file's.
 fn copy(s: &Scene, n: usize, from: &OwnedFd, bytes: fn(&OwnedFd, &OwnedFd) -> Result<()>) -> Result<()> {
     let path = OFlags::PATH | OFlags::DIRECTORY;
-    missing(s.opened(&name(n), path))?;
+    missing(s.opened(&name(n), path), Errno::NOENT)?;
     fs::statat(from, other(n), AtFlags::SYMLINK_NOFOLLOW)?;
     let nofollow = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let source = fs::openat(from, other(n), nofollow, Mode::empty())?;
@@ -54,7 +43,7 @@ fn copy(s: &Scene, n: usize, from: &OwnedFd, bytes: fn(&OwnedFd, &OwnedFd) -> Re
     for _ in 0..2 {
         fs::flistxattr(&source, &mut [0_u8; 0])?;
     }
-    missing(fs::fgetxattr(&source, ACCESS_LIST, &mut [0_u8; 132]))?;
+    missing(fs::fgetxattr(&source, ACCESS_LIST, &mut [0_u8; 132]), Errno::NODATA)?;
     fs::fstat(&source)?;
     fs::fsetxattr(&target, ACCESS_LIST, &MINIMAL_LIST, XattrFlags::empty())
 }
@@ -110,8 +99,8 @@ fn show(s: &Scene, n: usize) -> Result<()> {
         let file = format!("{}/{file}", name(n));
         fs::statx(&s.dir, &file, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, shown)?;
         let path = s.path(&file);
-        missing(fs::lgetxattr(&path, "security.selinux", &mut [0_u8; 255]))?;
-        missing(fs::getxattr(&path, ACCESS_LIST, &mut [0_u8; 0]))
+        missing(fs::lgetxattr(&path, "security.selinux", &mut [0_u8; 255]), Errno::NODATA)?;
+        missing(fs::getxattr(&path, ACCESS_LIST, &mut [0_u8; 0]), Errno::NODATA)
     })
 }
 
@@ -131,11 +120,6 @@ fn remove(s: &Scene, n: usize) -> Result<()> {
     let files = s.list(&name(n), false)?;
     files.iter().try_for_each(|file| fs::unlinkat(dir.as_fd(), file, AtFlags::empty()))?;
     fs::unlinkat(&s.dir, name(n), AtFlags::REMOVEDIR)
-}
-
-fn directory(s: &Scene, n: usize) -> Result<()> {
-    fs::mkdirat(&s.dir, name(n), Mode::from(0o755))?;
-    (0..FILES).try_for_each(|file| s.file(&format!("{}/file{file}", name(n)), FILE_BYTES))
 }
 
 pub fn rows() -> Vec<Row> {

@@ -1,7 +1,7 @@
 //! Where the steps of a row are done: a directory of its own on the mount, and one that is elsewhere.
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Dir, Mode, OFlags, XattrFlags};
 use rustix::io::{self, Result};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
@@ -22,6 +22,8 @@ pub struct Scene {
 pub const FILE_BYTES: usize = 3000;
 /// Writes of a longer file by tar, from its buffer of 10 KiB, in which a file begins and ends anywhere.
 pub const PIECES: [usize; 3] = [3584, 10_240, 6176];
+/// Files in a directory that is listed.
+const LISTED: usize = 10;
 /// A page.
 pub const PAGE: usize = 4096;
 
@@ -70,10 +72,14 @@ impl Scene {
         format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd())
     }
 
+    /// Makes and opens a file for writing alone; the name must be free.
+    pub fn new_file(&self, name: &str) -> Result<OwnedFd> {
+        self.created(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644)
+    }
+
     /// A new file of so many bytes.
     pub fn file(&self, name: &str, bytes: usize) -> Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        write(&self.created(name, flags, 0o644)?, bytes)
+        write(&self.new_file(name)?, bytes)
     }
 
     /// lstat(2).
@@ -83,11 +89,7 @@ impl Scene {
 
     /// The same of a name that is not there.
     pub fn stat_missing(&self, name: &str) -> Result<()> {
-        match self.stat(name) {
-            Err(io::Errno::NOENT) => Ok(()),
-            Ok(()) => Err(io::Errno::EXIST),
-            other => other,
-        }
+        missing(self.stat(name), io::Errno::NOENT)
     }
 
     /// Reads a file to its end.
@@ -112,6 +114,41 @@ impl Scene {
             names.iter().try_for_each(|entry| self.stat(&format!("{name}/{entry}")))?;
         }
         Ok(names)
+    }
+}
+
+/// A file of [`FILE_BYTES`].
+pub fn file(s: &Scene, n: usize) -> Result<()> {
+    s.file(&name(n), FILE_BYTES)
+}
+
+/// A directory of [`LISTED`] such files.
+pub fn directory(s: &Scene, n: usize) -> Result<()> {
+    fs::mkdirat(&s.dir, name(n), Mode::from(0o755))?;
+    (0..LISTED).try_for_each(|file| s.file(&format!("{}/file{file}", name(n)), FILE_BYTES))
+}
+
+/// Looks at it.
+pub fn stat(s: &Scene, n: usize) -> Result<()> {
+    s.stat(&name(n))
+}
+
+/// Finds that it is not there.
+pub fn stat_missing(s: &Scene, n: usize) -> Result<()> {
+    s.stat_missing(&name(n))
+}
+
+/// Gives a file an extended attribute.
+pub fn setxattr(s: &Scene, n: usize) -> Result<()> {
+    fs::fsetxattr(s.opened(&name(n), OFlags::RDONLY)?, "user.x", b"value", XattrFlags::empty())
+}
+
+/// What is looked for must be missing, and the kernel say so by this error.
+pub fn missing<T>(outcome: Result<T>, error: io::Errno) -> Result<()> {
+    match outcome {
+        Err(e) if e == error => Ok(()),
+        Ok(_) => Err(io::Errno::EXIST),
+        Err(e) => Err(e),
     }
 }
 
@@ -144,20 +181,22 @@ impl Drop for AsUser {
 
 /// One write(2).
 pub fn write(file: &OwnedFd, bytes: usize) -> Result<()> {
-    let written = io::write(file, &vec![7; bytes])?;
-    if written == bytes { Ok(()) } else { Err(io::Errno::NOSPC) }
+    whole(io::write(file, &vec![7; bytes])?, bytes)
 }
 
 /// One write(2) from memory that begins so many bytes behind a page's beginning.
 pub fn write_from(file: &OwnedFd, bytes: usize, behind: usize) -> Result<()> {
     let memory = vec![7; bytes + 2 * PAGE];
     let first = memory.as_ptr().align_offset(PAGE) + behind;
-    let written = io::write(file, &memory[first..first + bytes])?;
-    if written == bytes { Ok(()) } else { Err(io::Errno::NOSPC) }
+    whole(io::write(file, &memory[first..first + bytes])?, bytes)
 }
 
 /// One pwrite(2) at the beginning.
 pub fn overwrite(file: &OwnedFd, bytes: usize) -> Result<()> {
-    let written = io::pwrite(file, &vec![8; bytes], 0)?;
+    whole(io::pwrite(file, &vec![8; bytes], 0)?, bytes)
+}
+
+/// All of them must have been written.
+fn whole(written: usize, bytes: usize) -> Result<()> {
     if written == bytes { Ok(()) } else { Err(io::Errno::NOSPC) }
 }

@@ -32,7 +32,7 @@ mod offer;
 mod ring;
 
 pub(super) use offer::count_of;
-pub use offer::{enable, is_enabled, queues};
+pub use offer::{can_be_had, enable, is_enabled, queues};
 
 use super::{Channel, Port};
 use crate::wire::{InHeader, Opcode, OutHeader, RequestParts};

@@ -10,6 +10,11 @@ pub fn is_enabled() -> io::Result<bool> {
     Ok(std::fs::read_to_string(SWITCH)?.trim() == "Y")
 }
 
+/// Whether a server that asks for it is served so: the kernel offers it, or may be told to.
+pub fn can_be_had() -> bool {
+    is_enabled().unwrap_or(false) || std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok()
+}
+
 /// Has the kernel offer it, to every server that asks. Takes root.
 pub fn enable() -> io::Result<()> {
     std::fs::write(SWITCH, "Y")
