@@ -60,7 +60,7 @@ summary() { # LOG: how many tests it ran, or what else it says
 }
 
 model() { # loom|shuttle
-    local packages=(-p narufs)
+    local packages=(-p narufs-engine)
     # Of the benchmark's crate that builds the lanes alone.
     if [[ $1 == loom ]]; then packages+=(-p narufs-bench); fi
     RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"

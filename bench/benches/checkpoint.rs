@@ -6,13 +6,13 @@
 //! makes rough figures in a few seconds, `-- --creations` measures creations alone. Nothing is left behind: the image is
 //! in a directory that goes with the run, and its ring is staged in memory.
 
-use narufs::checkpoint::Phase;
-use narufs::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use narufs::format::Nid;
-use narufs::store::WriteHome;
 use narufs_bench::checkpoint::rounds::{self, Found};
 use narufs_bench::checkpoint::volume::{How, Volume};
 use narufs_bench::checkpoint::{creates, random};
+use narufs_engine::checkpoint::Phase;
+use narufs_engine::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use narufs_engine::format::Nid;
+use narufs_engine::store::WriteHome;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl Bed {
         let files = rounds::scattered(&volume, size.nodes).expect("files are made");
         volume.unmount().expect("it is unmounted");
         let blocks = size.nodes as u64;
-        drop(narufs::device::ImageFile::create(&file, blocks).expect("a file"));
+        drop(narufs_engine::device::ImageFile::create(&file, blocks).expect("a file"));
         let device = how.open(&file).expect("a file");
         // Blocks that were written before, as those of the rounds were.
         for first in (0..blocks).step_by(64) {

@@ -4,10 +4,10 @@
 //! word with lanes; `-- model WORK` only the model of creations, for one that takes WORK ns on a core of its own, the
 //! add to the tail not counted, with what lanes cost when the figures of docs/JOURNAL.md were made.
 
-use narufs::pmem::{MappedMemory, Medium};
 use narufs_bench::journal::model::{self, LANE_ORDER, MACHINES, TRANSFERS};
 use narufs_bench::journal::side::{self, Both};
 use narufs_bench::journal::{phases, word};
+use narufs_engine::pmem::{MappedMemory, Medium};
 use std::sync::Arc;
 use std::time::Duration;
 

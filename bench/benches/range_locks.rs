@@ -3,8 +3,8 @@
 //! `cargo bench -p narufs-bench --bench range_locks` prints the tables of docs/LOCKS.md; with a design's name, that
 //! one alone; `-- --count DESIGN WORKLOAD` runs one thread a million times, for an instruction counter.
 
-use narufs::lock::{Access, FileLock, RangeLock};
 use narufs_bench::locks::{ListLock, ShardLock, TreeLock};
+use narufs_engine::lock::{Access, FileLock, RangeLock};
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Barrier;

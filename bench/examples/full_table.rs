@@ -4,8 +4,8 @@
 //! `cargo run --release --locked -p narufs-bench --example full_table -- IMAGE IDS` makes the image IMAGE and a table
 //! of at least IDS ids. What is freed to come to a share lies all over the table, in no order.
 
-use narufs::path::{self, Fs, MountOptions};
-use narufs::{FormatOptions, Result};
+use narufs_engine::path::{self, Fs, MountOptions};
+use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 
 /// Files that are made and removed in a round.

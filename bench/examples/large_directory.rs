@@ -4,11 +4,11 @@
 //! and mounts it with MIB of memory for metadata pages (256). The names are links of one file, so that the directory
 //! alone is measured.
 
-use narufs::format::ROOT_NID;
-use narufs::path::{self, Fs, MountOptions, OpenOptions};
-use narufs::store::StoreOptions;
-use narufs::vfs::Context;
-use narufs::{FormatOptions, Result};
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::path::{self, Fs, MountOptions, OpenOptions};
+use narufs_engine::store::StoreOptions;
+use narufs_engine::vfs::Context;
+use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 
 fn name(n: u64) -> Vec<u8> {

@@ -4,7 +4,7 @@ use crate::daily::Caches;
 use crate::load::Measured;
 use crate::meter::{CauseIo, Counters, DeviceIo};
 use crate::target::{Description, Reopened, Survives};
-use narufs::format::SLOT_SIZE;
+use narufs_engine::format::SLOT_SIZE;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,16 +5,16 @@ use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
 use indicatif::{ProgressBar, ProgressStyle};
-use narufs::device::BLOCK_SIZE;
-use narufs::fsck::{self, IssueKind, Options, Outcome, Report};
-use narufs::mount;
+use narufs_engine::device::BLOCK_SIZE;
+use narufs_engine::fsck::{self, IssueKind, Options, Outcome, Report};
+use narufs_engine::mount;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// Checks; the failure's status is that of fsck(8).
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
-    let failed = |e: narufs::Error| Failure::about(Status::CheckFailed, &args.image, e);
+    let failed = |e: narufs_engine::Error| Failure::about(Status::CheckFailed, &args.image, e);
     let media = mount::open_for_check(&args.image, repair).map_err(failed)?;
     let bar = progress_bar(args.json);
     let shown = bar.clone();

@@ -4,10 +4,12 @@ use crate::args::Info;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
-use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
-use narufs::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock};
-use narufs::pmem::Horizon;
-use narufs::scratch::is_spill_space;
+use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use narufs_engine::format::{
+    JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock,
+};
+use narufs_engine::pmem::Horizon;
+use narufs_engine::scratch::is_spill_space;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -57,7 +59,7 @@ fn read(image: &Path) -> Result<Superblock, String> {
         file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
         copy.run(vec![Request::write(block, buf, Cause::Superblock)]).map_err(|e| e.to_string())?;
     }
-    narufs::superblock::read(&copy).map_err(|e| match is_spill_space(image) {
+    narufs_engine::superblock::read(&copy).map_err(|e| match is_spill_space(image) {
         Ok(true) => "spill space of a scratch file system, no image: narufs stats DIR shows its mount".into(),
         _ => e.to_string(),
     })

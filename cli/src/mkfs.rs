@@ -4,10 +4,10 @@ use crate::args::Mkfs;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
-use narufs::Error;
-use narufs::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
-use narufs::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
-use narufs::mkfs::{FormatOptions, format};
+use narufs_engine::Error;
+use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
+use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
+use narufs_engine::mkfs::{FormatOptions, format};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -54,7 +54,7 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
     format(device.as_ref(), &options).map_err(|e| e.to_string())
 }
 
-fn open(args: &Mkfs) -> narufs::Result<Arc<dyn BlockDevice>> {
+fn open(args: &Mkfs) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
     let image = &args.image;
     let there = std::fs::metadata(image).ok();
     let is_device = there.as_ref().is_some_and(|m| m.file_type().is_block_device());

@@ -1,7 +1,7 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
 use crate::size::Size;
-use narufs::journal::Wanted;
+use narufs_engine::journal::Wanted;
 use std::path::PathBuf;
 use std::time::Duration;
 

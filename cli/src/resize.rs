@@ -4,9 +4,9 @@ use crate::args::Resize;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::{NewSize, Size};
-use narufs::mount;
-use narufs::pmem::EmulationCosts;
-use narufs::vfs::{AssembleOptions, Running};
+use narufs_engine::mount;
+use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::vfs::{AssembleOptions, Running};
 use narufs_fuse::control::{self, Growth};
 
 /// Grows it, and says the size.
@@ -36,7 +36,7 @@ fn live(args: &Resize) -> Result<u64, Failure> {
 
 /// The image is mounted by this process alone: recovered if need be, made larger, and clean afterwards.
 fn unmounted(args: &Resize) -> Result<u64, Failure> {
-    let failed = |e: narufs::Error| failed(args, e);
+    let failed = |e: narufs_engine::Error| failed(args, e);
     let image = std::path::absolute(&args.place).map_err(|e| self::failed(args, e))?;
     let options = mount::MountOptions::default();
     let media = mount::open(&image, None, EmulationCosts::default(), &options).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! `narufs bench --target lib:IMAGE`: the engine's process is killed, and what it wrote is found in what is left.
 
-use narufs::vfs::Context;
+use narufs_engine::vfs::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::{Value, json};
@@ -51,9 +51,10 @@ impl Image {
     }
 
     fn names(&self) -> Vec<String> {
-        let fs = narufs::Fs::mount(self.path(), &narufs::MountOptions::default()).expect("a good image");
+        let fs = narufs_engine::Fs::mount(self.path(), &narufs_engine::MountOptions::default())
+            .expect("a good image");
         let mut names = Vec::new();
-        let (inodes, root) = (fs.inodes(), narufs::format::ROOT_NID);
+        let (inodes, root) = (fs.inodes(), narufs_engine::format::ROOT_NID);
         let dir = inodes.opendir(&Context::root(), root).expect("there is one");
         let read = inodes.readdir(&dir, 0, &mut |entry| {
             names.push(String::from_utf8_lossy(entry.name).into_owned());

@@ -7,7 +7,7 @@
 //!
 //! `NARUFS_SEED=n` replays one round (the threads run as they will); `NARUFS_TEST_SCALE=n` runs n times as many.
 
-use narufs::device::ImageFile;
+use narufs_engine::device::ImageFile;
 use narufs_fuse::mount::mountinfo;
 use narufs_testing::clients::{Client, is_of_a_dead_mount, with_syncs, without_syncs};
 use narufs_testing::lab::Ring;
@@ -125,7 +125,7 @@ fn round(seed: u64) -> Result<u64, String> {
 
     place.detach().map_err(|e| format!("umount: {e}"))?;
     // The kernel lets go of the image once the killed process's last requests are over.
-    while matches!(ImageFile::open(&place.image()), Err(narufs::Error::InUse(_))) {
+    while matches!(ImageFile::open(&place.image()), Err(narufs_engine::Error::InUse(_))) {
         std::thread::yield_now();
     }
     if kept == Kept::Prefix {

@@ -50,7 +50,3 @@ pub use error::{Error, Result};
 pub use mkfs::FormatOptions;
 pub use path::{Files, Fs, MountOptions, format};
 pub use scratch::{ScratchOptions, SpillOptions};
-
-#[doc = include_str!("../../README.md")]
-#[cfg(doctest)]
-pub struct Readme;

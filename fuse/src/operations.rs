@@ -3,7 +3,7 @@
 //! What it leaves to others: the wire, the threads, the order of replies.
 //!
 //! Invariants an implementation keeps: a method that is about to sleep says so by
-//! [`narufs::blocking::about_to_block`]; each [`Entry`] with a node id that it gives away has raised the inode's
+//! [`narufs_engine::blocking::about_to_block`]; each [`Entry`] with a node id that it gives away has raised the inode's
 //! lookup count; permissions are checked here unless the kernel does.
 
 use crate::mount::Transport;

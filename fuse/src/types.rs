@@ -9,8 +9,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-impl From<narufs::Error> for Errno {
-    fn from(error: narufs::Error) -> Self {
+impl From<narufs_engine::Error> for Errno {
+    fn from(error: narufs_engine::Error) -> Self {
         Errno(error.errno())
     }
 }

@@ -5,4 +5,4 @@
 libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     narufs_fuzz::mutate(data, size, max_size, seed)
 });
-libfuzzer_sys::fuzz_target!(|input: &[u8]| narufs::fuzzing::mount_and_use(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| narufs_engine::fuzzing::mount_and_use(input));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use narufs::lock::FileLock;
+use narufs_engine::lock::FileLock;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -1,20 +1,20 @@
 //! File systems on simulated media, for one thread: no background work, so that what happens follows from the
 //! operations alone.
 
-use narufs::clock::Clock;
-use narufs::device::{BlockDevice, Cause, Request};
-use narufs::error::{Error, Result};
-use narufs::file::DataOptions;
-use narufs::format::{JournalKind, Position};
-use narufs::fsck;
-use narufs::journal::{Wanted, ring_bytes};
-use narufs::mkfs::{FormatOptions, format_cramped};
-use narufs::mount::{Media, MountOptions, Mounted, RingMedia, mount};
-use narufs::pmem::Horizon;
-use narufs::sim::{Event, PmemSpec, SimMedia};
-use narufs::store::{Observer, StoreOptions, WriteHome};
-use narufs::sync::Counter;
-use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
+use narufs_engine::clock::Clock;
+use narufs_engine::device::{BlockDevice, Cause, Request};
+use narufs_engine::error::{Error, Result};
+use narufs_engine::file::DataOptions;
+use narufs_engine::format::{JournalKind, Position};
+use narufs_engine::fsck;
+use narufs_engine::journal::{Wanted, ring_bytes};
+use narufs_engine::mkfs::{FormatOptions, format_cramped};
+use narufs_engine::mount::{Media, MountOptions, Mounted, RingMedia, mount};
+use narufs_engine::pmem::Horizon;
+use narufs_engine::sim::{Event, PmemSpec, SimMedia};
+use narufs_engine::store::{Observer, StoreOptions, WriteHome};
+use narufs_engine::sync::Counter;
+use narufs_engine::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,13 +2,13 @@
 //! rings in shared memory, when the test ends, however it ends.
 
 use crate::lab::Ring;
-use narufs::device::{ImageFile, open_device};
-use narufs::error::Result;
-use narufs::format::{JournalKind, Superblock};
-use narufs::fsck;
-use narufs::mkfs::{FormatOptions, format};
-use narufs::mount::{MountOptions, open, staging_path};
-use narufs::pmem::EmulationCosts;
+use narufs_engine::device::{ImageFile, open_device};
+use narufs_engine::error::Result;
+use narufs_engine::format::{JournalKind, Superblock};
+use narufs_engine::fsck;
+use narufs_engine::mkfs::{FormatOptions, format};
+use narufs_engine::mount::{MountOptions, open, staging_path};
+use narufs_engine::pmem::EmulationCosts;
 use narufs_fuse::mount::{IfBusy, mountinfo, unmount};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Place {
     /// # Errors
     /// Those of the directory and of mkfs.
     pub fn make(parent: &Path, ring: Ring, image_bytes: u64, slots: u64) -> Result<Place> {
-        let errno = |e: std::io::Error| narufs::Error::Errno(e.raw_os_error().unwrap_or(libc::EIO));
+        let errno = |e: std::io::Error| narufs_engine::Error::Errno(e.raw_os_error().unwrap_or(libc::EIO));
         let dir = TempDir::new_in(parent).map_err(errno)?;
         let mut place = Place { dir, shared: Vec::new() };
         fs::create_dir(place.point()).map_err(errno)?;

@@ -2,11 +2,11 @@
 
 use crate::lab::Ring;
 use crate::place::Place;
-use narufs::file::DataOptions;
-use narufs::mount::{MountOptions, Mounted, mount, open};
-use narufs::pmem::EmulationCosts;
-use narufs::store::StoreOptions;
-use narufs::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
+use narufs_engine::file::DataOptions;
+use narufs_engine::mount::{MountOptions, Mounted, mount, open};
+use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::store::StoreOptions;
+use narufs_engine::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
 use narufs_fuse::mount::{Atime, IfBusy, Transport};
 use narufs_fuse::transport::uring::can_be_had;
 use narufs_fuse::{Caching, EngineOperations, Server, serve};

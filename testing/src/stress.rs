@@ -7,10 +7,10 @@ use crate::model::Model;
 use crate::op::{Generator, Op};
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
-use narufs::error::Result;
-use narufs::mount::{MountOptions, Mounted, mount, open};
-use narufs::pmem::EmulationCosts;
-use narufs::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
+use narufs_engine::error::Result;
+use narufs_engine::mount::{MountOptions, Mounted, mount, open};
+use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// What contradicts the contract.
     pub fn judge(&self, notes: &File, seed: u64, thread: u64) -> Result<u64, String> {
-        let said = |e: narufs::Error| format!("thread {thread}: {e}");
+        let said = |e: narufs_engine::Error| format!("thread {thread}: {e}");
         let [begun, returned] = read_notes(notes, thread).map_err(|e| e.to_string())?;
         let mut generator = Generator::new(seed * 100 + thread);
         let mut oracle = Oracle::new(Model::default(), Kept::All).among_others();

@@ -6,7 +6,7 @@
 //! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the
 //! pairs, `NARUFS_SEED=n` samples others.
 
-use narufs::sim::Crash;
+use narufs_engine::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, operations, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};

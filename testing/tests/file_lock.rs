@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use narufs::lock::{FileLock, RangeLock};
+use narufs_engine::lock::{FileLock, RangeLock};
 use narufs_testing::file_lock::conforms;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -14,7 +14,7 @@ const IMAGE_BYTES: u64 = 128 << 20;
 const ROUNDS: u64 = 1500;
 
 fn run(ring: Ring, seed: u64) -> Result<(), String> {
-    let said = |what: &'static str| move |e: narufs::Error| format!("{what}: {e}");
+    let said = |what: &'static str| move |e: narufs_engine::Error| format!("{what}: {e}");
     let place = Place::make(Path::new(env!("CARGO_TARGET_TMPDIR")), ring, IMAGE_BYTES, 8192);
     let place = place.map_err(said("mkfs"))?;
     let server = Server::start(&place.image()).map_err(said("mount"))?;

@@ -1,6 +1,6 @@
 //! What a range lock costs in memory while nobody is in the way: nothing. One test, for it counts allocations.
 
-use narufs::lock::{FileLock, RangeLock};
+use narufs_engine::lock::{FileLock, RangeLock};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -4,9 +4,9 @@
 //! Each load runs in a process of its own (this program again, told by `NARUFS_MEMORY_LOAD` what to do), because the
 //! highest mark of a process never goes down. `NARUFS_MEMORY_SHOW=1` prints a table.
 
-use narufs::Fs;
-use narufs::path::File;
-use narufs::scratch::{ScratchOptions, SpillOptions};
+use narufs_engine::Fs;
+use narufs_engine::path::File;
+use narufs_engine::scratch::{ScratchOptions, SpillOptions};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;

@@ -3,10 +3,10 @@
 //!
 //! `NARUFS_SEED=n` replays one seed; `NARUFS_TEST_SCALE=n` runs n times as many.
 
-use narufs::device::{BLOCK_SIZE, BlockDevice, MemoryDevice};
-use narufs::mount::Mounted;
-use narufs::scratch::{ScratchOptions, make_on};
-use narufs::vfs::{AtimePolicy, Running};
+use narufs_engine::device::{BLOCK_SIZE, BlockDevice, MemoryDevice};
+use narufs_engine::mount::Mounted;
+use narufs_engine::scratch::{ScratchOptions, make_on};
+use narufs_engine::vfs::{AtimePolicy, Running};
 use narufs_fuse::mount::{Atime, IfBusy, MountOptions, mountinfo, unmount};
 use narufs_fuse::{Caching, serve};
 use narufs_testing::dir_target::DirTarget;
@@ -70,7 +70,7 @@ fn run(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     }
     drop(target);
     running.stop().and_then(|()| mounted.unmount()).map_err(|e| format!("unmount: {e}"))?;
-    let written = |count: &narufs::device::CauseCount| count.write_bytes;
+    let written = |count: &narufs_engine::device::CauseCount| count.write_bytes;
     Ok(device.map_or(0, |device| device.counters().iter().map(written).sum()))
 }
 
@@ -123,7 +123,7 @@ fn run_mounted(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     server.wait();
     drop(server);
     running.stop().and_then(|()| mounted.unmount()).map_err(|e| format!("last words: {e}"))?;
-    let written = |count: &narufs::device::CauseCount| count.write_bytes;
+    let written = |count: &narufs_engine::device::CauseCount| count.write_bytes;
     Ok(device.map_or(0, |device| device.counters().iter().map(written).sum()))
 }
 

@@ -4,12 +4,12 @@
 
 #![cfg(feature = "planted-bugs")]
 
-use narufs::device::{BlockDevice, MemoryDevice};
-use narufs::format::ROOT_NID;
-use narufs::planted::{Spot, plant_panic, take_panic};
-use narufs::scratch::{ScratchOptions, make_on};
-use narufs::sim::{Crash, SimMedia};
-use narufs::vfs::{Context, FileHandle, Fs, OpenFlags, Running, WriteFlags};
+use narufs_engine::device::{BlockDevice, MemoryDevice};
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::planted::{Spot, plant_panic, take_panic};
+use narufs_engine::scratch::{ScratchOptions, make_on};
+use narufs_engine::sim::{Crash, SimMedia};
+use narufs_engine::vfs::{Context, FileHandle, Fs, OpenFlags, Running, WriteFlags};
 use narufs_testing::lab::{Lab, Live, Ring};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,14 +33,14 @@ fn panics<R>(spot: Spot, what: impl FnOnce() -> R) {
     assert!(!take_panic() && panicked, "{spot:?} is not on the way");
 }
 
-fn open(fs: &Fs, name: &str) -> narufs::Result<FileHandle> {
+fn open(fs: &Fs, name: &str) -> narufs_engine::Result<FileHandle> {
     let (entry, handle, _) =
         fs.create(&Context::root(), ROOT_NID, name.as_bytes(), 0o644, OpenFlags::READ_WRITE)?;
     fs.forget(entry.nid, 1);
     Ok(handle)
 }
 
-fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> narufs::Result<()> {
+fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> narufs_engine::Result<()> {
     fs.write(&Context::root(), file, at as u64, bytes, WriteFlags::empty())
         .map(|len| assert_eq!(len, bytes.len()))
 }
@@ -216,7 +216,7 @@ fn who_wants_what_another_was_reading_when_it_panicked_reads_it() {
 }
 
 /// A scratch file system so small that everything spills, with its threads.
-fn scratch() -> (narufs::mount::Mounted, Running) {
+fn scratch() -> (narufs_engine::mount::Mounted, Running) {
     let mut options = ScratchOptions::with_memory(256 << 10);
     options.files.background = true;
     let spill: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(32 << 8));
@@ -272,6 +272,9 @@ fn a_panic_in_the_thread_that_runs_rounds_is_told_to_those_who_wait_for_them() {
         let (_mounted, running) = scratch();
         plant_panic(spot);
         let failed = (0..10_000).find_map(|n| open(running.fs(), &format!("f{n}")).err());
-        assert!(!take_panic() && matches!(failed, Some(narufs::Error::ReadOnly(_))), "{spot:?}: {failed:?}");
+        assert!(
+            !take_panic() && matches!(failed, Some(narufs_engine::Error::ReadOnly(_))),
+            "{spot:?}: {failed:?}"
+        );
     }
 }

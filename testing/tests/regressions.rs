@@ -1,8 +1,8 @@
 //! Crashes around what once went wrong, closer than the enumeration looks at every sequence of this length.
 
-use narufs::format::ROOT_NID;
-use narufs::sim::{Crash, SimMedia};
-use narufs::vfs::{Context, OpenFlags, WriteFlags};
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::sim::{Crash, SimMedia};
+use narufs_engine::vfs::{Context, OpenFlags, WriteFlags};
 use narufs_testing::crash::{Bench, Effort, Tally, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::lib_target::LibTarget;
@@ -205,7 +205,7 @@ fn an_image_with_just_room_enough_survives_crashes() {
 #[test]
 fn a_file_of_sixteen_tebibytes_survives_crashes() {
     const AT: u64 = (1 << 44) - 8192;
-    narufs::lane::pin(Some(0));
+    narufs_engine::lane::pin(Some(0));
     for (ring, crash) in WAYS {
         let lab = Lab::tiny(ring);
         let sim = lab.format();

@@ -2,11 +2,11 @@
 //!
 //! `NARUFS_SEED=n` replays one round; `NARUFS_TEST_SCALE=n` runs n times as many.
 
-use narufs::device::{BLOCK_SIZE, ImageFile, open_device};
-use narufs::fsck;
-use narufs::mkfs::{FormatOptions, format};
-use narufs::mount::{MountOptions, staging_path};
-use narufs::pmem::EmulationCosts;
+use narufs_engine::device::{BLOCK_SIZE, ImageFile, open_device};
+use narufs_engine::fsck;
+use narufs_engine::mkfs::{FormatOptions, format};
+use narufs_engine::mount::{MountOptions, staging_path};
+use narufs_engine::pmem::EmulationCosts;
 use narufs_testing::settings;
 use narufs_testing::stress::{Server, read_notes};
 use rand::{Rng, SeedableRng};
@@ -40,7 +40,7 @@ fn round(seed: u64) -> Result<u64, String> {
     std::fs::File::create(&image).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(|e| e.to_string())?;
     std::fs::write(&notes_path, [0; 16 * THREADS as usize]).map_err(|e| e.to_string())?;
     let notes = std::fs::File::open(&notes_path).map_err(|e| e.to_string())?;
-    let said = |what: &'static str| move |e: narufs::Error| format!("{what}: {e}");
+    let said = |what: &'static str| move |e: narufs_engine::Error| format!("{what}: {e}");
     let open = || ImageFile::open(&image).map(open_device).map_err(said("open"));
     let options = FormatOptions {
         journal_slots: Some(8192),
@@ -74,7 +74,7 @@ fn round(seed: u64) -> Result<u64, String> {
     // The kernel lets go of the image once the killed process's last requests are over.
     let server = loop {
         match Server::start(&image) {
-            Err(narufs::Error::InUse(_)) => std::thread::yield_now(),
+            Err(narufs_engine::Error::InUse(_)) => std::thread::yield_now(),
             other => break other.map_err(said("recovery"))?,
         }
     };
@@ -83,7 +83,7 @@ fn round(seed: u64) -> Result<u64, String> {
         total += server.judge(&notes, seed, thread)?;
     }
     server.stop().map_err(said("unmount"))?;
-    let media = narufs::mount::open(&image, None, EmulationCosts::default(), &MountOptions::default());
+    let media = narufs_engine::mount::open(&image, None, EmulationCosts::default(), &MountOptions::default());
     let report =
         fsck::check(&media.map_err(said("open"))?, &fsck::Options::default()).map_err(said("fsck"))?;
     if report.issues.is_empty() { Ok(total) } else { Err(format!("fsck: {:?}", report.issues)) }

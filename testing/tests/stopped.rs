@@ -2,9 +2,9 @@
 //! too where sealed records are durable, nothing is committed beyond, and a kill at that moment loses nothing that
 //! was promised.
 
-use narufs::format::Position;
-use narufs::journal::{Wanted, stop_next_record};
-use narufs::pmem::Horizon;
+use narufs_engine::format::Position;
+use narufs_engine::journal::{Wanted, stop_next_record};
+use narufs_engine::pmem::Horizon;
 use narufs_testing::lab::Ring;
 use narufs_testing::lib_target::LibTarget;
 use narufs_testing::model::Tree;
@@ -82,12 +82,12 @@ fn others_go_on_beside_a_stopped_thread_and_no_commit_passes_it() {
             }
 
             let syncing = scope.spawn(|| {
-                narufs::blocking::set_hook(Some(Box::new(move || {
+                narufs_engine::blocking::set_hook(Some(Box::new(move || {
                     let _ = sleeps.send(());
                 })));
                 apply(Op::Fsync { path: "/c/file".into() });
                 synced.store(true, Ordering::SeqCst);
-                narufs::blocking::set_hook(None);
+                narufs_engine::blocking::set_hook(None);
             });
             // The other end of the channel goes with the hook, when the fsync has returned.
             let waits = needs_commit(ring);

@@ -1,9 +1,9 @@
 //! Creations by threads in directories of their own, with and without rounds that follow one another without a pause.
 
 use super::volume::Volume;
-use narufs::format::{Nid, ROOT_NID};
-use narufs::vfs::Context;
-use narufs::{Error, Result};
+use narufs_engine::format::{Nid, ROOT_NID};
+use narufs_engine::vfs::Context;
+use narufs_engine::{Error, Result};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;

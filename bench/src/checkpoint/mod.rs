@@ -12,7 +12,7 @@ pub mod volume;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use narufs::store::WriteHome;
+    use narufs_engine::store::WriteHome;
     use volume::{How, Volume};
 
     /// As short as can be: what the tables are made with does not rot.

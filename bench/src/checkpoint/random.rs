@@ -1,7 +1,7 @@
 //! Random writes of 4 KiB: what home writes that share no request are measured against.
 
-use narufs::Result;
-use narufs::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use narufs_engine::Result;
+use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;

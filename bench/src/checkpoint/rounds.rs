@@ -1,10 +1,10 @@
 //! Rounds over pages that lie scattered: one inode changes in each of many node blocks, drawn at random.
 
 use super::volume::Volume;
-use narufs::Result;
-use narufs::checkpoint::{CheckpointStats, Phase, PhaseCount};
-use narufs::format::{INODES_PER_BLOCK, Nid, ROOT_NID};
-use narufs::vfs::{Context, SetAttr};
+use narufs_engine::Result;
+use narufs_engine::checkpoint::{CheckpointStats, Phase, PhaseCount};
+use narufs_engine::format::{INODES_PER_BLOCK, Nid, ROOT_NID};
+use narufs_engine::vfs::{Context, SetAttr};
 
 /// What rounds have done.
 #[derive(Debug, Clone, Default)]

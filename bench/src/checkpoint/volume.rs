@@ -1,16 +1,16 @@
 //! A file system whose rounds are called for, on an image of its own. Its ring is staged in this process's memory: no
 //! file is left outside the image, whatever becomes of the run.
 
-use narufs::Result;
-use narufs::checkpoint::CheckpointStats;
-use narufs::device::{BlockDevice, ImageFile, PlainDevice, open_device};
-use narufs::journal::ring_bytes;
-use narufs::mkfs::{self, FormatOptions};
-use narufs::mount::{self, Media, MountOptions, Mounted, RingMedia};
-use narufs::pmem::{HeapMemory, Horizon};
-use narufs::store::{StoreOptions, WriteHome};
-use narufs::superblock;
-use narufs::vfs::{AssembleOptions, Fs, Running};
+use narufs_engine::Result;
+use narufs_engine::checkpoint::CheckpointStats;
+use narufs_engine::device::{BlockDevice, ImageFile, PlainDevice, open_device};
+use narufs_engine::journal::ring_bytes;
+use narufs_engine::mkfs::{self, FormatOptions};
+use narufs_engine::mount::{self, Media, MountOptions, Mounted, RingMedia};
+use narufs_engine::pmem::{HeapMemory, Horizon};
+use narufs_engine::store::{StoreOptions, WriteHome};
+use narufs_engine::superblock;
+use narufs_engine::vfs::{AssembleOptions, Fs, Running};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

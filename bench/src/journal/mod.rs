@@ -6,7 +6,7 @@
 //! how many creations a second a machine with many cores can make, with that word and with a ring for each lane.
 
 #[cfg(not(loom))]
-use narufs::journal::{Journal, Media, Options};
+use narufs_engine::journal::{Journal, Media, Options};
 
 pub mod lanes;
 #[cfg(not(loom))]
@@ -28,10 +28,10 @@ fn cpu_ns() -> u64 {
 /// An empty ring of an image that there is not, for so many lanes; nobody is asked for a checkpoint.
 #[cfg(not(loom))]
 fn start(
-    memory: std::sync::Arc<dyn narufs::pmem::PersistentMemory>,
+    memory: std::sync::Arc<dyn narufs_engine::pmem::PersistentMemory>,
     slots: u64,
     lanes: usize,
-) -> narufs::Result<Journal> {
+) -> narufs_engine::Result<Journal> {
     let options = Options {
         image_uuid: [1; 16],
         ring_uuid: [2; 16],
@@ -41,7 +41,7 @@ fn start(
         start: 0,
         lanes,
         need_checkpoint: Box::new(|| ()),
-        clock: narufs::clock::Clock::default(),
+        clock: narufs_engine::clock::Clock::default(),
     };
     Journal::start(Media::Mapped(memory), options)
 }
@@ -49,7 +49,7 @@ fn start(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use narufs::pmem::{MappedMemory, Medium};
+    use narufs_engine::pmem::{MappedMemory, Medium};
 
     /// As short as can be: what the tables are made with does not rot.
     #[test]

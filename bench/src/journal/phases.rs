@@ -5,14 +5,14 @@
 //! thread has pages and a directory of its own.
 
 use super::{cpu_ns, start};
-use narufs::alloc::{Alloc, Class};
-use narufs::device::MemoryDevice;
-use narufs::format::BlockKind;
-use narufs::journal::{CreditClass, Journal, Wanted};
-use narufs::lock::{Access, BucketLocks, InodeLock, StripeSet};
-use narufs::pmem::{Horizon, PersistentMemory};
-use narufs::store::{Delta, Encoder, Handle, Log, PageRef, Store, StoreOptions};
-use narufs::{FormatOptions, Result, mkfs};
+use narufs_engine::alloc::{Alloc, Class};
+use narufs_engine::device::MemoryDevice;
+use narufs_engine::format::BlockKind;
+use narufs_engine::journal::{CreditClass, Journal, Wanted};
+use narufs_engine::lock::{Access, BucketLocks, InodeLock, StripeSet};
+use narufs_engine::pmem::{Horizon, PersistentMemory};
+use narufs_engine::store::{Delta, Encoder, Handle, Log, PageRef, Store, StoreOptions};
+use narufs_engine::{FormatOptions, Result, mkfs};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 
@@ -34,7 +34,7 @@ const INODE_WORDS: usize = 14;
 
 /// Memory of a ring for so many threads with so many records each at once.
 pub fn ring_bytes(threads: usize, batch: usize) -> usize {
-    narufs::journal::ring_bytes(ring_slots(threads, batch))
+    narufs_engine::journal::ring_bytes(ring_slots(threads, batch))
         .expect("a few MiB")
         .next_multiple_of(rustix::param::page_size())
 }

@@ -3,8 +3,8 @@
 use super::lanes::{Clock, Lane, Lanes, LastStamp, Shape};
 use super::{cpu_ns, start};
 use crate::pin;
-use narufs::journal::{CreditClass, Journal, Wanted, ring_bytes};
-use narufs::pmem::{Horizon, MappedMemory, Medium};
+use narufs_engine::journal::{CreditClass, Journal, Wanted, ring_bytes};
+use narufs_engine::pmem::{Horizon, MappedMemory, Medium};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -19,7 +19,7 @@ const AT_ONCE: u64 = 64;
 /// Nanoseconds of processor time to take a stamp and let commits pass again, with so many threads for so long.
 pub fn stamps(threads: usize, time: Duration) -> f64 {
     let shape = Shape { lanes: threads as u16, slots: 2, epoch: 1 };
-    let memory = Arc::new(narufs::pmem::HeapMemory::new(shape.bytes()));
+    let memory = Arc::new(narufs_engine::pmem::HeapMemory::new(shape.bytes()));
     let lanes = Lanes::start(memory, shape, Clock::best()).expect("it fits");
     let (begin, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let work = |number: usize| {
@@ -80,7 +80,7 @@ impl Both {
     ///
     /// # Errors
     /// Those of a file in memory.
-    pub fn new(dir: &Path, lanes: usize, records: usize) -> narufs::Result<Both> {
+    pub fn new(dir: &Path, lanes: usize, records: usize) -> narufs_engine::Result<Both> {
         let page = rustix::param::page_size();
         let map = |name: &str, len: usize| {
             let medium = Medium::Emulated(Default::default());
@@ -94,7 +94,7 @@ impl Both {
         Ok(Both { journal, lanes, round: 0 })
     }
 
-    fn log_by_word(&self) -> narufs::Result<()> {
+    fn log_by_word(&self) -> narufs_engine::Result<()> {
         let credits = self.journal.credits(SLOTS, CreditClass::Ordinary)?;
         self.journal.reserve(credits, SLOTS)?.persist(&PAYLOAD).apply(|_, _| ()).seal();
         Ok(())
@@ -109,7 +109,7 @@ impl Both {
     }
 
     /// Makes room for the next round.
-    fn empty(&mut self) -> narufs::Result<()> {
+    fn empty(&mut self) -> narufs_engine::Result<()> {
         self.round += 1;
         self.journal.commit_upto(self.journal.tail(), Wanted::Power)?;
         self.journal.advance_head(self.journal.committed(Horizon::Power), self.round)?;
@@ -123,7 +123,7 @@ impl Both {
     ///
     /// # Errors
     /// Those of the journal.
-    pub fn records(&mut self, threads: usize, batch: usize, rounds: usize) -> narufs::Result<Pair> {
+    pub fn records(&mut self, threads: usize, batch: usize, rounds: usize) -> narufs_engine::Result<Pair> {
         let mut all = [Vec::new(), Vec::new()];
         // The first round fills caches.
         for round in 0..=rounds {
@@ -143,7 +143,7 @@ impl Both {
                 }
                 done.map(|()| [word, cpu_ns() - began])
             };
-            let found: narufs::Result<Vec<_>> = std::thread::scope(|scope| {
+            let found: narufs_engine::Result<Vec<_>> = std::thread::scope(|scope| {
                 let work = &work;
                 let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
                 workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
@@ -163,13 +163,13 @@ impl Both {
     ///
     /// # Errors
     /// Those of the journal.
-    pub fn commits(&mut self, lanes: usize, rounds: usize, elsewhere: bool) -> narufs::Result<Pair> {
+    pub fn commits(&mut self, lanes: usize, rounds: usize, elsewhere: bool) -> narufs_engine::Result<Pair> {
         let cores = pin::cores().expect("the kernel tells");
         let on = |core: usize| pin::pin(core, &cores).expect("a core of this process");
         let mut all = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             let both = &*self;
-            let write = || -> narufs::Result<()> {
+            let write = || -> narufs_engine::Result<()> {
                 on(usize::from(elsewhere));
                 for number in 0..lanes {
                     both.log_by_word()?;
@@ -178,7 +178,7 @@ impl Both {
                 }
                 Ok(())
             };
-            let commit = || -> narufs::Result<[Duration; 2]> {
+            let commit = || -> narufs_engine::Result<[Duration; 2]> {
                 on(0);
                 let began = Instant::now();
                 both.journal.commit_upto(both.journal.tail(), Wanted::Power)?;

@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Additions between two looks at whether it is enough.
 const AT_ONCE: u64 = 64;
 
-/// Nanoseconds of processor time for an addition as `narufs::journal` makes it, with so many threads for so long.
+/// Nanoseconds of processor time for an addition as `narufs_engine::journal` makes it, with so many threads for so long.
 pub fn measure(threads: usize, time: Duration) -> f64 {
-    let word = Arc::new(narufs::sync::CachePadded::new(AtomicU64::new(0)));
+    let word = Arc::new(narufs_engine::sync::CachePadded::new(AtomicU64::new(0)));
     let (begin, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let took: u64 = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)

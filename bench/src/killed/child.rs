@@ -179,16 +179,17 @@ mod tests {
     /// A small image with its journal in emulated memory.
     fn image(at: &Path) -> Mount {
         let image = at.join("image");
-        let format = narufs::FormatOptions {
+        let format = narufs_engine::FormatOptions {
             blocks: Some(16384),
             journal_slots: Some(8192),
-            journal: narufs::format::JournalKind::Emulated,
+            journal: narufs_engine::format::JournalKind::Emulated,
             journal_path: Some(at.join("ring").to_str().expect("plain letters").into()),
             sparse: true,
-            ..narufs::FormatOptions::default()
+            ..narufs_engine::FormatOptions::default()
         };
         std::fs::File::create(&image).and_then(|f| f.set_len(16384 * 4096)).expect("a sparse file");
-        narufs::format(&image, &narufs::FormatOptions { blocks: None, ..format }).expect("room enough");
+        narufs_engine::format(&image, &narufs_engine::FormatOptions { blocks: None, ..format })
+            .expect("room enough");
         Mount { image, name: "lib".into(), options: vec![] }
     }
 

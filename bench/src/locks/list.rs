@@ -13,8 +13,8 @@
 
 use super::Span;
 use crossbeam_epoch::{self as epoch, Atomic, Guard, Owned, Shared};
-use narufs::lock::{Access, FileLock};
-use narufs::sync::WaitQueue;
+use narufs_engine::lock::{Access, FileLock};
+use narufs_engine::sync::WaitQueue;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

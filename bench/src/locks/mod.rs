@@ -5,7 +5,7 @@
 //! | [`TreeLock`] | as published for F2FS: an interval tree and counts of those ahead, under one lock | a node of the tree |
 //! | [`ListLock`] | Kogan, Dice, Issa, EuroSys'20: a lock-free list sorted by start | a node of the list |
 //! | [`ShardLock`] | lists by segment, each under a mutex | an entry in each list |
-//! | `narufs::lock::RangeLock` | the engine's: one word for the file, then one word for each segment, then lists | a word |
+//! | `narufs_engine::lock::RangeLock` | the engine's: one word for the file, then one word for each segment, then lists | a word |
 //!
 //! Waiters sleep in all of them. The first three make no difference between the first thread and the second.
 
@@ -17,7 +17,7 @@ pub use list::ListLock;
 pub use shards::ShardLock;
 pub use tree::TreeLock;
 
-use narufs::lock::Access;
+use narufs_engine::lock::Access;
 use std::ops::Range;
 
 /// A range and how it is used.
@@ -46,7 +46,7 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use narufs::lock::{FileLock, RangeLock};
+    use narufs_engine::lock::{FileLock, RangeLock};
     use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
     const CELLS: u64 = 8;

@@ -1,9 +1,9 @@
 //! Lists of held ranges by segment, each under a mutex: what the engine's table of words grew out of.
 
 use super::Span;
-use narufs::lock::{Access, FileLock};
-use narufs::sync::atomic::{AtomicBool, Ordering};
-use narufs::sync::{Arc, CachePadded, Mutex, WaitQueue, available_cores};
+use narufs_engine::lock::{Access, FileLock};
+use narufs_engine::sync::atomic::{AtomicBool, Ordering};
+use narufs_engine::sync::{Arc, CachePadded, Mutex, WaitQueue, available_cores};
 use std::ops::Range;
 
 /// See the module.

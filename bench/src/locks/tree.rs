@@ -6,9 +6,9 @@
 //! furthest end below it, so that overlaps are found without a walk over all.
 
 use super::Span;
-use narufs::lock::{Access, FileLock};
-use narufs::sync::atomic::{AtomicUsize, Ordering};
-use narufs::sync::{Arc, Mutex, WaitQueue};
+use narufs_engine::lock::{Access, FileLock};
+use narufs_engine::sync::atomic::{AtomicUsize, Ordering};
+use narufs_engine::sync::{Arc, Mutex, WaitQueue};
 use std::ops::Range;
 
 /// See the module.

@@ -6,10 +6,10 @@
 use super::{Description, How, Kind, Reopened, Session, Space, Survives, Target};
 use crate::meter::Counters;
 use crate::{Error, Result};
-use narufs::format::{Nid, ROOT_NID};
-use narufs::pmem::Horizon;
-use narufs::scratch::ScratchOptions;
-use narufs::vfs::{
+use narufs_engine::format::{Nid, ROOT_NID};
+use narufs_engine::pmem::Horizon;
+use narufs_engine::scratch::ScratchOptions;
+use narufs_engine::vfs::{
     self, Arrive, Context, FileHandle, FileType, OpenFlags, Reached, RenameFlags, SetAttr, Walked, WriteFlags,
 };
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use std::sync::Arc;
 const USER: u32 = 1000;
 
 /// How an image is mounted as a library.
-pub type LibraryOptions = narufs::MountOptions;
+pub type LibraryOptions = narufs_engine::MountOptions;
 
 /// An image, or scratch space, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {
     image: PathBuf,
     name: String,
     options: LibraryOptions,
-    fs: Option<narufs::Fs>,
+    fs: Option<narufs_engine::Fs>,
     survives: Survives,
     work: Option<(String, Nid)>,
 }
@@ -35,7 +35,7 @@ fn context() -> Context {
     Context::with_groups(USER, USER, Vec::new())
 }
 
-fn failed(op: &'static str, path: &str) -> impl FnOnce(narufs::Error) -> Error {
+fn failed(op: &'static str, path: &str) -> impl FnOnce(narufs_engine::Error) -> Error {
     move |e| Error::io(op, path, std::io::Error::from(e))
 }
 
@@ -60,7 +60,7 @@ impl Library {
     /// # Errors
     /// In words, if it cannot be made.
     pub fn scratch(spill: &Path, name: &str, options: &ScratchOptions) -> Result<Library> {
-        let fs = narufs::Fs::scratch(options);
+        let fs = narufs_engine::Fs::scratch(options);
         let fs = fs.map_err(|e| Error::Refused(format!("{}: {e}", spill.display())))?;
         let (image, name) = (spill.to_owned(), name.to_owned());
         let options = LibraryOptions::default();
@@ -89,9 +89,9 @@ impl Library {
     }
 }
 
-fn mount(image: &Path, options: &LibraryOptions) -> Result<narufs::Fs> {
+fn mount(image: &Path, options: &LibraryOptions) -> Result<narufs_engine::Fs> {
     let shown = image.display();
-    let fs = narufs::Fs::mount(image, options).map_err(|e| Error::Refused(format!("{shown}: {e}")))?;
+    let fs = narufs_engine::Fs::mount(image, options).map_err(|e| Error::Refused(format!("{shown}: {e}")))?;
     match fs.damage() {
         Some(why) => Err(Error::Refused(format!("{shown}: it cannot be written to: {why}"))),
         None => Ok(fs),
@@ -120,8 +120,9 @@ impl Target for Library {
 
     fn enter(&mut self, name: &str) -> Result<()> {
         let (fs, root) = (self.inodes()?, Context::root());
-        let refused =
-            |e: narufs::Error| Error::Refused(format!("{}: cannot write here: {e}", self.image.display()));
+        let refused = |e: narufs_engine::Error| {
+            Error::Refused(format!("{}: cannot write here: {e}", self.image.display()))
+        };
         let entry = fs.mkdir(&root, ROOT_NID, name.as_bytes(), 0o755).map_err(refused)?;
         let owner = SetAttr { uid: Some(USER), gid: Some(USER), ..SetAttr::default() };
         fs.setattr(&root, entry.nid, None, &owner).map_err(refused)?;
@@ -193,10 +194,10 @@ fn flags(how: How) -> OpenFlags {
 
 impl LibrarySession {
     /// Where a path leads. Workloads make no symbolic links.
-    fn walk(&self, path: &str, arrive: Arrive) -> narufs::Result<Reached> {
+    fn walk(&self, path: &str, arrive: Arrive) -> narufs_engine::Result<Reached> {
         match self.fs.walk(&self.caller, &self.work, path.as_bytes(), true, arrive)? {
             Walked::There(found) => Ok(found),
-            Walked::Link { .. } => Err(narufs::Error::Errno(libc::ELOOP)),
+            Walked::Link { .. } => Err(narufs_engine::Error::Errno(libc::ELOOP)),
         }
     }
 
@@ -204,15 +205,15 @@ impl LibrarySession {
     fn in_parent<T>(
         &self,
         path: &str,
-        call: impl FnOnce(&Reached, &[u8]) -> narufs::Result<T>,
-    ) -> narufs::Result<T> {
+        call: impl FnOnce(&Reached, &[u8]) -> narufs_engine::Result<T>,
+    ) -> narufs_engine::Result<T> {
         match path.rsplit_once('/') {
             Some((above, name)) => call(&self.walk(above, Arrive::Looking)?, name.as_bytes()),
             None => call(&self.work, path.as_bytes()),
         }
     }
 
-    fn open_at(&self, path: &str, flags: OpenFlags) -> narufs::Result<LibraryFile> {
+    fn open_at(&self, path: &str, flags: OpenFlags) -> narufs_engine::Result<LibraryFile> {
         let found = self.walk(path, Arrive::Opening)?;
         self.fs.open_reached(&self.caller, found, flags).map(|handle| LibraryFile { handle })
     }
@@ -249,7 +250,7 @@ impl Session for LibrarySession {
     fn mkdir(&mut self, path: &str) -> Result<bool> {
         match self.in_parent(path, |dir, name| self.fs.mkdir_in(&self.caller, dir, name, 0o755)) {
             Ok(()) => Ok(true),
-            Err(narufs::Error::Errno(libc::EEXIST)) => Ok(false),
+            Err(narufs_engine::Error::Errno(libc::EEXIST)) => Ok(false),
             Err(e) => Err(failed("mkdir", path)(e)),
         }
     }

@@ -1,9 +1,6 @@
 //! Targets for the tests, and one that writes down what is asked of another.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use narufs::format::JournalKind;
-use narufs::pmem::EmulationCosts;
-use narufs::{FormatOptions, MountOptions};
 use narufs_bench::content::mixed;
 use narufs_bench::daily::Shelf;
 use narufs_bench::meter::Counters;
@@ -12,6 +9,9 @@ use narufs_bench::stop::Stop;
 use narufs_bench::target::{Description, Directory, How, Kind, Library, Reopened, Session, Space, Target};
 use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Params, Plan, Record, Result};
+use narufs_engine::format::JournalKind;
+use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::{FormatOptions, MountOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ pub fn library(at: &TempDir) -> Library {
         ..FormatOptions::default()
     };
     std::fs::File::create(&image).and_then(|f| f.set_len(65536 * 4096)).expect("a sparse file");
-    narufs::format(&image, &FormatOptions { blocks: None, ..options }).expect("room enough");
+    narufs_engine::format(&image, &FormatOptions { blocks: None, ..options }).expect("room enough");
     let options = MountOptions { costs: EmulationCosts::default(), ..MountOptions::default() };
     Library::mount(&image, "lib", options).expect("just made")
 }

@@ -1,7 +1,7 @@
 //! `narufs info`: the same keys for every kind of image, in every state.
 
-use narufs::format::JournalKind;
-use narufs::mkfs::FormatOptions;
+use narufs_engine::format::JournalKind;
+use narufs_engine::mkfs::FormatOptions;
 
 use crate::support::{Work, killed_after_sync, narufs, used};
 
@@ -64,7 +64,7 @@ fn the_keys_are_the_same_for_every_image() {
         sparse: true,
         ..FormatOptions::default()
     };
-    narufs::format(&pmem, &options).expect("room");
+    narufs_engine::format(&pmem, &options).expect("room");
     let json = narufs(&["info", &pmem, "--json"]).json();
     assert_eq!((&json["journal"], &json["survives"]), (&"pmem".into(), &"power".into()));
     assert_eq!(json.as_object().expect("an object").len(), KEYS.len());

@@ -1,6 +1,6 @@
 //! Images made by the command and left by a killed process, and the command run on them.
 
-use narufs::path::{Fs, MountOptions};
+use narufs_engine::path::{Fs, MountOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ impl Drop for Work {
 pub fn staging_of(image: &Path) -> Option<PathBuf> {
     let mut uuid = [0; 16];
     std::fs::File::open(image).ok()?.read_exact_at(&mut uuid, 16).ok()?;
-    Some(narufs::mount::staging_path(&uuid))
+    Some(narufs_engine::mount::staging_path(&uuid))
 }
 
 /// Mounts in this process and does something; the image is clean afterwards.
@@ -122,7 +122,7 @@ pub fn used(image: &str, work: impl FnOnce(&Fs)) {
 /// Writes and syncs a file of `fill` bytes, and goes as a killed process goes.
 pub fn killed_after_sync(image: &str, fill: u8) {
     let fs = Fs::mount(image, &MountOptions::default()).expect("a good image");
-    let options = narufs::path::OpenOptions { write: true, create: true, ..Default::default() };
+    let options = narufs_engine::path::OpenOptions { write: true, create: true, ..Default::default() };
     let file = fs.open("/synced", options).expect("made");
     // The second time it has its blocks, and a fast journal absorbs it.
     for fill in [0, fill] {

@@ -4,22 +4,22 @@
 //! cannot be sealed.
 //!
 //! ```
-//! # use narufs::journal::{Credits, Journal, Position};
-//! fn in_order(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs::Result<Position> {
+//! # use narufs_engine::journal::{Credits, Journal, Position};
+//! fn in_order(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs_engine::Result<Position> {
 //!     let reserved = journal.reserve(credits, Journal::slots_for(payload.len()))?;
 //!     Ok(reserved.persist(payload).apply(|_first, _end| ()).seal().end())
 //! }
 //! ```
 //! ```compile_fail
-//! # use narufs::journal::{Credits, Journal, Position};
-//! fn not_persisted(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs::Result<Position> {
+//! # use narufs_engine::journal::{Credits, Journal, Position};
+//! fn not_persisted(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs_engine::Result<Position> {
 //!     let reserved = journal.reserve(credits, Journal::slots_for(payload.len()))?;
 //!     Ok(reserved.seal().end())
 //! }
 //! ```
 //! ```compile_fail
-//! # use narufs::journal::{Credits, Journal, Position};
-//! fn not_applied(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs::Result<Position> {
+//! # use narufs_engine::journal::{Credits, Journal, Position};
+//! fn not_applied(journal: &Journal, credits: Credits<'_>, payload: &[u8]) -> narufs_engine::Result<Position> {
 //!     let reserved = journal.reserve(credits, Journal::slots_for(payload.len()))?;
 //!     Ok(reserved.persist(payload).seal().end())
 //! }

@@ -9,13 +9,13 @@
 //!
 //! # Example
 //! ```
-//! use narufs::path::OpenOptions;
-//! use narufs::{FormatOptions, Fs, MountOptions};
+//! use narufs_engine::path::OpenOptions;
+//! use narufs_engine::{FormatOptions, Fs, MountOptions};
 //!
-//! # fn main() -> narufs::Result<()> {
+//! # fn main() -> narufs_engine::Result<()> {
 //! let dir = tempfile::tempdir().expect("a place for the image");
 //! let image = dir.path().join("image");
-//! narufs::format(&image, &FormatOptions { blocks: Some(4096), ..FormatOptions::default() })?;
+//! narufs_engine::format(&image, &FormatOptions { blocks: Some(4096), ..FormatOptions::default() })?;
 //!
 //! let fs = Fs::mount(&image, &MountOptions::default())?;
 //! fs.create_dir_all("/var/lib/queue")?;

@@ -3,8 +3,8 @@
 use crate::operations::Write;
 use crate::types::{Attr, SetAttr, SetTime, Time};
 use crate::wire::{StatfsOut, WriteFlags};
-use narufs::device::BLOCK_SIZE;
-use narufs::vfs;
+use narufs_engine::device::BLOCK_SIZE;
+use narufs_engine::vfs;
 
 const NANOS: i64 = 1_000_000_000;
 

@@ -18,8 +18,8 @@
 use super::names::LONG;
 use crate::server::Notifier;
 use crate::wire::notify::Notification;
-use narufs::format::Nid;
-use narufs::vfs::Attr;
+use narufs_engine::format::Nid;
+use narufs_engine::vfs::Attr;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl DirTimes {
     /// For how long attributes of a directory may be trusted; `again` reads them once more.
     pub fn hold(&self, attr: &Attr, again: impl FnOnce() -> Option<Attr>) -> Duration {
         let changed = attr.mtime.max(attr.ctime);
-        let age = narufs::inode::now().saturating_sub(changed);
+        let age = narufs_engine::inode::now().saturating_sub(changed);
         // A time to come says nothing of when it was set.
         if age < QUIET.as_nanos() as i64 {
             return SHORT;
@@ -167,10 +167,10 @@ impl Late {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use narufs::vfs::FileType;
+    use narufs_engine::vfs::FileType;
 
     fn dir(age: Duration) -> Attr {
-        let then = narufs::inode::now() - age.as_nanos() as i64;
+        let then = narufs_engine::inode::now() - age.as_nanos() as i64;
         Attr {
             nid: 7,
             generation: 0,

@@ -14,7 +14,7 @@ use crate::mount::{Io, MountOptions, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
-use narufs::vfs::{self, Context, Fs};
+use narufs_engine::vfs::{self, Context, Fs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

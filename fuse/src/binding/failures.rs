@@ -3,10 +3,10 @@
 //! Elsewhere each open file is told once. The kernel does not say which of its open files an fsync comes from, but which
 //! thread asks: that one is told once.
 //!
-//! What this leaves to others: what has failed (`narufs::vfs::ErrorMark`).
+//! What this leaves to others: what has failed (`narufs_engine::vfs::ErrorMark`).
 
-use narufs::format::Nid;
-use narufs::vfs::ErrorMark;
+use narufs_engine::format::Nid;
+use narufs_engine::vfs::ErrorMark;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub struct Report {
 
 impl Report {
     /// The sync has ended so.
-    pub fn end<T>(self, outcome: &narufs::Result<T>) {
+    pub fn end<T>(self, outcome: &narufs_engine::Result<T>) {
         if outcome.is_err() {
             let mut marks = self.failures.marks.lock();
             marks.insert(self.key, self.mark);

@@ -4,7 +4,7 @@
 //! the engine once, when it has been removed and the last request on it is done.
 
 use crate::types::{Errno, Result};
-use narufs::vfs::{FileHandle, Fs};
+use narufs_engine::vfs::{FileHandle, Fs};
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! tells it of what changes behind its back, [`recall`] keeps its page cache true beside writes that go past it,
 //! [`volume`] answers what concerns the file system as a whole, [`convert`] goes between the two worlds' types.
 //!
-//! What it leaves to others: everything that an operation does (`narufs::vfs`), and locks asked for by programs,
+//! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
 //!
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
@@ -29,8 +29,8 @@ use crate::mount::process::drop_capabilities;
 use crate::mount::{Io, MountOptions, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
-use narufs::cache::available_memory;
-use narufs::vfs::Fs;
+use narufs_engine::cache::available_memory;
+use narufs_engine::vfs::Fs;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::Path;

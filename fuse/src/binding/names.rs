@@ -18,9 +18,9 @@
 
 use super::Caching;
 use crate::mount::Permissions;
-use narufs::blocking;
-use narufs::format::Nid;
-use narufs::vfs::Fs;
+use narufs_engine::blocking;
+use narufs_engine::format::Nid;
+use narufs_engine::vfs::Fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -170,9 +170,9 @@ impl Loan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use narufs::format::ROOT_NID;
-    use narufs::scratch::{self, ScratchOptions};
-    use narufs::vfs::{Context, Running};
+    use narufs_engine::format::ROOT_NID;
+    use narufs_engine::scratch::{self, ScratchOptions};
+    use narufs_engine::vfs::{Context, Running};
 
     fn loans() -> Loans {
         match Names::new(Caching::Exclusive, Permissions::Server) {

@@ -22,7 +22,7 @@ use crate::session::{DoneReply, Features, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
-use narufs::vfs::{self, Context, FallocateMode, Whence, XattrMode};
+use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct ServedStats {
     /// Those of them that a caller waited for.
     requests_awaited: BTreeMap<String, u64>,
     #[serde(flatten)]
-    stats: narufs::stats::Stats,
+    stats: narufs_engine::stats::Stats,
 }
 
 /// The attribute that holds an access list.
@@ -55,7 +55,7 @@ impl EngineOperations {
 }
 
 /// Has an outcome of the engine answered.
-fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs::Result<()>) + Send> {
+fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs_engine::Result<()>) + Send> {
     Box::new(move |outcome| reply.done(outcome.map_err(Errno::from)))
 }
 
@@ -314,7 +314,7 @@ impl Operations for EngineOperations {
             Ok((file, None)) => self.fs.fsync_then(file, data_only, answers(reply)),
             Ok((file, Some(report))) => {
                 let answer = answers(reply);
-                let answered = move |outcome: narufs::Result<()>| {
+                let answered = move |outcome: narufs_engine::Result<()>| {
                     report.end(&outcome);
                     answer(outcome);
                 };

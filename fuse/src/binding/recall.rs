@@ -7,7 +7,7 @@
 //!
 //! # Protocol
 //! 1. A READ or WRITE past the cache names an owner of locks, one for a page of the cache does not, however the file was
-//!    opened. The latter *lends* pages ([`narufs::vfs::Lent`]); where none are lent a write past the cache is answered
+//!    opened. The latter *lends* pages ([`narufs_engine::vfs::Lent`]); where none are lent a write past the cache is answered
 //!    as any other.
 //! 2. Where some are, the write that has taken effect goes with its reply to a thread which tells the kernel to drop the
 //!    pages, and replies when they are gone.
@@ -27,9 +27,9 @@ use crate::session::WriteReply;
 use crate::types::Result;
 use crate::wire::notify::Notification;
 use crate::wire::{READ_LOCKOWNER, ReadIn, WriteFlags};
-use narufs::blocking;
-use narufs::format::Nid;
-use narufs::vfs::{FileHandle, Recall};
+use narufs_engine::blocking;
+use narufs_engine::format::Nid;
+use narufs_engine::vfs::{FileHandle, Recall};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ops::Range;

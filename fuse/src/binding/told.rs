@@ -1,6 +1,6 @@
 //! Tells the kernel of what a program changes through the library.
 //!
-//! What it leaves to others: which changes there are (`narufs::vfs::watch`).
+//! What it leaves to others: which changes there are (`narufs_engine::vfs::watch`).
 //!
 //! Why what the kernel trusts is never older than the last library call that has returned:
 //! 1. *Names.* A look-up, a listing and every change of a name hold the directory's lock in the kernel from before the
@@ -16,7 +16,7 @@
 
 use crate::server::Notifier;
 use crate::wire::notify::Notification;
-use narufs::vfs::{Changed, Watch};
+use narufs_engine::vfs::{Changed, Watch};
 
 /// Tells one kernel.
 pub struct Teller {

@@ -7,7 +7,7 @@
 //! Counted on the core that serves: its counters lie in cache lines of their own, and nothing else waits for them.
 
 use crate::wire::{InHeader, Opcode};
-use narufs::sync::{CachePadded, Counter};
+use narufs_engine::sync::{CachePadded, Counter};
 
 /// More than any operation's number.
 const NUMBERS: usize = 64;

@@ -3,7 +3,7 @@
 //! Exactly one thread of a lane is its *reader*: it waits for a request and serves it itself, so a request that
 //! does not sleep never changes threads or cores. All threads of a lane are pinned to its core.
 //!
-//! **Handover.** An operation that is about to sleep calls [`narufs::blocking::about_to_block`] first. The hook
+//! **Handover.** An operation that is about to sleep calls [`narufs_engine::blocking::about_to_block`] first. The hook
 //! that the lane sets there gives the reader's role to a spare thread of the same lane (started when there is
 //! none); the sleeping thread later finishes its request, replies, and becomes a spare, or takes the role back
 //! if it is free. The alternative, restarting the request on a worker once it would sleep, does work twice and
@@ -18,7 +18,7 @@ use super::awake::{Awake, Pace};
 use super::beside;
 use super::focus::{Focus, Seen, Turn};
 use super::{Channel, Port, Reply, Service};
-use narufs::blocking;
+use narufs_engine::blocking;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
 use std::cell::Cell;

@@ -75,6 +75,6 @@ pub trait Port: Channel + 'static {
 /// What serves the requests.
 pub trait Service: Send + Sync + 'static {
     /// Serves one request, on the thread that received it. Whoever is about to sleep in here must say so by
-    /// [`narufs::blocking::about_to_block`]; the lane's other threads then serve what comes next.
+    /// [`narufs_engine::blocking::about_to_block`]; the lane's other threads then serve what comes next.
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>);
 }

@@ -4,7 +4,7 @@
 //! client waits for ever.
 
 use super::Channel;
-use narufs::answers;
+use narufs_engine::answers;
 use std::io;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Attributes, times, extended attributes, access lists, permissions.
 
 use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_as, served_with};
-use narufs::vfs::{AssembleOptions, AtimePolicy};
+use narufs_engine::vfs::{AssembleOptions, AtimePolicy};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::{Io, MountOptions, Permissions as Checks};
 use rustix::fs::{
@@ -301,7 +301,7 @@ fn a_capability_and_setuid_are_lost_whoever_changes_the_file() {
         let open = |flags| File::options().write(true).custom_flags(flags).open(&path);
         let allocate = |flags| Ok(fallocate(open(0)?, flags, 0, 4096)?);
         let write = |flags| {
-            let mut block = narufs::device::IoBuf::zeroed(4096);
+            let mut block = narufs_engine::device::IoBuf::zeroed(4096);
             block.fill(7);
             open(flags)?.write_all_at(&block, 0)
         };
@@ -381,7 +381,7 @@ fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it()
         let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let write = |flags: i32| {
             let file = File::options().write(true).custom_flags(flags).open(&path)?;
-            let mut block = narufs::device::IoBuf::zeroed(4096);
+            let mut block = narufs_engine::device::IoBuf::zeroed(4096);
             block.fill(7);
             file.write_all_at(&block, 0)
         };

@@ -2,8 +2,8 @@
 //! until it changes again.
 
 use crate::support::{BLOCK, Served, served_with};
-use narufs::path::Files;
-use narufs::vfs::{FallocateMode, SetAttr, SetTime};
+use narufs_engine::path::Files;
+use narufs_engine::vfs::{FallocateMode, SetAttr, SetTime};
 use narufs_fuse::Caching;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -81,7 +81,7 @@ fn bytes_and_attributes_changed_by_the_library_show_at_once() {
     };
     assert_eq!((byte(0), byte(BLOCK), byte(2 * BLOCK)), (Ok(1), Ok(1), Ok(1)));
     let mine = library
-        .open("/file", narufs::path::OpenOptions { read: true, write: true, ..Default::default() })
+        .open("/file", narufs_engine::path::OpenOptions { read: true, write: true, ..Default::default() })
         .unwrap();
     mine.write_at(&[2; 10], BLOCK).unwrap();
     assert_eq!((byte(0), byte(BLOCK), byte(BLOCK + 10)), (Ok(1), Ok(2), Ok(1)));

@@ -1,8 +1,8 @@
 //! What an fsync through the mount waits for, and what makes its data survive a loss of power afterwards.
 
 use super::support::{Served, served_as};
-use narufs::journal::Wanted;
-use narufs::vfs::AssembleOptions;
+use narufs_engine::journal::Wanted;
+use narufs_engine::vfs::AssembleOptions;
 use narufs_fuse::{Caching, control};
 use std::fs::File;
 use std::io::Write;

@@ -1,11 +1,11 @@
 //! An image that is made, mounted and served for one test, and nothing of it left afterwards.
 
 use crate::transports::transport;
-use narufs::device::{ImageFile, open_device};
-use narufs::mkfs::{FormatOptions, format};
-use narufs::mount::{self, Mounted};
-use narufs::pmem::EmulationCosts;
-use narufs::vfs::{AssembleOptions, Fs, Running};
+use narufs_engine::device::{ImageFile, open_device};
+use narufs_engine::mkfs::{FormatOptions, format};
+use narufs_engine::mount::{self, Mounted};
+use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::vfs::{AssembleOptions, Fs, Running};
 use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;

@@ -35,7 +35,7 @@ fn main() {
     let (sleeps, asleep) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            narufs::journal::stop_next_record(move |_| {
+            narufs_engine::journal::stop_next_record(move |_| {
                 stopped.send(()).expect("the test waits");
                 loop {
                     std::thread::park();
@@ -47,10 +47,10 @@ fn main() {
         apply(create("/b/after"));
         scope.spawn(|| {
             #[cfg(feature = "planted-bugs")]
-            narufs::planted::plant(breaks.then_some(narufs::planted::Bug::CommitBeforeSeal));
+            narufs_engine::planted::plant(breaks.then_some(narufs_engine::planted::Bug::CommitBeforeSeal));
             #[cfg(not(feature = "planted-bugs"))]
             assert!(!breaks, "built without planted bugs");
-            narufs::blocking::set_hook(Some(Box::new(move || {
+            narufs_engine::blocking::set_hook(Some(Box::new(move || {
                 let _ = sleeps.send(());
             })));
             apply(write("/b/after", Durable::Fsync));

@@ -7,9 +7,9 @@ use crate::model::{Model, Outcome, Value};
 use crate::op::Op;
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
-use narufs::format::ROOT_NID;
-use narufs::sim::{Crash, CrashState, Event, SimMedia};
-use narufs::vfs::{Context, DirEntry, FileHandle, FileType, OpenFlags};
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::sim::{Crash, CrashState, Event, SimMedia};
+use narufs_engine::vfs::{Context, DirEntry, FileHandle, FileType, OpenFlags};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
@@ -122,7 +122,7 @@ impl Bench {
     /// What failed.
     pub fn new(lab: Lab, crash: Crash, tree: &[Op]) -> Result<Bench, String> {
         // Whatever core the thread runs on: the same lane takes the same blocks.
-        narufs::lane::pin(Some(0));
+        narufs_engine::lane::pin(Some(0));
         let sim = lab.format();
         let mut model = Model::default();
         let live = lab.mount(&sim).map_err(|e| format!("first mount: {e}"))?;
@@ -164,7 +164,7 @@ impl Bench {
     }
 
     fn run_sequence(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
-        narufs::lane::pin(Some(0));
+        narufs_engine::lane::pin(Some(0));
         let mut rng = StdRng::seed_from_u64(seed);
         let sim = self.media();
         let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;

@@ -5,7 +5,7 @@
 pub struct Effort {
     /// Crash points at the most.
     pub points: usize,
-    /// States of each at the most; `usize::MAX` is all that [`narufs::sim::CrashPoint::states`] enumerates.
+    /// States of each at the most; `usize::MAX` is all that [`narufs_engine::sim::CrashPoint::states`] enumerates.
     pub states: usize,
     /// One state in so many is crashed again during its recovery.
     pub nested: u32,

@@ -8,7 +8,7 @@ use crate::model::{Model, Tree};
 use crate::op::{Durable, Op};
 use crate::oracle::Oracle;
 use crate::target::{Target, compare};
-use narufs::sim::{Crash, CrashState, SimMedia};
+use narufs_engine::sim::{Crash, CrashState, SimMedia};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -8,7 +8,7 @@
 //! operations and are crashed in them; some images are filled, emptied and counted.
 //!
 //! # Which states
-//! The media say which units a crash may have left (see [`narufs::sim::CrashPoint::states`]): all subsets of up
+//! The media say which units a crash may have left (see [`narufs_engine::sim::CrashPoint::states`]): all subsets of up
 //! to ten units; of more none, all, each alone, each missing, and 200 sampled ones; all prefixes; cuts at the
 //! grain of the media. Between two events that take states away (a flush ends, a fence, a write ends before a
 //! kill) or change what is promised (an operation returns), what a crash may leave only grows: the last point

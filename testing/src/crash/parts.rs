@@ -7,9 +7,9 @@
 
 use super::Tally;
 use crate::lab::{Lab, Live, Ring};
-use narufs::format::ROOT_NID;
-use narufs::sim::{Crash, Event, SimMedia};
-use narufs::vfs::{Context, OpenFlags, XattrMode};
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::sim::{Crash, Event, SimMedia};
+use narufs_engine::vfs::{Context, OpenFlags, XattrMode};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,7 +128,7 @@ impl Meeting {
     }
 }
 
-fn told(e: narufs::Error) -> String {
+fn told(e: narufs_engine::Error) -> String {
     e.to_string()
 }
 

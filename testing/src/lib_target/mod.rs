@@ -6,9 +6,9 @@ mod show;
 use crate::acl;
 use crate::model::Value;
 use crate::op::{Durable, Exists, Op, When};
-use narufs::error::{Error, Result};
-use narufs::format::{Nid, ROOT_NID};
-use narufs::vfs::{
+use narufs_engine::error::{Error, Result};
+use narufs_engine::format::{Nid, ROOT_NID};
+use narufs_engine::vfs::{
     Context, Entry, FallocateMode, FileHandle, FileType, Fs, OpenFlags, RenameFlags, SetAttr, SetTime,
     WriteFlags, XattrMode,
 };

@@ -5,9 +5,9 @@ use crate::dir_target::name_links;
 use crate::model::{Outcome, Shown, Tree};
 use crate::op::Op;
 use crate::target::{RECENT, Target};
-use narufs::error::{Error, Result};
-use narufs::format::Nid;
-use narufs::vfs::{FileType, OpenFlags};
+use narufs_engine::error::{Error, Result};
+use narufs_engine::format::Nid;
+use narufs_engine::vfs::{FileType, OpenFlags};
 use std::collections::BTreeMap;
 
 impl<'f> LibTarget<'f> {

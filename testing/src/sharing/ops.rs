@@ -1,9 +1,9 @@
 //! The operations that are traced, each on its own lane and with its own names, so that any two commute.
 
-use narufs::format::{JournalKind, Nid, ROOT_NID};
-use narufs::mkfs::FormatOptions;
-use narufs::vfs::{self, Context, OpenFlags, SetAttr, WriteFlags};
-use narufs::{Fs, MountOptions, mount};
+use narufs_engine::format::{JournalKind, Nid, ROOT_NID};
+use narufs_engine::mkfs::FormatOptions;
+use narufs_engine::vfs::{self, Context, OpenFlags, SetAttr, WriteFlags};
+use narufs_engine::{Fs, MountOptions, mount};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl Bench {
             hash_key: Some([3; 16]),
             ..FormatOptions::default()
         };
-        narufs::format(at("image"), &options).expect("room");
+        narufs_engine::format(at("image"), &options).expect("room");
         let fs = mounted(&at("image"));
         let bench = Bench { fs, _dir: dir };
         bench.fill();

@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn names_are_shortened_to_the_function() {
         for (whole, name) in [
-            ("narufs::journal::Journal::reserve", "reserve"),
-            ("<narufs::alloc::Alloc as core::clone::Clone>::clone", "clone"),
-            ("narufs::dir::insert::<u8>", "insert"),
-            ("narufs::dir::insert::{closure#0}", "insert"),
+            ("narufs_engine::journal::Journal::reserve", "reserve"),
+            ("<narufs_engine::alloc::Alloc as core::clone::Clone>::clone", "clone"),
+            ("narufs_engine::dir::insert::<u8>", "insert"),
+            ("narufs_engine::dir::insert::{closure#0}", "insert"),
         ] {
             assert_eq!(short(whole), name);
         }

@@ -10,7 +10,7 @@ use super::places::Places;
 use super::ptrace::{self, Event, Tid};
 use super::{Footprint, Traced};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register, UsedMemory};
-use narufs::vfs::Fs;
+use narufs_engine::vfs::Fs;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::low_level::raise;
 use std::collections::{BTreeMap, HashMap};
@@ -58,7 +58,7 @@ fn on_its_core(number: usize) {
     let mut own = rustix::thread::CpuSet::new();
     own.set(core);
     rustix::thread::sched_setaffinity(None, &own).expect("one of those that it may use");
-    narufs::lane::pin(Some(if cores.len() > 1 { core } else { number }));
+    narufs_engine::lane::pin(Some(if cores.len() > 1 { core } else { number }));
 }
 
 fn lane(fs: &Fs, number: u32) {

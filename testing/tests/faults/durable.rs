@@ -4,10 +4,10 @@
 use super::Tally;
 use super::files::Content;
 use super::plan::{Armed, Lasts, Place, Plan};
-use narufs::Error;
-use narufs::format::ROOT_NID;
-use narufs::sim::{Crash, SimMedia};
-use narufs::vfs::{Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
+use narufs_engine::Error;
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::sim::{Crash, SimMedia};
+use narufs_engine::vfs::{Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
 use narufs_testing::lab::{Lab, Live, Ring};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -84,7 +84,7 @@ pub fn run(
     seed: u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    narufs::lane::pin(Some(0));
+    narufs_engine::lane::pin(Some(0));
     let mut rng = StdRng::seed_from_u64(seed);
     let lab = Lab::tiny(ring);
     let mut world = World { lab, crash, sim: lab.format(), files: vec![Content::durable(Vec::new()); FILES] };

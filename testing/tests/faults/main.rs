@@ -26,7 +26,7 @@ mod files;
 mod plan;
 mod scratch;
 
-use narufs::sim::Crash;
+use narufs_engine::sim::Crash;
 use narufs_testing::lab::Ring;
 use narufs_testing::settings;
 use plan::{Lasts, Place};

@@ -1,7 +1,7 @@
 //! Which requests fail, with what, and for how long.
 
-use narufs::device::Cause;
-use narufs::sim::{Fault, SimMedia};
+use narufs_engine::device::Cause;
+use narufs_engine::sim::{Fault, SimMedia};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,12 +4,12 @@
 use super::Tally;
 use super::files::Content;
 use super::plan::{Armed, Lasts, Place, Plan};
-use narufs::Error;
-use narufs::format::ROOT_NID;
-use narufs::mount::Mounted;
-use narufs::scratch::{ScratchOptions, make_on};
-use narufs::sim::SimMedia;
-use narufs::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags};
+use narufs_engine::Error;
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::mount::Mounted;
+use narufs_engine::scratch::{ScratchOptions, make_on};
+use narufs_engine::sim::SimMedia;
+use narufs_engine::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, Running, SetAttr, WriteFlags};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ struct Scratch {
 
 /// Runs a life that follows from the seed, with faults of one kind.
 pub fn run(sizes: Sizes, kind: (Place, i32, Lasts), seed: u64, tally: &mut Tally) -> Result<(), String> {
-    narufs::lane::pin(Some(0));
+    narufs_engine::lane::pin(Some(0));
     let mut rng = StdRng::seed_from_u64(seed);
     let sim = SimMedia::new(sizes.blocks, &[]);
     let mut options = ScratchOptions::with_memory(MEMORY);

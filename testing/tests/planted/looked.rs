@@ -1,18 +1,18 @@
 //! Bugs that no sequence of operations shows: each has a look of its own.
 
-use narufs::Error;
-use narufs::format::ROOT_NID;
-use narufs::planted::{Bug, is, plant};
-use narufs::pmem::PersistentMemory;
-use narufs::sim::{Crash, Event, SimMedia};
-use narufs::vfs::{Arrive, Context, Fs, OpenFlags, WriteFlags};
+use narufs_engine::Error;
+use narufs_engine::format::ROOT_NID;
+use narufs_engine::planted::{Bug, is, plant};
+use narufs_engine::pmem::PersistentMemory;
+use narufs_engine::sim::{Crash, Event, SimMedia};
+use narufs_engine::vfs::{Arrive, Context, Fs, OpenFlags, WriteFlags};
 use narufs_testing::lab::{Lab, Ring};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-fn told(e: narufs::Error) -> String {
+fn told(e: narufs_engine::Error) -> String {
     e.to_string()
 }
 
@@ -128,7 +128,7 @@ pub fn journal_of_an_earlier_mount() -> Result<(), String> {
 
 /// The id of a file whose removal is not durable yet.
 pub fn id_of_an_undurable_removal() -> Result<(), String> {
-    narufs::lane::pin(Some(0));
+    narufs_engine::lane::pin(Some(0));
     let lab = Lab::tiny(Ring::Ssd);
     let live = lab.mount(&lab.format()).map_err(told)?;
     let fs = live.fs();

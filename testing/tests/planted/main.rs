@@ -9,8 +9,8 @@ use looked::{
     commit_beside_an_open_reservation, id_of_an_undurable_removal, journal_of_an_earlier_mount,
     walk_to_a_removed_name,
 };
-use narufs::planted::{Bug, plant};
-use narufs::sim::Crash;
+use narufs_engine::planted::{Bug, plant};
+use narufs_engine::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::Stamp;
-use narufs::sync::CachePadded;
-use narufs::sync::atomic::{AtomicU64, Ordering};
+use narufs_engine::sync::CachePadded;
+use narufs_engine::sync::atomic::{AtomicU64, Ordering};
 
 /// A source of stamps.
 pub enum Clock {

@@ -4,8 +4,8 @@ use super::planted::Bug;
 use super::slot::SLOT;
 use super::table::Table;
 use super::{Error, Lanes, Stamp, idle, parse};
-use narufs::sync::MutexGuard;
-use narufs::sync::atomic::Ordering;
+use narufs_engine::sync::MutexGuard;
+use narufs_engine::sync::atomic::Ordering;
 
 /// A commit that has visited some lanes.
 pub(super) struct Commit<'l> {

@@ -20,7 +20,7 @@
 use super::planted::Bug;
 use super::slot::{PAYLOAD, SLOT};
 use super::{Error, Lanes, Shared, Stamp, busy, idle, parse};
-use narufs::sync::atomic::Ordering;
+use narufs_engine::sync::atomic::Ordering;
 
 /// The highest stamp of a record that touched an object. Belongs to the object, under its lock.
 #[derive(Debug, Clone, Copy, Default)]

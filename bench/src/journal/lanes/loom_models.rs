@@ -6,8 +6,8 @@
 
 use super::planted::{Bug, Planted};
 use super::*;
-use narufs::pmem::HeapMemory;
-use narufs::sync::thread;
+use narufs_engine::pmem::HeapMemory;
+use narufs_engine::sync::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const SHAPE: Shape = Shape { lanes: 2, slots: 4, epoch: 1 };

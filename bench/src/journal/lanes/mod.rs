@@ -1,5 +1,5 @@
 //! A ring for each lane, whose records time stamps order: the alternative to the one word that all reservations of
-//! `narufs::journal` add to. Built to be compared, in persistent memory alone; docs/JOURNAL.md has what came out.
+//! `narufs_engine::journal` add to. Built to be compared, in persistent memory alone; docs/JOURNAL.md has what came out.
 //!
 //! What this leaves to others: what records mean, which locks guard which objects, when records are home.
 //!
@@ -60,9 +60,9 @@ pub use lane::{Lane, LastStamp, Persisted, Reserved};
 pub use recovery::{Record, Recovered, recover};
 pub use slot::{Shape, Stamp};
 
-use narufs::pmem::PersistentMemory;
-use narufs::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use narufs::sync::{Arc, CachePadded, Mutex, WaitQueue};
+use narufs_engine::pmem::PersistentMemory;
+use narufs_engine::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use narufs_engine::sync::{Arc, CachePadded, Mutex, WaitQueue};
 use planted::Planted;
 use table::Table;
 

@@ -4,7 +4,7 @@ use super::planted::{Bug, Planted};
 use super::slot::SLOT;
 use super::table::Table;
 use super::{Error, Shape, Stamp};
-use narufs::pmem::PersistentMemory;
+use narufs_engine::pmem::PersistentMemory;
 
 /// A record that was recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ const HEADER: usize = 32;
 /// Bytes of a record in one slot.
 pub(super) const PAYLOAD: usize = SLOT - HEADER;
 const CRC: std::ops::Range<usize> = 16..20;
-const LINE: usize = narufs::pmem::LINE;
+const LINE: usize = narufs_engine::pmem::LINE;
 
 /// How many lanes, how many slots in each, and which mount.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 
 use super::planted::{Bug, Planted};
 use super::slot::{Shape, Stamp};
-use narufs::pmem::PersistentMemory;
+use narufs_engine::pmem::PersistentMemory;
 
 /// Bytes before the positions.
 pub(super) const HEADER: usize = 32;

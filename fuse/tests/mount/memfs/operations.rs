@@ -1,7 +1,7 @@
 //! What the kernel asks of the file system in memory.
 
 use super::{KEPT, MemFs, err, stamp};
-use narufs::blocking::about_to_block;
+use narufs_engine::blocking::about_to_block;
 use narufs_fuse::Operations;
 use narufs_fuse::operations::{NewNode, Release, Write};
 use narufs_fuse::session::{LockReply, RequestContext};

@@ -3,7 +3,7 @@
 //! Stores to a line persist in order, lines in any; a line is persistent for certain once a write-back of it was
 //! followed by a fence of the same thread. Which thread it is says the test, for one thread plays all.
 
-use narufs::pmem::{Horizon, LINE, PersistentMemory};
+use narufs_engine::pmem::{Horizon, LINE, PersistentMemory};
 use std::sync::{Mutex, MutexGuard};
 
 type Line = [u8; LINE];

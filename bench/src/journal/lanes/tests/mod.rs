@@ -6,7 +6,7 @@ mod script;
 use super::planted::{Bug, Planted};
 use super::recovery::recover_planted;
 use super::*;
-use narufs::pmem::HeapMemory;
+use narufs_engine::pmem::HeapMemory;
 use script::{Do, Script};
 
 /// What every order is tried with: two writers of one object, a commit.

@@ -5,7 +5,7 @@ use super::super::planted::{Bug, Planted};
 use super::super::recovery::recover_planted;
 use super::super::*;
 use super::medium::Lines;
-use narufs::pmem::HeapMemory;
+use narufs_engine::pmem::HeapMemory;
 use rand::{Rng, SeedableRng};
 
 /// The first and the last write; a commit takes two lines with an end of theirs in each, and can be torn.
