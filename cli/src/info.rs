@@ -8,7 +8,7 @@ use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice,
 use narufs_engine::format::{
     JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock,
 };
-use narufs_engine::pmem::Horizon;
+use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::scratch::is_spill_space;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -27,7 +27,7 @@ struct Shown {
     format_version: u32,
     journal: JournalKind,
     /// What survives the loss of power, or of the process alone, once fsync has returned.
-    survives: Horizon,
+    survives: DurabilityLevel,
     journal_bytes: u64,
     journal_slots: u64,
     journal_path: Option<String>,
@@ -87,8 +87,8 @@ impl Shown {
             format_version: sb.version.get(),
             journal,
             survives: match journal {
-                JournalKind::Emulated => Horizon::Process,
-                JournalKind::Ssd | JournalKind::Pmem => Horizon::Power,
+                JournalKind::Emulated => DurabilityLevel::Process,
+                JournalKind::Ssd | JournalKind::Pmem => DurabilityLevel::Power,
             },
             journal_bytes: sb.ring_slots.get() * SLOT_SIZE as u64,
             journal_slots: sb.ring_slots.get(),
@@ -113,8 +113,8 @@ impl Shown {
             other => other,
         };
         let survives = match self.survives {
-            Horizon::Process => "the end of the server, not of the machine",
-            Horizon::Power => "a loss of power (with durability=process: the end of the server)",
+            DurabilityLevel::Process => "the end of the server, not of the machine",
+            DurabilityLevel::Power => "a loss of power (with durability=process: the end of the server)",
         };
         let rows = [
             ("label", if self.label.is_empty() { "(none)".to_owned() } else { self.label.clone() }),

@@ -1,7 +1,7 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
 use crate::size::Size;
-use narufs_engine::journal::Wanted;
+pub use narufs_engine::journal::Durability;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,17 +14,6 @@ pub enum AtimePolicy {
     Never,
     /// Always.
     Strict,
-}
-
-/// How far fsync waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// For the power horizon.
-    Power,
-    /// For the process horizon, and for the power horizon where that lags so long.
-    Window(Duration),
-    /// For the process horizon.
-    Process,
 }
 
 pub use narufs_fuse::mount::{Idle, Io, Permissions, Transport};
@@ -282,7 +271,7 @@ fn window(value: &str) -> Result<Duration, String> {
         "s" => Duration::from_secs(number),
         _ => return Err(say()),
     };
-    if Wanted::WINDOWS.contains(&window) { Ok(window) } else { Err(say()) }
+    if Durability::WINDOWS.contains(&window) { Ok(window) } else { Err(say()) }
 }
 
 fn size(name: &str, value: &str) -> Result<u64, String> {

@@ -3,13 +3,12 @@
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
-use crate::options::{AtimePolicy, Durability, MountOptions};
+use crate::options::{AtimePolicy, MountOptions};
 use crate::utab;
 use narufs_engine::Error;
 use narufs_engine::cache::available_memory;
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
-use narufs_engine::journal::Wanted;
 use narufs_engine::mount::{self, Mounted};
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::scratch::{self, ScratchOptions, SpillOptions};
@@ -111,13 +110,14 @@ pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
 
 /// The engine's options for the image.
 pub(crate) fn image_options(options: &MountOptions) -> mount::MountOptions {
-    let mut wanted = mount::MountOptions {
+    let mut durability = mount::MountOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
         ..mount::MountOptions::default()
     };
-    wanted.store = StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
-    wanted
+    durability.store =
+        StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
+    durability
 }
 
 /// What an emulated journal costs beyond the memory that it stands on.
@@ -126,10 +126,10 @@ pub(crate) fn emulation_costs(options: &MountOptions) -> EmulationCosts {
 }
 
 fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
-    let wanted = image_options(options);
+    let durability = image_options(options);
     let media =
-        mount::open(image, None, emulation_costs(options), &wanted).map_err(|e| refused(image, &e))?;
-    mount::mount(media, &wanted).map_err(|e| refused(image, &e))
+        mount::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
+    mount::mount(media, &durability).map_err(|e| refused(image, &e))
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files
@@ -160,11 +160,7 @@ pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> Assem
     AssembleOptions {
         fs: FsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
         data: options.memory.map_or_else(DataOptions::default, DataOptions::with_memory),
-        wanted: match options.durability {
-            Durability::Power => Wanted::Power,
-            Durability::Window(window) => Wanted::Window(window),
-            Durability::Process => Wanted::Process,
-        },
+        durability: options.durability,
         inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),
         ..AssembleOptions::default()
     }

@@ -11,7 +11,7 @@
 //! Invariants: the hook belongs to its thread alone; it runs on the thread that is about to sleep, before
 //! it sleeps; it never runs inside itself.
 
-use crate::answers;
+use crate::deferred;
 use std::cell::Cell;
 
 /// What a thread does before it sleeps.
@@ -29,7 +29,7 @@ pub fn set_hook(hook: Option<Hook>) -> Option<Hook> {
 /// Says that this thread is about to sleep. To be called with as little held as possible, before every sleep;
 /// calling it once too often is harmless.
 pub fn about_to_block() {
-    answers::catch_up();
+    deferred::run_now();
     // Taken out while it runs, so that a hook that sleeps itself does not recurse.
     if let Some(hook) = HOOK.take() {
         hook();

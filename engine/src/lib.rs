@@ -6,12 +6,12 @@
 
 pub mod acl;
 pub mod alloc;
-pub mod answers;
 pub mod blocking;
+mod buffer_pool;
 pub mod cache;
 pub mod checkpoint;
 pub mod clock;
-mod crew;
+pub mod deferred;
 pub mod device;
 pub mod dir;
 pub mod error;
@@ -21,6 +21,7 @@ pub mod format;
 pub mod fsck;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
 pub mod fuzzing;
+mod hasher;
 pub mod inode;
 pub mod journal;
 pub mod lane;
@@ -28,17 +29,16 @@ pub mod lock;
 pub mod mkfs;
 pub mod mount;
 pub mod nat;
-mod numbers;
 pub mod orphan;
 pub mod path;
 pub mod planted;
 pub mod pmem;
-mod ranged;
+mod rcu_table;
 pub mod recovery;
+mod scoped;
 pub mod scratch;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-mod spare;
 pub mod stats;
 pub mod store;
 pub mod superblock;

@@ -46,7 +46,7 @@ bugs! {
     NoCommitFlush,
     /// Journal: a commit is submitted before the data that its records need are flushed.
     CommitBeforeData,
-    /// Journal: an fsync is answered however long the power horizon lags.
+    /// Journal: an fsync is answered however long the power durability lags.
     WindowIgnored,
     /// Journal: the header with the head's new place is not flushed before the slots are used again.
     HeadNotFlushed,

@@ -4,10 +4,10 @@ use crate::checkpoint::CheckpointStats;
 use crate::device::CauseCount;
 use crate::file::DataStats;
 use crate::format::{JournalKind, SLOT_SIZE};
-use crate::journal::{JournalStats, Wanted};
+use crate::journal::{Durability, JournalStats};
 use crate::lock::{LockWaits, lock_waits};
 use crate::vfs::{Fs, StatFs};
-use crate::{Result, pmem::Horizon};
+use crate::{Result, pmem::DurabilityLevel};
 
 /// Counters since the mount; sizes in bytes.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -20,8 +20,8 @@ pub struct Stats {
     pub journal_kind: Option<JournalKind>,
     /// What survives what when fsync has returned: an emulated journal survives the process alone, whatever
     /// was asked for.
-    pub durability: Option<Horizon>,
-    /// With `durability=window`, how many nanoseconds the power horizon may lag before fsyncs wait for it.
+    pub durability: Option<DurabilityLevel>,
+    /// With `durability=window`, how many nanoseconds the power durability may lag before fsyncs wait for it.
     pub window_ns: Option<u64>,
     /// Bytes of records that a loss of power would take back now, or leave unrecoverable.
     pub power_lag_bytes: u64,
@@ -60,17 +60,21 @@ impl Fs {
         let emulated = journal_kind == JournalKind::Emulated;
         let lag =
             journal.map_or(0, |j| j.tail.saturating_sub(if emulated { j.head } else { j.committed_power }));
-        let wanted = self.meta().wanted();
-        let window_ns = match wanted {
-            Wanted::Window(window) => Some(window.as_nanos() as u64),
-            Wanted::Process | Wanted::Power => None,
+        let durability = self.meta().durability();
+        let window_ns = match durability {
+            Durability::Window(window) => Some(window.as_nanos() as u64),
+            Durability::Process | Durability::Power => None,
         };
-        let power = wanted == Wanted::Power && !emulated;
+        let power = durability == Durability::Power && !emulated;
         Ok(Stats {
             read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
             scratch: !keeps,
             journal_kind: keeps.then_some(journal_kind),
-            durability: keeps.then_some(if power { Horizon::Power } else { Horizon::Process }),
+            durability: keeps.then_some(if power {
+                DurabilityLevel::Power
+            } else {
+                DurabilityLevel::Process
+            }),
             window_ns,
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,

@@ -7,10 +7,10 @@ use narufs_engine::error::{Error, Result};
 use narufs_engine::file::DataOptions;
 use narufs_engine::format::{JournalKind, Position};
 use narufs_engine::fsck;
-use narufs_engine::journal::{Wanted, ring_bytes};
+use narufs_engine::journal::{Durability, ring_bytes};
 use narufs_engine::mkfs::{FormatOptions, format_cramped};
 use narufs_engine::mount::{Media, MountOptions, Mounted, RingMedia, mount};
-use narufs_engine::pmem::Horizon;
+use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::sim::{Event, PmemSpec, SimMedia};
 use narufs_engine::store::{Observer, StoreOptions, WriteHome};
 use narufs_engine::sync::Counter;
@@ -46,17 +46,17 @@ impl Ring {
     }
 
     /// What fsync waits for.
-    pub fn wanted(self) -> Wanted {
+    pub fn durability(self) -> Durability {
         match self {
-            Ring::Ssd | Ring::Nvm => Wanted::Power,
-            Ring::SsdWindow => Wanted::Window(WINDOW),
-            Ring::SsdProcess => Wanted::Process,
+            Ring::Ssd | Ring::Nvm => Durability::Power,
+            Ring::SsdWindow => Durability::Window(WINDOW),
+            Ring::SsdProcess => Durability::Process,
         }
     }
 
     /// Whether an fsync may be answered before it survives a loss of power.
     pub fn may_lag(self) -> bool {
-        self.wanted() != Wanted::Power
+        self.durability() != Durability::Power
     }
 }
 
@@ -92,8 +92,9 @@ impl Lab {
 
     fn spec(&self) -> PmemSpec {
         let len = ring_bytes(self.slots).unwrap_or(usize::MAX);
-        let horizon = if self.ring.is_mapped() { Horizon::Power } else { Horizon::Process };
-        PmemSpec { len, horizon }
+        let durability =
+            if self.ring.is_mapped() { DurabilityLevel::Power } else { DurabilityLevel::Process };
+        PmemSpec { len, durability }
     }
 
     /// Fresh media with a file system.
@@ -166,7 +167,7 @@ impl Lab {
         let options = AssembleOptions {
             fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
             data: DataOptions::with_memory(self.frames * 4096),
-            wanted: self.ring.wanted(),
+            durability: self.ring.durability(),
             inodes: 64,
             step: 32,
             background: false,

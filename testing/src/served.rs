@@ -64,7 +64,7 @@ fn assemble_with(
     let options = AssembleOptions {
         fs: FsOptions { atime, ..FsOptions::default() },
         data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
-        wanted: ring.wanted(),
+        durability: ring.durability(),
         ..AssembleOptions::default()
     };
     let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;

@@ -3,8 +3,8 @@
 //! was promised.
 
 use narufs_engine::format::Position;
-use narufs_engine::journal::{Wanted, stop_next_record};
-use narufs_engine::pmem::Horizon;
+use narufs_engine::journal::{Durability, stop_next_record};
+use narufs_engine::pmem::DurabilityLevel;
 use narufs_testing::lab::Ring;
 use narufs_testing::lib_target::LibTarget;
 use narufs_testing::model::Tree;
@@ -48,9 +48,10 @@ fn others_go_on_beside_a_stopped_thread_and_no_commit_passes_it() {
         }
         apply(create("/c/file".into()));
         apply(write("/c/file", Durable::Fsync));
-        let promised = journal.committed(Horizon::Power);
+        let promised = journal.committed(DurabilityLevel::Power);
         let passed = |hole: Position| {
-            journal.committed(Horizon::Process) > hole || journal.committed(Horizon::Power) > hole
+            journal.committed(DurabilityLevel::Process) > hole
+                || journal.committed(DurabilityLevel::Power) > hole
         };
 
         let (stopped, stands) = channel();
@@ -76,9 +77,9 @@ fn others_go_on_beside_a_stopped_thread_and_no_commit_passes_it() {
             assert!(journal.tail() >= hole + 200, "{ring:?}: operations are logged beyond the hole");
             assert!(!passed(hole), "{ring:?}: committed beyond a record that is not there");
             // What lies below the hole is not held up by it.
-            store.commit_upto(promised, Wanted::Power).expect("it is committed");
+            store.commit_upto(promised, Durability::Power).expect("it is committed");
             if ring != Ring::Nvm {
-                store.commit_upto(hole, Wanted::Process).expect("it is sealed");
+                store.commit_upto(hole, Durability::Process).expect("it is sealed");
             }
 
             let syncing = scope.spawn(|| {

@@ -7,7 +7,7 @@ use narufs_engine::device::{BlockDevice, ImageFile, PlainDevice, open_device};
 use narufs_engine::journal::ring_bytes;
 use narufs_engine::mkfs::{self, FormatOptions};
 use narufs_engine::mount::{self, Media, MountOptions, Mounted, RingMedia};
-use narufs_engine::pmem::{HeapMemory, Horizon};
+use narufs_engine::pmem::{DurabilityLevel, HeapMemory};
 use narufs_engine::store::{StoreOptions, WriteHome};
 use narufs_engine::superblock;
 use narufs_engine::vfs::{AssembleOptions, Fs, Running};
@@ -66,7 +66,7 @@ impl Volume {
         let device = how.open(image)?;
         let slots = superblock::read(&*device)?.ring_slots.get();
         let len = ring_bytes(slots).unwrap_or(usize::MAX);
-        let ring = RingMedia::Ssd(Arc::new(HeapMemory::with_horizon(len, Horizon::Process)));
+        let ring = RingMedia::Ssd(Arc::new(HeapMemory::with_durability(len, DurabilityLevel::Process)));
         let options = MountOptions {
             store: StoreOptions {
                 budget: METADATA,

@@ -8,9 +8,9 @@ use super::{cpu_ns, start};
 use narufs_engine::alloc::{Alloc, Class};
 use narufs_engine::device::MemoryDevice;
 use narufs_engine::format::BlockKind;
-use narufs_engine::journal::{CreditClass, Journal, Wanted};
+use narufs_engine::journal::{CreditClass, Durability, Journal};
 use narufs_engine::lock::{Access, BucketLocks, InodeLock, StripeSet};
-use narufs_engine::pmem::{Horizon, PersistentMemory};
+use narufs_engine::pmem::{DurabilityLevel, PersistentMemory};
 use narufs_engine::store::{Delta, Encoder, Handle, Log, PageRef, Store, StoreOptions};
 use narufs_engine::{FormatOptions, Result, mkfs};
 use std::hint::black_box;
@@ -61,8 +61,8 @@ impl PersistentMemory for Unflushed {
     }
     fn write_back(&self, _offset: usize, _len: usize) {}
     fn fence(&self) {}
-    fn horizon(&self) -> Horizon {
-        self.0.horizon()
+    fn durability(&self) -> DurabilityLevel {
+        self.0.durability()
     }
     fn counts(&self) -> (u64, u64) {
         self.0.counts()
@@ -183,8 +183,8 @@ pub fn measure(
         // The first round fills caches.
         for round in 0..=rounds {
             let took = one_round(&store, &journal, &mut owns, batch)?;
-            journal.commit_upto(journal.tail(), Wanted::Power)?;
-            journal.advance_head(journal.committed(Horizon::Power), round as u64)?;
+            journal.commit_upto(journal.tail(), Durability::Power)?;
+            journal.advance_head(journal.committed(DurabilityLevel::Power), round as u64)?;
             if round > 0 {
                 all.push(took);
             }

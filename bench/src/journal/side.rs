@@ -3,8 +3,8 @@
 use super::lanes::{Clock, Lane, Lanes, LastStamp, Shape};
 use super::{cpu_ns, start};
 use crate::pin;
-use narufs_engine::journal::{CreditClass, Journal, Wanted, ring_bytes};
-use narufs_engine::pmem::{Horizon, MappedMemory, Medium};
+use narufs_engine::journal::{CreditClass, Durability, Journal, ring_bytes};
+use narufs_engine::pmem::{DurabilityLevel, MappedMemory, Medium};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -111,8 +111,8 @@ impl Both {
     /// Makes room for the next round.
     fn empty(&mut self) -> narufs_engine::Result<()> {
         self.round += 1;
-        self.journal.commit_upto(self.journal.tail(), Wanted::Power)?;
-        self.journal.advance_head(self.journal.committed(Horizon::Power), self.round)?;
+        self.journal.commit_upto(self.journal.tail(), Durability::Power)?;
+        self.journal.advance_head(self.journal.committed(DurabilityLevel::Power), self.round)?;
         self.commit_by_lanes();
         self.lanes.advance_heads().expect("the rings are whole");
         Ok(())
@@ -181,7 +181,7 @@ impl Both {
             let commit = || -> narufs_engine::Result<[Duration; 2]> {
                 on(0);
                 let began = Instant::now();
-                both.journal.commit_upto(both.journal.tail(), Wanted::Power)?;
+                both.journal.commit_upto(both.journal.tail(), Durability::Power)?;
                 let word = began.elapsed();
                 let began = Instant::now();
                 both.commit_by_lanes();

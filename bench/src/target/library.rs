@@ -7,10 +7,11 @@ use super::{Description, How, Kind, Reopened, Session, Space, Survives, Target};
 use crate::meter::Counters;
 use crate::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
-use narufs_engine::pmem::Horizon;
+use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::scratch::ScratchOptions;
 use narufs_engine::vfs::{
-    self, Arrive, Context, FileHandle, FileType, OpenFlags, Reached, RenameFlags, SetAttr, Walked, WriteFlags,
+    self, Arrive, Context, FileHandle, FileType, InodeRef, OpenFlags, RenameFlags, SetAttr, Walked,
+    WriteFlags,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +48,8 @@ impl Library {
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
         let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
-            Some(Horizon::Power) => Survives::Power,
-            Some(Horizon::Process) => Survives::Process,
+            Some(DurabilityLevel::Power) => Survives::Power,
+            Some(DurabilityLevel::Process) => Survives::Process,
             None => Survives::Nothing,
         };
         let (image, name) = (image.to_owned(), name.to_owned());
@@ -176,7 +177,7 @@ impl Target for Library {
 pub struct LibrarySession {
     fs: Arc<vfs::Fs>,
     caller: Context,
-    work: Reached,
+    work: InodeRef,
 }
 
 /// An open file.
@@ -194,7 +195,7 @@ fn flags(how: How) -> OpenFlags {
 
 impl LibrarySession {
     /// Where a path leads. Workloads make no symbolic links.
-    fn walk(&self, path: &str, arrive: Arrive) -> narufs_engine::Result<Reached> {
+    fn walk(&self, path: &str, arrive: Arrive) -> narufs_engine::Result<InodeRef> {
         match self.fs.walk(&self.caller, &self.work, path.as_bytes(), true, arrive)? {
             Walked::There(found) => Ok(found),
             Walked::Link { .. } => Err(narufs_engine::Error::Errno(libc::ELOOP)),
@@ -205,7 +206,7 @@ impl LibrarySession {
     fn in_parent<T>(
         &self,
         path: &str,
-        call: impl FnOnce(&Reached, &[u8]) -> narufs_engine::Result<T>,
+        call: impl FnOnce(&InodeRef, &[u8]) -> narufs_engine::Result<T>,
     ) -> narufs_engine::Result<T> {
         match path.rsplit_once('/') {
             Some((above, name)) => call(&self.walk(above, Arrive::Looking)?, name.as_bytes()),
@@ -215,7 +216,7 @@ impl LibrarySession {
 
     fn open_at(&self, path: &str, flags: OpenFlags) -> narufs_engine::Result<LibraryFile> {
         let found = self.walk(path, Arrive::Opening)?;
-        self.fs.open_reached(&self.caller, found, flags).map(|handle| LibraryFile { handle })
+        self.fs.open_at(&self.caller, found, flags).map(|handle| LibraryFile { handle })
     }
 
     fn write(&self, op: &'static str, file: &LibraryFile, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -235,7 +236,7 @@ impl LibrarySession {
                 Kind::File => self.unlink(&below)?,
                 Kind::Directory => {
                     self.remove_below(&below)?;
-                    self.in_parent(&below, |dir, name| self.fs.rmdir_in(&self.caller, dir, name))
+                    self.in_parent(&below, |dir, name| self.fs.rmdir_at(&self.caller, dir, name))
                         .map_err(failed("rmdir", &below))?;
                 }
             }
@@ -248,7 +249,7 @@ impl Session for LibrarySession {
     type File = LibraryFile;
 
     fn mkdir(&mut self, path: &str) -> Result<bool> {
-        match self.in_parent(path, |dir, name| self.fs.mkdir_in(&self.caller, dir, name, 0o755)) {
+        match self.in_parent(path, |dir, name| self.fs.mkdir_at(&self.caller, dir, name, 0o755)) {
             Ok(()) => Ok(true),
             Err(narufs_engine::Error::Errno(libc::EEXIST)) => Ok(false),
             Err(e) => Err(failed("mkdir", path)(e)),
@@ -272,14 +273,14 @@ impl Session for LibrarySession {
     }
 
     fn unlink(&mut self, path: &str) -> Result<()> {
-        self.in_parent(path, |dir, name| self.fs.unlink_in(&self.caller, dir, name))
+        self.in_parent(path, |dir, name| self.fs.unlink_at(&self.caller, dir, name))
             .map_err(failed("unlink", path))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let renamed = self.in_parent(from, |old, name| {
             self.in_parent(to, |new, to| {
-                self.fs.rename_in(&self.caller, (old, name), (new, to), RenameFlags::empty())
+                self.fs.rename_at(&self.caller, (old, name), (new, to), RenameFlags::empty())
             })
         });
         renamed.map_err(failed("rename", from))
@@ -313,13 +314,13 @@ impl Session for LibrarySession {
 
     fn size(&mut self, path: &str) -> Result<u64> {
         let found = self.walk(path, Arrive::Looking).map_err(failed("stat", path))?;
-        Ok(self.fs.getattr_reached(&found).size)
+        Ok(self.fs.getattr_at(&found).size)
     }
 
     fn list(&mut self, path: &str, each: &mut dyn FnMut(&str, Kind)) -> Result<u64> {
         let at = || failed("list", path);
         let found = self.walk(path, Arrive::Opening).map_err(at())?;
-        let handle = self.fs.open_reached(&self.caller, found, OpenFlags::DIRECTORY).map_err(at())?;
+        let handle = self.fs.open_at(&self.caller, found, OpenFlags::DIRECTORY).map_err(at())?;
         let mut count = 0;
         let read = self.fs.readdir(&handle, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {

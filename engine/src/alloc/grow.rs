@@ -19,7 +19,7 @@ use crate::format::{
     BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockHeader, BlockKind, SLOT_PAYLOAD, Superblock, checksum,
     checksum_seed,
 };
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::store::{Profile, Store, fill_bits};
 use crate::superblock::{self, Bounds, group_blocks, group_start};
 use crate::{Error, Result};
@@ -86,7 +86,7 @@ impl Alloc {
         let bitmap = store.get(group_start(old, group), BlockKind::Bitmap)?;
         h.clear_bits(&bitmap, from, to - from);
         let end = h.commit()?;
-        store.commit_upto(end, Wanted::Power)
+        store.commit_upto(end, Durability::Power)
     }
 
     /// Gives out what a superblock has beyond the groups there are.

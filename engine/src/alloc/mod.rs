@@ -135,7 +135,7 @@ fn no_space() -> Error {
 }
 
 impl Alloc {
-    /// Says how quarantine is emptied: by a commit at the power horizon and a checkpoint. Set once, at mount.
+    /// Says how quarantine is emptied: by a commit against a loss of power and a checkpoint. Set once, at mount.
     pub fn set_make_room(&self, make_room: MakeRoom) {
         let _ = self.shared.make_room.set(make_room);
     }
@@ -302,7 +302,7 @@ impl Alloc {
         Ok((store.get(start, BlockKind::Bitmap)?, (extent.start - start) as u32))
     }
 
-    /// Every record that ends at or below `upto` is durable at the power horizon.
+    /// Every record that ends at or below `upto` is durable against a loss of power.
     pub fn durable(&self, upto: Position) {
         for extent in self.shared.quarantine.data_durable(upto) {
             self.release(extent);

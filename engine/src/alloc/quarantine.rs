@@ -1,6 +1,6 @@
 //! Freed blocks that may not be given out yet.
 //!
-//! A block that held data leaves when its freeing record is durable at the power horizon: else a crash could
+//! A block that held data leaves when its freeing record is durable against a loss of power: else a crash could
 //! bring the old owner back with the new owner's bytes. A block that held metadata leaves when the journal's
 //! head has passed the record: until then redo may write the old page to it. Neither leaves while a write to
 //! it is in flight: that write would land on the new owner's bytes.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::signal::Woken;
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::planted::{self, Spot};
 use crate::store::Store;
 use crate::sync::{Arc, thread};
@@ -71,7 +71,7 @@ fn run_rounds(store: &Store, interval: Duration) {
                 planted::panic_at(Spot::RoundDue);
                 store.checkpoint_in_background()
             }
-            Woken::Commit => store.commit_upto(store.tail(), Wanted::Power),
+            Woken::Commit => store.commit_upto(store.tail(), Durability::Power),
         };
         if let Err(e) = outcome
             // Else whoever needs what did not succeed is told, and has it tried again.

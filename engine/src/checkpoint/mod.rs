@@ -4,7 +4,7 @@
 //! nothing of how records are logged.
 //!
 //! # A round, in this order
-//! 1. Everything logged so far is committed at the power horizon; the end of that commit is where the head
+//! 1. Everything logged so far is committed against a loss of power; the end of that commit is where the head
 //!    will move. In the background an earlier commit will do, if it covers the most of what is in the ring: then the
 //!    round waits neither for a device nor for a thread that was set aside in the midst of its record; and where the
 //!    metadata that the round writes are little beside what the ring holds, an older one, as old as leaves enough room:
@@ -55,9 +55,9 @@ pub use stats::{CheckpointStats, Phase, PhaseCount};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{Position, SLOT_SIZE};
-use crate::journal::{Journal, Wanted};
+use crate::journal::{Durability, Journal};
 use crate::planted::{self, Bug};
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 use crate::store::{Profile, Store};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -215,7 +215,7 @@ impl Store {
                 last.number += u64::from(passed.is_some());
                 // As of this round: without a journal the head is the tail, and what is freed from now on may be on its
                 // way home in the next.
-                let durable = self.committed(Horizon::Power);
+                let durable = self.committed(DurabilityLevel::Power);
                 let head = self.journal().map_or(durable, |journal| journal.head());
                 drop(last);
                 // Even if that is no news: what could not leave quarantine then, for a write was in flight, may
@@ -246,12 +246,12 @@ impl Store {
         };
         let tail = journal.tail();
         let used = tail.saturating_sub(journal.head());
-        let pending = tail.saturating_sub(journal.committed(Horizon::Power));
+        let pending = tail.saturating_sub(journal.committed(DurabilityLevel::Power));
         if steps == Steps::AllInTurn || pending * PENDING_PART >= used {
-            self.rounds.stats.time(Phase::Commit, || self.commit_upto(tail, Wanted::Power))?;
+            self.rounds.stats.time(Phase::Commit, || self.commit_upto(tail, Durability::Power))?;
         }
         let target = match steps {
-            Steps::AllInTurn => journal.committed(Horizon::Power),
+            Steps::AllInTurn => journal.committed(DurabilityLevel::Power),
             Steps::OldInTurn | Steps::OldSideBySide => journal.commit_beyond(self.old_goal(journal)),
         };
         if target == journal.head() && self.dirty.count() == 0 {
@@ -282,10 +282,13 @@ impl Store {
             self.device().flush()?;
         }
         if !planted::is(Bug::ForgottenBeforeLog) {
-            self.commit_upto(journal.tail(), Wanted::Power)?;
+            self.commit_upto(journal.tail(), Durability::Power)?;
         }
-        let passed =
-            if planted::is(Bug::HeadPassesYoung) { journal.committed(Horizon::Power) } else { target };
+        let passed = if planted::is(Bug::HeadPassesYoung) {
+            journal.committed(DurabilityLevel::Power)
+        } else {
+            target
+        };
         journal.advance_head(passed, id.number)?;
         Ok(passed)
     }
@@ -296,10 +299,10 @@ impl Store {
         let used = tail.saturating_sub(head);
         let metadata = self.dirty.count() as u64 * BLOCK_SIZE as u64;
         if metadata * METADATA_PART > used * SLOT_SIZE as u64 {
-            return journal.committed(Horizon::Power);
+            return journal.committed(DurabilityLevel::Power);
         }
         let kept = journal.kept_young().min(used - used / PASSED_PART);
-        (tail - kept).min(journal.committed(Horizon::Power))
+        (tail - kept).min(journal.committed(DurabilityLevel::Power))
     }
 
     /// Rounds until the journal is empty and nothing is dirty: the end of a mount. Nobody logs meanwhile.

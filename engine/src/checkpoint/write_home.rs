@@ -13,9 +13,9 @@ use super::claims::Claims;
 use super::images::Images;
 use super::stats::{Counters, Phase};
 use super::{CheckpointStats, RoundId};
-use crate::crew;
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::planted::{self, Bug, Spot};
+use crate::scoped;
 use crate::store::{PageRef, Store, WriteHome};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ impl Store {
             pages
         });
         let work = Work::new(self, round, pages);
-        crew::share(work.lanes(), || work.run());
+        scoped::share(work.lanes(), || work.run());
         if planted::is(Bug::AreaReusedEarly) {
             self.device().flush()?;
         }
@@ -144,7 +144,7 @@ impl<'s> Work<'s> {
             return area::write_home(self.store.device().as_ref(), self.stats(), images, neighbours);
         };
         if !planted::is(Bug::HomeBeforeLog) {
-            let far = if planted::is(Bug::RoundInWindow) { Wanted::Process } else { Wanted::Power };
+            let far = if planted::is(Bug::RoundInWindow) { Durability::Process } else { Durability::Power };
             self.stats().time(Phase::Log, || self.store.commit_upto(images.highest, far))?;
         }
         // Relaxed: it only gives out numbers.

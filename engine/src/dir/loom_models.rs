@@ -10,13 +10,13 @@
 //! | `forget`: nothing is emptied; `put` without the lock | `a_removed_name_does_not_come_back` |
 //! | `forget` behind the lock | `a_removal_that_was_heard_of_is_seen` |
 //! | the generation of the directory is not compared | `a_number_used_again_is_another_directory` |
-//! | `close` or `closings` Relaxed, `close` does not count, `find` does not compare, or closings read after the permission | `a_closed_directory_is_not_searched` |
+//! | `close` or `permission_generation` Relaxed, `close` does not count, `find` does not compare, or permission_generation read after the permission | `a_closed_directory_is_not_searched` |
 //! | the name is not compared | `what_is_read_is_of_one_name` |
 //!
 //! loom remembers the last access of an atomic alone, and overlooks a read that its writer follows with a read of its
 //! own: so readers are the threads that run later.
 
-use super::known::{Child, Closings, Identity, Known};
+use super::dentry_cache::{Child, DentryCache, Identity, PermissionGeneration};
 use crate::inode::FileType;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, RwLock, thread};
@@ -40,7 +40,7 @@ fn child(n: u64) -> Child {
 }
 
 struct Model {
-    known: Known,
+    known: DentryCache,
     /// What the name leads to.
     name: RwLock<Option<u64>>,
     /// The permission to search what the name leads to.
@@ -54,25 +54,25 @@ impl Model {
 
     fn with_lines(lines: usize, leads_to: Option<u64>) -> Arc<Model> {
         let model = Model {
-            known: Known::new(lines, &[0; 16]),
+            known: DentryCache::new(lines, &[0; 16]),
             name: RwLock::new(leads_to),
             open: AtomicBool::new(true),
         };
         Arc::new(model)
     }
 
-    fn now(&self) -> Closings {
-        self.known.closings()
+    fn now(&self) -> PermissionGeneration {
+        self.known.permission_generation()
     }
 
     /// As a walk looks a name up that it does not know.
     fn look_up(&self, name: &[u8]) -> Option<u64> {
         let there = self.name.read();
         if let Some(n) = *there {
-            let closings = self.now();
+            let permission_generation = self.now();
             // Relaxed: as the word of an inode is read.
             let searchable = self.open.load(Ordering::Relaxed);
-            self.known.put(DIR, name, &Child { searchable, ..child(n) }, closings);
+            self.known.put(DIR, name, &Child { searchable, ..child(n) }, permission_generation);
         }
         *there
     }

@@ -11,15 +11,15 @@
 //! the hash, and fixed for the entry's life; a split moves entries between two buckets and changes none, nor does its
 //! reverse. What is read from media is verified before it is used; a loop of overflow blocks ends at [`MAX_CHAIN`].
 //!
-//! Where a directory's blocks come from is behind [`DirBlocks`]. What walks of paths remember of names: [`Known`].
+//! Where a directory's blocks come from is behind [`DirBlocks`]. What walks of paths remember of names: [`DentryCache`].
 
 pub(crate) mod bucket;
 mod change;
+pub(crate) mod dentry_cache;
 mod grow;
 #[cfg(test)]
 mod grow_tests;
 pub(crate) mod hash;
-pub(crate) mod known;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod read;
@@ -31,9 +31,9 @@ mod shrink_tests;
 mod tests;
 
 pub use bucket::Dentry;
+pub use dentry_cache::DentryCache;
 pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, most_splits, split_slots};
 pub use hash::{NameHash, bucket_of};
-pub use known::Known;
 pub use read::{OwnedDentry, Page as ReadPage};
 pub use shrink::{GROUP, Left, MOST_AT_ANY_TIME, SHRINK_SLOTS};
 

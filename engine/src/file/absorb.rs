@@ -18,12 +18,12 @@ use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
 use super::write_back::key_of;
 use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::Result;
+use crate::buffer_pool;
 use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
 use crate::format::{DataKey, Position};
 use crate::planted::{self, Bug, Spot};
-use crate::spare;
 use crate::sync::Arc;
 
 /// The grain at which unsynced writes may survive a crash.
@@ -267,7 +267,7 @@ impl<H: Home> DataPath<H> {
                 };
                 if !change.data.last().is_some_and(goes_on) {
                     let room = (pages.len() * BLOCK_SIZE).min(PIECE);
-                    change.data.push((key_of(inode.as_ref(), at, 0), spare::take(room)));
+                    change.data.push((key_of(inode.as_ref(), at, 0), buffer_pool::take(room)));
                 }
                 if let Some((key, bytes)) = change.data.last_mut() {
                     latched.append(range, bytes);

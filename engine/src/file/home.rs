@@ -233,10 +233,10 @@ pub trait Home: Send + Sync + 'static {
     /// fsync waits for, and no more.
     fn settle_upto(&self, upto: Position) -> Result<()>;
 
-    /// Returns once everything below `upto` is committed at the power horizon, whatever the mount asks for.
+    /// Returns once everything below `upto` is committed against a loss of power, whatever the mount asks for.
     fn commit_power(&self, upto: Position) -> Result<()>;
 
-    /// Whether an fsync may be answered before the power horizon has come: then the commit that makes its records
+    /// Whether an fsync may be answered before the power durability has come: then the commit that makes its records
     /// durable sees to the flush of what they depend on, see [`Home::order_after`].
     fn may_lag(&self) -> bool;
 
@@ -244,7 +244,7 @@ pub trait Home: Send + Sync + 'static {
     /// return, or will be before it can count.
     fn order_after(&self, writes: u64) -> Result<()>;
 
-    /// Returns once everything is durable at the power horizon that an fsync was answered for: data that goes home in
+    /// Returns once everything is durable against a loss of power that an fsync was answered for: data that goes home in
     /// place may be younger, and must not be there without it. The caller has write-back mutexes: it may make a commit
     /// for this and answer whom that covers, but goes on to serve nobody.
     fn keep_promises(&self) -> Result<()>;

@@ -5,7 +5,7 @@
 
 use super::fetching::Landing;
 use super::path::{DataPath, PAGE};
-use super::read::{Keep, REQUEST_PAGES, Wanted};
+use super::read::{Durability, Keep, REQUEST_PAGES};
 use super::{DataInode, FileData, Home, Mapping};
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
@@ -74,7 +74,7 @@ impl<H: Home> DataPath<H> {
         page: u64,
         size: u64,
         keep: Keep,
-        wanted: &mut Wanted<'_>,
+        wanted: &mut Durability<'_>,
     ) -> Result<()> {
         let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
             wanted.give(page, None);
@@ -105,7 +105,7 @@ impl<H: Home> DataPath<H> {
         size: u64,
         keep: Keep,
         ahead: Option<Range<u64>>,
-        wanted: &mut Wanted<'_>,
+        wanted: &mut Durability<'_>,
     ) -> Result<()> {
         if let ([page], None) = (pages, &ahead) {
             return self.fetch_one(inode, *page, size, keep, wanted);
@@ -148,7 +148,7 @@ impl<H: Home> DataPath<H> {
         to: &Caching<'_, H::Inode>,
         landing: Landing<'_>,
         missing: &mut Vec<u64>,
-        wanted: &mut Wanted<'_>,
+        wanted: &mut Durability<'_>,
     ) {
         let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
         if done.result.is_err() {

@@ -37,12 +37,12 @@ struct Reading {
 }
 
 /// The bytes that a reader asked for, on their way into its buffer.
-pub(super) struct Wanted<'b> {
+pub(super) struct Durability<'b> {
     offset: u64,
     buf: &'b mut [u8],
 }
 
-impl Wanted<'_> {
+impl Durability<'_> {
     /// Takes what the reader wants of a page; no bytes: of a hole.
     pub fn give(&mut self, page: u64, bytes: Option<&[u8]>) {
         let (within, part) = overlap(page, self.offset, self.buf.len());
@@ -124,7 +124,7 @@ impl<H: Home> DataPath<H> {
                     page_after(next)..page_after(offset + len as u64).min(page_of(next) + STEP_PAGES)
                 })
             };
-            let wanted = Wanted { offset: at, buf: &mut buf[done..done + step] };
+            let wanted = Durability { offset: at, buf: &mut buf[done..done + step] };
             let uses = if done == 0 { uses } else { [by, by] };
             self.read_step(inode, wanted, size, &covered, then, Reading { keep, uses })?;
             done += step;
@@ -137,7 +137,7 @@ impl<H: Home> DataPath<H> {
     fn read_step(
         &self,
         inode: &H::Inode,
-        mut wanted: Wanted<'_>,
+        mut wanted: Durability<'_>,
         size: u64,
         covered: &Range<u64>,
         mut ahead: Option<Range<u64>>,

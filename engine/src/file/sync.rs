@@ -6,10 +6,10 @@ use super::write::{At, Written};
 use super::write_back::{Order, covered_size, key_of};
 use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::cache::Use;
-use crate::crew;
 use crate::device::BLOCK_SIZE;
 use crate::format::Position;
 use crate::planted::{self, Bug};
+use crate::scoped;
 use crate::sync::{Arc, available_cores};
 use crate::{Error, Result};
 
@@ -271,7 +271,7 @@ impl<H: Home> DataPath<H> {
         }
         let parts: Vec<_> = listed.chunks(listed.len().div_ceil(threads)).collect();
         let own = || parts.first().map_or(Ok(()), |own| one_part(own));
-        let (others, own) = crew::beside(parts.len().saturating_sub(1), |n| one_part(parts[n + 1]), own);
+        let (others, own) = scoped::beside(parts.len().saturating_sub(1), |n| one_part(parts[n + 1]), own);
         others.into_iter().fold(own, Result::and)
     }
 
@@ -288,7 +288,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes everything home that is dirty, has `rest` logged, which the records of written files may have made less,
-    /// flushes and commits, at the power horizon: syncfs and unmount.
+    /// flushes and commits, against a loss of power: syncfs and unmount.
     pub fn sync_all(&self, rest: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.keeps() {
             self.await_relief();

@@ -26,7 +26,7 @@
 use super::path::{DataPath, PAGES_END};
 use super::write_back::{BATCH_PAGES, Order, Take};
 use super::{DataInode, Home};
-use crate::crew;
+use crate::scoped;
 use crate::sync::{Arc, Mutex};
 
 /// Pages of a file that is small enough.
@@ -71,7 +71,7 @@ impl<H: Home> DataPath<H> {
                 self.write_batches_of(&batch, order);
             }
         };
-        crew::share(threads, work);
+        scoped::share(threads, work);
     }
 
     /// The next small files that make a batch, of those that are left.

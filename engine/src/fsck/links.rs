@@ -186,7 +186,7 @@ fn unreachable_dirs(state: &mut State<'_>) -> Vec<(Nid, IssueKind)> {
             }
             at = record.named_in;
         }
-        // Reached, or to be by way of lost+found.
+        // InodeRef, or to be by way of lost+found.
         for nid in way {
             if let Some(record) = state.records.get_mut(nid) {
                 record.reached = true;

@@ -14,8 +14,8 @@
 
 use super::image::Base;
 use crate::Result;
-use crate::crew;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::scoped;
 
 /// Blocks of a chunk; of the small images of tests, few.
 pub(super) const CHUNK: usize = if cfg!(test) { 2 } else { 256 };
@@ -42,7 +42,7 @@ pub(super) fn in_order<S, C, I: Sync, O: Send>(
         }
         let inputs: Vec<I> = group.iter().map(|chunk| feed(state, chunk)).collect();
         let own = |thread| inputs.iter().skip(thread).step_by(threads).map(&look).collect::<Vec<O>>();
-        let (looked, taken) = crew::beside(threads.min(inputs.len()), own, || {
+        let (looked, taken) = scoped::beside(threads.min(inputs.len()), own, || {
             before.drain(..).try_for_each(|(chunk, output)| take(state, chunk, output))
         });
         taken?;

@@ -22,21 +22,21 @@ impl Holds {
     }
 
     /// Of an inode whose creation is not committed yet: it cannot be held until [`Holds::born`].
-    pub fn unborn() -> Holds {
+    pub fn unpublished() -> Holds {
         Holds(AtomicU64::new(GONE))
     }
 
     /// The creation is committed.
-    pub fn born(&self) {
+    pub fn publish(&self) {
         // Release: pairs with the Acquire in `add`; who holds it sees what was made.
         self.0.store(0, Ordering::Release);
     }
 
-    /// What one open file counts in [`Holds::born_with`]; a lookup count is 1.
+    /// What one open file counts in [`Holds::publish_with`]; a lookup count is 1.
     pub const ONE_OPEN: u64 = OPEN;
 
     /// The creation is committed, and its maker holds the inode so much.
-    pub fn born_with(&self, holds: u64) {
+    pub fn publish_with(&self, holds: u64) {
         // Release: as in `born`.
         self.0.store(holds, Ordering::Release);
     }
@@ -96,7 +96,7 @@ impl Holds {
 
     /// Undoes [`Holds::retire`] or ends a creation that failed to be freed.
     pub fn revive(&self) {
-        self.born();
+        self.publish();
     }
 
     /// Whether it is gone.
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn the_last_hold_is_noticed_once_and_nothing_holds_what_is_gone() {
-        let holds = Holds::unborn();
+        let holds = Holds::unpublished();
         assert!(!holds.look_up());
-        holds.born();
+        holds.publish();
         assert!(holds.look_up() && holds.look_up() && holds.open());
         assert!(!holds.retire());
         assert!(!holds.forget(1));

@@ -3,8 +3,8 @@
 use super::InodeObj;
 use crate::error::Result;
 use crate::format::Nid;
-use crate::numbers::NumberMap;
-use crate::ranged::{Locked, Ranged};
+use crate::hasher::NumberMap;
+use crate::rcu_table::{Locked, RcuTable};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex};
 
@@ -17,12 +17,12 @@ const BATCH: usize = 64;
 /// The table.
 ///
 /// Invariants: a nid has one object at most, so whoever has the `Arc` has *the* inode. An object is evicted
-/// only while the table alone refers to it and nobody can be about to use it ([`crate::ranged`]). The
+/// only while the table alone refers to it and nobody can be about to use it ([`crate::rcu_table`]). The
 /// lookup counts of an evicted inode stay behind as *parked* counts and come back with it: the kernel may
 /// remember millions of inodes that need not be in memory.
 #[derive(Debug)]
 pub struct InodeTable {
-    live: Ranged<Arc<InodeObj>, Parked>,
+    live: RcuTable<Arc<InodeObj>, Parked>,
     shard_limit: usize,
     /// Held while an inode is read from media, so that one object is made of it; by nid.
     loading: Box<[CachePadded<Mutex<()>>]>,
@@ -50,7 +50,7 @@ impl InodeTable {
     /// A table that keeps about `limit` inodes beside those in use.
     pub fn new(limit: usize) -> InodeTable {
         InodeTable {
-            live: Ranged::new(SHARDS),
+            live: RcuTable::new(SHARDS),
             shard_limit: (limit / SHARDS).max(4),
             loading: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             waiting: CachePadded::new(Mutex::new(Vec::with_capacity(BATCH))),

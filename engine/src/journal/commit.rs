@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use super::group::Lead;
 use super::handle::Reserved;
-use super::{Journal, Wanted};
+use super::{Durability, Journal};
 use crate::Result;
 use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
 use crate::planted::{self, Bug};
@@ -16,15 +16,15 @@ use crate::sync::atomic::Ordering;
 impl Journal {
     /// Returns once everything below `upto` (the tail at most) is durable as `wanted`. One commit serves all
     /// callers that it covers. Fails only when the journal has failed.
-    pub fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+    pub fn commit_upto(&self, upto: Position, durability: Durability) -> Result<()> {
         let upto = upto.min(self.tail());
-        match (&self.stream, wanted) {
+        match (&self.stream, durability) {
             (None, _) => self.commit_in_order(upto),
-            (Some(stream), Wanted::Power) => self.commit_grouped(stream, upto, Lead::Freely),
-            (Some(_), wanted) => {
+            (Some(stream), Durability::Power) => self.commit_grouped(stream, upto, Lead::Freely),
+            (Some(_), durability) => {
                 // Sealed in the staging is enough, and whoever seals does not sleep before it.
                 self.sleep(&self.seals, || self.sequence.walk(self.durable(), upto) >= upto);
-                self.settle_upto(upto, wanted)
+                self.settle_upto(upto, durability)
             }
         }
     }
@@ -51,11 +51,11 @@ impl Journal {
     /// fsync waits for. Where records are durable when they are sealed (step 11 of the protocol), that is now: a
     /// commit is made only if nothing is in its way, so that no caller waits for a thread that the scheduler has
     /// set aside in the midst of its record.
-    pub fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
-        match (&self.stream, wanted) {
-            (Some(_), Wanted::Power) => return self.commit_upto(upto, wanted),
+    pub fn settle_upto(&self, upto: Position, durability: Durability) -> Result<()> {
+        match (&self.stream, durability) {
+            (Some(_), Durability::Power) => return self.commit_upto(upto, durability),
             (Some(stream), _) => {
-                if !self.is_answered(upto, wanted)? {
+                if !self.is_answered(upto, durability)? {
                     return self.commit_and_flush(stream, upto, Lead::Freely);
                 }
             }
@@ -79,14 +79,14 @@ impl Journal {
 
     /// Promises the durability of everything below `upto`, of a ring in the image; says whether the caller may go
     /// before that has come.
-    pub(super) fn is_answered(&self, upto: Position, wanted: Wanted) -> Result<bool> {
+    pub(super) fn is_answered(&self, upto: Position, durability: Durability) -> Result<bool> {
         let lag = self.promise(upto.min(self.tail()));
         // What has failed will be kept no more.
         self.check()?;
-        Ok(match wanted {
-            Wanted::Process => true,
-            Wanted::Window(most) => lag < most || planted::is(Bug::WindowIgnored),
-            Wanted::Power => false,
+        Ok(match durability {
+            Durability::Process => true,
+            Durability::Window(most) => lag < most || planted::is(Bug::WindowIgnored),
+            Durability::Power => false,
         })
     }
 

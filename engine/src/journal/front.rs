@@ -3,9 +3,9 @@
 //! The engine uses [`Journal`] through static dispatch and pays nothing for the seam. Other journals, built
 //! to be compared with, implement it outside the engine.
 
-use super::{CreditClass, Credits, Journal, JournalStats, Position, Wanted};
+use super::{CreditClass, Credits, Durability, Journal, JournalStats, Position};
 use crate::Result;
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 
 /// A journal: records go in, a commit makes them durable, the head lets them go.
 pub trait JournalFront: Send + Sync {
@@ -26,9 +26,9 @@ pub trait JournalFront: Send + Sync {
     /// See [`Journal::tail`].
     fn tail(&self) -> Position;
     /// See [`Journal::commit_upto`].
-    fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()>;
+    fn commit_upto(&self, upto: Position, durability: Durability) -> Result<()>;
     /// See [`Journal::committed`].
-    fn committed(&self, horizon: Horizon) -> Position;
+    fn committed(&self, durability: DurabilityLevel) -> Position;
     /// See [`Journal::head`].
     fn head(&self) -> Position;
     /// See [`Journal::advance_head`].
@@ -61,12 +61,12 @@ impl JournalFront for Journal {
         self.tail()
     }
 
-    fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
-        self.commit_upto(upto, wanted)
+    fn commit_upto(&self, upto: Position, durability: Durability) -> Result<()> {
+        self.commit_upto(upto, durability)
     }
 
-    fn committed(&self, horizon: Horizon) -> Position {
-        self.committed(horizon)
+    fn committed(&self, durability: DurabilityLevel) -> Position {
+        self.committed(durability)
     }
 
     fn head(&self) -> Position {
@@ -123,19 +123,19 @@ fn commits_serve_many_threads<J: JournalFront>(journal: &J) {
             scope.spawn(move || {
                 for n in 0..10u8 {
                     let end = log_one(journal, &[thread, n]);
-                    journal.commit_upto(end, Wanted::Power).expect("committed");
+                    journal.commit_upto(end, Durability::Power).expect("committed");
                     assert!(
-                        journal.committed(Horizon::Power) >= end,
+                        journal.committed(DurabilityLevel::Power) >= end,
                         "a commit covers what it was asked for"
                     );
-                    assert!(journal.committed(Horizon::Process) >= end, "power includes process");
+                    assert!(journal.committed(DurabilityLevel::Process) >= end, "power includes process");
                 }
             });
         }
     });
     let tail = journal.tail();
-    journal.commit_upto(tail, Wanted::Power).expect("committed");
-    journal.commit_upto(tail, Wanted::Process).expect("committed");
+    journal.commit_upto(tail, Durability::Power).expect("committed");
+    journal.commit_upto(tail, Durability::Process).expect("committed");
 }
 
 fn the_head_follows_commits<J: JournalFront>(journal: &J) {
@@ -143,8 +143,8 @@ fn the_head_follows_commits<J: JournalFront>(journal: &J) {
     let end = log_one(journal, b"a record");
     assert!(journal.advance_head(end, 1).is_err(), "the head does not pass what is not committed");
     assert_eq!(journal.head(), head);
-    journal.commit_upto(end, Wanted::Power).expect("committed");
-    let committed = journal.committed(Horizon::Power);
+    journal.commit_upto(end, Durability::Power).expect("committed");
+    let committed = journal.committed(DurabilityLevel::Power);
     journal.advance_head(committed, 1).expect("it was committed");
     assert_eq!(journal.head(), committed);
 }
@@ -156,6 +156,6 @@ fn a_failed_journal_refuses<J: JournalFront>(journal: &J) {
     journal.fail("another".into());
     assert_eq!(journal.failed().as_deref(), Some("a test"), "the first reason stays");
     assert!(journal.credits(1, CreditClass::Ordinary).is_err());
-    let errno = journal.commit_upto(end, Wanted::Power).map_err(|e| e.errno());
+    let errno = journal.commit_upto(end, Durability::Power).map_err(|e| e.errno());
     assert_eq!(errno, Err(libc::EROFS), "what was not committed never will be");
 }

@@ -32,12 +32,12 @@ mod turns;
 use std::mem;
 
 use super::stream::{Begun, Stream};
-use super::{Journal, Wanted};
+use super::{Durability, Journal};
 use crate::format::Position;
 use crate::planted::{self, Spot};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex};
-use crate::{Result, answers};
+use crate::{Result, deferred};
 pub(super) use turns::Lead;
 use turns::{Seat, Turns, UnderWay, Waiter, Who};
 
@@ -124,13 +124,13 @@ impl Journal {
     /// As [`settle_upto`](Journal::settle_upto), but does not wait for another's commit: `done` is called, here or
     /// by another thread, once everything below `upto` is durable as `wanted`, or the journal has failed. If
     /// nobody commits, this thread does, for as long as it takes.
-    pub fn commit_then(&self, upto: Position, wanted: Wanted, done: Done) {
-        let Some(stream) = &self.stream else { return done(self.settle_upto(upto, wanted)) };
+    pub fn commit_then(&self, upto: Position, durability: Durability, done: Done) {
+        let Some(stream) = &self.stream else { return done(self.settle_upto(upto, durability)) };
         let upto = upto.min(self.tail());
-        let done = if wanted == Wanted::Power {
+        let done = if durability == Durability::Power {
             done
         } else {
-            match self.is_answered(upto, wanted) {
+            match self.is_answered(upto, durability) {
                 Ok(false) => {}
                 answered => return done(answered.map(drop)),
             }
@@ -159,7 +159,7 @@ impl Journal {
 
     /// Tells waiters that they are covered, or that the journal has failed.
     fn answer(&self, waiters: Vec<Waiter>) {
-        answers::several(|| {
+        deferred::replies(|| {
             for Waiter { upto, who } in waiters {
                 match who {
                     Who::Thread(seat) => seat.call(),

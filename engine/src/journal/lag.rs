@@ -1,4 +1,4 @@
-//! How far the power horizon lags behind what fsyncs were answered for, on an SSD ring with `durability=window`
+//! How far the power durability lags behind what fsyncs were answered for, on an SSD ring with `durability=window`
 //! or `=process`.
 //!
 //! An fsync that is answered before a loss of power would spare what it covers leaves a *promise*: the position
@@ -11,7 +11,7 @@
 //!    are raised to the count that the record or the promise depends on.
 //! 2. *Promise.* The position is raised, then, after a fence, the time is set if it is not. Who sets it wakes the
 //!    streaming thread. Then the fsync looks at the lag: it is answered if that is below the window, else it waits
-//!    like one that waits for the power horizon.
+//!    like one that waits for the power durability.
 //! 3. *Begin.* A commit notes the time, and after a fence reserves its slots; then it reads the writes and has them
 //!    flushed before anything of its range is submitted.
 //! 4. *Keep.* When it is published, with all before it, every promise made before its time is kept: the time of the

@@ -45,7 +45,7 @@
 //!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
 //!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
 //! 11. *Settled.* A record in the front is found by recovery once it is persisted, whatever is below it, and
-//!     nothing returns before its seal. So on a mapped ring, and on an SSD ring at the process horizon, an fsync
+//!     nothing returns before its seal. So on a mapped ring, and on an SSD ring against the end of the process, an fsync
 //!     waits for no other thread ([`Journal::settle_upto`]). Commits follow where they can and every few
 //!     seconds: they let the head move, and tell a damaged record from one that was never finished.
 //! 12. *Failed.* Once failed, nothing is granted, reserved or committed; all who wait leave with an error.
@@ -57,7 +57,7 @@
 //! memory is. On an SSD ring power durability comes with the commit. Who waits for less than that leaves a promise
 //! ([`lag`]): a record that depends on written file data says so before it is reserved, and whoever wants to write
 //! younger data in place keeps all promises first. So what a loss of power leaves is what it could have left, with
-//! everybody waiting for the power horizon, at the moment when the first answer was given that is lost.
+//! everybody waiting for the power durability, at the moment when the first answer was given that is lost.
 
 #![deny(unsafe_code)]
 
@@ -98,7 +98,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE};
-use crate::pmem::{Horizon, PersistentMemory};
+use crate::pmem::{DurabilityLevel, PersistentMemory};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
 use crate::{Error, Result};
@@ -112,17 +112,17 @@ use stream::Stream;
 
 /// What a caller of [`Journal::commit_upto`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Durability {
     /// The records survive the end of the process.
     Process,
     /// The records survive the end of the process, and a loss of power soon: whoever is told so while the oldest
-    /// that was told so waits for that as long as this, waits as for [`Wanted::Power`]. On an SSD ring alone.
+    /// that was told so waits for that as long as this, waits as for [`Durability::Power`]. On an SSD ring alone.
     Window(Duration),
     /// The records survive the machine's loss of power (as far as the media do).
     Power,
 }
 
-impl Wanted {
+impl Durability {
     /// The least and the longest window.
     pub const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 }
@@ -161,7 +161,7 @@ pub struct Options {
     /// Called, perhaps often, when the ring is nearly full: must make a checkpoint start soon, and neither
     /// block nor panic. A round that is to make room begins with a commit up to the tail.
     pub need_checkpoint: Box<dyn Fn() + Send + Sync>,
-    /// What the lag of the power horizon is measured with.
+    /// What the lag of the power durability is measured with.
     pub clock: Clock,
 }
 
@@ -172,7 +172,7 @@ pub struct Journal {
     /// Where the front's slots go on an SSD ring.
     stream: Option<Stream>,
     sequence: Sequence,
-    /// Everything below is durable at the power horizon: the end of the last commit.
+    /// Everything below is durable against a loss of power: the end of the last commit.
     committed: CachePadded<AtomicU64>,
     /// Slot of the last commit that was reserved: positions below it need no other. A hint.
     reserved_commit: CachePadded<AtomicU64>,
@@ -277,9 +277,9 @@ impl Journal {
     }
 
     /// Everything below has reached the horizon.
-    pub fn committed(&self, horizon: Horizon) -> Position {
-        match (&self.stream, horizon) {
-            (Some(_), Horizon::Process) => self.sequence.walk(self.durable(), self.tail()),
+    pub fn committed(&self, durability: DurabilityLevel) -> Position {
+        match (&self.stream, durability) {
+            (Some(_), DurabilityLevel::Process) => self.sequence.walk(self.durable(), self.tail()),
             _ => self.durable(),
         }
     }
@@ -290,7 +290,7 @@ impl Journal {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// Moves the head to `to`, which [`committed`](Self::committed) has returned for the power horizon, and
+    /// Moves the head to `to`, which [`committed`](Self::committed) has returned for the power durability, and
     /// gives the slots below it back. `round` is the checkpoint round. Durable on return.
     pub fn advance_head(&self, to: Position, round: u64) -> Result<()> {
         self.check()?;
@@ -346,7 +346,7 @@ impl Journal {
         if self.durable() >= tail {
             return Ok(false);
         }
-        self.commit_upto(tail, Wanted::Power)?;
+        self.commit_upto(tail, Durability::Power)?;
         Ok(true)
     }
 

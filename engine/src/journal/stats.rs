@@ -1,7 +1,7 @@
 //! Numbers of the journal, for whoever watches it.
 
 use super::Journal;
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 use crate::sync::{Counter, LaneCounter};
 
 /// Counts inside the journal.
@@ -57,8 +57,8 @@ impl Counters {
             ring_slots: journal.ring.slots,
             tail,
             head: journal.head(),
-            committed_process: journal.committed(Horizon::Process),
-            committed_power: journal.committed(Horizon::Power),
+            committed_process: journal.committed(DurabilityLevel::Process),
+            committed_power: journal.committed(DurabilityLevel::Power),
             power_lag_ns: journal.lag.now().as_nanos() as u64,
             laps: tail / journal.ring.slots,
             records: self.records.get(),

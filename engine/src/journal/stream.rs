@@ -14,7 +14,7 @@ use super::handle::Reserved;
 use super::header::HEADER_BLOCKS;
 use super::lag::Kept;
 use super::ring::{BLOCK_SLOTS, CRC_AT};
-use super::{Journal, Wanted};
+use super::{Durability, Journal};
 use crate::Result;
 use crate::device::{BlockDevice, Cause, IoBuf, Op, Request, Ticket};
 use crate::format::{CommitPayload, Position, SLOT_SIZE, SlotKind};
@@ -166,9 +166,9 @@ impl Stream {
 }
 
 impl Journal {
-    /// Whether an fsync may be answered before the power horizon has come.
-    pub fn may_lag(&self, wanted: Wanted) -> bool {
-        self.stream.is_some() && wanted != Wanted::Power
+    /// Whether an fsync may be answered before the power durability has come.
+    pub fn may_lag(&self, durability: Durability) -> bool {
+        self.stream.is_some() && durability != Durability::Power
     }
 
     /// What is logged from now on, and what is promised, counts only with so many of the device's completed
@@ -178,7 +178,7 @@ impl Journal {
     }
 
     /// Returns once all promises are kept that were made before the call: every position and write that an
-    /// fsync was answered for is durable at the power horizon.
+    /// fsync was answered for is durable against a loss of power.
     pub fn keep_promises(&self) -> Result<()> {
         self.keep_promises_as(Lead::Freely)
     }

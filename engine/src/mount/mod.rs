@@ -76,7 +76,7 @@ pub struct MountOptions {
     pub trust_journal: bool,
     /// Lanes that keep journal credits of their own.
     pub lanes: usize,
-    /// What the lag of the power horizon is measured with.
+    /// What the lag of the power durability is measured with.
     pub clock: Clock,
 }
 

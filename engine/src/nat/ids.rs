@@ -7,8 +7,8 @@
 
 use crate::alloc::Queue;
 use crate::format::{BLOCK_HEADER_SIZE, NAT_ENTRY_SIZE, NAT_PER_BLOCK, Position};
+use crate::hasher::NumberMap;
 use crate::lane;
-use crate::numbers::NumberMap;
 use crate::planted::{self, Bug};
 use crate::store::PageRef;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};

@@ -256,7 +256,7 @@ impl Nat {
         Ok(())
     }
 
-    /// Every record that ends at or below `upto` is durable at the power horizon: the ids that they have
+    /// Every record that ends at or below `upto` is durable against a loss of power: the ids that they have
     /// freed may be given out again.
     pub fn durable(&self, upto: Position) {
         self.shared.ids.durable(upto);

@@ -5,8 +5,8 @@
 //! it becomes known when one of its inodes is freed.
 
 use crate::format::{INODE_SIZE, INODES_PER_BLOCK};
+use crate::hasher::NumberMap;
 use crate::lane;
-use crate::numbers::NumberMap;
 use crate::store::PageRef;
 use crate::sync::{CachePadded, Condvar, Mutex};
 use crate::{Error, Result};

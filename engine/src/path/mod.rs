@@ -48,7 +48,7 @@ use crate::error::{Error, Result};
 use crate::format::Nid;
 use crate::sync::Arc;
 use crate::vfs::{
-    self, Arrive, Attr, Context, FileHandle, FileType, OpenFlags, Reached, RenameFlags, SetAttr, Walked,
+    self, Arrive, Attr, Context, FileHandle, FileType, InodeRef, OpenFlags, RenameFlags, SetAttr, Walked,
     check_path,
 };
 
@@ -116,18 +116,18 @@ impl Files {
     }
 
     /// Where a path leads; with `follow` through a symlink at its end.
-    fn walk(&self, path: &[u8], follow: bool, arrive: Arrive) -> Result<Reached> {
+    fn walk(&self, path: &[u8], follow: bool, arrive: Arrive) -> Result<InodeRef> {
         self.walk_from(self.fs.root()?, path, follow, arrive, &mut 0)
     }
 
     fn walk_from(
         &self,
-        start: &Reached,
+        start: &InodeRef,
         path: &[u8],
         follow: bool,
         arrive: Arrive,
         links: &mut u32,
-    ) -> Result<Reached> {
+    ) -> Result<InodeRef> {
         check_path(path)?;
         let start = if path.starts_with(b"/") { self.fs.root()? } else { start };
         let needs_dir = path.ends_with(b"/");
@@ -158,24 +158,24 @@ impl Files {
     }
 
     /// The target of a symlink; none if it has gone since, as one that is replaced does: its name is to be asked again.
-    fn target(&self, link: &Reached) -> Result<Option<Vec<u8>>> {
-        match self.fs.readlink_reached(link) {
+    fn target(&self, link: &InodeRef) -> Result<Option<Vec<u8>>> {
+        match self.fs.readlink_at(link) {
             Err(Error::Errno(libc::ENOENT)) => Ok(None),
             read => read.map(Some),
         }
     }
 
     /// The directory where a path's last name lies, and that name.
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Reached, Last<'p>)> {
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(InodeRef, Last<'p>)> {
         self.parent_from(self.fs.root()?, path, &mut 0)
     }
 
     fn parent_from<'p>(
         &self,
-        start: &Reached,
+        start: &InodeRef,
         path: &'p [u8],
         links: &mut u32,
-    ) -> Result<(Reached, Last<'p>)> {
+    ) -> Result<(InodeRef, Last<'p>)> {
         check_path(path)?;
         let Some(end) = path.iter().rposition(|c| *c != b'/') else {
             return Ok((self.fs.root()?.clone(), Last { name: b".", slash: false }));
@@ -190,7 +190,7 @@ impl Files {
     }
 
     /// The error of a call that would give something else than a directory a name with a slash behind it.
-    fn no_directory(&self, dir: &Reached, name: &[u8]) -> Error {
+    fn no_directory(&self, dir: &InodeRef, name: &[u8]) -> Error {
         let there = self.fs.walk(&self.caller, dir, name, false, Arrive::Looking);
         there.map_or_else(|e| e, |_| Error::Errno(libc::EEXIST))
     }
@@ -211,13 +211,13 @@ impl Files {
             return made.map(|handle| self.file(handle));
         }
         let found = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW), Arrive::Opening)?;
-        self.fs.open_reached(&self.caller, found, flags).map(|handle| self.file(handle))
+        self.fs.open_at(&self.caller, found, flags).map(|handle| self.file(handle))
     }
 
     /// Opens a file that is made if it is not there; at the end of the symlinks that lead to it.
     fn create_from(
         &self,
-        start: &Reached,
+        start: &InodeRef,
         path: &[u8],
         options: &OpenOptions,
         links: &mut u32,
@@ -269,24 +269,24 @@ impl Files {
 
     /// Attributes; those of its target for a symlink.
     pub fn metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
-        Ok(self.fs.getattr_reached(&self.walk(path.as_ref(), true, Arrive::Looking)?))
+        Ok(self.fs.getattr_at(&self.walk(path.as_ref(), true, Arrive::Looking)?))
     }
 
     /// Attributes; of a symlink its own.
     pub fn symlink_metadata(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
-        Ok(self.fs.getattr_reached(&self.walk(path.as_ref(), false, Arrive::Looking)?))
+        Ok(self.fs.getattr_at(&self.walk(path.as_ref(), false, Arrive::Looking)?))
     }
 
     /// Sets attributes.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttr) -> Result<Attr> {
         let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
-        self.fs.setattr_reached(&self.caller, found, set)
+        self.fs.setattr_at(&self.caller, found, set)
     }
 
     /// Makes a directory (mode 0755).
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, Last { name, .. }) = self.parent(path.as_ref())?;
-        self.fs.mkdir_in(&self.caller, &dir, name, 0o755)
+        self.fs.mkdir_at(&self.caller, &dir, name, 0o755)
     }
 
     /// Makes a directory and those above it, as far as they are missing.
@@ -308,7 +308,7 @@ impl Files {
     /// The entries of a directory, without "." and "..".
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
         let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
-        let handle = self.fs.open_reached(&self.caller, found, OpenFlags::DIRECTORY)?;
+        let handle = self.fs.open_at(&self.caller, found, OpenFlags::DIRECTORY)?;
         let mut listed = Vec::new();
         let read = self.fs.readdir(&handle, 2, &mut |e| {
             listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });
@@ -324,7 +324,7 @@ impl Files {
         let (new, to) = self.parent(to.as_ref())?;
         let mut flags = RenameFlags::empty();
         flags.set(RenameFlags::DIRECTORY, from.slash || to.slash);
-        self.fs.rename_in(&self.caller, (&old, from.name), (&new, to.name), flags)
+        self.fs.rename_at(&self.caller, (&old, from.name), (&new, to.name), flags)
     }
 
     /// Removes a name that is not a directory.
@@ -339,7 +339,7 @@ impl Files {
                 _ => Err(Error::Errno(libc::ENOTDIR)),
             };
         }
-        self.fs.unlink_in(&self.caller, &dir, name)
+        self.fs.unlink_at(&self.caller, &dir, name)
     }
 
     /// Removes an empty directory.
@@ -349,7 +349,7 @@ impl Files {
         if path.iter().all(|c| *c == b'/') {
             return Err(Error::Errno(libc::EBUSY));
         }
-        self.fs.rmdir_in(&self.caller, &dir, name)
+        self.fs.rmdir_at(&self.caller, &dir, name)
     }
 
     /// Makes a symlink at `path` that leads to `target`.
@@ -360,7 +360,7 @@ impl Files {
         if slash {
             return Err(self.no_directory(&dir, name));
         }
-        self.fs.symlink_in(&self.caller, &dir, name, target)
+        self.fs.symlink_at(&self.caller, &dir, name, target)
     }
 
     /// The target of a symlink.
@@ -379,7 +379,7 @@ impl Files {
         if slash {
             return Err(self.no_directory(&dir, name));
         }
-        self.fs.link_in(&self.caller, &found, &dir, name)
+        self.fs.link_at(&self.caller, &found, &dir, name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::flush::{LINE, LineCounts, lines};
 use super::words::Words;
-use super::{Horizon, PersistentMemory};
+use super::{DurabilityLevel, PersistentMemory};
 
 /// Memory of this process in the place of persistent memory.
 #[derive(Debug)]
@@ -13,30 +13,30 @@ pub struct HeapMemory {
     words: Words,
     layout: Layout,
     counts: LineCounts,
-    horizon: Horizon,
+    durability: DurabilityLevel,
 }
 
 impl HeapMemory {
     /// Zeros that claim to survive the loss of power.
     pub fn new(len: usize) -> Self {
-        Self::with_horizon(len, Horizon::Power)
+        Self::with_durability(len, DurabilityLevel::Power)
     }
 
     /// Zeros that claim to survive as far as `horizon`.
-    pub fn with_horizon(len: usize, horizon: Horizon) -> Self {
+    pub fn with_durability(len: usize, durability: DurabilityLevel) -> Self {
         let layout = Layout::from_size_align(len.max(1), LINE).expect("the memory fits the address space");
         // SAFETY: the layout has a size above 0. Guarded by `copies_match_a_plain_array`.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
         // SAFETY: aligned to a line, and valid until the drop of `self`, which alone uses it.
         let words = unsafe { Words::new(start, len) };
-        Self { words, layout, counts: LineCounts::default(), horizon }
+        Self { words, layout, counts: LineCounts::default(), durability }
     }
 }
 
 impl Drop for HeapMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `with_horizon` with this layout; no access outlives `self`.
+        // SAFETY: allocated in `with_durability` with this layout; no access outlives `self`.
         unsafe { dealloc(self.words.start().as_ptr(), self.layout) };
     }
 }
@@ -67,8 +67,8 @@ impl PersistentMemory for HeapMemory {
         self.counts.fence();
     }
 
-    fn horizon(&self) -> Horizon {
-        self.horizon
+    fn durability(&self) -> DurabilityLevel {
+        self.durability
     }
 
     fn counts(&self) -> (u64, u64) {

@@ -23,7 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
 use super::words::Words;
-use super::{Horizon, PersistentMemory};
+use super::{DurabilityLevel, PersistentMemory};
 use crate::device::{device_error, io_error, lock};
 use crate::sync::atomic::{Ordering, fence};
 use crate::{Error, Result};
@@ -249,10 +249,10 @@ impl PersistentMemory for MappedMemory {
         }
     }
 
-    fn horizon(&self) -> Horizon {
+    fn durability(&self) -> DurabilityLevel {
         match self.medium {
-            Medium::Staging => Horizon::Process,
-            Medium::Emulated(_) | Medium::Dax => Horizon::Power,
+            Medium::Staging => DurabilityLevel::Process,
+            Medium::Emulated(_) | Medium::Dax => DurabilityLevel::Power,
         }
     }
 

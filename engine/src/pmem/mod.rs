@@ -15,7 +15,7 @@ pub use mapped::{MappedMemory, Medium, unlink};
 /// How far a persisted store has travelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Horizon {
+pub enum DurabilityLevel {
     /// It survives the end of the process, not of the machine.
     Process,
     /// It survives the machine's loss of power.
@@ -44,7 +44,7 @@ pub trait PersistentMemory: Send + Sync {
     /// Orders all earlier write-backs of this thread before what follows: they are persistent on return.
     fn fence(&self);
     /// How far a persisted store has travelled.
-    fn horizon(&self) -> Horizon;
+    fn durability(&self) -> DurabilityLevel;
     /// Write-backs (lines) and fences so far.
     fn counts(&self) -> (u64, u64);
     /// Writes back a range and fences.

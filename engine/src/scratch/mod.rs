@@ -141,8 +141,8 @@ pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
         )));
     }
     match &options.spill {
-        Some(wanted) => {
-            let space = SpillSpace::open(wanted, options.memory)?;
+        Some(durability) => {
+            let space = SpillSpace::open(durability, options.memory)?;
             let device = space.device();
             make_on(options, Some(device)).map(|(mounted, files)| (mounted.with_spill_space(space), files))
         }

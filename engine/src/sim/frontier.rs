@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 
 use super::image::{Image, PAGE, Page};
 use super::media::{Event, PmemSpec};
-use crate::pmem::{Horizon, LINE};
+use crate::pmem::{DurabilityLevel, LINE};
 
 /// How far a device write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl Frontier {
     /// Takes away what a loss of power takes.
     pub fn lose_power(&mut self) {
         for pmem in &mut self.pmems {
-            if pmem.as_ref().is_some_and(|p| p.spec.horizon == Horizon::Process) {
+            if pmem.as_ref().is_some_and(|p| p.spec.durability == DurabilityLevel::Process) {
                 *pmem = None;
             }
         }

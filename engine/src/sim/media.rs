@@ -9,7 +9,7 @@ use super::frontier::{Frontier, PmemFrontier};
 use super::image::{Image, PAGE, Page};
 use super::pmem::SimPmem;
 use crate::device::Cause;
-use crate::pmem::{HeapMemory, Horizon, LINE, PersistentMemory};
+use crate::pmem::{DurabilityLevel, HeapMemory, LINE, PersistentMemory};
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// A persistent memory to simulate.
@@ -18,7 +18,7 @@ pub struct PmemSpec {
     /// Bytes, a multiple of [`LINE`].
     pub len: usize,
     /// What it survives: staging survives the process alone, persistent memory the loss of power.
-    pub horizon: Horizon,
+    pub durability: DurabilityLevel,
 }
 
 /// An event of the log.
@@ -225,7 +225,7 @@ impl SimMedia {
         let mut pmems = self.pmems.lock();
         let number = pmems.len();
         self.shared.record(Event::PmemAdded { spec }, |_| ());
-        let live = HeapMemory::with_horizon(spec.len, spec.horizon);
+        let live = HeapMemory::with_durability(spec.len, spec.durability);
         pmems.push(Some(Arc::new(SimPmem::new(self.shared.clone(), number, live))));
         number
     }
@@ -324,7 +324,7 @@ impl Iterator for CrashPoints {
 
 /// What a process reads from a persistent memory: everything stored.
 fn live_memory(pmem: &PmemFrontier) -> HeapMemory {
-    let live = HeapMemory::with_horizon(pmem.spec.len, pmem.spec.horizon);
+    let live = HeapMemory::with_durability(pmem.spec.len, pmem.spec.durability);
     for page in 0..pmem.spec.len.div_ceil(PAGE) {
         if let Some(contents) = pmem.persisted.get(page as u64) {
             let len = (pmem.spec.len - page * PAGE).min(PAGE);

@@ -1,7 +1,7 @@
 //! The simulated persistent memory.
 
 use super::media::{Event, Shared};
-use crate::pmem::{HeapMemory, Horizon, LINE, PersistentMemory};
+use crate::pmem::{DurabilityLevel, HeapMemory, LINE, PersistentMemory};
 use crate::sync::Arc;
 
 /// A persistent memory of [`super::SimMedia`]. A write is logged as one event a cache line.
@@ -65,8 +65,8 @@ impl PersistentMemory for SimPmem {
         self.shared.record(Event::Fence { thread: Self::thread() }, |_| ());
     }
 
-    fn horizon(&self) -> Horizon {
-        self.live.horizon()
+    fn durability(&self) -> DurabilityLevel {
+        self.live.durability()
     }
 
     fn counts(&self) -> (u64, u64) {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::Error;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
-use crate::pmem::{Horizon, PersistentMemory};
+use crate::pmem::{DurabilityLevel, PersistentMemory};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-const NVM: PmemSpec = PmemSpec { len: 256, horizon: Horizon::Power };
-const STAGING: PmemSpec = PmemSpec { len: 256, horizon: Horizon::Process };
+const NVM: PmemSpec = PmemSpec { len: 256, durability: DurabilityLevel::Power };
+const STAGING: PmemSpec = PmemSpec { len: 256, durability: DurabilityLevel::Process };
 
 fn write(block: u64, byte: u8) -> Request {
     Request::write(block, IoBuf::from_slice(&[byte; BLOCK_SIZE]), Cause::Checkpoint)

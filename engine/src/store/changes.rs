@@ -12,9 +12,9 @@ use std::ops::Range;
 
 use super::delta::MAX_DATA;
 use super::page::PageRef;
+use crate::buffer_pool;
 use crate::device::BLOCK_SIZE;
 use crate::format::{DataKey, Nid, U64};
-use crate::spare;
 use crate::sync::Arc;
 
 /// Grain of the comparison between old and new bytes.
@@ -127,7 +127,7 @@ impl Changes {
         self.payload.clear();
         for staged in self.staged.drain(..) {
             if let Staged::Data { bytes, .. } = staged {
-                spare::give(bytes);
+                buffer_pool::give(bytes);
             }
         }
     }

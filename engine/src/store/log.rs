@@ -5,8 +5,8 @@
 //! pays a predictable branch and no more.
 
 use crate::format::{Position, SLOT_PAYLOAD};
-use crate::journal::{CreditClass, Credits, Journal, Look, Wanted};
-use crate::pmem::Horizon;
+use crate::journal::{CreditClass, Credits, Durability, Journal, Look};
+use crate::pmem::DurabilityLevel;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
 use crate::{Error, Result};
@@ -114,11 +114,11 @@ impl Log {
     }
 
     /// Makes everything below `upto` durable; may sleep.
-    pub(super) fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+    pub(super) fn commit_upto(&self, upto: Position, durability: Durability) -> Result<()> {
         match self {
             Log::Volatile(_) => Ok(()),
             Log::Durable(journal) => match journal.get() {
-                Some(journal) => journal.commit_upto(upto, wanted),
+                Some(journal) => journal.commit_upto(upto, durability),
                 // Nothing was ever logged.
                 None => Ok(()),
             },
@@ -126,18 +126,18 @@ impl Log {
     }
 
     /// Makes what has returned below `upto` durable; may sleep.
-    pub(super) fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
+    pub(super) fn settle_upto(&self, upto: Position, durability: Durability) -> Result<()> {
         match self.journal() {
-            Some(journal) => journal.settle_upto(upto, wanted),
+            Some(journal) => journal.settle_upto(upto, durability),
             // Nothing was ever logged, or nothing is to last.
             None => Ok(()),
         }
     }
 
     /// Everything below is durable at the horizon.
-    pub(super) fn committed(&self, horizon: Horizon) -> Position {
+    pub(super) fn committed(&self, durability: DurabilityLevel) -> Position {
         match self.journal() {
-            Some(journal) => journal.committed(horizon),
+            Some(journal) => journal.committed(durability),
             None => self.tail(),
         }
     }

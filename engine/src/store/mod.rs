@@ -33,8 +33,8 @@ pub(crate) use load::verify;
 use crate::checkpoint::{Rounds, Signal};
 use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
-use crate::journal::{Done, Journal, Wanted};
-use crate::pmem::Horizon;
+use crate::journal::{Done, Durability, Journal};
+use crate::pmem::DurabilityLevel;
 use crate::superblock::Bounds;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -206,24 +206,24 @@ impl Store {
     }
 
     /// Returns once every record below `upto` is durable as wanted; may sleep. One commit serves many.
-    pub fn commit_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
-        self.log.commit_upto(upto, wanted)?;
+    pub fn commit_upto(&self, upto: Position, durability: Durability) -> Result<()> {
+        self.log.commit_upto(upto, durability)?;
         self.tell_durable();
         Ok(())
     }
 
     /// Returns once every operation that has returned, of those below `upto`, is durable as wanted; may sleep. See
     /// [`Journal::settle_upto`].
-    pub fn settle_upto(&self, upto: Position, wanted: Wanted) -> Result<()> {
-        self.log.settle_upto(upto, wanted)?;
+    pub fn settle_upto(&self, upto: Position, durability: Durability) -> Result<()> {
+        self.log.settle_upto(upto, durability)?;
         self.tell_durable();
         Ok(())
     }
 
     /// As [`Store::settle_upto`], but does not wait for another's commit: `done` is called with the outcome, see
     /// [`Journal::commit_then`].
-    pub fn commit_then(self: &Arc<Self>, upto: Position, wanted: Wanted, done: Done) {
-        let Some(journal) = self.journal() else { return done(self.settle_upto(upto, wanted)) };
+    pub fn commit_then(self: &Arc<Self>, upto: Position, durability: Durability, done: Done) {
+        let Some(journal) = self.journal() else { return done(self.settle_upto(upto, durability)) };
         let store = Arc::clone(self);
         let told = move |outcome: Result<()>| {
             if outcome.is_ok() {
@@ -231,10 +231,10 @@ impl Store {
             }
             done(outcome);
         };
-        journal.commit_then(upto, wanted, Box::new(told));
+        journal.commit_then(upto, durability, Box::new(told));
     }
 
-    /// Returns once everything is durable at the power horizon that an fsync was answered for.
+    /// Returns once everything is durable against a loss of power that an fsync was answered for.
     pub fn keep_promises(&self) -> Result<()> {
         let Some(journal) = self.journal() else { return Ok(()) };
         journal.keep_promises()?;
@@ -251,8 +251,8 @@ impl Store {
     }
 
     /// Every record below is durable at the horizon.
-    pub fn committed(&self, horizon: Horizon) -> Position {
-        self.log.committed(horizon)
+    pub fn committed(&self, durability: DurabilityLevel) -> Position {
+        self.log.committed(durability)
     }
 
     /// What wakes the background thread.

@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::format::Position;
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, RwLock, Weak};
 use crate::{Error, Result};
@@ -14,7 +14,7 @@ pub trait Observer: Send + Sync {
     fn pre_checkpoint(&self, _upto: Position) -> Result<()> {
         Ok(())
     }
-    /// Every record below is durable at the power horizon (as far as the journal's media reach).
+    /// Every record below is durable against a loss of power (as far as the journal's media reach).
     fn durable(&self, _upto: Position) {}
     /// The durable head has passed every record below.
     fn head_passed(&self, _upto: Position) {}
@@ -62,7 +62,7 @@ impl Store {
 
     /// Tells how far records are durable, if that is news.
     pub(crate) fn tell_durable(&self) {
-        let upto = self.log.committed(Horizon::Power);
+        let upto = self.log.committed(DurabilityLevel::Power);
         let told = &self.observers.told;
         // Relaxed on both: each teller tells a position it has read itself. Looked at first: no news, no write.
         if told.load(Ordering::Relaxed) < upto && told.fetch_max(upto, Ordering::Relaxed) < upto {

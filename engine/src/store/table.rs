@@ -5,11 +5,11 @@
 //!
 //! Invariants: at most one page of a block is in the table; a page is dropped only while the table holds the
 //! only reference to it and it is clean: dirty lists hold references, so what is dirty stays. Finding one takes no
-//! lock ([`crate::ranged`]).
+//! lock ([`crate::rcu_table`]).
 
 use super::page::PageRef;
 use crate::device::BLOCK_SIZE;
-use crate::ranged::{Locked, Ranged};
+use crate::rcu_table::{Locked, RcuTable};
 use crate::sync::Arc;
 
 const SHARDS: usize = 64;
@@ -17,7 +17,7 @@ const SHARDS: usize = 64;
 const LOOKS: usize = 16;
 
 pub(super) struct PageTable {
-    pages: Ranged<PageRef>,
+    pages: RcuTable<PageRef>,
     /// Pages of a shard.
     share: usize,
 }
@@ -25,7 +25,7 @@ pub(super) struct PageTable {
 impl PageTable {
     /// A table for so many bytes of pages (at least a few).
     pub fn new(budget: usize) -> PageTable {
-        PageTable { pages: Ranged::new(SHARDS), share: (budget / BLOCK_SIZE / SHARDS).max(1) }
+        PageTable { pages: RcuTable::new(SHARDS), share: (budget / BLOCK_SIZE / SHARDS).max(1) }
     }
 
     /// The page of a block, if it is here.

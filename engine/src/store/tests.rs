@@ -103,9 +103,9 @@ fn a_later_record_s_times_stay_whatever_the_order() {
 fn pages_are_read_once_and_clean_ones_evicted() {
     let store = store(40_000, 64 * crate::device::BLOCK_SIZE);
     let start = store.superblock().groups_start.get();
-    let wanted = [(start, BlockKind::Bitmap), (start + 1, BlockKind::Node), (start + 2, BlockKind::Nat)];
-    let pages = store.get_many(&wanted).expect("made by mkfs");
-    let again = store.get_many(&wanted).expect("in memory");
+    let durability = [(start, BlockKind::Bitmap), (start + 1, BlockKind::Node), (start + 2, BlockKind::Nat)];
+    let pages = store.get_many(&durability).expect("made by mkfs");
+    let again = store.get_many(&durability).expect("in memory");
     assert!(pages.iter().zip(&again).all(|(a, b)| Arc::ptr_eq(a, b)));
     let reads = |store: &Store| store.device().counters().iter().map(|c| c.reads).sum::<u64>();
     let before = reads(&store);

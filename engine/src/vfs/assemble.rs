@@ -4,10 +4,10 @@
 use super::*;
 use crate::alloc::Alloc;
 use crate::checkpoint::Background;
-use crate::dir::known::LINE_BYTES;
+use crate::dir::dentry_cache::LINE_BYTES;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::planted::{self, Bug};
 use crate::store::{Observer, Store};
 use crate::sync::{Mutex, Weak};
@@ -24,7 +24,7 @@ pub struct AssembleOptions {
     /// The page cache.
     pub data: DataOptions,
     /// How far a record travels before fsync returns.
-    pub wanted: Wanted,
+    pub durability: Durability,
     /// Inodes not in use that may stay in memory, and names that walks remember.
     pub inodes: usize,
     /// Extents that one record of a long operation (truncate, punch, collapse, insert) touches at most.
@@ -48,7 +48,7 @@ impl Default for AssembleOptions {
         AssembleOptions {
             fs: FsOptions::default(),
             data: DataOptions::default(),
-            wanted: Wanted::Power,
+            durability: Durability::Power,
             inodes: 1 << 17,
             step: STEP,
             background: true,
@@ -71,20 +71,20 @@ impl Running {
     /// [`Error::Refused`] for a window that is out of bounds, or where the journal is in memory; those of the
     /// device; damage.
     pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
-        check_window(store, options.wanted)?;
+        check_window(store, options.durability)?;
         let alloc = Alloc::load(store)?;
         let space = Arc::new(ImageSpace::load(store, &alloc)?);
         let room: Weak<Store> = Arc::downgrade(store);
         alloc.set_make_room(Box::new(move || match room.upgrade() {
             Some(store) => {
-                store.commit_upto(store.tail(), Wanted::Power)?;
+                store.commit_upto(store.tail(), Durability::Power)?;
                 store.checkpoint()
             }
             None => Ok(()),
         }));
         let as_space = Arc::clone(&space) as Arc<dyn InodeSpace>;
-        let (wanted, inodes, step) = (options.wanted, options.inodes, options.step);
-        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, wanted, inodes, step);
+        let (durability, inodes, step) = (options.durability, options.inodes, options.step);
+        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, durability, inodes, step);
         let fs = Arc::new(Fs::new(Arc::new(meta), options.data)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
@@ -97,7 +97,7 @@ impl Running {
         if options.background && !options.fs.read_only {
             running.start_thread("narufs-writer", |fs| fs.data.run_background())?;
         }
-        if let Wanted::Window(window) = options.wanted
+        if let Durability::Window(window) = options.durability
             && options.background
             && !options.fs.read_only
         {
@@ -158,12 +158,12 @@ impl Drop for Running {
 }
 
 /// Refuses a window that cannot be had.
-fn check_window(store: &Store, wanted: Wanted) -> Result<()> {
-    let Wanted::Window(window) = wanted else { return Ok(()) };
-    if !Wanted::WINDOWS.contains(&window) {
+fn check_window(store: &Store, durability: Durability) -> Result<()> {
+    let Durability::Window(window) = durability else { return Ok(()) };
+    if !Durability::WINDOWS.contains(&window) {
         return Err(Error::Refused(format!("durability=window={window:?}: say 1ms to 60s")));
     }
-    if store.journal().is_some_and(|journal| !journal.may_lag(wanted)) {
+    if store.journal().is_some_and(|journal| !journal.may_lag(durability)) {
         let why = "durability=window is for a journal in the image: with this one, in memory, fsync waits for no \
                    device; say durability=power";
         return Err(Error::Refused(why.into()));

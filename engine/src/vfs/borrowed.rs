@@ -29,6 +29,6 @@ impl Fs {
     /// From now on closes of files are not told. What a caller waits for, because it may be closed just now, is then
     /// waited for as if it were.
     pub fn closes_are_not_told(&self) {
-        self.departing.closes_are_not_told();
+        self.pending_eviction.closes_are_not_told();
     }
 }

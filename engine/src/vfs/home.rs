@@ -8,7 +8,7 @@ use crate::extent::{self, Root};
 use crate::file::{Blocks, Change, Home, Logged, Mapping, Need, ROOM_CHANGED};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::planted::{self, Bug};
 use crate::store::{Handle, Profile};
 use std::ops::Range;
@@ -275,24 +275,24 @@ impl Home for Meta {
     }
 
     fn commit_upto(&self, upto: Position) -> Result<()> {
-        self.store.commit_upto(upto, self.wanted)
+        self.store.commit_upto(upto, self.durability)
     }
 
     fn settle_upto(&self, upto: Position) -> Result<()> {
-        self.store.settle_upto(upto, self.wanted)
+        self.store.settle_upto(upto, self.durability)
     }
 
     fn commit_power(&self, upto: Position) -> Result<()> {
-        self.store.commit_upto(upto, Wanted::Power)
+        self.store.commit_upto(upto, Durability::Power)
     }
 
     fn may_lag(&self) -> bool {
-        self.store.journal().is_some_and(|journal| journal.may_lag(self.wanted))
+        self.store.journal().is_some_and(|journal| journal.may_lag(self.durability))
     }
 
     fn order_after(&self, writes: u64) -> Result<()> {
         match self.store.journal() {
-            Some(journal) if journal.may_lag(self.wanted) => {
+            Some(journal) if journal.may_lag(self.durability) => {
                 journal.depend(writes);
                 Ok(())
             }

@@ -109,7 +109,7 @@ impl Fs {
             xattr::stage(&self.meta, h, &mut image, &attributes)?;
         }
         let place = Place { block: slot.node.block(), slot: slot.slot };
-        let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unborn()));
+        let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unpublished()));
         if own != Acls::default() {
             *inode.acls.write() = Some(Arc::new(own));
         }
@@ -117,7 +117,7 @@ impl Fs {
     }
 
     /// Commits a record that makes an inode, and lets others find it.
-    fn bring_forth(
+    fn publish(
         &self,
         mut h: Handle<'_>,
         made: Made,
@@ -127,7 +127,7 @@ impl Fs {
         self.meta.table.insert(Arc::clone(&made.inode));
         match self.meta.commit(h) {
             Ok((end, carrying)) => {
-                made.inode.holds.born_with(by);
+                made.inode.holds.publish_with(by);
                 Ok((made.inode, end, carrying))
             }
             Err(e) => {
@@ -187,7 +187,7 @@ impl Fs {
                     draft.image.mtime = made.image.mtime;
                     draft.image.ctime = made.image.ctime;
                     self.meta.stage(&mut h, dir, &draft.image)?;
-                    let (inode, end, _carrying) = self.bring_forth(h, made, by)?;
+                    let (inode, end, _carrying) = self.publish(h, made, by)?;
                     dir.install(&mut image, &draft);
                     return Ok((Ok(inode), end));
                 }
@@ -214,7 +214,7 @@ impl Fs {
                     continue;
                 }
                 self.meta.stage_dir_time(&mut h, dir, at)?;
-                let (inode, end, _carrying) = self.bring_forth(h, made, by)?;
+                let (inode, end, _carrying) = self.publish(h, made, by)?;
                 dir.show_content_time(at);
                 return Ok((Ok(inode), end));
             }
@@ -243,13 +243,17 @@ impl Fs {
             let mut made = self.allocate(&mut h, ctx, &dir, &image, &new)?;
             made.image.nlink.set(0);
             made.image.flags.set(made.image.flags.get() | InodeFlags::ORPHAN.bits());
-            let inode =
-                Arc::new(InodeObj::new(made.inode.place(), FileType::Regular, made.image, Holds::unborn()));
+            let inode = Arc::new(InodeObj::new(
+                made.inode.place(),
+                FileType::Regular,
+                made.image,
+                Holds::unpublished(),
+            ));
             *inode.acls.write() = made.inode.acls.read().clone();
             made.inode = inode;
             let (nid, generation) = (made.inode.nid(), made.inode.generation());
             self.meta.space.begin_intent(&mut h, nid, generation, Intent::Orphan, [0, 0])?;
-            Ok(self.bring_forth(h, made, 1 + Holds::ONE_OPEN)?.0)
+            Ok(self.publish(h, made, 1 + Holds::ONE_OPEN)?.0)
         })
     }
 

@@ -2,12 +2,12 @@
 
 use super::{FsOptions, now};
 use crate::alloc::{Alloc, Class, Extent, Reservation, VolatileExtent};
-use crate::dir::{Dir, DirBlocks, GROUP, Known, NameHash};
+use crate::dir::{DentryCache, Dir, DirBlocks, GROUP, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
 use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::lock::{LockClass, Rank};
 use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ pub trait InodeSpace: Send + Sync {
     fn note_progress(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent, progress: u64) -> Result<()>;
     /// It is finished, or not needed any more. Nothing if there is no such entry.
     fn end_intent(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent) -> Result<()>;
-    /// Every record below is durable at the power horizon: freed ids may be given out again.
+    /// Every record below is durable against a loss of power: freed ids may be given out again.
     fn durable(&self, upto: Position);
     /// How many nids of a NAT block are in use, if that is known.
     fn used_nids(&self, nat_block: u64) -> Option<u16>;
@@ -70,10 +70,10 @@ pub struct Meta {
     pub(super) alloc: Alloc,
     pub(super) space: Arc<dyn InodeSpace>,
     pub(super) table: InodeTable,
-    pub(super) known: Known,
+    pub(super) known: DentryCache,
     hash: NameHash,
     pub(super) options: FsOptions,
-    pub(super) wanted: Wanted,
+    pub(super) durability: Durability,
     step: u32,
     pub(super) reserved: Mutex<Reservation>,
     /// Blocks that are picked and in no record, by their first.
@@ -89,7 +89,7 @@ impl Meta {
         alloc: Alloc,
         space: Arc<dyn InodeSpace>,
         options: FsOptions,
-        wanted: Wanted,
+        durability: Durability,
         inodes: usize,
         step: u32,
     ) -> Meta {
@@ -98,12 +98,12 @@ impl Meta {
             reserved: Mutex::new(Reservation::empty(&alloc)),
             volatile: Mutex::default(),
             table: InodeTable::new(inodes),
-            known: Known::new(inodes, &store.superblock().hash_key),
+            known: DentryCache::new(inodes, &store.superblock().hash_key),
             store,
             alloc,
             space,
             options,
-            wanted,
+            durability,
             step,
         }
     }
@@ -114,8 +114,8 @@ impl Meta {
     }
 
     /// How far a record travels before fsync returns.
-    pub fn wanted(&self) -> Wanted {
-        self.wanted
+    pub fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// Whether there may be operations; they wait for credits with nothing in hand that comes behind these.

@@ -8,24 +8,24 @@
 //! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
 
 mod assemble;
+mod at;
 mod attr;
 mod borrowed;
-mod by_name;
+mod by_nid;
 mod carry;
-mod departing;
+mod completion;
 mod files;
 mod home;
-mod later;
 mod make;
 mod meta;
+mod multi_record;
 mod names;
-mod reached;
+mod pending_eviction;
 mod records;
 mod remove;
 mod rename;
 mod shrink;
 mod space;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -36,8 +36,8 @@ mod watch;
 pub use crate::file::ErrorMark;
 pub use crate::inode::{Lent, Recall};
 pub use assemble::{AssembleOptions, Running};
+pub use at::InodeRef;
 pub use meta::{InodeSpace, Meta, NewSlot};
-pub use reached::Reached;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
@@ -52,7 +52,7 @@ use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::sync::{Arc, OnceLock};
-use departing::Departing;
+use pending_eviction::PendingEviction;
 use watch::Watched;
 
 /// A mounted image. Shared through an `Arc`.
@@ -63,10 +63,10 @@ pub struct Fs {
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
-    departing: Arc<Departing>,
+    pending_eviction: Arc<PendingEviction>,
     watched: Watched,
     /// Where walks of absolute paths begin, once there was one.
-    root: OnceLock<Reached>,
+    root: OnceLock<InodeRef>,
 }
 
 /// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
@@ -106,15 +106,15 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 impl Fs {
     /// The file system over the metadata of a mounted image.
     pub fn new(meta: Arc<Meta>, data: DataOptions) -> Result<Fs> {
-        let departing = Arc::new(Departing::default());
-        let awaited = Arc::clone(&departing);
-        meta.alloc.set_await_frees(Box::new(move || awaited.wait(departing::PATIENCE)));
+        let pending_eviction = Arc::new(PendingEviction::default());
+        let awaited = Arc::clone(&pending_eviction);
+        meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Fs {
             data: DataPath::new(Arc::clone(&meta), data)?,
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
-            departing,
+            pending_eviction,
             watched: Watched::default(),
             root: OnceLock::new(),
         })
@@ -132,7 +132,7 @@ impl Fs {
 
     /// Waits for the record of an operation where the mount is synchronous.
     fn finish(&self, end: Position) -> Result<()> {
-        if self.meta.options.sync { self.meta.store.settle_upto(end, self.meta.wanted) } else { Ok(()) }
+        if self.meta.options.sync { self.meta.store.settle_upto(end, self.meta.durability) } else { Ok(()) }
     }
 
     /// Runs an operation, once more with what can be freed if space ran out.
@@ -222,7 +222,7 @@ impl Fs {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
         } else if handle.inode.holds.opens() == 0 {
-            self.departing.held(&handle.inode);
+            self.pending_eviction.held(&handle.inode);
         }
         drop(handle);
         self.meta.log_waiting_times();
@@ -284,7 +284,7 @@ impl Fs {
         if handle.inode.holds.close() {
             self.reap(&handle.inode);
         } else if handle.inode.holds.opens() == 0 {
-            self.departing.held(&handle.inode);
+            self.pending_eviction.held(&handle.inode);
         }
         drop(handle);
         self.meta.log_waiting_times();
@@ -292,7 +292,7 @@ impl Fs {
     /// Returns when all metadata changed before is durable.
     pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
         let upto = self.log_dir(handle)?;
-        self.meta.store.settle_upto(upto, self.meta.wanted)
+        self.meta.store.settle_upto(upto, self.meta.durability)
     }
     /// Value of an extended attribute. ENODATA: there is none.
     pub fn getxattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<Vec<u8>> {
@@ -388,7 +388,7 @@ impl Fs {
         let store = &self.meta.store;
         let upto = store.tail();
         store.keep_promises()?;
-        store.commit_upto(upto, crate::journal::Wanted::Power)
+        store.commit_upto(upto, crate::journal::Durability::Power)
     }
     /// Whether a file or directory is open.
     pub fn has_open_files(&self) -> bool {

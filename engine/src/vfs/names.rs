@@ -159,7 +159,7 @@ impl Fs {
                 };
                 dir.show_content_time(at);
                 inode.install(locked_mut(&mut locks, inode), &draft);
-                self.departing.left(nid);
+                self.pending_eviction.left(nid);
                 return Ok(end);
             }
         })?;

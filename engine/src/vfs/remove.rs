@@ -227,15 +227,15 @@ impl Fs {
             return;
         }
         if !inode.holds.retire() {
-            return self.departing.held(inode);
+            return self.pending_eviction.held(inode);
         }
-        self.departing.frees(inode.nid());
+        self.pending_eviction.frees(inode.nid());
         if inode.file_type() == FileType::Regular {
             self.data.discard(inode);
         }
         if let Err(e) = self.meta.free_inode(inode) {
             tracing::warn!(nid = inode.nid(), "an unlinked inode stays until the next mount: {e}");
         }
-        self.departing.left(inode.nid());
+        self.pending_eviction.left(inode.nid());
     }
 }

@@ -10,7 +10,7 @@ use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, Mutex};
 use std::collections::HashMap;
 
-type Known = Mutex<HashMap<(Nid, u32), (OrphanId, OrphanEntry)>>;
+type DentryCache = Mutex<HashMap<(Nid, u32), (OrphanId, OrphanEntry)>>;
 
 /// Shards of what is known of the orphan table.
 const SHARDS: usize = 16;
@@ -20,7 +20,7 @@ const SHARDS: usize = 16;
 pub struct ImageSpace {
     nat: Nat,
     orphans: Orphans,
-    known: Arc<[Known; SHARDS]>,
+    known: Arc<[DentryCache; SHARDS]>,
 }
 
 impl ImageSpace {

@@ -1,6 +1,6 @@
 //! The file system as a whole: its room, making it larger, and telling the device what is free.
 
-use super::{Fs, StatFs, departing};
+use super::{Fs, StatFs, pending_eviction};
 use crate::device::BLOCK_SIZE;
 use crate::format::{INODES_PER_BLOCK, MAX_NAME, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK};
 use crate::{Error, Result};
@@ -14,7 +14,7 @@ impl Fs {
     /// everything that is free can be had by [`Fs::fallocate`], if it lies in fewer pieces than a hundred thousand
     /// (of scratch space, what is free on the device it spills to).
     pub fn statfs(&self) -> Result<StatFs> {
-        self.departing.wait(departing::AT_ONCE);
+        self.pending_eviction.wait(pending_eviction::AT_ONCE);
         let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_available());
         // An image that has grown keeps the table of nodes that it was made with.
         let table = self.meta.store.superblock().nat_index_blocks.get();

@@ -1,6 +1,6 @@
 //! Walks from name to name along a path, as the path API and programs without a mount resolve it.
 //!
-//! A step to a name that [`Known`](crate::dir::Known) has, in a directory that everyone may search, takes no lock,
+//! A step to a name that [`DentryCache`](crate::dir::DentryCache) has, in a directory that everyone may search, takes no lock,
 //! holds nothing, and writes nothing that others see. Any other step is a lookup under the locks of the directory, for
 //! that step alone; it makes the name known. What a walk has reached at its end is a reference to the inode in memory,
 //! which by itself keeps nobody from removing the inode: that is [`Arrive::Opening`], an open count that is taken
@@ -14,7 +14,7 @@
 
 use super::*;
 use crate::acl;
-use crate::dir::known::{Child, Closings, Identity};
+use crate::dir::dentry_cache::{Child, Identity, PermissionGeneration};
 use std::borrow::Cow;
 
 /// What a walk takes at its end.
@@ -22,7 +22,7 @@ use std::borrow::Cow;
 pub enum Arrive {
     /// Nothing.
     Looking,
-    /// An open count, which [`Fs::open_reached`] or [`Fs::leave`] takes over; but none on a symbolic link.
+    /// An open count, which [`Fs::open_at`] or [`Fs::leave`] takes over; but none on a symbolic link.
     Opening,
 }
 
@@ -30,13 +30,13 @@ pub enum Arrive {
 #[derive(Debug)]
 pub enum Walked<'p> {
     /// To its end.
-    There(Reached),
+    There(InodeRef),
     /// To a symbolic link that is to be followed.
     Link {
         /// The directory where the link lies.
-        dir: Reached,
+        dir: InodeRef,
         /// The link.
-        link: Reached,
+        link: InodeRef,
         /// The path after it, without the slashes in between.
         rest: &'p [u8],
     },
@@ -97,7 +97,7 @@ impl Arrive {
 
 impl Fs {
     /// The root directory.
-    pub fn root(&self) -> Result<&Reached> {
+    pub fn root(&self) -> Result<&InodeRef> {
         match self.root.get() {
             Some(root) => Ok(root),
             None => {
@@ -108,8 +108,8 @@ impl Fs {
     }
 
     /// An inode that the caller holds by number. ESTALE: it does not.
-    pub fn reach(&self, nid: Nid) -> Result<Reached> {
-        self.meta.inode(nid).map(Reached)
+    pub fn reach(&self, nid: Nid) -> Result<InodeRef> {
+        self.meta.inode(nid).map(InodeRef)
     }
 
     /// Goes along `path` from a directory, whether or not it begins with a slash. A symbolic link at its end is
@@ -117,12 +117,12 @@ impl Fs {
     pub fn walk<'p>(
         &self,
         ctx: &Context,
-        from: &Reached,
+        from: &InodeRef,
         path: &'p [u8],
         follow: bool,
         arrive: Arrive,
     ) -> Result<Walked<'p>> {
-        let closings = self.meta.known.closings();
+        let permission_generation = self.meta.known.permission_generation();
         let mut here = Here::at(Cow::Borrowed(&from.0));
         let mut rest = without_slashes(path);
         while !rest.is_empty() {
@@ -131,7 +131,7 @@ impl Fs {
             rest = without_slashes(after);
             let is_last = rest.is_empty();
             let stops = |file_type| file_type == FileType::Symlink && (follow || !is_last);
-            let next = self.step(ctx, &mut here, name, closings)?;
+            let next = self.step(ctx, &mut here, name, permission_generation)?;
             if !is_last && !stops(next.file_type) {
                 here = next;
                 continue;
@@ -143,11 +143,11 @@ impl Fs {
                 None => self.look_up(ctx, &mut here, name, takes)?,
             };
             if stops(inode.file_type()) {
-                let dir = Reached(self.inode_of(here)?.ok_or_else(gone)?);
-                return Ok(Walked::Link { dir, link: Reached(inode), rest });
+                let dir = InodeRef(self.inode_of(here)?.ok_or_else(gone)?);
+                return Ok(Walked::Link { dir, link: InodeRef(inode), rest });
             }
             if is_last {
-                return Ok(Walked::There(Reached(inode)));
+                return Ok(Walked::There(InodeRef(inode)));
             }
             here = Here::at(Cow::Owned(inode));
         }
@@ -164,13 +164,13 @@ impl Fs {
         ctx: &Context,
         here: &mut Here<'a>,
         name: &[u8],
-        closings: Closings,
+        permission_generation: PermissionGeneration,
     ) -> Result<Here<'a>> {
         if here.file_type != FileType::Directory {
             return Err(Error::Errno(libc::ENOTDIR));
         }
         if (here.searchable || ctx.is_root())
-            && let Some(child) = self.meta.known.find(here.identity, name, closings)
+            && let Some(child) = self.meta.known.find(here.identity, name, permission_generation)
         {
             return Ok(Here::seen(child));
         }
@@ -204,11 +204,11 @@ impl Fs {
                 return self.find(ctx, dir, name, |found| {
                     let inode = found.filter(|inode| takes(inode)).ok_or_else(gone)?;
                     let known = &self.meta.known;
-                    let closings = known.closings();
+                    let permission_generation = known.permission_generation();
                     let file_type = inode.file_type();
                     let child =
                         Child { identity: identity(&inode), file_type, searchable: searchable(&inode) };
-                    known.put(identity(dir), name, &child, closings);
+                    known.put(identity(dir), name, &child, permission_generation);
                     Ok(inode)
                 });
             }

@@ -3,14 +3,14 @@
 //! The kernel forgets a directory's attributes when it has changed a name in it, and asks anew. But an answer that was
 //! given just before a change, and arrives just after the kernel has forgotten, brings the old times back. So attributes
 //! of a directory that has changed lately are *lent* for [`SHORT`]; those of a directory that has been *quiet* for
-//! [`QUIET`] for as long as nothing changes. If a change follows such a loan within [`ON_THE_WAY`], the answer may have
+//! [`QUIET`] for as long as nothing changes. If a change follows such a lease within [`ON_THE_WAY`], the answer may have
 //! been on its way: the kernel is told to forget once more, [`ON_THE_WAY`] later.
 //!
 //! What it leaves to others: everything that is not a time or count of a directory, which the kernel orders by versions
 //! of its own; and whether names may be trusted ([`names`](super::names)).
 //!
 //! # Invariants
-//! 1. A long loan is recorded before the times that it is for are read a last time; a change reads the records after it
+//! 1. A long lease is recorded before the times that it is for are read a last time; a change reads the records after it
 //!    has been made. SeqCst fences stand between: either the change sees the record, or the lender the change.
 //! 2. A record may be of another directory as well (they share [`SLOTS`]): then the kernel is told for nothing.
 //! 3. Nothing is sent by a thread that serves a request: the kernel holds locks meanwhile that it would wait for.

@@ -8,7 +8,7 @@ use super::dir_times::DirTimes;
 use super::failures::Failures;
 use super::files::PAST_CACHE;
 use super::handles::Handles;
-use super::names::{LONG, Loan, Names};
+use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
 use crate::mount::{Io, MountOptions, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
@@ -97,12 +97,12 @@ impl EngineOperations {
         self.kernel_keeps_opens() && self.features.get().is_some_and(Features::no_opendir)
     }
 
-    pub(super) fn entry(&self, entry: &vfs::Entry, loan: Loan) -> Entry {
+    pub(super) fn entry(&self, entry: &vfs::Entry, lease: Lease) -> Entry {
         Entry {
             nodeid: entry.nid,
             generation: u64::from(entry.generation),
             attr: kernel_attr(&entry.attr),
-            entry_timeout: loan.hold(),
+            entry_timeout: lease.hold(),
             attr_timeout: self.hold(&entry.attr),
         }
     }

@@ -4,15 +4,15 @@
 //! permissions ([`Permissions::Kernel`]): another user could walk through a directory that was open once and is
 //! closed by now. Where the server checks, a name is therefore *lent* for [`HOLD`], and only in a directory that
 //! everyone may search; whatever closes such a directory, or moves a name out of it into a closed one, is not
-//! answered before every loan has run out. A path that is walked all the time costs a look-up of each of its
+//! answered before every lease has run out. A path that is walked all the time costs a look-up of each of its
 //! names every [`HOLD`], and closing a directory that was just used costs a wait of up to that and [`LATE`]. Who
-//! moves many names pays that once: loans of a directory for which somebody had to wait are [`SHORT`] for the
-//! time after, [`WARY`].
+//! moves many names pays that once: leases of a directory for which somebody had to wait are [`SHORT`] for the
+//! time after, [`BACK_OFF`].
 //!
 //! What it leaves to others: attributes, which no permission hangs on here.
 //!
-//! Invariants: a loan is recorded before it is decided whether the directory is open, and closing reads the
-//! records after the directory is closed: whichever comes first under the directory's lock, no loan outlives the
+//! Invariants: a lease is recorded before it is decided whether the directory is open, and closing reads the
+//! records after the directory is closed: whichever comes first under the directory's lock, no lease outlives the
 //! answer to the closing. A record may be of another directory as well (they share [`SLOTS`]): then a wait is
 //! for nothing.
 
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 
 /// As good as for ever.
 pub const LONG: Duration = Duration::from_secs(24 * 3600);
-/// How long a loan is.
+/// How long a lease is.
 const HOLD: Duration = Duration::from_millis(200);
 /// How long it is where somebody had to wait for its end.
 const SHORT: Duration = Duration::from_millis(50);
 /// For how long it is that then.
-const WARY: Duration = Duration::from_secs(10);
+const BACK_OFF: Duration = Duration::from_secs(10);
 /// How much longer it is taken for: the kernel counts from when the caller runs again, which may be late.
 const LATE: Duration = Duration::from_millis(50);
 /// Records are this much longer still, so that a busy directory's record is written now and then only.
@@ -47,18 +47,18 @@ pub enum Names {
     /// The kernel checks permissions itself, and nobody else changes names.
     Long,
     /// As the module says.
-    Lent(Loans),
+    Lent(Leases),
 }
 
 /// What is lent.
 #[derive(Debug)]
-pub struct Loans {
+pub struct Leases {
     start: Instant,
-    /// When all loans of a directory have run out, in microseconds from the start. SeqCst is not needed: the
+    /// When all leases of a directory have run out, in microseconds from the start. SeqCst is not needed: the
     /// directory's own lock orders a record with the closing (see the module), so that Relaxed is enough.
     ends: Box<[AtomicU64]>,
-    /// Until when loans of a directory are short, likewise. Relaxed is enough: a loan is recorded as long as it is.
-    wary: Box<[AtomicU64]>,
+    /// Until when leases of a directory are short, likewise. Relaxed is enough: a lease is recorded as long as it is.
+    back_off: Box<[AtomicU64]>,
 }
 
 impl Names {
@@ -68,22 +68,22 @@ impl Names {
             (Caching::Shared, Permissions::Server) => Names::Never,
             (Caching::Exclusive, Permissions::Server) => {
                 let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-                Names::Lent(Loans { start: Instant::now(), ends: zeros(), wary: zeros() })
+                Names::Lent(Leases { start: Instant::now(), ends: zeros(), back_off: zeros() })
             }
         }
     }
 
     /// To be called before the operation that finds or makes names in `dir`.
-    pub fn lend(&self, fs: &Fs, dir: Nid) -> Loan {
+    pub fn lend(&self, fs: &Fs, dir: Nid) -> Lease {
         match self {
-            Names::Never => Loan::NONE,
-            Names::Long => Loan { since: None, hold: LONG },
-            Names::Lent(loans) => {
+            Names::Never => Lease::NONE,
+            Names::Long => Lease { since: None, hold: LONG },
+            Names::Lent(leases) => {
                 let since = Instant::now();
-                let hold = loans.hold(dir, since);
-                loans.record(dir, loans.micros(since + hold + LATE));
+                let hold = leases.hold(dir, since);
+                leases.record(dir, leases.micros(since + hold + LATE));
                 let hold = if fs.everyone_may_search(dir) == Some(true) { hold } else { Duration::ZERO };
-                Loan { since: Some(since), hold }
+                Lease { since: Some(since), hold }
             }
         }
     }
@@ -91,26 +91,26 @@ impl Names {
     /// To be called between a change of who may do what with `nid` and the answer to it. If that is a directory, and not
     /// everyone may search it now, no name in it is trusted any more when this returns.
     pub fn permissions_changed(&self, fs: &Fs, nid: Nid) {
-        if let Names::Lent(loans) = self
+        if let Names::Lent(leases) = self
             && fs.everyone_may_search(nid) == Some(false)
         {
-            loans.wait(nid, loans.end(nid));
+            leases.wait(nid, leases.end(nid));
         }
     }
 
-    /// To be called between the move of a name to another directory and the answer to it: the loan moves too.
+    /// To be called between the move of a name to another directory and the answer to it: the lease moves too.
     pub fn moved(&self, fs: &Fs, from: Nid, to: Nid) {
-        if let Names::Lent(loans) = self {
-            let end = loans.end(from);
-            loans.record(to, end);
+        if let Names::Lent(leases) = self {
+            let end = leases.end(from);
+            leases.record(to, end);
             if fs.everyone_may_search(to) != Some(true) {
-                loans.wait(from, end);
+                leases.wait(from, end);
             }
         }
     }
 }
 
-impl Loans {
+impl Leases {
     fn micros(&self, at: Instant) -> u64 {
         at.duration_since(self.start).as_micros() as u64
     }
@@ -119,28 +119,28 @@ impl Loans {
         (dir.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
     }
 
-    /// How long a loan in `dir` is.
+    /// How long a lease in `dir` is.
     fn hold(&self, dir: Nid, now: Instant) -> Duration {
-        let is_wary = self.micros(now) < self.wary[Loans::slot(dir)].load(Ordering::Relaxed);
-        if is_wary { SHORT } else { HOLD }
+        let backs_off = self.micros(now) < self.back_off[Leases::slot(dir)].load(Ordering::Relaxed);
+        if backs_off { SHORT } else { HOLD }
     }
 
     fn end(&self, dir: Nid) -> u64 {
-        self.ends[Loans::slot(dir)].load(Ordering::Relaxed)
+        self.ends[Leases::slot(dir)].load(Ordering::Relaxed)
     }
 
     fn record(&self, dir: Nid, end: u64) {
-        let slot = &self.ends[Loans::slot(dir)];
+        let slot = &self.ends[Leases::slot(dir)];
         if slot.load(Ordering::Relaxed) < end {
             slot.fetch_max(end + AHEAD.as_micros() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Sleeps until `end`, when loans of `dir` have run out.
+    /// Sleeps until `end`, when leases of `dir` have run out.
     fn wait(&self, dir: Nid, end: u64) {
         let now = self.micros(Instant::now());
         if now < end {
-            self.wary[Loans::slot(dir)].store(now + WARY.as_micros() as u64, Ordering::Relaxed);
+            self.back_off[Leases::slot(dir)].store(now + BACK_OFF.as_micros() as u64, Ordering::Relaxed);
             blocking::about_to_block();
             std::thread::sleep(Duration::from_micros(end - now));
         }
@@ -149,16 +149,16 @@ impl Loans {
 
 /// The right to trust the names that one operation finds.
 #[derive(Debug, Clone, Copy)]
-pub struct Loan {
+pub struct Lease {
     since: Option<Instant>,
     hold: Duration,
 }
 
-impl Loan {
+impl Lease {
     /// For what has no name.
-    pub const NONE: Loan = Loan { since: None, hold: Duration::ZERO };
+    pub const NONE: Lease = Lease { since: None, hold: Duration::ZERO };
 
-    /// For how long, from now on. An operation that took long has used its loan up.
+    /// For how long, from now on. An operation that took long has used its lease up.
     pub fn hold(&self) -> Duration {
         match self.since {
             Some(since) if !self.hold.is_zero() && since.elapsed() > LATE / 2 => Duration::ZERO,
@@ -174,44 +174,44 @@ mod tests {
     use narufs_engine::scratch::{self, ScratchOptions};
     use narufs_engine::vfs::{Context, Running};
 
-    fn loans() -> Loans {
+    fn leases() -> Leases {
         match Names::new(Caching::Exclusive, Permissions::Server) {
-            Names::Lent(loans) => loans,
+            Names::Lent(leases) => leases,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_record_only_grows_and_not_at_every_loan() {
-        let loans = loans();
-        loans.record(5, 1000);
-        let end = loans.end(5);
+        let leases = leases();
+        leases.record(5, 1000);
+        let end = leases.end(5);
         assert_eq!(end, 1000 + AHEAD.as_micros() as u64);
-        loans.record(5, end - 1);
-        assert_eq!(loans.end(5), end);
-        loans.record(5, end + 1);
-        assert!(loans.end(5) > end + 1);
+        leases.record(5, end - 1);
+        assert_eq!(leases.end(5), end);
+        leases.record(5, end + 1);
+        assert!(leases.end(5) > end + 1);
     }
 
     #[test]
     fn waiting_ends_after_the_last_loan() {
-        let loans = loans();
-        let end = loans.micros(Instant::now() + SHORT);
-        loans.wait(5, end);
-        assert!(loans.micros(Instant::now()) >= end);
-        loans.wait(6, 0);
+        let leases = leases();
+        let end = leases.micros(Instant::now() + SHORT);
+        leases.wait(5, end);
+        assert!(leases.micros(Instant::now()) >= end);
+        leases.wait(6, 0);
     }
 
     #[test]
     fn loans_are_short_for_a_time_where_somebody_waited_for_their_end() {
-        let loans = loans();
-        let hold = |dir, later| loans.hold(dir, Instant::now() + later);
+        let leases = leases();
+        let hold = |dir, later| leases.hold(dir, Instant::now() + later);
         assert_eq!(hold(5, Duration::ZERO), HOLD);
-        loans.wait(5, 0);
+        leases.wait(5, 0);
         assert_eq!(hold(5, Duration::ZERO), HOLD, "nobody waited");
-        loans.wait(5, loans.micros(Instant::now()) + 1000);
-        assert_eq!((hold(5, WARY / 2), hold(6, Duration::ZERO)), (SHORT, HOLD));
-        assert_eq!(hold(5, WARY), HOLD);
+        leases.wait(5, leases.micros(Instant::now()) + 1000);
+        assert_eq!((hold(5, BACK_OFF / 2), hold(6, Duration::ZERO)), (SHORT, HOLD));
+        assert_eq!(hold(5, BACK_OFF), HOLD);
     }
 
     /// Else it ends after an hour.
@@ -223,18 +223,18 @@ mod tests {
         let root = Context::root();
         let file = fs.mknod(&root, ROOT_NID, b"file", libc::S_IFREG | 0o600, 0).expect("made");
         let names = Names::new(Caching::Exclusive, Permissions::Server);
-        let Names::Lent(loans) = &names else { panic!("{names:?}") };
+        let Names::Lent(leases) = &names else { panic!("{names:?}") };
         // As of a directory whose number falls into the same slot.
-        loans.record(file.nid, loans.micros(Instant::now() + Duration::from_secs(3600)));
+        leases.record(file.nid, leases.micros(Instant::now() + Duration::from_secs(3600)));
         names.permissions_changed(fs, file.nid);
     }
 
     #[test]
     fn a_loan_that_lay_too_long_is_worth_nothing() {
-        let fresh = Loan { since: Some(Instant::now()), hold: HOLD };
+        let fresh = Lease { since: Some(Instant::now()), hold: HOLD };
         assert_eq!(fresh.hold(), HOLD);
         let old = Instant::now().checked_sub(LATE).expect("the machine is up longer than this");
-        assert_eq!(Loan { since: Some(old), hold: HOLD }.hold(), Duration::ZERO);
-        assert_eq!(Loan { since: None, hold: LONG }.hold(), LONG);
+        assert_eq!(Lease { since: Some(old), hold: HOLD }.hold(), Duration::ZERO);
+        assert_eq!(Lease { since: None, hold: LONG }.hold(), LONG);
     }
 }

@@ -10,7 +10,7 @@
 use super::Caching;
 use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
 use super::engine::EngineOperations;
-use super::names::Loan;
+use super::names::Lease;
 use super::recall;
 use super::told::Teller;
 use crate::control::{RESIZE, STATS, TRIM};
@@ -87,7 +87,7 @@ impl Operations for EngineOperations {
     }
 
     fn lookup(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<Entry> {
-        let loan = self.names.lend(&self.fs, parent);
+        let lease = self.names.lend(&self.fs, parent);
         let found = match name {
             // By these names NFS asks for an inode and for its parent.
             b"." => self.fs.by_handle(parent, None),
@@ -95,8 +95,10 @@ impl Operations for EngineOperations {
             _ => self.fs.lookup(&self.caller(ctx, 0), parent, name),
         };
         match found {
-            Ok(entry) => Ok(self.entry(&entry, loan)),
-            Err(e) if e.errno() == libc::ENOENT && !loan.hold().is_zero() => Ok(Entry::negative(loan.hold())),
+            Ok(entry) => Ok(self.entry(&entry, lease)),
+            Err(e) if e.errno() == libc::ENOENT && !lease.hold().is_zero() => {
+                Ok(Entry::negative(lease.hold()))
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -170,24 +172,24 @@ impl Operations for EngineOperations {
     }
 
     fn symlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        let loan = self.names.lend(&self.fs, parent);
+        let lease = self.names.lend(&self.fs, parent);
         let made = self.fs.symlink(&self.caller(ctx, 0), parent, name, target)?;
         self.dir_times.changed(parent);
-        Ok(self.entry(&made, loan))
+        Ok(self.entry(&made, lease))
     }
 
     fn mknod(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
-        let (loan, caller) = (self.names.lend(&self.fs, parent), self.caller(ctx, new.umask));
+        let (lease, caller) = (self.names.lend(&self.fs, parent), self.caller(ctx, new.umask));
         let made = self.fs.mknod(&caller, parent, name, new.mode, new.rdev)?;
         self.dir_times.changed(parent);
-        Ok(self.entry(&made, loan))
+        Ok(self.entry(&made, lease))
     }
 
     fn mkdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<Entry> {
-        let loan = self.names.lend(&self.fs, parent);
+        let lease = self.names.lend(&self.fs, parent);
         let made = self.fs.mkdir(&self.caller(ctx, new.umask), parent, name, new.mode)?;
         self.dir_times.changed(parent);
-        Ok(self.entry(&made, loan))
+        Ok(self.entry(&made, lease))
     }
 
     fn unlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
@@ -223,10 +225,10 @@ impl Operations for EngineOperations {
     }
 
     fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry> {
-        let loan = self.names.lend(&self.fs, parent);
+        let lease = self.names.lend(&self.fs, parent);
         let linked = self.fs.link(&self.caller(ctx, 0), nodeid, parent, name)?;
         self.dir_times.changed(parent);
-        Ok(self.entry(&linked, loan))
+        Ok(self.entry(&linked, lease))
     }
 
     fn open(&self, ctx: &RequestContext<'_>, nodeid: u64, flags: i32, _: bool) -> Result<Opened> {
@@ -245,12 +247,12 @@ impl Operations for EngineOperations {
         new: &NewNode,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let loan = self.names.lend(&self.fs, parent);
+        let lease = self.names.lend(&self.fs, parent);
         let wanted = self.open_flags(flags);
         let (entry, handle, _) =
             self.fs.create(&self.caller(ctx, new.umask), parent, name, new.mode, wanted)?;
         self.dir_times.changed(parent);
-        Ok((self.entry(&entry, loan), self.opened(handle, flags)))
+        Ok((self.entry(&entry, lease), self.opened(handle, flags)))
     }
 
     fn tmpfile(
@@ -262,7 +264,7 @@ impl Operations for EngineOperations {
     ) -> Result<(Entry, Opened)> {
         let wanted = self.open_flags(flags);
         let (entry, handle) = self.fs.tmpfile(&self.caller(ctx, new.umask), parent, new.mode, wanted)?;
-        Ok((self.entry(&entry, Loan::NONE), self.opened(handle, flags)))
+        Ok((self.entry(&entry, Lease::NONE), self.opened(handle, flags)))
     }
 
     fn read(&self, _: &RequestContext<'_>, nodeid: u64, read: &ReadIn, buffer: &mut [u8]) -> Result<usize> {
@@ -353,15 +355,15 @@ impl Operations for EngineOperations {
         offset: u64,
         sink: &mut DirSink<'_>,
     ) -> Result<()> {
-        let (open, loan) = (self.directory(nodeid, fh)?, self.names.lend(&self.fs, nodeid));
+        let (open, lease) = (self.directory(nodeid, fh)?, self.names.lend(&self.fs, nodeid));
         let mut each = |one: &vfs::DirEntry<'_>, entry: Option<&vfs::Entry>| match entry {
             Some(entry) if one.name != b"." && one.name != b".." => {
-                sink.push_entry(&self.entry(entry, loan), one.cookie, one.name)
+                sink.push_entry(&self.entry(entry, lease), one.cookie, one.name)
             }
             _ => sink.push(one.nid, one.cookie, one.file_type as u8, one.name),
         };
         self.fs.readdirplus(&self.caller(ctx, 0), &open, offset, &mut each)?;
-        if loan.hold().is_zero() {
+        if lease.hold().is_zero() {
             // Used up while the list was made.
             sink.distrust();
         }

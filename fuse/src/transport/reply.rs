@@ -4,7 +4,7 @@
 //! client waits for ever.
 
 use super::Channel;
-use narufs_engine::answers;
+use narufs_engine::deferred;
 use std::io;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl ReplyHandle {
             Some(channel) => {
                 if channel.post(self.unique, error, parts)? {
                     // One who has several replies to give wakes behind the last.
-                    answers::at_end(move || channel.wake());
+                    deferred::after_replies(move || channel.wake());
                 }
                 Ok(())
             }
@@ -152,7 +152,7 @@ mod tests {
         let woken = || channels.each_ref().map(|channel| channel.woken.load(SeqCst));
         reply(0);
         assert_eq!(woken(), [1, 0]);
-        answers::several(|| {
+        deferred::replies(|| {
             (0..6).for_each(reply);
             assert_eq!(woken(), [1, 0]);
         });

@@ -1,7 +1,7 @@
 //! What an fsync through the mount waits for, and what makes its data survive a loss of power afterwards.
 
 use super::support::{Served, served_as};
-use narufs_engine::journal::Wanted;
+use narufs_engine::journal::Durability;
 use narufs_engine::vfs::AssembleOptions;
 use narufs_fuse::{Caching, control};
 use std::fs::File;
@@ -15,8 +15,8 @@ fn lag(served: &Served) -> u64 {
 
 fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
     // So long that nothing happens by itself while the test runs.
-    for wanted in [Wanted::Window(Duration::from_secs(60)), Wanted::Process] {
-        let files = AssembleOptions { wanted, ..AssembleOptions::default() };
+    for durability in [Durability::Window(Duration::from_secs(60)), Durability::Process] {
+        let files = AssembleOptions { durability, ..AssembleOptions::default() };
         let Some(served) = served_as(Caching::Exclusive, files, |_| {}) else { return };
         let mut file = File::create(served.at("file")).expect("a file");
         for (bytes, sync) in
@@ -24,9 +24,9 @@ fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
         {
             file.write_all(&vec![7; bytes]).expect("there is room");
             file.sync_all().expect("synced");
-            assert!(lag(&served) > 0, "{wanted:?}: an fsync of {bytes} bytes waited for the device");
+            assert!(lag(&served) > 0, "{durability:?}: an fsync of {bytes} bytes waited for the device");
             sync(&served.point).expect("a live mount");
-            assert_eq!(lag(&served), 0, "{wanted:?}: something is not durable");
+            assert_eq!(lag(&served), 0, "{durability:?}: something is not durable");
             assert_eq!(served.stats()["journal"]["power_lag_ns"], 0);
         }
     }

@@ -59,7 +59,7 @@ pub(super) struct Ran {
 /// What is promised at a crash point.
 pub(super) struct Promised<'r> {
     now: &'r Promise,
-    /// The moments to which a loss of power may go back: what a mount that waits for the power horizon would have
+    /// The moments to which a loss of power may go back: what a mount that waits for the power durability would have
     /// promised at each of them.
     earlier: Vec<&'r Promise>,
 }

@@ -260,10 +260,10 @@ impl Worker<'_> {
         let Walked::There(found) = fs.walk(ctx, &start, name.as_bytes(), false, arrive)? else {
             return Err(Error::Errno(libc::EIO));
         };
-        let attr = fs.getattr_reached(&found);
+        let attr = fs.getattr_at(&found);
         match (arrive, found.file_type()) {
             (Arrive::Looking, _) | (_, FileType::Symlink) => {}
-            _ => fs.release(fs.open_reached(ctx, found, OpenFlags::empty())?, None),
+            _ => fs.release(fs.open_at(ctx, found, OpenFlags::empty())?, None),
         }
         let entry = Entry { nid: attr.nid, generation: attr.generation, attr };
         Ok(Answer::Is(id_of(&entry), type_of(&entry)))

@@ -148,7 +148,7 @@ fn check_of(bug: Bug) -> Check {
         }
         Bug::PartShared => by_two(),
         Bug::HomeBeforeLog => Crash(SSD, ROUND, vec![create("/n"), create("/m")]),
-        // The images in the round are of records that only an answer at the process horizon was given for.
+        // The images in the round are of records that only an answer against the end of the process was given for.
         Bug::RoundInWindow => {
             let ops = || vec![create("/n"), create("/m")];
             Each(vec![Round(WINDOW, ops()), Round(PROCESS, ops())])

@@ -219,7 +219,7 @@ fn a_journal_that_is_damaged_below_a_commit_is_named() {
         let page = h.get(root, BlockKind::Node).expect("sound");
         h.edit(&page, 24..32)[0] ^= 1;
         h.commit().expect("memory");
-        store.commit_upto(store.tail(), crate::journal::Wanted::Power).expect("memory");
+        store.commit_upto(store.tail(), crate::journal::Durability::Power).expect("memory");
     }
     drop((store, mounted));
     // Without staging, and with the first committed slot unreadable.

@@ -11,10 +11,10 @@ fn a_record_is_applied_once_and_committed() {
     let mut applied = None;
     let end = journal.log(credits, &[7; 300], |first, end| applied = Some((first, end))).expect("logged");
     assert_eq!((applied, end), (Some((0, 2)), 2));
-    assert_eq!(journal.committed(Horizon::Power), 0);
-    journal.commit_upto(end, Wanted::Power).expect("committed");
-    assert_eq!(journal.committed(Horizon::Power), 3);
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("nothing to do");
+    assert_eq!(journal.committed(DurabilityLevel::Power), 0);
+    journal.commit_upto(end, Durability::Power).expect("committed");
+    assert_eq!(journal.committed(DurabilityLevel::Power), 3);
+    journal.commit_upto(journal.tail(), Durability::Power).expect("nothing to do");
     assert_eq!((journal.tail(), journal.stats().commits), (3, 1));
 }
 
@@ -23,7 +23,7 @@ fn the_head_stays_below_the_last_commit() {
     let (_, journal) = mapped(64);
     let end = log(&journal, b"x");
     assert!(journal.advance_head(end, 1).is_err());
-    journal.commit_upto(end, Wanted::Power).expect("committed");
+    journal.commit_upto(end, Durability::Power).expect("committed");
     journal.advance_head(end, 1).expect("moved");
     assert!(journal.advance_head(0, 2).is_err());
     assert_eq!(journal.head(), end);
@@ -34,7 +34,7 @@ fn an_abandoned_reservation_becomes_void_and_a_panic_fails_the_journal() {
     let (_, journal) = mapped(64);
     let credits = journal.credits(2, CreditClass::Ordinary).expect("room");
     drop(journal.reserve(credits, 2).expect("reserved"));
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("the void is passed");
+    journal.commit_upto(journal.tail(), Durability::Power).expect("the void is passed");
     assert_eq!(journal.stats().voids, 1);
     let credits = journal.credits(2, CreditClass::Ordinary).expect("room");
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -42,7 +42,7 @@ fn an_abandoned_reservation_becomes_void_and_a_panic_fails_the_journal() {
     }));
     assert!(panic.is_err());
     assert!(journal.failed().is_some());
-    assert_eq!(journal.commit_upto(journal.tail(), Wanted::Power).unwrap_err().errno(), libc::EROFS);
+    assert_eq!(journal.commit_upto(journal.tail(), Durability::Power).unwrap_err().errno(), libc::EROFS);
     assert!(journal.credits(1, CreditClass::Ordinary).is_err());
 }
 
@@ -71,8 +71,8 @@ fn many_laps_with_many_threads() {
                 for n in 0..RECORDS {
                     let end = log(journal, &vec![t as u8; (n as usize * 37) % 900]);
                     if n % 3 == 0 {
-                        journal.commit_upto(end, Wanted::Power).expect("committed");
-                        assert!(journal.committed(Horizon::Power) >= end);
+                        journal.commit_upto(end, Durability::Power).expect("committed");
+                        assert!(journal.committed(DurabilityLevel::Power) >= end);
                     }
                 }
                 running.fetch_sub(1, Ordering::SeqCst);

@@ -16,8 +16,8 @@ fn whole_records_count_and_holes_are_skipped() {
     let (memory, journal) = mapped(64);
     let credits = || journal.credits(3, CreditClass::Ordinary).expect("room");
     log(&journal, &payload(0, 1));
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-    let committed = journal.committed(Horizon::Power);
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
+    let committed = journal.committed(DurabilityLevel::Power);
     drop(journal.reserve(credits(), 2).expect("a void"));
     // A thread that was killed between reservation and persist.
     let hole = journal.reserve(credits(), 3).expect("reserved");
@@ -37,7 +37,7 @@ fn what_a_commit_covers_and_does_not_verify_is_damage() {
     let (memory, journal) = mapped(64);
     let first = log(&journal, &payload(0, 1));
     log(&journal, &payload(0, 2));
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
     log(&journal, &payload(0, 3));
     let flip = |position: Position| {
         let copy = memory.copy();
@@ -60,8 +60,8 @@ fn slots_of_an_earlier_lap_or_mount_do_not_count() {
     let (memory, journal) = mapped(32);
     for n in 0..40 {
         let end = log(&journal, &payload(1, n));
-        journal.commit_upto(end, Wanted::Power).expect("committed");
-        journal.advance_head(journal.committed(Horizon::Power), n).expect("moved");
+        journal.commit_upto(end, Durability::Power).expect("committed");
+        journal.advance_head(journal.committed(DurabilityLevel::Power), n).expect("moved");
     }
     log(&journal, &payload(1, 99));
     let found = scan(&memory);
@@ -77,7 +77,7 @@ fn slots_of_an_earlier_lap_or_mount_do_not_count() {
 fn a_torn_header_leaves_the_other_copy() {
     let (memory, journal) = mapped(32);
     let end = log(&journal, b"x");
-    journal.commit_upto(end, Wanted::Power).expect("committed");
+    journal.commit_upto(end, Durability::Power).expect("committed");
     journal.advance_head(end, 1).expect("moved");
     memory.write(0, &[0xff; 60]);
     assert_eq!(scan(&memory).head, 0);
@@ -103,7 +103,7 @@ fn nothing_that_returned_is_lost() {
                     let end = log(journal, &payload(t, n));
                     ends[t as usize].store(end << 16 | (n + 1), Ordering::SeqCst);
                     if n % 7 == 0 {
-                        journal.commit_upto(end, Wanted::Power).expect("committed");
+                        journal.commit_upto(end, Durability::Power).expect("committed");
                     }
                 }
                 running.fetch_sub(1, Ordering::SeqCst);
@@ -148,7 +148,7 @@ proptest! {
         for n in 0..8 {
             log(&journal, &payload(0, n));
         }
-        journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+        journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
         memory.write(RING_HEADER_SPACE + at * SLOT_SIZE, &bytes[at * SLOT_SIZE..]);
         let scan = scan(&memory);
         prop_assert!(scan.end <= journal.tail());
@@ -161,7 +161,7 @@ proptest! {
         for n in 0..8 {
             log(&journal, &payload(0, n));
         }
-        journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
+        journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
         let mut byte = [0];
         memory.read(RING_HEADER_SPACE + bit / 8, &mut byte);
         memory.write(RING_HEADER_SPACE + bit / 8, &[byte[0] ^ 1 << (bit % 8)]);

@@ -8,7 +8,7 @@
 use std::sync::Mutex;
 
 use crate::format::{RING_HEADER_SPACE, SLOT_SIZE};
-use crate::pmem::{Horizon, PersistentMemory};
+use crate::pmem::{DurabilityLevel, PersistentMemory};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Tells loom who touches a cell.
@@ -122,8 +122,8 @@ impl PersistentMemory for TestMemory {
 
     fn fence(&self) {}
 
-    fn horizon(&self) -> Horizon {
-        Horizon::Power
+    fn durability(&self) -> DurabilityLevel {
+        DurabilityLevel::Power
     }
 
     fn counts(&self) -> (u64, u64) {

@@ -71,8 +71,8 @@ impl Asked {
 }
 
 fn checkpoint(journal: &Journal, round: u64) {
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-    journal.advance_head(journal.committed(Horizon::Power), round).expect("moved");
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
+    journal.advance_head(journal.committed(DurabilityLevel::Power), round).expect("moved");
 }
 
 /// A record that says who made it, and that is whole.

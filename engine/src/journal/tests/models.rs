@@ -131,13 +131,13 @@ fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal
         let (memory, journal) = (memory.clone(), journal.clone());
         thread::spawn(move || {
             let end = log(&journal, b"a");
-            journal.commit_upto(end, Wanted::Power).expect("committed");
-            verify(&memory, &journal, journal.committed(Horizon::Power));
+            journal.commit_upto(end, Durability::Power).expect("committed");
+            verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
         })
     };
     let end = log(&journal, b"b");
-    journal.commit_upto(end, Wanted::Power).expect("committed");
-    let committed = journal.committed(Horizon::Power);
+    journal.commit_upto(end, Durability::Power).expect("committed");
+    let committed = journal.committed(DurabilityLevel::Power);
     assert!(committed >= end);
     verify(&memory, &journal, committed);
     other.join().expect("no panic");
@@ -145,14 +145,14 @@ fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal
 
 /// Whoever settles finds its own records in the memory, wherever the others stand, and commits neither overlap nor
 /// pass what is not sealed.
-fn what_is_settled_is_there((memory, journal): (Arc<TestMemory>, Arc<Journal>), wanted: Wanted) {
+fn what_is_settled_is_there((memory, journal): (Arc<TestMemory>, Arc<Journal>), durability: Durability) {
     let settle = move |memory: &TestMemory, journal: &Journal, payload: &[u8]| {
         let end = log(journal, payload);
-        journal.settle_upto(end, wanted).expect("settled");
+        journal.settle_upto(end, durability).expect("settled");
         let mut slot = [0; SLOT_SIZE];
         memory.read(journal.offset(end - 1), &mut slot);
         assert!(journal.ring.verify(end - 1, &slot).is_some(), "the record at {} is not there", end - 1);
-        verify(memory, journal, journal.committed(Horizon::Power));
+        verify(memory, journal, journal.committed(DurabilityLevel::Power));
     };
     let other = {
         let (memory, journal) = (memory.clone(), journal.clone());
@@ -160,8 +160,8 @@ fn what_is_settled_is_there((memory, journal): (Arc<TestMemory>, Arc<Journal>), 
     };
     settle(&memory, &journal, b"b");
     other.join().expect("no panic");
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-    verify(&memory, &journal, journal.committed(Horizon::Power));
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
 }
 
 /// One thread asks to be called, the other waits: the call is made once, when its records are committed.
@@ -174,15 +174,15 @@ fn calls_are_made((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
             let seen = journal.clone();
             let done = move |outcome: Result<()>| {
                 outcome.expect("committed");
-                assert!(seen.committed(Horizon::Power) >= end);
+                assert!(seen.committed(DurabilityLevel::Power) >= end);
                 told.fetch_add(1, Ordering::SeqCst);
             };
-            journal.commit_then(end, Wanted::Power, Box::new(done));
+            journal.commit_then(end, Durability::Power, Box::new(done));
         })
     };
     let end = log(&journal, b"b");
-    journal.commit_upto(end, Wanted::Power).expect("committed");
-    verify(&memory, &journal, journal.committed(Horizon::Power));
+    journal.commit_upto(end, Durability::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
     other.join().expect("no panic");
     assert_eq!(told.load(Ordering::SeqCst), 1);
 }
@@ -198,7 +198,7 @@ fn nobody_is_left_behind(journal: Arc<Journal>) {
                 for n in 0..3 {
                     let end = log(&journal, b"a");
                     if (t + n) % 2 == 0 {
-                        journal.commit_upto(end, Wanted::Power).expect("committed");
+                        journal.commit_upto(end, Durability::Power).expect("committed");
                         told.fetch_add(1, Ordering::SeqCst);
                         continue;
                     }
@@ -207,7 +207,7 @@ fn nobody_is_left_behind(journal: Arc<Journal>) {
                         outcome.expect("committed");
                         told.fetch_add(1, Ordering::SeqCst);
                     };
-                    journal.commit_then(end, Wanted::Power, Box::new(done));
+                    journal.commit_then(end, Durability::Power, Box::new(done));
                 }
             })
         })
@@ -233,13 +233,13 @@ fn a_failure_is_told_to_all((_, journal): (Arc<TestMemory>, Arc<Journal>)) {
                 };
                 if t == 0 {
                     // Either way.
-                    let _ = journal.commit_upto(end, Wanted::Power);
+                    let _ = journal.commit_upto(end, Durability::Power);
                     told.fetch_add(1, Ordering::SeqCst);
                 } else {
                     let done = move |_| {
                         told.fetch_add(1, Ordering::SeqCst);
                     };
-                    journal.commit_then(end, Wanted::Power, Box::new(done));
+                    journal.commit_then(end, Durability::Power, Box::new(done));
                 }
             })
         })
@@ -263,8 +263,8 @@ fn slots_are_reused_in_order((memory, journal): (Arc<TestMemory>, Arc<Journal>))
     }
     other.join().expect("no panic");
     log(&journal, b"c");
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-    verify(&memory, &journal, journal.committed(Horizon::Power));
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
 }
 
 /// One thread's walk over the seals spares another the same walk.
@@ -277,11 +277,11 @@ fn walks_are_shared((memory, journal): (Arc<TestMemory>, Arc<Journal>)) {
         log(journal, b"a");
     });
     let walks = spawn(|journal| {
-        journal.committed(Horizon::Process);
+        journal.committed(DurabilityLevel::Process);
     });
     let end = log(&journal, b"b");
-    journal.commit_upto(end, Wanted::Power).expect("committed");
-    verify(&memory, &journal, journal.committed(Horizon::Power));
+    journal.commit_upto(end, Durability::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
     logs.join().expect("no panic");
     walks.join().expect("no panic");
 }
@@ -346,7 +346,7 @@ fn a_failure_ends_every_wait() {
     let stuck = journal.reserve(credits, 1).expect("reserved");
     let other = {
         let journal = journal.clone();
-        thread::spawn(move || journal.commit_upto(journal.tail(), Wanted::Power).is_err())
+        thread::spawn(move || journal.commit_upto(journal.tail(), Durability::Power).is_err())
     };
     journal.fail("a test".into());
     drop(stuck);

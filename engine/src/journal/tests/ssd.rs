@@ -41,13 +41,13 @@ impl Ssd {
 fn power_durability_comes_with_the_commit_and_process_durability_before() {
     let ssd = ssd(options(64, 0));
     let end = log(&ssd.journal, &payload(0, 1));
-    ssd.journal.commit_upto(end, Wanted::Process).expect("sealed");
-    assert!(ssd.journal.committed(Horizon::Process) >= end);
-    assert_eq!(ssd.journal.committed(Horizon::Power), 0);
+    ssd.journal.commit_upto(end, Durability::Process).expect("sealed");
+    assert!(ssd.journal.committed(DurabilityLevel::Process) >= end);
+    assert_eq!(ssd.journal.committed(DurabilityLevel::Power), 0);
     assert_eq!(records(&ssd.scan(1)).len(), 0);
     assert_eq!(records(&scan_mapped(Arc::new(ssd.staging.copy())).expect("a header")).len(), 1);
-    ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
-    assert_eq!(ssd.journal.committed(Horizon::Power), 16);
+    ssd.journal.commit_upto(end, Durability::Power).expect("committed");
+    assert_eq!(ssd.journal.committed(DurabilityLevel::Power), 16);
     let scan = ssd.scan(1);
     assert_eq!((scan.end, records(&scan).len()), (16, 1));
     assert_eq!(ssd.journal.stats().bytes_streamed, BLOCK_SIZE as u64);
@@ -60,12 +60,12 @@ fn a_ring_goes_round_with_commits_padded_to_blocks() {
     for n in 0..60 {
         let end = log(&ssd.journal, &payload(2, n));
         if n % 2 == 0 {
-            ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+            ssd.journal.commit_upto(end, Durability::Power).expect("committed");
             let scan = ssd.scan(n);
             assert!(scan.end >= end);
             let found: Vec<_> = records(&scan).iter().map(|(_, b)| parse(b).1).collect();
             assert_eq!(found.last(), Some(&n));
-            ssd.journal.advance_head(ssd.journal.committed(Horizon::Power), n).expect("moved");
+            ssd.journal.advance_head(ssd.journal.committed(DurabilityLevel::Power), n).expect("moved");
         }
     }
     assert!(!ssd.device.wrote_a_block_twice());
@@ -104,7 +104,7 @@ fn a_device_error_is_told_to_everybody_who_waits() {
     for _ in 0..2 {
         let told = told.clone();
         let done = move |outcome: Result<()>| told.lock().expect("test").push(outcome.map_err(|e| e.errno()));
-        ssd.journal.commit_then(end, Wanted::Power, Box::new(done));
+        ssd.journal.commit_then(end, Durability::Power, Box::new(done));
     }
     assert_eq!(*told.lock().expect("test"), [Err(libc::EROFS), Err(libc::EROFS)]);
 }
@@ -114,9 +114,9 @@ fn a_device_error_fails_the_journal() {
     let ssd = ssd(options(64, 0));
     let end = log(&ssd.journal, b"x");
     ssd.device.fail_writes();
-    assert_eq!(ssd.journal.commit_upto(end, Wanted::Power).unwrap_err().errno(), libc::EIO);
+    assert_eq!(ssd.journal.commit_upto(end, Durability::Power).unwrap_err().errno(), libc::EIO);
     assert!(ssd.journal.failed().is_some());
-    assert_eq!(ssd.journal.commit_upto(end, Wanted::Power).unwrap_err().errno(), libc::EROFS);
+    assert_eq!(ssd.journal.commit_upto(end, Durability::Power).unwrap_err().errno(), libc::EROFS);
     assert!(ssd.journal.advance_head(0, 1).is_err());
 }
 
@@ -125,7 +125,7 @@ fn damage_is_told_from_a_torn_tail() {
     let ssd = ssd(options(128, 0));
     for n in 0..3 {
         let end = log(&ssd.journal, &payload(0, n));
-        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+        ssd.journal.commit_upto(end, Durability::Power).expect("committed");
     }
     let slot = |position: usize| (START as usize + 2) * BLOCK_SIZE + position * SLOT_SIZE + 30;
     // In the last range: nothing later says that it was durable.
@@ -162,12 +162,12 @@ fn what_was_committed_survives_a_loss_of_power() {
                         }
                     };
                     if n % 4 == 0 {
-                        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+                        ssd.journal.commit_upto(end, Durability::Power).expect("committed");
                         survives();
                     } else if n % 4 == 2 {
                         let (told, tells) = std::sync::mpsc::channel();
                         let done = move |outcome| told.send(outcome).expect("it is waited for");
-                        ssd.journal.commit_then(end, Wanted::Power, Box::new(done));
+                        ssd.journal.commit_then(end, Durability::Power, Box::new(done));
                         tells.recv().expect("called").expect("committed");
                         survives();
                     }
@@ -195,7 +195,7 @@ proptest! {
         let ssd = ssd(options(128, 0));
         for n in 0..3 {
             let end = log(&ssd.journal, &payload(0, n));
-            ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+            ssd.journal.commit_upto(end, Durability::Power).expect("committed");
         }
         ssd.device.corrupt((START as usize + 2) * BLOCK_SIZE + bit / 8);
         let scan = ssd.scan(0);
@@ -214,8 +214,8 @@ fn what_a_kill_leaves_in_the_staging_is_carried_to_the_device() {
         for n in 0..30 {
             let end = log(&ssd.journal, &payload(2, n));
             if n % 7 == 6 {
-                ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
-                ssd.journal.advance_head(ssd.journal.committed(Horizon::Power), n).expect("moved");
+                ssd.journal.commit_upto(end, Durability::Power).expect("committed");
+                ssd.journal.advance_head(ssd.journal.committed(DurabilityLevel::Power), n).expect("moved");
             }
         }
         // A thread that the kill stops between its reservation and its record, and one that gets on.
@@ -238,7 +238,7 @@ fn a_power_loss_while_the_staging_is_carried_leaves_what_was_there_or_all() {
     for seed in 0..200 {
         let ssd = ssd(options(256, 0));
         let end = log(&ssd.journal, &payload(0, 1));
-        ssd.journal.commit_upto(end, Wanted::Power).expect("committed");
+        ssd.journal.commit_upto(end, Durability::Power).expect("committed");
         for n in 2..9 {
             log(&ssd.journal, &payload(0, n));
         }
@@ -262,7 +262,7 @@ fn timed(slots: u64) -> (Ssd, Arc<Counter>) {
 }
 
 const MS: u64 = 1_000_000;
-const WINDOW: Wanted = Wanted::Window(Duration::from_millis(100));
+const WINDOW: Durability = Durability::Window(Duration::from_millis(100));
 
 #[test]
 fn an_fsync_waits_once_the_oldest_promise_is_as_old_as_the_window() {
@@ -286,17 +286,20 @@ fn an_fsync_waits_once_the_oldest_promise_is_as_old_as_the_window() {
         sync(1);
         time.add(99 * MS);
         sync(2);
-        assert_eq!(journal.committed(Horizon::Power), 0, "both returned at once");
+        assert_eq!(journal.committed(DurabilityLevel::Power), 0, "both returned at once");
         assert_eq!(journal.stats().power_lag_ns, 99 * MS);
         time.add(MS);
         sync(3);
-        assert!(journal.committed(Horizon::Power) >= journal.tail());
+        assert!(journal.committed(DurabilityLevel::Power) >= journal.tail());
         assert_eq!(journal.stats().power_lag_ns, 0);
         time.add(1000 * MS);
         sync(4);
-        assert!(journal.committed(Horizon::Power) < journal.tail(), "a new window begins with a new promise");
+        assert!(
+            journal.committed(DurabilityLevel::Power) < journal.tail(),
+            "a new window begins with a new promise"
+        );
         journal.keep_promises().expect("no faults");
-        assert!(journal.committed(Horizon::Power) >= journal.tail());
+        assert!(journal.committed(DurabilityLevel::Power) >= journal.tail());
     }
 }
 
@@ -313,18 +316,18 @@ fn a_promise_of_data_alone_is_kept_by_a_flush() {
     journal.commit_upto(journal.tail(), WINDOW).expect("no faults");
     assert_eq!(ssd.device.writes_flushed(), ssd.device.writes_completed());
     assert_eq!(journal.stats().power_lag_ns, 0);
-    assert_eq!(journal.committed(Horizon::Power), 0, "there is nothing to commit");
+    assert_eq!(journal.committed(DurabilityLevel::Power), 0, "there is nothing to commit");
 }
 
 #[test]
 fn a_device_error_while_streaming_is_told_to_the_next_fsync() {
-    for wanted in [WINDOW, Wanted::Process] {
+    for durability in [WINDOW, Durability::Process] {
         let (ssd, _) = timed(64);
         let end = log(&ssd.journal, b"x");
-        ssd.journal.commit_upto(end, wanted).expect("it may lag");
+        ssd.journal.commit_upto(end, durability).expect("it may lag");
         ssd.device.fail_writes();
         assert_eq!(ssd.journal.keep_promises().unwrap_err().errno(), libc::EIO);
-        assert_eq!(ssd.journal.commit_upto(end, wanted).unwrap_err().errno(), libc::EROFS);
+        assert_eq!(ssd.journal.commit_upto(end, durability).unwrap_err().errno(), libc::EROFS);
         assert!(!ssd.journal.wait_due(Duration::from_secs(1)), "the streaming thread ends");
     }
 }
@@ -341,8 +344,8 @@ fn a_thread_keeps_promises_while_nobody_waits() {
         });
         for n in 0..10 {
             let end = log(&ssd.journal, &payload(0, n));
-            ssd.journal.commit_upto(end, Wanted::Window(Duration::from_secs(60))).expect("no faults");
-            while ssd.journal.committed(Horizon::Power) < end {
+            ssd.journal.commit_upto(end, Durability::Window(Duration::from_secs(60))).expect("no faults");
+            while ssd.journal.committed(DurabilityLevel::Power) < end {
                 std::thread::yield_now();
             }
         }

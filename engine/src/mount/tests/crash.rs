@@ -6,7 +6,7 @@ use super::*;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Note {
     events: usize,
-    /// Operations that had begun, returned, were committed at the power horizon.
+    /// Operations that had begun, returned, were committed against a loss of power.
     begun: u64,
     returned: u64,
     committed: u64,
@@ -38,7 +38,7 @@ pub(super) fn work(sim: &SimMedia, store: &Arc<Store>, from: u64, to: u64) -> Re
         now.returned = n + 1;
         notes.push(Note { events: sim.events(), ..now });
         if n % 3 == 2 {
-            store.commit_upto(store.tail(), Wanted::Power)?;
+            store.commit_upto(store.tail(), Durability::Power)?;
             now.committed = n + 1;
         }
         if n % 5 == 4 {

@@ -11,9 +11,9 @@ mod refused;
 use super::*;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, JournalKind};
-use crate::journal::{Position, Wanted, ring_bytes};
+use crate::journal::{Durability, Position, ring_bytes};
 use crate::mkfs::{FormatOptions, format_cramped};
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 use crate::sim::{Crash, PmemSpec, SimMedia};
 use crate::store::PageRef;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -40,8 +40,8 @@ impl Kind {
 
     fn spec(self) -> PmemSpec {
         let len = ring_bytes(self.slots()).expect("small");
-        let horizon = if self == Kind::Mapped { Horizon::Power } else { Horizon::Process };
-        PmemSpec { len, horizon }
+        let durability = if self == Kind::Mapped { DurabilityLevel::Power } else { DurabilityLevel::Process };
+        PmemSpec { len, durability }
     }
 
     fn journal(self) -> JournalKind {

@@ -41,7 +41,10 @@ fn horizons_are_those_of_the_medium() {
     let staging = MappedMemory::create(&dir.path().join("s"), PAGE, Medium::Staging).expect("create");
     let emulated = Medium::Emulated(EmulationCosts::default());
     let emulated = MappedMemory::create(&dir.path().join("e"), PAGE, emulated).expect("create");
-    assert_eq!((staging.horizon(), emulated.horizon()), (Horizon::Process, Horizon::Power));
+    assert_eq!(
+        (staging.durability(), emulated.durability()),
+        (DurabilityLevel::Process, DurabilityLevel::Power)
+    );
 }
 
 #[test]

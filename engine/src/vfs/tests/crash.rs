@@ -4,7 +4,7 @@ use super::*;
 use crate::format::JournalKind;
 use crate::journal::ring_bytes;
 use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
-use crate::pmem::Horizon;
+use crate::pmem::DurabilityLevel;
 use crate::sim::{Crash, CrashState, PmemSpec, SimMedia};
 
 const SLOTS: u64 = 4096;
@@ -30,8 +30,9 @@ impl Simulated {
 }
 
 fn spec(kind: JournalKind) -> PmemSpec {
-    let horizon = if kind == JournalKind::Pmem { Horizon::Power } else { Horizon::Process };
-    PmemSpec { len: ring_bytes(SLOTS).expect("small"), horizon }
+    let durability =
+        if kind == JournalKind::Pmem { DurabilityLevel::Power } else { DurabilityLevel::Process };
+    PmemSpec { len: ring_bytes(SLOTS).expect("small"), durability }
 }
 
 pub(super) fn media(kind: JournalKind, blocks: u64) -> SimMedia {
@@ -138,13 +139,13 @@ fn blocks_of_a_removed_directory_become_file_data_without_harm() {
         }
         fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
         fs.forget(d.nid, 1);
-        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");
         assert!(unused() <= before, "the head has not passed what freed them");
         let size = fill(fs, &new, 0xdd);
         assert!(size as u64 / 4096 + 8 >= buckets, "{size} bytes in the place of {buckets} buckets");
         let written = sim.events();
         file(fs, &root(), ROOT_NID, "later");
-        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");
         after(&sim, written, 5, 3, |state, _| {
             let again = state.restart();
             let run = begin(kind, &again);
@@ -185,7 +186,7 @@ fn crash_of(operation: impl Fn(&Fs, &FileHandle), before_or_after: [&[u8]; 2]) {
         run.store().checkpoint().expect("memory");
         let from = sim.events();
         operation(run.fs(), &handle);
-        run.store().commit_upto(run.store().tail(), Wanted::Power).expect("memory");
+        run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");
         let mut seen = [0, 0];
         after(&sim, from, 1, 2, |state, _| {
             let again = state.restart();

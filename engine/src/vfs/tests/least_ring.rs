@@ -3,7 +3,7 @@
 use super::*;
 use crate::format::JournalKind;
 use crate::fsck;
-use crate::journal::{Wanted, ring_bytes};
+use crate::journal::{Durability, ring_bytes};
 use crate::mkfs::least_journal_slots;
 use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::HeapMemory;
@@ -102,8 +102,8 @@ fn the_least_ring_takes_every_operation() {
 fn a_window_is_refused_where_it_means_nothing() {
     let start = |kind, ms| {
         let mounted = mount(least_media(kind), &MountOptions::default()).expect("clean");
-        let wanted = Wanted::Window(std::time::Duration::from_millis(ms));
-        Running::start(mounted.store(), &AssembleOptions { wanted, ..AssembleOptions::default() })
+        let durability = Durability::Window(std::time::Duration::from_millis(ms));
+        Running::start(mounted.store(), &AssembleOptions { durability, ..AssembleOptions::default() })
             .map(drop)
             .map_err(|e| e.to_string())
     };

@@ -15,7 +15,7 @@ mod walk;
 use super::*;
 use crate::device::MemoryDevice;
 use crate::format::ROOT_NID;
-use crate::journal::Wanted;
+use crate::journal::Durability;
 use crate::mkfs::{FormatOptions, format};
 use crate::store::{Log, Store, StoreOptions};
 use std::collections::BTreeMap;

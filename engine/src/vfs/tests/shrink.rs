@@ -77,11 +77,11 @@ fn a_directory_that_shrinks_is_whole_after_a_crash() {
         for n in 0..NAMES {
             fs.unlink(&root(), d, &name(n)).expect("there");
             if n % 40 == 39 {
-                store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+                store.commit_upto(store.tail(), Durability::Power).expect("memory");
                 store.checkpoint().expect("memory");
             }
         }
-        store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+        store.commit_upto(store.tail(), Durability::Power).expect("memory");
         assert!(before >= 8 * 4096 && fs.getattr(d).expect("there").size == 4096);
         let mut sizes = std::collections::BTreeSet::new();
         after(&sim, from, 9, 2, |state, _| {

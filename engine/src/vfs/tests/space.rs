@@ -179,7 +179,7 @@ fn the_last_name_of_a_small_unused_file_goes_with_all_that_is_behind_it() {
     let fs = fs();
     let (store, unused) = (&fs.meta().store, || fs.meta().alloc.unused());
     file(&fs, &root(), ROOT_NID, "neighbour");
-    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+    store.commit_upto(store.tail(), Durability::Power).expect("memory");
     let before = unused();
     for data in [0, 10_000, 60_000] {
         for synced in [false, true] {
@@ -200,7 +200,7 @@ fn the_last_name_of_a_small_unused_file_goes_with_all_that_is_behind_it() {
     }
     fs.symlink(&root(), ROOT_NID, b"l", b"target").map(|l| fs.forget(l.nid, 1)).expect("made");
     fs.unlink(&root(), ROOT_NID, b"l").expect("there");
-    store.commit_upto(store.tail(), Wanted::Power).expect("memory");
+    store.commit_upto(store.tail(), Durability::Power).expect("memory");
     fs.meta().alloc.durable(store.tail());
     assert!(unused() + 1 >= before, "{before} blocks, now {}", unused());
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn walk(fs: &Fs, ctx: &Context, path: &str) -> Result<Reached> {
+fn walk(fs: &Fs, ctx: &Context, path: &str) -> Result<InodeRef> {
     let from = fs.root()?;
     let twice = [(); 2].map(|()| match fs.walk(ctx, from, path.as_bytes(), false, Arrive::Looking)? {
         Walked::There(at) => Ok(at),
@@ -51,7 +51,7 @@ fn walks_go_where_lookups_go() {
         }
     }
     let link = walk(&fs, &root(), "a/link").expect("not followed");
-    assert_eq!(fs.readlink_reached(&link).expect("a link"), b"elsewhere");
+    assert_eq!(fs.readlink_at(&link).expect("a link"), b"elsewhere");
     let from = fs.root().expect("there");
     match fs.walk(&root(), from, b"/a/link//x/y", false, Arrive::Opening).expect("there") {
         Walked::Link { dir, link, rest } => {
@@ -95,7 +95,7 @@ fn names_that_change_are_not_found_where_they_were() {
     let removed = walk(&fs, &root(), "b").expect("there");
     fs.rmdir(&root(), ROOT_NID, b"b").expect("empty");
     assert_eq!(at("b"), Err(libc::ENOENT));
-    assert_eq!(errno(fs.mkdir_in(&root(), &removed, b"x", 0o755)), libc::ENOENT);
+    assert_eq!(errno(fs.mkdir_at(&root(), &removed, b"x", 0o755)), libc::ENOENT);
     assert_eq!(errno(fs.walk(&root(), &removed, b"x", false, Arrive::Looking)), libc::ENOENT);
 }
 
@@ -131,7 +131,7 @@ fn a_directory_that_is_closed_is_not_walked_through() {
     let opened = |ctx: &Context| {
         let from = fs.root()?;
         match fs.walk(ctx, from, b"a/b/f", true, Arrive::Opening)? {
-            Walked::There(at) => fs.open_reached(ctx, at, OpenFlags::empty()),
+            Walked::There(at) => fs.open_at(ctx, at, OpenFlags::empty()),
             Walked::Link { .. } => Err(Error::Errno(libc::ELOOP)),
         }
     };
@@ -153,15 +153,15 @@ fn what_is_removed_beside_a_walk_is_found_or_not_found() {
                 for n in 0..2000 {
                     let (name, other) = ([b'f', b'0' + (n % 3) as u8], [b'f', b'0' + (n / 3 % 3) as u8]);
                     let done = match (n + thread) % 4 {
-                        0 => fs.unlink_in(&root(), at, &name),
-                        1 => fs.rename_in(&root(), (at, &name), (at, &other), RenameFlags::empty()),
+                        0 => fs.unlink_at(&root(), at, &name),
+                        1 => fs.rename_at(&root(), (at, &name), (at, &other), RenameFlags::empty()),
                         2 => fs
                             .create_open(&root(), at, &name, 0o644, OpenFlags::READ_WRITE)
                             .map(|handle| fs.release(handle, None)),
                         _ => fs
                             .walk(&root(), at, &name, true, Arrive::Opening)
                             .and_then(|walked| match walked {
-                                Walked::There(found) => fs.open_reached(&root(), found, OpenFlags::empty()),
+                                Walked::There(found) => fs.open_at(&root(), found, OpenFlags::empty()),
                                 Walked::Link { .. } => Err(Error::Errno(libc::ELOOP)),
                             })
                             .map(|handle| fs.release(handle, None)),
@@ -195,13 +195,13 @@ fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
     let f = reached("f");
     fs.unlink(&ctx, ROOT_NID, b"f").expect("there");
     assert_eq!(
-        errno(fs.link_in(&ctx, &f, start, b"again")),
+        errno(fs.link_at(&ctx, &f, start, b"again")),
         libc::ENOENT,
         "it is open, and its end is under way"
     );
     fs.release(opened, None);
     fs.forget(f.nid(), 1);
-    assert_eq!(errno(fs.link_in(&ctx, &f, start, b"again")), libc::ENOENT, "it is free");
+    assert_eq!(errno(fs.link_at(&ctx, &f, start, b"again")), libc::ENOENT, "it is free");
     fs.syncfs().expect("nothing is left of it");
 
     let upper = dir(&fs, &ctx, ROOT_NID, "upper");
@@ -214,10 +214,10 @@ fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
     let target = [b'x'; 300];
     fs.symlink(&ctx, ROOT_NID, b"link", &target).expect("new");
     let link = reached("link");
-    assert_eq!(fs.readlink_reached(&link).expect("there"), target);
+    assert_eq!(fs.readlink_at(&link).expect("there"), target);
     fs.forget(link.nid(), 1);
     fs.unlink(&ctx, ROOT_NID, b"link").expect("there");
-    assert_eq!(errno(fs.readlink_reached(&link)), libc::ENOENT, "no damage is told");
+    assert_eq!(errno(fs.readlink_at(&link)), libc::ENOENT, "no damage is told");
 }
 
 /// As with a file of the kernel, which a path leads to for as long as a call has it.
@@ -239,14 +239,14 @@ fn attributes_are_set_and_entries_read_of_what_has_gone_since_the_walk() {
     let f = opening("f");
     fs.forget(made.nid, 1);
     fs.unlink(&root(), ROOT_NID, b"f").expect("there");
-    let attr = fs.setattr_reached(&root(), f, &set).expect("held");
+    let attr = fs.setattr_at(&root(), f, &set).expect("held");
     assert_eq!((attr.nlink, attr.perm, attr.size), (0, 0o600, 10));
 
     let made = dir(&fs, &root(), ROOT_NID, "d");
     let d = opening("d");
     fs.forget(made.nid, 1);
     fs.rmdir(&root(), ROOT_NID, b"d").expect("empty");
-    let handle = fs.open_reached(&root(), d, OpenFlags::DIRECTORY).expect("held");
+    let handle = fs.open_at(&root(), d, OpenFlags::DIRECTORY).expect("held");
     fs.readdir(&handle, 2, &mut |entry| panic!("{entry:?}")).expect("nothing");
     fs.releasedir(handle);
     for nid in [attr.nid, made.nid] {

@@ -3,7 +3,7 @@
 //! Stores to a line persist in order, lines in any; a line is persistent for certain once a write-back of it was
 //! followed by a fence of the same thread. Which thread it is says the test, for one thread plays all.
 
-use narufs_engine::pmem::{Horizon, LINE, PersistentMemory};
+use narufs_engine::pmem::{DurabilityLevel, LINE, PersistentMemory};
 use std::sync::{Mutex, MutexGuard};
 
 type Line = [u8; LINE];
@@ -146,8 +146,8 @@ impl PersistentMemory for Lines {
         }
     }
 
-    fn horizon(&self) -> Horizon {
-        Horizon::Power
+    fn durability(&self) -> DurabilityLevel {
+        DurabilityLevel::Power
     }
 
     fn counts(&self) -> (u64, u64) {

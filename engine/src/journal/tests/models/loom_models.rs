@@ -21,8 +21,8 @@ fn loom_ssd_commits() {
 
 #[test]
 fn loom_settled() {
-    check(2, || what_is_settled_is_there(mapped_model(), Wanted::Power));
-    check(2, || what_is_settled_is_there(ssd_model(), Wanted::Process));
+    check(2, || what_is_settled_is_there(mapped_model(), Durability::Power));
+    check(2, || what_is_settled_is_there(ssd_model(), Durability::Process));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn laps(media: impl Fn() -> (Media, Arc<TestMemory>)) {
                 for n in 0..12 {
                     let end = log(&journal, &vec![t; n * 30]);
                     if n % 3 == usize::from(t) % 3 {
-                        journal.commit_upto(end, Wanted::Power).expect("committed");
+                        journal.commit_upto(end, Durability::Power).expect("committed");
                     }
                 }
             })
@@ -33,8 +33,8 @@ fn laps(media: impl Fn() -> (Media, Arc<TestMemory>)) {
     over.store(true, Ordering::SeqCst);
     (journal.need_checkpoint)();
     room.join().expect("no panic");
-    journal.commit_upto(journal.tail(), Wanted::Power).expect("committed");
-    verify(&memory, &journal, journal.committed(Horizon::Power));
+    journal.commit_upto(journal.tail(), Durability::Power).expect("committed");
+    verify(&memory, &journal, journal.committed(DurabilityLevel::Power));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn shuttle_commits() {
 
 #[test]
 fn shuttle_settled() {
-    shuttle::check_random(|| what_is_settled_is_there(mapped_model(), Wanted::Power), RUNS);
-    shuttle::check_random(|| what_is_settled_is_there(ssd_model(), Wanted::Process), RUNS);
+    shuttle::check_random(|| what_is_settled_is_there(mapped_model(), Durability::Power), RUNS);
+    shuttle::check_random(|| what_is_settled_is_there(ssd_model(), Durability::Process), RUNS);
 }
 
 #[test]

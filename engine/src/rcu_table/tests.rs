@@ -21,11 +21,11 @@ fn entry(key: u64, alive: &Arc<AtomicUsize>) -> Arc<Entry> {
     Arc::new(Entry { key, alive: Arc::clone(alive) })
 }
 
-fn table(shards: usize) -> (Ranged<Arc<Entry>, Vec<u64>>, Arc<AtomicUsize>) {
-    (Ranged::new(shards), Arc::default())
+fn table(shards: usize) -> (RcuTable<Arc<Entry>, Vec<u64>>, Arc<AtomicUsize>) {
+    (RcuTable::new(shards), Arc::default())
 }
 
-fn insert(table: &Ranged<Arc<Entry>, Vec<u64>>, key: u64, alive: &Arc<AtomicUsize>) {
+fn insert(table: &RcuTable<Arc<Entry>, Vec<u64>>, key: u64, alive: &Arc<AtomicUsize>) {
     table.lock(key).insert(key, entry(key, alive));
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A bounded table that may forget anything at any time. What it does say of a name was so at a moment of the look at
 //! it. What this leaves to others: paths and permissions (`vfs::walk`), the names themselves ([`Dir`](super::Dir)),
-//! and that a change of a name tells [`Known::forget`] of it.
+//! and that a change of a name tells [`DentryCache::forget`] of it.
 //!
 //! A *line* of 64 bytes has one name: the identity of its directory, the name (a longer one than [`INLINE`] as two
 //! hashes of 119 bits under the image's key, which nobody who makes names knows), the identity and type of what it
@@ -21,7 +21,7 @@
 //!    Each line that has the name is claimed and emptied. A line that somebody else has claimed is passed over: it is
 //!    to get another name, for by 3 nobody puts this one meanwhile. So whoever begins to look afterwards does not find
 //!    the name.
-//! 5. That everyone may search a directory counts for a walk if the line was made under the count of *closings* with
+//! 5. That everyone may search a directory counts for a walk if the line was made under the count of *permission_generation* with
 //!    which the walk began. Who puts a line reads that count first and the permission then. Who takes the permission
 //!    away counts a closing afterwards, with the directory's lock still held. So it was there at the walk's beginning.
 
@@ -66,15 +66,15 @@ pub struct Child {
 
 /// How often a directory was closed to somebody: see rule 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Closings(u64);
+pub struct PermissionGeneration(u64);
 
 /// The table.
 #[derive(Debug)]
-pub struct Known {
+pub struct DentryCache {
     pages: Box<[OnceLock<Box<[Line]>>]>,
     buckets: u64,
     /// Written seldom, read by every walk.
-    closings: CachePadded<AtomicU64>,
+    permission_generation: CachePadded<AtomicU64>,
     hash: NameHash,
     check: SipHasher13,
 }
@@ -87,14 +87,14 @@ const DIR: usize = 0;
 const GENERATIONS: usize = 1;
 /// Nid of the child; 0 in an empty line.
 const CHILD: usize = 2;
-/// Length of the name, type of the child, whether everyone may search it, and the closings.
+/// Length of the name, type of the child, whether everyone may search it, and the permission_generation.
 const ABOUT: usize = 3;
 /// The name.
 const NAME: usize = 4;
 
 const TYPE_SHIFT: u32 = 8;
 const SEARCHABLE: u64 = 1 << 12;
-const CLOSINGS_SHIFT: u32 = 13;
+const GENERATION_SHIFT: u32 = 13;
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -168,34 +168,41 @@ impl Line {
     }
 }
 
-impl Known {
+impl DentryCache {
     /// A table of about `lines` names, of an image whose names are hashed under `key`.
-    pub fn new(lines: usize, key: &[u8; 16]) -> Known {
+    pub fn new(lines: usize, key: &[u8; 16]) -> DentryCache {
         let pages = (lines / PAGE).max(1);
-        Known {
+        DentryCache {
             pages: (0..pages).map(|_| OnceLock::new()).collect(),
             buckets: (pages * PAGE / WAYS) as u64,
-            closings: CachePadded::default(),
+            permission_generation: CachePadded::default(),
             hash: NameHash::new(key),
             check: SipHasher13::new_with_key(&key.map(|byte| !byte)),
         }
     }
 
-    /// The closings so far, at the beginning of a walk or before the permission of what is put.
-    pub fn closings(&self) -> Closings {
+    /// The permission_generation so far, at the beginning of a walk or before the permission of what is put.
+    pub fn permission_generation(&self) -> PermissionGeneration {
         // Acquire: pairs with the Release in `close`: the permission is read as it was left, or newer.
-        Closings(self.closings.load(Ordering::Acquire) & (u64::MAX >> CLOSINGS_SHIFT))
+        PermissionGeneration(
+            self.permission_generation.load(Ordering::Acquire) & (u64::MAX >> GENERATION_SHIFT),
+        )
     }
 
     /// Somebody may not search a directory any more whom a line says may. Its lock is held.
     pub fn close(&self) {
-        // Release: pairs with the Acquire in `closings`.
-        self.closings.fetch_add(1, Ordering::Release);
+        // Release: pairs with the Acquire in `permission_generation`.
+        self.permission_generation.fetch_add(1, Ordering::Release);
     }
 
-    /// What a name leads to, if it is known; `closings`: see rule 5.
+    /// What a name leads to, if it is known; `permission_generation`: see rule 5.
     #[inline]
-    pub fn find(&self, dir: Identity, name: &[u8], closings: Closings) -> Option<Child> {
+    pub fn find(
+        &self,
+        dir: Identity,
+        name: &[u8],
+        permission_generation: PermissionGeneration,
+    ) -> Option<Child> {
         let key = self.key(dir, name)?;
         let (lines, first) = self.lines(&key, false)?;
         (0..WAYS).find_map(|way| {
@@ -204,13 +211,19 @@ impl Known {
             Some(Child {
                 identity: Identity { nid: words[CHILD], generation: (words[GENERATIONS] >> 32) as u32 },
                 file_type: FileType::from_dt((about >> TYPE_SHIFT & 0xf) as u8)?,
-                searchable: about & SEARCHABLE != 0 && about >> CLOSINGS_SHIFT == closings.0,
+                searchable: about & SEARCHABLE != 0 && about >> GENERATION_SHIFT == permission_generation.0,
             })
         })
     }
 
-    /// Notes what a name leads to: rule 3. `closings` was read before the child's permission.
-    pub fn put(&self, dir: Identity, name: &[u8], child: &Child, closings: Closings) {
+    /// Notes what a name leads to: rule 3. `permission_generation` was read before the child's permission.
+    pub fn put(
+        &self,
+        dir: Identity,
+        name: &[u8],
+        child: &Child,
+        permission_generation: PermissionGeneration,
+    ) {
         let Some(key) = self.key(dir, name) else { return };
         let Some((lines, first)) = self.lines(&key, true) else { return };
         let mut words = [0; 4 + NAME_WORDS];
@@ -220,7 +233,7 @@ impl Known {
         words[ABOUT] = key.len
             | (child.file_type as u64) << TYPE_SHIFT
             | if child.searchable { SEARCHABLE } else { 0 }
-            | closings.0 << CLOSINGS_SHIFT;
+            | permission_generation.0 << GENERATION_SHIFT;
         words[NAME..].copy_from_slice(&key.name);
         let (mut empty, mut changes) = (None, 0);
         for way in (0..WAYS).map(|way| (first + way) % WAYS) {
@@ -315,8 +328,8 @@ mod tests {
     /// Names of each length, of one directory and another: each is found as it was put, and no longer than that.
     #[test]
     fn names_are_found_as_they_were_put() {
-        let known = Known::new(1 << 14, &[1; 16]);
-        let now = known.closings();
+        let known = DentryCache::new(1 << 14, &[1; 16]);
+        let now = known.permission_generation();
         let other = Identity { generation: 4, ..DIR };
         let names: Vec<Vec<u8>> = (1..=MAX_NAME).map(|len| vec![b'a'; len]).collect();
         for (name, nid) in names.iter().zip(10..) {
@@ -338,22 +351,22 @@ mod tests {
 
     #[test]
     fn a_closing_ends_what_was_said_before() {
-        let known = Known::new(1, &[1; 16]);
-        let before = known.closings();
+        let known = DentryCache::new(1, &[1; 16]);
+        let before = known.permission_generation();
         known.put(DIR, b"a", &child(10), before);
         known.close();
-        let found = known.find(DIR, b"a", known.closings()).expect("known");
+        let found = known.find(DIR, b"a", known.permission_generation()).expect("known");
         assert!(!found.searchable);
         assert!(known.find(DIR, b"a", before).expect("known").searchable);
-        known.put(DIR, b"a", &child(10), known.closings());
-        assert!(known.find(DIR, b"a", known.closings()).expect("known").searchable);
+        known.put(DIR, b"a", &child(10), known.permission_generation());
+        assert!(known.find(DIR, b"a", known.permission_generation()).expect("known").searchable);
     }
 
     /// A table that is too small knows some names, and none wrongly.
     #[test]
     fn a_small_table_forgets() {
-        let known = Known::new(1, &[1; 16]);
-        let now = known.closings();
+        let known = DentryCache::new(1, &[1; 16]);
+        let now = known.permission_generation();
         let mut there = HashMap::new();
         for n in 0..10_000u64 {
             let name = (n % 1000).to_string();

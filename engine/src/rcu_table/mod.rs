@@ -44,20 +44,20 @@ use shard::{Glance, Shard};
 use std::fmt;
 
 /// The table. `S`: what each shard's lock guards beside its entries.
-pub(crate) struct Ranged<R: Counted, S = ()> {
+pub(crate) struct RcuTable<R: Counted, S = ()> {
     readers: Readers,
     shards: Box<[Shard<R, S>]>,
 }
 
-impl<R: Counted, S: Default> Ranged<R, S> {
+impl<R: Counted, S: Default> RcuTable<R, S> {
     /// An empty table of so many shards, a power of two.
-    pub fn new(shards: usize) -> Ranged<R, S> {
+    pub fn new(shards: usize) -> RcuTable<R, S> {
         assert!(shards.is_power_of_two());
-        Ranged { readers: Readers::new(), shards: (0..shards).map(|_| Shard::new()).collect() }
+        RcuTable { readers: Readers::new(), shards: (0..shards).map(|_| Shard::new()).collect() }
     }
 }
 
-impl<R: Counted, S> Ranged<R, S> {
+impl<R: Counted, S> RcuTable<R, S> {
     fn shard(&self, key: u64) -> &Shard<R, S> {
         // The upper half: the lower is for the shard's directory.
         let spread = leaf::spread(leaf::number_of(key)) >> 32;
@@ -94,8 +94,8 @@ impl<R: Counted, S> Ranged<R, S> {
     }
 }
 
-impl<R: Counted, S> fmt::Debug for Ranged<R, S> {
+impl<R: Counted, S> fmt::Debug for RcuTable<R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ranged").field("entries", &self.len()).finish_non_exhaustive()
+        f.debug_struct("RcuTable").field("entries", &self.len()).finish_non_exhaustive()
     }
 }

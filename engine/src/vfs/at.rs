@@ -12,9 +12,9 @@ use crate::inode::Holds;
 /// An inode that a walk has reached. It stays in memory as long as this does, but may be removed meanwhile: what is
 /// asked for then fails, or tells of a file without names.
 #[derive(Debug, Clone)]
-pub struct Reached(pub(super) Arc<InodeObj>);
+pub struct InodeRef(pub(super) Arc<InodeObj>);
 
-impl Reached {
+impl InodeRef {
     /// Its number.
     pub fn nid(&self) -> Nid {
         self.0.nid()
@@ -31,7 +31,7 @@ impl Reached {
 
 impl Fs {
     /// Gives back what [`Arrive::Opening`] has taken.
-    pub fn leave(&self, reached: Reached) {
+    pub fn leave(&self, reached: InodeRef) {
         self.let_go(&reached.0);
     }
 
@@ -42,13 +42,13 @@ impl Fs {
         if inode.holds.close() {
             self.reap(inode);
         } else if inode.holds.opens() == 0 {
-            self.departing.held(inode);
+            self.pending_eviction.held(inode);
         }
     }
 
     /// Opens what a walk has reached with [`Arrive::Opening`]; a failure gives that back.
-    pub fn open_reached(&self, ctx: &Context, reached: Reached, flags: OpenFlags) -> Result<FileHandle> {
-        let Reached(inode) = reached;
+    pub fn open_at(&self, ctx: &Context, reached: InodeRef, flags: OpenFlags) -> Result<FileHandle> {
+        let InodeRef(inode) = reached;
         match self.may_open(ctx, &inode, flags) {
             Ok(()) => self.opened(ctx, inode, flags),
             Err(e) => {
@@ -59,7 +59,7 @@ impl Fs {
     }
 
     /// Attributes of what a walk has reached.
-    pub fn getattr_reached(&self, reached: &Reached) -> Attr {
+    pub fn getattr_at(&self, reached: &InodeRef) -> Attr {
         self.attr_of(&reached.0, &reached.0.lock.read())
     }
 
@@ -77,7 +77,7 @@ impl Fs {
     }
 
     /// Target of a symbolic link.
-    pub fn readlink_reached(&self, reached: &Reached) -> Result<Vec<u8>> {
+    pub fn readlink_at(&self, reached: &InodeRef) -> Result<Vec<u8>> {
         self.link_target(&reached.0)
     }
 
@@ -86,7 +86,7 @@ impl Fs {
     pub fn create_open(
         &self,
         ctx: &Context,
-        dir: &Reached,
+        dir: &InodeRef,
         name: &[u8],
         mode: u32,
         flags: OpenFlags,
@@ -120,7 +120,7 @@ impl Fs {
                 } else if !Arrive::Opening.take(&there) {
                     Err(gone())
                 } else {
-                    self.open_to_use(ctx, Reached(Arc::clone(&there)), flags)
+                    self.open_to_use(ctx, InodeRef(Arc::clone(&there)), flags)
                 };
                 if there.holds.forget(1) {
                     self.reap(&there);
@@ -130,27 +130,27 @@ impl Fs {
         }
     }
 
-    fn open_to_use(&self, ctx: &Context, found: Reached, flags: OpenFlags) -> Result<FileHandle> {
+    fn open_to_use(&self, ctx: &Context, found: InodeRef, flags: OpenFlags) -> Result<FileHandle> {
         if found.0.is_dir() {
             self.leave(found);
             return Err(Error::Errno(libc::EISDIR));
         }
-        self.open_reached(ctx, found, flags)
+        self.open_at(ctx, found, flags)
     }
 
     /// As [`Fs::mkdir`], in a directory that a walk has reached; nobody is told of what was made.
-    pub fn mkdir_in(&self, ctx: &Context, dir: &Reached, name: &[u8], mode: u32) -> Result<()> {
+    pub fn mkdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], mode: u32) -> Result<()> {
         let new = New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None };
         self.made(ctx, &dir.0, name, &new, 0).map(drop)
     }
 
     /// As [`Fs::symlink`]; nobody is told of what was made.
-    pub fn symlink_in(&self, ctx: &Context, dir: &Reached, name: &[u8], target: &[u8]) -> Result<()> {
+    pub fn symlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], target: &[u8]) -> Result<()> {
         self.make_symlink(ctx, &dir.0, name, target, 0).map(drop)
     }
 
     /// As [`Fs::link`].
-    pub fn link_in(&self, ctx: &Context, reached: &Reached, dir: &Reached, name: &[u8]) -> Result<()> {
+    pub fn link_at(&self, ctx: &Context, reached: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.link_inode(ctx, &reached.0, &dir.0, name)?;
         self.tell_moved(ctx, (dir.nid(), name), (dir.nid(), name));
         if reached.0.holds.forget(1) {
@@ -161,34 +161,34 @@ impl Fs {
 
     /// As [`Fs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
     /// last name meanwhile is changed like any open file.
-    pub fn setattr_reached(&self, ctx: &Context, reached: Reached, set: &SetAttr) -> Result<Attr> {
+    pub fn setattr_at(&self, ctx: &Context, reached: InodeRef, set: &SetAttr) -> Result<Attr> {
         let done = self.set_attributes(ctx, &reached.0, None, set);
         self.tell_set(ctx, reached.nid(), set);
-        let attr = done.map(|()| self.getattr_reached(&reached));
+        let attr = done.map(|()| self.getattr_at(&reached));
         self.leave(reached);
         attr
     }
 
     /// As [`Fs::unlink`].
-    pub fn unlink_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
+    pub fn unlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
         let done = self.unlink_name(ctx, &dir.0, name);
         self.tell(ctx, Changed::Name { dir: dir.nid(), name });
         done
     }
 
     /// As [`Fs::rmdir`].
-    pub fn rmdir_in(&self, ctx: &Context, dir: &Reached, name: &[u8]) -> Result<()> {
+    pub fn rmdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
         let done = self.remove_dir(ctx, &dir.0, name);
         self.tell(ctx, Changed::Name { dir: dir.nid(), name });
         done
     }
 
     /// As [`Fs::rename`].
-    pub fn rename_in(
+    pub fn rename_at(
         &self,
         ctx: &Context,
-        from: (&Reached, &[u8]),
-        to: (&Reached, &[u8]),
+        from: (&InodeRef, &[u8]),
+        to: (&InodeRef, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
         let done = self.rename_name(ctx, (&from.0.0, from.1), (&to.0.0, to.1), flags);

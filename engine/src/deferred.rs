@@ -3,7 +3,7 @@
 //! Whoever commits answers everybody whom the commit covers, one after the other. What each answer would have done
 //! besides, and one of them could do for all, is put off: a server's reader is woken once, and finds all the replies.
 //!
-//! Invariants: what is put off belongs to its thread. It is done when the thread leaves its outermost [`several`],
+//! Invariants: what is put off belongs to its thread. It is done when the thread leaves its outermost [`replies`],
 //! after a panic too, or before it sleeps ([`crate::blocking`]); outside of one, at once. So nobody waits for it who
 //! would not wait for the answers themselves.
 
@@ -12,12 +12,12 @@ use std::cell::RefCell;
 type Call = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// Within [`several`]: what is put off.
+    /// Within [`replies`]: what is put off.
     static PUT_OFF: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
 }
 
-/// Gives several answers: what they put off is done behind the last.
-pub fn several<R>(answers: impl FnOnce() -> R) -> R {
+/// Gives replies answers: what they put off is done behind the last.
+pub fn replies<R>(answers: impl FnOnce() -> R) -> R {
     let is_outermost = PUT_OFF.with_borrow_mut(|put_off| {
         let is_outermost = put_off.is_none();
         put_off.get_or_insert_default();
@@ -37,7 +37,7 @@ impl Drop for End {
 }
 
 /// Calls this behind the last answer that the thread is giving.
-pub fn at_end(call: impl FnOnce() + 'static) {
+pub fn after_replies(call: impl FnOnce() + 'static) {
     let is_within = PUT_OFF.with_borrow(|put_off| put_off.is_some());
     if !is_within {
         return call();
@@ -46,7 +46,7 @@ pub fn at_end(call: impl FnOnce() + 'static) {
 }
 
 /// Does what is put off: the thread is about to sleep.
-pub(crate) fn catch_up() {
+pub(crate) fn run_now() {
     let calls = PUT_OFF.with_borrow_mut(|put_off| put_off.as_mut().map(std::mem::take));
     calls.into_iter().flatten().for_each(|call| call());
 }
@@ -64,7 +64,7 @@ mod tests {
         let more = Rc::clone(&count);
         let note = move || {
             let more = Rc::clone(&more);
-            at_end(move || more.set(more.get() + 1));
+            after_replies(move || more.set(more.get() + 1));
         };
         (count, note)
     }
@@ -74,14 +74,14 @@ mod tests {
         let (count, note) = counted();
         note();
         assert_eq!(count.get(), 1, "nothing is being answered");
-        several(|| {
-            several(&note);
+        replies(|| {
+            replies(&note);
             note();
             assert_eq!(count.get(), 1);
         });
         assert_eq!(count.get(), 3);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            several(|| {
+            replies(|| {
                 note();
                 panic!("an answer that fails");
             })
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn who_is_about_to_sleep_does_it_before() {
         let (count, note) = counted();
-        several(|| {
+        replies(|| {
             note();
             blocking::about_to_block();
             assert_eq!(count.get(), 1);

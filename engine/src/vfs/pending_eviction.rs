@@ -51,13 +51,13 @@ struct Shard {
 
 /// The inodes of one file system that are on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Departing {
+pub(super) struct PendingEviction {
     shards: [Shard; SHARDS],
     /// Whether any may be open, though nobody has told.
     maybe_open: AtomicBool,
 }
 
-impl Departing {
+impl PendingEviction {
     fn shard(&self, nid: Nid) -> &Shard {
         &self.shards[nid as usize % SHARDS]
     }
@@ -127,39 +127,39 @@ impl Departing {
 mod tests {
     use super::*;
 
-    fn in_vain(departing: &Departing, nid: Nid) -> Option<bool> {
-        departing.shard(nid).inodes.lock().expected.get(&nid).map(|expected| expected.in_vain)
+    fn in_vain(pending_eviction: &PendingEviction, nid: Nid) -> Option<bool> {
+        pending_eviction.shard(nid).inodes.lock().expected.get(&nid).map(|expected| expected.in_vain)
     }
 
     #[test]
     fn what_stays_is_waited_for_once() {
-        let departing = Departing::default();
-        departing.insert(7, true, || false);
-        assert_eq!(in_vain(&departing, 7), Some(false));
-        departing.wait(Duration::ZERO);
-        assert_eq!(in_vain(&departing, 7), Some(true));
-        departing.frees(7);
-        assert_eq!(in_vain(&departing, 7), Some(false), "it was closed");
-        departing.left(7);
-        departing.wait(Duration::ZERO);
-        assert_eq!(in_vain(&departing, 7), None);
-        departing.insert(7, true, || true);
-        assert_eq!(in_vain(&departing, 7), None, "it had gone before");
+        let pending_eviction = PendingEviction::default();
+        pending_eviction.insert(7, true, || false);
+        assert_eq!(in_vain(&pending_eviction, 7), Some(false));
+        pending_eviction.wait(Duration::ZERO);
+        assert_eq!(in_vain(&pending_eviction, 7), Some(true));
+        pending_eviction.frees(7);
+        assert_eq!(in_vain(&pending_eviction, 7), Some(false), "it was closed");
+        pending_eviction.left(7);
+        pending_eviction.wait(Duration::ZERO);
+        assert_eq!(in_vain(&pending_eviction, 7), None);
+        pending_eviction.insert(7, true, || true);
+        assert_eq!(in_vain(&pending_eviction, 7), None, "it had gone before");
     }
 
     #[test]
     fn a_wait_ends_with_the_last_that_came_before() {
-        let departing = Departing::default();
+        let pending_eviction = PendingEviction::default();
         for nid in 0..100 {
-            departing.insert(nid, nid % 2 == 0, || false);
+            pending_eviction.insert(nid, nid % 2 == 0, || false);
         }
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| departing.wait(PATIENCE));
+            let waiter = scope.spawn(|| pending_eviction.wait(PATIENCE));
             for nid in 0..100 {
-                departing.left(nid);
+                pending_eviction.left(nid);
             }
             waiter.join().expect("no panic");
         });
-        assert!((0..100).all(|nid| in_vain(&departing, nid).is_none()));
+        assert!((0..100).all(|nid| in_vain(&pending_eviction, nid).is_none()));
     }
 }

@@ -26,7 +26,7 @@ impl Fs {
                     drop((inode, fs));
                     done(outcome);
                 };
-                self.meta.store.commit_then(upto, self.meta.wanted, Box::new(end));
+                self.meta.store.commit_then(upto, self.meta.durability, Box::new(end));
             }
             failed => done(self.data.end_fsync(&inode, failed, Ok(()), &mark)),
         }
@@ -37,7 +37,7 @@ impl Fs {
         let logged = self.log_dir(&handle);
         drop(handle);
         match logged {
-            Ok(upto) => self.meta.store.commit_then(upto, self.meta.wanted, done),
+            Ok(upto) => self.meta.store.commit_then(upto, self.meta.durability, done),
             Err(e) => done(Err(e)),
         }
     }

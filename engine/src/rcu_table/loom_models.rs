@@ -98,7 +98,7 @@ impl Drop for Reference {
     }
 }
 
-type Table = Ranged<Reference, usize>;
+type Table = RcuTable<Reference, usize>;
 
 fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -107,7 +107,7 @@ fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn with_entries(keys: &[u64]) -> Arc<Table> {
-    let table = Ranged::new(1);
+    let table = RcuTable::new(1);
     keys.iter().for_each(|key| table.lock(*key).insert(*key, thing(*key)));
     Arc::new(table)
 }
