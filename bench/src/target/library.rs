@@ -258,8 +258,7 @@ impl Session for LibrarySession {
 
     fn create(&mut self, path: &str, how: How) -> Result<LibraryFile> {
         let flags = flags(how) | OpenFlags::EXCLUSIVE;
-        let made =
-            self.in_parent(path, |dir, name| self.fs.create_open(&self.caller, dir, name, 0o644, flags));
+        let made = self.in_parent(path, |dir, name| self.fs.create_at(&self.caller, dir, name, 0o644, flags));
         made.map(|handle| LibraryFile { handle }).map_err(failed("create", path))
     }
 

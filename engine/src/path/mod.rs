@@ -229,7 +229,7 @@ impl Files {
         }
         let flags = options.flags();
         loop {
-            match self.fs.create_open(&self.caller, &dir, name, options.mode, flags) {
+            match self.fs.create_at(&self.caller, &dir, name, options.mode, flags) {
                 Err(Error::Errno(libc::ELOOP)) if !flags.contains(OpenFlags::NO_FOLLOW) => {}
                 opened => return opened,
             }

@@ -1,11 +1,11 @@
-//! Attributes, permissions, extended attributes and access lists.
+//! Attributes, permissions and access lists.
 
 use super::*;
 use crate::acl::{self, Acl, Acls, Owner};
 use crate::format::Inode;
 use crate::inode::{Draft, InodeObj};
 use crate::sync::Arc;
-use crate::xattr::{self, Use};
+use crate::xattr;
 
 /// Slots of a change of an inode, its attributes' blocks not counted.
 pub(super) const ATTR_SLOTS: u32 = 8;
@@ -107,13 +107,55 @@ impl Fs {
         self.finish(end)
     }
 
-    pub(super) fn set_attributes(
+    /// Attributes.
+    pub fn getattr(&self, nid: Nid) -> Result<Attr> {
+        let inode = self.meta.inode(nid)?;
+        let image = inode.lock.read();
+        Ok(self.attr_of(&inode, &image))
+    }
+
+    /// Attributes of what a walk has reached.
+    pub fn getattr_at(&self, at: &InodeRef) -> Attr {
+        self.attr_of(&at.0, &at.0.lock.read())
+    }
+
+    /// Attributes of an open file.
+    pub fn getattr_open(&self, handle: &FileHandle) -> Attr {
+        self.attr_of(&handle.inode, &handle.inode.lock.read())
+    }
+
+    /// Sets attributes. With a handle that writes, the size may be set without write permission.
+    pub fn setattr(
+        &self,
+        ctx: &Context,
+        nid: Nid,
+        handle: Option<&FileHandle>,
+        set: &SetAttr,
+    ) -> Result<Attr> {
+        self.set_attributes(ctx, &self.meta.inode(nid)?, handle, set)
+    }
+
+    /// As [`Fs::setattr`] with the handle of an open file.
+    pub fn setattr_open(&self, ctx: &Context, handle: &FileHandle, set: &SetAttr) -> Result<Attr> {
+        self.set_attributes(ctx, &handle.inode, Some(handle), set)
+    }
+
+    /// As [`Fs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
+    /// last name meanwhile is changed like any open file.
+    pub fn setattr_at(&self, ctx: &Context, at: InodeRef, set: &SetAttr) -> Result<Attr> {
+        let attr = self.set_attributes(ctx, &at.0, None, set);
+        self.leave(at);
+        attr
+    }
+
+    fn set_attributes(
         &self,
         ctx: &Context,
         inode: &Arc<InodeObj>,
         handle: Option<&FileHandle>,
         set: &SetAttr,
-    ) -> Result<()> {
+    ) -> Result<Attr> {
+        scopeguard::defer!(self.tell_set(ctx, inode.nid(), set));
         if let Some(size) = set.size {
             match inode.file_type() {
                 FileType::Regular => {}
@@ -144,7 +186,7 @@ impl Fs {
             || times.iter().any(|t| *t != SetTime::Omit)
             || set.size.is_some();
         if !changes {
-            return Ok(());
+            return Ok(self.attr_of(inode, &inode.lock.read()));
         }
         self.change(inode, slots, |h, image, draft| {
             let owner = image.uid.get();
@@ -228,7 +270,7 @@ impl Fs {
                 self.data.truncate_keeping_times(inode, size)?;
             }
         }
-        Ok(())
+        Ok(self.attr_of(inode, &inode.lock.read()))
     }
 
     /// Drops what a change of a file's content takes from it: what it may do when it is run, whoever changes it, and
@@ -248,135 +290,6 @@ impl Fs {
             let mode = u32::from(image.mode.get());
             draft.image.mode.set((mode & !bits(mode)) as u16);
             draft.image.ctime.set(now());
-            Ok(true)
-        })
-    }
-
-    /// Whether a file has `security.capability`.
-    fn has_capability(&self, inode: &InodeObj) -> Result<bool> {
-        if !inode.may_have_capability() {
-            return Ok(false);
-        }
-        let image = inode.lock.read();
-        let has = self.without_capability(inode, &image, true)?.is_some();
-        if !has {
-            // With the lock in hand: who sets one has it exclusively.
-            inode.note_capability(false);
-        }
-        Ok(has)
-    }
-
-    /// The attributes of a file that has `security.capability`, without it; none if it has not, or if it is not to be
-    /// dropped (`drops`). The caller holds the inode's lock.
-    fn without_capability(
-        &self,
-        inode: &InodeObj,
-        image: &Inode,
-        drops: bool,
-    ) -> Result<Option<xattr::Attributes>> {
-        if !drops || !inode.may_have_capability() {
-            return Ok(None);
-        }
-        let mut attributes = xattr::read(&self.meta.store, image)?;
-        let has = xattr::find(&attributes, xattr::CAPABILITY).is_some();
-        xattr::put(&mut attributes, xattr::CAPABILITY, None);
-        Ok(has.then_some(attributes))
-    }
-
-    pub(super) fn xattr_value(&self, ctx: &Context, inode: &InodeObj, name: &[u8]) -> Result<Vec<u8>> {
-        xattr::check_name(ctx, name, inode.file_type(), None, Use::Read)?;
-        let image = inode.lock.read();
-        if name.starts_with(b"user.") {
-            self.check(ctx, inode, &image, acl::READ)?;
-        }
-        if image.xattr_block.get() == 0 {
-            return Err(Error::Errno(libc::ENODATA));
-        }
-        let attributes = xattr::read(&self.meta.store, &image)?;
-        xattr::find(&attributes, name).map(<[u8]>::to_vec).ok_or(Error::Errno(libc::ENODATA))
-    }
-
-    /// Bytes of the attributes that lie in blocks, if any do. They may grow before the lock is taken: who
-    /// plans a record by them adds some.
-    fn attribute_bytes(&self, inode: &InodeObj) -> Result<Option<usize>> {
-        let image = inode.lock.read();
-        if image.xattr_block.get() == 0 {
-            return Ok(None);
-        }
-        let attributes = xattr::read(&self.meta.store, &image)?;
-        Ok(Some(attributes.iter().map(|(n, v)| n.len() + v.len() + 8).sum()))
-    }
-
-    /// Sets an attribute, or with `None` removes it.
-    pub(super) fn change_xattr(
-        &self,
-        ctx: &Context,
-        inode: &Arc<InodeObj>,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: XattrMode,
-    ) -> Result<()> {
-        if value.is_some_and(|v| v.len() > 65_536) {
-            return Err(Error::Errno(libc::E2BIG));
-        }
-        let sticky = {
-            let image = inode.lock.read();
-            let sticky = inode.is_dir() && u32::from(image.mode.get()) & libc::S_ISVTX != 0;
-            sticky.then(|| image.uid.get())
-        };
-        xattr::check_name(ctx, name, inode.file_type(), sticky, Use::Write)?;
-        let is_list = name == acl::ACCESS || name == acl::DEFAULT;
-        let list = match value {
-            Some(v) if is_list && v.len() > 4 => Some(Acl::parse(v)?),
-            _ => None,
-        };
-        let before = self.attribute_bytes(inode)?.unwrap_or(0);
-        let slots = ATTR_SLOTS + xattr::slots(before + value.map_or(0, <[u8]>::len) + name.len() + 8192);
-        self.change(inode, slots, |h, image, draft| {
-            if is_list {
-                if !ctx.is_root() && !ctx.is_checked() && ctx.uid != image.uid.get() {
-                    return Err(Error::Errno(libc::EPERM));
-                }
-                if name == acl::DEFAULT && !inode.is_dir() {
-                    return if list.is_some() { Err(Error::Errno(libc::EACCES)) } else { Ok(false) };
-                }
-            } else if name.starts_with(b"user.") {
-                self.check(ctx, inode, image, acl::WRITE)?;
-            }
-            let mut attributes = xattr::read(&self.meta.store, image)?;
-            let exists = xattr::find(&attributes, name).is_some();
-            match (mode, exists, value) {
-                (XattrMode::Create, true, Some(_)) => return Err(Error::Errno(libc::EEXIST)),
-                (XattrMode::Replace, false, Some(_)) => return Err(Error::Errno(libc::ENODATA)),
-                (_, false, None) if is_list => return Ok(false),
-                (_, false, None) => return Err(Error::Errno(libc::ENODATA)),
-                _ => {}
-            }
-            let mut stored = value.map(<[u8]>::to_vec);
-            if name == xattr::CAPABILITY && value.is_some() {
-                inode.note_capability(true);
-            }
-            if is_list {
-                stored = list.as_ref().map(Acl::encode);
-                if name == acl::ACCESS
-                    && let Some(list) = &list
-                {
-                    let mut new = u32::from(image.mode.get()) & !0o777 | list.mode();
-                    if !ctx.is_root() && !ctx.in_group(image.gid.get()) {
-                        new &= !libc::S_ISGID;
-                    }
-                    draft.image.mode.set(new as u16);
-                    if list.is_minimal() {
-                        stored = None;
-                    }
-                }
-            }
-            xattr::put(&mut attributes, name, stored);
-            xattr::stage(&self.meta, h, &mut draft.image, &attributes)?;
-            draft.image.ctime.set(now());
-            if is_list {
-                *inode.acls.write() = None;
-            }
             Ok(true)
         })
     }

@@ -1,10 +1,9 @@
-//! Making: inodes with a name and without, and room for names in a directory.
+//! Making: inodes with a name and without.
 //!
-//! What has a name is an entry and an inode in one record. Links to what is there are made in `names`.
+//! What has a name is an entry and an inode in one record. Links to what is there are made in `link`.
 
 use super::carry::Carrying;
 use super::names::{LINK_MAX, MAKE_SLOTS};
-use super::shrink::is_removed;
 use super::*;
 use crate::acl::{self, Acl, Acls};
 use crate::dir::{self, Insertion};
@@ -23,6 +22,22 @@ pub(super) struct New<'a> {
     pub target: Option<&'a [u8]>,
 }
 
+impl<'a> New<'a> {
+    /// A regular file.
+    pub fn file(mode: u32) -> New<'a> {
+        New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None }
+    }
+
+    fn dir(mode: u32) -> New<'a> {
+        New { mode: libc::S_IFDIR | mode & 0o1777, rdev: 0, target: None }
+    }
+
+    fn symlink(target: &'a [u8]) -> Result<New<'a>> {
+        check_path(target)?;
+        Ok(New { mode: libc::S_IFLNK | 0o777, rdev: 0, target: Some(target) })
+    }
+}
+
 /// An inode with a slot, not yet in any record.
 struct Made {
     inode: Arc<InodeObj>,
@@ -37,6 +52,63 @@ fn are_short(inherited: u32, image: &Inode) -> bool {
 }
 
 impl Fs {
+    /// Makes a directory; `mode` before the umask.
+    pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
+        let made = self.make_new(ctx, &self.reach(parent)?, name, &New::dir(mode), 1)?;
+        Ok(self.entry(&made))
+    }
+
+    /// As [`Fs::mkdir`], in a directory that a walk has reached; no lookup count is taken.
+    pub fn mkdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], mode: u32) -> Result<()> {
+        self.make_new(ctx, dir, name, &New::dir(mode), 0).map(drop)
+    }
+
+    /// Makes a symlink.
+    pub fn symlink(&self, ctx: &Context, parent: Nid, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let made = self.make_new(ctx, &self.reach(parent)?, name, &New::symlink(target)?, 1)?;
+        Ok(self.entry(&made))
+    }
+
+    /// As [`Fs::symlink`], in a directory that a walk has reached; no lookup count is taken.
+    pub fn symlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], target: &[u8]) -> Result<()> {
+        self.make_new(ctx, dir, name, &New::symlink(target)?, 0).map(drop)
+    }
+
+    /// Makes a regular file, fifo, socket or device node; `mode` with its type bits, before the umask.
+    pub fn mknod(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32, rdev: u32) -> Result<Entry> {
+        let mode = if mode & libc::S_IFMT == 0 { libc::S_IFREG | mode } else { mode };
+        match FileType::from_mode(mode) {
+            None | Some(FileType::Directory | FileType::Symlink) => return Err(Error::Errno(libc::EINVAL)),
+            Some(FileType::CharDevice | FileType::BlockDevice) if !ctx.is_root() => {
+                return Err(Error::Errno(libc::EPERM));
+            }
+            Some(_) => {}
+        }
+        let made = self.make_new(ctx, &self.reach(parent)?, name, &New { mode, rdev, target: None }, 1)?;
+        Ok(self.entry(&made))
+    }
+
+    /// Makes something that must be new, held as `by` says.
+    fn make_new(
+        &self,
+        ctx: &Context,
+        dir: &InodeRef,
+        name: &[u8],
+        new: &New,
+        by: u64,
+    ) -> Result<Arc<InodeObj>> {
+        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
+        match self.make(ctx, &dir.0, name, new, by)? {
+            Ok(inode) => Ok(inode),
+            Err(there) => {
+                if there.holds.forget(1) {
+                    self.reap(&there);
+                }
+                Err(Error::Errno(libc::EEXIST))
+            }
+        }
+    }
+
     /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: who finds
     /// some when it is locked asks again, see [`are_short`].
     fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
@@ -228,7 +300,7 @@ impl Fs {
     /// Makes an inode without a name, an orphan, open.
     pub(super) fn make_nameless(&self, ctx: &Context, parent: Nid, mode: u32) -> Result<Arc<InodeObj>> {
         let dir = self.meta.inode(parent)?;
-        let new = New { mode: libc::S_IFREG | mode & 0o7777, rdev: 0, target: None };
+        let new = New::file(mode);
         self.alloc_room(|| {
             let (mut h, image) = loop {
                 let inherited = self.inherited_slots(&dir)?;
@@ -255,72 +327,5 @@ impl Fs {
             self.meta.space.begin_intent(&mut h, nid, generation, Intent::Orphan, [0, 0])?;
             Ok(self.publish(h, made, 1 + Holds::ONE_OPEN)?.0)
         })
-    }
-
-    /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: who wants to put
-    /// the name there looks again.
-    pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
-        // Credits for many splits are a large part of a small ring: one at a time takes them, and who has waited for
-        // that one finds room, as a rule.
-        let _turn = dir.bucket_locks().growth().lock();
-        let (mut may_split, mut most_splits) = (true, u32::MAX);
-        loop {
-            let Some((depth, chain, count)) = self.split_ahead(dir, name)? else { return Ok(()) };
-            let count = count.min(most_splits);
-            let edit = crate::extent::edit_slots(depth, count);
-            let allowed = |slots| self.meta.allowed(slots) == slots;
-            let fits = |chain: &u32| allowed(dir::split_slots(*chain) + edit);
-            let usual = [2 * count, dir::USUAL_CHAINS].map(|usual| usual.max(chain));
-            let mut lengths = usual.into_iter().chain([dir::USUAL_CHAINS]);
-            let longest = lengths.find(fits).filter(|_| may_split);
-            let own = longest.map_or(dir::OVERFLOW_SLOTS, dir::split_slots);
-            // When its turn comes the tree may be higher. A ring smaller than mkfs makes one may divide none.
-            let later = crate::extent::edit_slots(depth.saturating_add(1), 1);
-            let can_be_split = |chain: &u32| allowed(dir::split_slots(*chain) + later);
-            let chains = 1..=dir::MAX_CHAIN as u32;
-            let longest_chain = chains.rev().find(can_be_split).unwrap_or(dir::MAX_CHAIN as u32);
-            let mut h = self.meta.begin(own + edit)?;
-            let mut image = dir.lock.write();
-            if is_removed(&image) {
-                return Ok(());
-            }
-            let mut draft = dir.draft(&image);
-            // It may have grown since, and would split more at once: not beyond the credits.
-            let most = dir::Splits { count, blocks: longest.unwrap_or(0), longest: longest_chain };
-            match self.meta.dir(dir).grow(&mut h, &mut draft.image, name, most) {
-                // Several splits want a block each, of which there may be one or two.
-                Err(Error::Errno(libc::ENOSPC)) if longest.is_some() && count > 1 => most_splits = 1,
-                Err(Error::Errno(libc::ENOSPC)) if longest.is_some() => may_split = false,
-                Err(e) => return Err(e),
-                Ok(false) => return Ok(()),
-                Ok(true) => {
-                    self.meta.stage(&mut h, dir, &draft.image)?;
-                    let _carrying = self.meta.commit(h)?;
-                    dir.install(&mut image, &draft);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// What the credits for a split follow from: the height of the directory's tree, the length of the chain whose turn
-    /// it is, and how many splits there may be. If another chain has come to its turn when the directory is locked, it
-    /// may be too long. None: the name has room by now, or is there, or there is no directory any more.
-    fn split_ahead(&self, dir: &InodeObj, name: &[u8]) -> Result<Option<(u8, u32, u32)>> {
-        let image = dir.lock.read();
-        if is_removed(&image) {
-            return Ok(None);
-        }
-        let entries = self.meta.dir(dir);
-        let count = dir::most_splits(image.buckets.get());
-        let of = |bucket| StripeSet::of(u64::from(bucket));
-        let next = entries.next_to_split(&image);
-        let both = of(entries.bucket_of(&image, name)).union(next.map_or_else(StripeSet::default, of));
-        let _buckets = dir.bucket_locks().lock(both, Access::Read);
-        if !entries.vacancy(None, &image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
-            return Ok(None);
-        }
-        let chain = next.map(|bucket| entries.chain(None, &image, bucket)).transpose()?;
-        Ok(Some((image.extent_depth, chain.map_or(0, |chain| chain.len() as u32), count)))
     }
 }

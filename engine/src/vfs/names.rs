@@ -1,11 +1,12 @@
-//! Names: what they lead to, who may look them up and change them, and links. What makes an inode is in `make`.
+//! Names: what they lead to, which callers may look them up and change them, and the lookup counts of those who know
+//! inodes by number. What makes an inode is in `make`.
 
 use super::*;
 use crate::acl;
-use crate::dir::{self, ENTRY_SLOTS, Insertion};
-use crate::format::{Inode, InodeFlags, Intent};
+use crate::dir::{self, ENTRY_SLOTS};
+use crate::format::{Inode, InodeFlags};
 use crate::inode::InodeObj;
-use crate::lock::{Access, StripeSet, Want};
+use crate::lock::{Access, StripeSet};
 use crate::sync::Arc;
 
 /// Slots of a new name, with an inode or without, attributes not counted.
@@ -49,20 +50,46 @@ impl Fs {
         self.check(ctx, dir, image, acl::EXECUTE | acl::WRITE)
     }
 
-    pub(super) fn lookup_inode(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Arc<InodeObj>> {
+    /// Looks a name up. ".." leads to the parent. Needs search permission.
+    pub fn lookup(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<Entry> {
         let dir = self.meta.inode(parent)?;
-        match name {
+        let inode = match name {
             b"." => {
                 self.may_search(ctx, &dir, &dir.lock.read())?;
-                self.hold(dir)
+                self.hold(dir)?
             }
             b".." => {
                 let image = dir.lock.read();
                 self.may_search(ctx, &dir, &image)?;
-                self.hold(self.parent_of(&image)?)
+                self.hold(self.parent_of(&image)?)?
             }
-            _ => self.find(ctx, &dir, name, |found| self.hold(found.ok_or(Error::Errno(libc::ENOENT))?)),
+            _ => self.find(ctx, &dir, name, |found| self.hold(found.ok_or(Error::Errno(libc::ENOENT))?))?,
+        };
+        Ok(self.entry(&inode))
+    }
+
+    /// The parent of a directory, with a lookup count; of the root itself.
+    pub fn parent(&self, nid: Nid) -> Result<Entry> {
+        let inode = self.meta.inode(nid)?;
+        if !inode.is_dir() {
+            return Err(Error::Errno(libc::ENOTDIR));
         }
+        let image = inode.lock.read();
+        let up = self.hold(self.parent_of(&image)?)?;
+        drop(image);
+        Ok(self.entry(&up))
+    }
+
+    /// The inode of an NFS file handle; ESTALE if it is another's by now. `None` accepts any generation.
+    pub fn by_handle(&self, nid: Nid, generation: Option<u32>) -> Result<Entry> {
+        let inode = self.meta.inode(nid)?;
+        if generation.is_some_and(|g| g != inode.generation())
+            || inode.nlink() == 0 && inode.holds.opens() == 0
+        {
+            return Err(Error::Errno(libc::ESTALE));
+        }
+        let inode = self.hold(inode).map_err(|_| Error::Errno(libc::ESTALE))?;
+        Ok(self.entry(&inode))
     }
 
     /// The directory above one that is locked: for as long as that is so it is not empty, and cannot go. What was removed
@@ -79,90 +106,38 @@ impl Fs {
         if inode.holds.look_up() { Ok(inode) } else { Err(Error::Errno(libc::ENOENT)) }
     }
 
-    /// Gives an inode another name, and a lookup count.
-    pub(super) fn link_inode(
-        &self,
-        ctx: &Context,
-        inode: &Arc<InodeObj>,
-        dir: &Arc<InodeObj>,
-        name: &[u8],
-    ) -> Result<()> {
-        let nid = inode.nid();
-        if !dir.is_dir() {
-            return Err(Error::Errno(libc::ENOTDIR));
+    /// Gives `n` lookup counts back; the last frees an inode without names. Never fails: a count that was not
+    /// given is ignored.
+    pub fn forget(&self, nid: Nid, n: u64) {
+        let inode = match self.meta.table.forget_parked(nid, n) {
+            Forgotten::Live(inode) => inode,
+            Forgotten::Parked | Forgotten::Unknown => return,
+        };
+        if inode.holds.forget(n) {
+            self.reap(&inode);
         }
-        if matches!(name, b"." | b"..") {
-            return Err(Error::Errno(libc::EEXIST));
-        }
-        dir::check_name(name)?;
-        let end = self.alloc_room(|| {
-            loop {
-                let mut h = self.meta.begin(MAKE_SLOTS)?;
-                let entries = self.meta.dir(dir);
-                let bucket = entries.bucket_of(&dir.lock.read(), name);
-                if inode.is_dir() {
-                    // An existing name is the first thing to be told.
-                    let errno = |found: Option<_>| if found.is_some() { libc::EEXIST } else { libc::EPERM };
-                    return self.find(ctx, dir, name, |found| Err(Error::Errno(errno(found))));
-                }
-                let mut locks = LockSet::acquire([
-                    Want::Inode(&dir.lock, Access::Read),
-                    Want::Buckets(dir.bucket_locks(), StripeSet::of(u64::from(bucket)), Access::Write),
-                    Want::Inode(&inode.lock, Access::Write),
-                ]);
-                let image = locked(&locks, dir);
-                if entries.bucket_of(image, name) != bucket {
-                    continue;
-                }
-                self.may_search(ctx, dir, image)?;
-                if entries.lookup(None, image, name)?.is_some() {
-                    return Err(Error::Errno(libc::EEXIST));
-                }
-                self.may_change_entries(ctx, dir, image)?;
-                let own = locked(&locks, inode);
-                let mut draft = inode.draft(own);
-                let nlink = own.nlink.get();
-                let flags = InodeFlags::from_bits_retain(own.flags.get());
-                if inode.holds.is_gone()
-                    || nlink == 0 && (!flags.contains(InodeFlags::ORPHAN) || inode.is_unlinkable())
-                {
-                    return Err(Error::Errno(libc::ENOENT));
-                }
-                if nlink >= LINK_MAX {
-                    return Err(Error::Errno(libc::EMLINK));
-                }
-                if entries.insert(&mut h, image, name, nid, inode.file_type())? == Insertion::Full {
-                    drop(h);
-                    drop(locks);
-                    self.grow(dir, name)?;
-                    continue;
-                }
-                let at = now();
-                draft.image.nlink.set(nlink + 1);
-                draft.image.ctime.set(at);
-                if nlink == 0 {
-                    draft.image.flags.set((flags - InodeFlags::ORPHAN).bits());
-                    draft.image.parent.set(dir.nid());
-                    self.meta.space.end_intent(&mut h, nid, Intent::Orphan)?;
-                }
-                self.meta.stage(&mut h, inode, &draft.image)?;
-                self.meta.stage_dir_time(&mut h, dir, at)?;
-                if !inode.holds.look_up() {
-                    return Err(Error::Errno(libc::ENOENT));
-                }
-                let (end, _carrying) = match self.meta.commit(h) {
-                    Ok(committed) => committed,
-                    Err(e) => {
-                        inode.holds.forget(1);
-                        return Err(e);
-                    }
-                };
-                dir.show_content_time(at);
-                inode.install(locked_mut(&mut locks, inode), &draft);
-                self.pending_eviction.left(nid);
-                return Ok(end);
+        drop(inode);
+        self.meta.log_waiting_times();
+    }
+
+    /// Gives all lookup counts back: the kernel is gone.
+    pub fn forget_all(&self) {
+        self.meta.table.forget_all_parked();
+        for inode in self.meta.table.all() {
+            if inode.holds.forget(u64::MAX) {
+                self.reap(&inode);
             }
-        })?;
-        self.finish(end)
+        }
+    }
+
+    /// Whether the caller may do what `mask` says (`R_OK`, `W_OK`, `X_OK`, or 0: it exists).
+    pub fn access(&self, ctx: &Context, nid: Nid, mask: u32) -> Result<()> {
+        let inode = self.meta.inode(nid)?;
+        let special =
+            !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if mask & 2 != 0 && self.meta.options.read_only && !special {
+            return Err(Error::Errno(libc::EROFS));
+        }
+        self.check(ctx, &inode, &inode.lock.read(), mask & 7)
     }
 }

@@ -61,9 +61,18 @@ impl Fs {
         self.find(ctx, dir, name, Ok)
     }
 
-    /// Takes a name of a file away. The name is looked up once, under its bucket's lock; the inode's lock, which may
-    /// come before that in the order of locks, is tried then. Who finds it taken begins again with the inode's lock.
-    pub(super) fn unlink_name(&self, ctx: &Context, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
+    /// Removes a name that is not a directory.
+    pub fn unlink(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.unlink_at(ctx, &self.reach(parent)?, name)
+    }
+
+    /// As [`Fs::unlink`], in a directory that a walk has reached.
+    ///
+    /// The name is looked up once, under its bucket's lock; the inode's lock, which may come before that in the order of
+    /// locks, is tried then. If it is taken, all begins again with the inode's lock.
+    pub fn unlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
+        let dir = &dir.0;
         if matches!(name, b"." | b"..") {
             return Err(Error::Errno(libc::EISDIR));
         }
@@ -167,7 +176,15 @@ impl Fs {
         self.check_sticky(ctx, &image, &own).err().unwrap_or(Error::Errno(libc::EISDIR))
     }
 
-    pub(super) fn remove_dir(&self, ctx: &Context, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
+    /// Removes an empty directory.
+    pub fn rmdir(&self, ctx: &Context, parent: Nid, name: &[u8]) -> Result<()> {
+        self.rmdir_at(ctx, &self.reach(parent)?, name)
+    }
+
+    /// As [`Fs::rmdir`], in a directory that a walk has reached.
+    pub fn rmdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
+        let dir = &dir.0;
         match name {
             b"." => return Err(Error::Errno(libc::EINVAL)),
             b".." => return Err(Error::Errno(libc::ENOTEMPTY)),

@@ -123,25 +123,41 @@ impl Fs {
         }
     }
 
-    /// Has the content of a file that is to replace another recorded before, in the journal or at home. It is opened for that: a file that loses its name
-    /// meanwhile is freed afterwards. False: it is gone, and the name leads elsewhere by now, or nowhere.
-    pub(super) fn settle_held(&self, source: &Arc<InodeObj>) -> Result<bool> {
+    /// Has the content of a file that is to replace another recorded before, in the journal or in place. It is opened for
+    /// that: a file that loses its name meanwhile is freed afterwards. False: it is gone, and the name leads elsewhere by
+    /// now, or nowhere.
+    pub(super) fn log_content_held(&self, source: &Arc<InodeObj>) -> Result<bool> {
         if !source.holds.open() {
             return Ok(false);
         }
-        let settled = self.data.settle_for_rename(source);
-        self.let_go(source);
-        settled.map(|()| true)
+        let logged = self.data.settle_for_rename(source);
+        self.leave_inode(source);
+        logged.map(|()| true)
     }
 
-    #[expect(clippy::too_many_lines, reason = "one operation, step by step")]
-    pub(super) fn rename_name(
+    /// Renames, replaces or exchanges.
+    pub fn rename(
         &self,
         ctx: &Context,
-        from: (&Arc<InodeObj>, &[u8]),
-        to: (&Arc<InodeObj>, &[u8]),
+        parent: Nid,
+        name: &[u8],
+        new_parent: Nid,
+        new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        self.rename_at(ctx, (&self.reach(parent)?, name), (&self.reach(new_parent)?, new_name), flags)
+    }
+
+    /// As [`Fs::rename`], in directories that a walk has reached.
+    #[expect(clippy::too_many_lines, reason = "one operation, step by step")]
+    pub fn rename_at(
+        &self,
+        ctx: &Context,
+        from: (&InodeRef, &[u8]),
+        to: (&InodeRef, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        scopeguard::defer!(self.tell_moved(ctx, (from.0.nid(), from.1), (to.0.nid(), to.1)));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NO_REPLACE);
         let needs_dir = flags.contains(RenameFlags::DIRECTORY);
@@ -155,7 +171,7 @@ impl Fs {
             }
             dir::check_name(name)?;
         }
-        let (old_dir, new_dir) = (from.0, to.0);
+        let (old_dir, new_dir) = (&from.0.0, &to.0.0);
         let across = old_dir.nid() != new_dir.nid();
         let (replaced, left, end) = self.alloc_room(|| {
             loop {
@@ -170,8 +186,8 @@ impl Fs {
                 // Before any credits, for it takes its own. If under the locks the names lead elsewhere, all begins
                 // again: what replaces another file is always one whose earlier content is down, or in the journal.
                 let replaces = target.as_ref().is_some_and(|target| target.nid() != source.nid());
-                let settles = replaces && !exchange && !no_replace && source.file_type() == FileType::Regular;
-                if settles && !across && !self.settle_held(&source)? {
+                let waits = replaces && !exchange && !no_replace && source.file_type() == FileType::Regular;
+                if waits && !across && !self.log_content_held(&source)? {
                     continue;
                 }
                 let mut h = self.meta.begin(RENAME_SLOTS)?;
@@ -197,10 +213,10 @@ impl Fs {
                 }
                 if !source.is_dir() && !target.as_ref().is_some_and(|target| exchange && target.is_dir()) {
                     moving = None;
-                    if settles && across {
+                    if waits && across {
                         // It takes credits of its own.
                         drop(h);
-                        if !self.settle_held(&source)? {
+                        if !self.log_content_held(&source)? {
                             continue;
                         }
                         h = self.meta.begin(RENAME_SLOTS)?;

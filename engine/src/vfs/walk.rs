@@ -17,6 +17,26 @@ use crate::acl;
 use crate::dir::dentry_cache::{Child, Identity, PermissionGeneration};
 use std::borrow::Cow;
 
+/// An inode that a walk has reached. It stays in memory as long as this does, but may be removed meanwhile: what is
+/// asked for then fails, or tells of a file without names.
+#[derive(Debug, Clone)]
+pub struct InodeRef(pub(super) Arc<InodeObj>);
+
+impl InodeRef {
+    /// Its number.
+    pub fn nid(&self) -> Nid {
+        self.0.nid()
+    }
+    /// The generation of the number.
+    pub fn generation(&self) -> u32 {
+        self.0.generation()
+    }
+    /// Its type.
+    pub fn file_type(&self) -> FileType {
+        self.0.file_type()
+    }
+}
+
 /// What a walk takes at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrive {

@@ -156,7 +156,7 @@ fn what_is_removed_beside_a_walk_is_found_or_not_found() {
                         0 => fs.unlink_at(&root(), at, &name),
                         1 => fs.rename_at(&root(), (at, &name), (at, &other), RenameFlags::empty()),
                         2 => fs
-                            .create_open(&root(), at, &name, 0o644, OpenFlags::READ_WRITE)
+                            .create_at(&root(), at, &name, 0o644, OpenFlags::READ_WRITE)
                             .map(|handle| fs.release(handle, None)),
                         _ => fs
                             .walk(&root(), at, &name, true, Arrive::Opening)
@@ -273,7 +273,7 @@ fn what_goes_while_an_operation_holds_no_lock_is_neither_grown_nor_written_home(
     let f = fs.meta.inode(made.nid).expect("there");
     fs.unlink(&root(), ROOT_NID, b"f").expect("there");
     for there in [true, false] {
-        assert_eq!(fs.settle_held(&f), Ok(there));
+        assert_eq!(fs.log_content_held(&f), Ok(there));
         fs.forget(made.nid, 1);
     }
 }

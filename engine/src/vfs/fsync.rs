@@ -1,13 +1,26 @@
-//! Synchronisation that nobody's thread waits for: the commit's leader tells the outcome.
+//! What makes changes durable: fsync, syncfs, and both without a thread that waits.
 //!
-//! What is logged and what is promised is as in [`Fs::fsync`]; only who waits differs.
+//! What is logged and what is promised is the same in either form; with a completion the commit's leader tells the
+//! outcome.
 
 use super::*;
 use crate::file::SyncKind;
-use crate::journal::Done;
+use crate::journal::{Done, Durability};
 use std::ops::Deref;
 
 impl Fs {
+    /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
+    /// `datasync` attributes that are not needed to read the data may stay behind.
+    pub fn fsync(&self, handle: &FileHandle, datasync: bool) -> Result<()> {
+        match &handle.mark {
+            Some(mark) => {
+                let kind = if datasync { SyncKind::Data } else { SyncKind::All };
+                self.data.fsync(&handle.inode, kind, mark)
+            }
+            None => self.fsyncdir(handle, datasync),
+        }
+    }
+
     /// As [`Fs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
     /// nor take locks of the file system. The handle is let go before anything is waited for: this thread may
     /// come to serve others for long.
@@ -32,6 +45,12 @@ impl Fs {
         }
     }
 
+    /// Returns when all metadata changed before is durable.
+    pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
+        let upto = self.log_dir(handle)?;
+        self.meta.store.settle_upto(upto, self.meta.durability)
+    }
+
     /// As [`Fs::fsyncdir`], but `done` is called with the outcome.
     pub fn fsyncdir_then(self: &Arc<Self>, handle: impl Deref<Target = FileHandle>, done: Done) {
         let logged = self.log_dir(&handle);
@@ -43,9 +62,26 @@ impl Fs {
     }
 
     /// Logs what waits to be, of a directory and of truncations; what is to be committed then.
-    pub(super) fn log_dir(&self, handle: &FileHandle) -> Result<Position> {
+    fn log_dir(&self, handle: &FileHandle) -> Result<Position> {
         self.meta.log_times(&handle.inode)?;
         self.data.settle_deferred()?;
         Ok(self.meta.store.tail())
+    }
+
+    /// Returns when everything written before is durable.
+    pub fn syncfs(&self) -> Result<()> {
+        self.data.sync_all(|| {
+            let mut stale = self.meta.table.stale(usize::MAX).into_iter();
+            stale.try_for_each(|inode| self.meta.log_times(&inode))
+        })
+    }
+
+    /// Returns when everything that a sync was answered for survives a loss of power, and every operation on
+    /// metadata that returned before: at once, with `durability=power`, but for the latter.
+    pub fn sync_power(&self) -> Result<()> {
+        let store = &self.meta.store;
+        let upto = store.tail();
+        store.keep_promises()?;
+        store.commit_upto(upto, Durability::Power)
     }
 }

@@ -1,0 +1,159 @@
+//! Bytes of open files: read, written, allocated, sought and copied.
+//!
+//! Here is what the caller may do, which times move and what is durable on return; the bytes are the data path's.
+
+use super::*;
+use crate::file::{At, FallocateMode as Mode, Keep, SeekTo};
+use crate::inode::tick;
+use crate::planted::{self, Bug};
+
+/// A day: relatime changes an access time that old.
+const DAY: i64 = 86_400_000_000_000;
+
+impl Fs {
+    /// Reads at an offset; fewer bytes than asked only at the end of the file.
+    pub fn read(&self, handle: &FileHandle, offset: u64, into: &mut [u8]) -> Result<usize> {
+        if handle.inode.is_dir() {
+            return Err(Error::Errno(libc::EISDIR));
+        }
+        if !handle.flags.fills() {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        let keep = if handle.flags.contains(OpenFlags::DIRECT) {
+            Keep::No
+        } else if handle.flags.contains(OpenFlags::KERNEL_CACHES) {
+            Keep::Lent
+        } else {
+            Keep::Yes
+        };
+        let read = self.data.read_keeping(&handle.inode, offset, into, keep)?;
+        self.accessed(handle);
+        Ok(read)
+    }
+
+    /// Moves the access time on as the mount wants it.
+    pub(super) fn accessed(&self, handle: &FileHandle) {
+        if self.meta.options.read_only || handle.flags.contains(OpenFlags::NO_ATIME) {
+            return;
+        }
+        let [atime, mtime, ctime] = handle.inode.times();
+        let moves = match self.meta.options.atime {
+            AtimePolicy::Never => false,
+            AtimePolicy::Strict => true,
+            AtimePolicy::Relative => atime <= mtime || atime <= ctime || tick().saturating_sub(atime) >= DAY,
+        };
+        if moves {
+            handle.inode.touch_access();
+        }
+    }
+
+    /// Writes at an offset, or to the end with APPEND; fewer bytes than given only where space ran out.
+    pub fn write(
+        &self,
+        ctx: &Context,
+        handle: &FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<usize> {
+        // Where it fails, some of it may have been written.
+        let mut changed = scopeguard::guard((0, u64::MAX), |(offset, len)| {
+            self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len });
+        });
+        if !handle.flags.writes() && !flags.contains(WriteFlags::FROM_CACHE) {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        self.writable()?;
+        if data.is_empty() {
+            *changed = (offset, 0);
+            return Ok(0);
+        }
+        let from_cache = flags.contains(WriteFlags::FROM_CACHE);
+        let kills = flags.contains(WriteFlags::KILL_SUIDGID);
+        // The kernel has dropped what it had to when its cache was written.
+        if kills || !from_cache {
+            self.strip(&handle.inode, !kills && ctx.is_root())?;
+        }
+        let append =
+            flags.contains(WriteFlags::APPEND) || handle.flags.contains(OpenFlags::APPEND) && !from_cache;
+        let at = if append { At::Append } else { At::Offset(offset) };
+        let direct = flags.contains(WriteFlags::DIRECT) || handle.flags.contains(OpenFlags::DIRECT);
+        let written = if direct && !from_cache {
+            self.data.write_direct(&handle.inode, at, data)?
+        } else if flags.contains(WriteFlags::KEEP_TIMES) {
+            self.data.write_keeping_times(&handle.inode, at, data)?
+        } else {
+            self.data.write(&handle.inode, at, data)?
+        };
+        let sync = flags.contains(WriteFlags::SYNC) || handle.flags.is_sync() || self.meta.options.sync;
+        if (sync || flags.contains(WriteFlags::DSYNC) || handle.flags.is_dsync())
+            && !planted::is(Bug::DsyncIgnored)
+        {
+            self.fsync(handle, !sync)?;
+        }
+        *changed = (written.offset, written.len as u64);
+        Ok(written.len)
+    }
+
+    /// Allocates, punches, zeroes or moves a range.
+    pub fn fallocate(
+        &self,
+        ctx: &Context,
+        handle: &FileHandle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        scopeguard::defer!(self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len: u64::MAX }));
+        if !handle.flags.writes() {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        self.writable()?;
+        let mode = match mode {
+            FallocateMode::Allocate { keep_size } => Mode::Allocate { keep_size },
+            FallocateMode::PunchHole => Mode::PunchHole,
+            FallocateMode::ZeroRange { keep_size } => Mode::ZeroRange { keep_size },
+            FallocateMode::Collapse => Mode::Collapse,
+            FallocateMode::Insert => Mode::Insert,
+        };
+        self.strip(&handle.inode, ctx.is_root())?;
+        self.data.fallocate(&handle.inode, mode, offset, len)?;
+        if handle.flags.is_dsync() || self.meta.options.sync {
+            self.fsync(handle, false)?;
+        }
+        Ok(())
+    }
+
+    /// The next data or hole at or after an offset. ENXIO: none.
+    pub fn lseek(&self, handle: &FileHandle, offset: u64, whence: Whence) -> Result<u64> {
+        let to = match whence {
+            Whence::Data => SeekTo::Data,
+            Whence::Hole => SeekTo::Hole,
+        };
+        self.data.seek(&handle.inode, to, offset)
+    }
+
+    /// Copies within the file system; returns how many bytes.
+    pub fn copy_file_range(
+        &self,
+        ctx: &Context,
+        from: &FileHandle,
+        from_offset: u64,
+        to: &FileHandle,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        scopeguard::defer!(self.tell(ctx, Changed::Content { nid: to.nid(), offset: to_offset, len }));
+        if !from.flags.reads() || !to.flags.writes() || to.flags.contains(OpenFlags::APPEND) {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        self.writable()?;
+        self.strip(&to.inode, ctx.is_root())?;
+        let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
+        self.accessed(from);
+        if to.flags.is_dsync() || self.meta.options.sync {
+            self.fsync(to, false)?;
+        }
+        Ok(copied)
+    }
+}
