@@ -59,7 +59,7 @@ pub struct Oracle {
     /// Contents since the file was last synced; the first is surely durable.
     files: BTreeMap<usize, Vec<Version>>,
     /// Operations that bound what a file may show once they are surely kept: the file and the operation.
-    settled: Vec<(usize, usize, Bound)>,
+    durable: Vec<(usize, usize, Bound)>,
     next: usize,
 }
 
@@ -75,7 +75,7 @@ impl Oracle {
             among_others: false,
             models: VecDeque::from([(0, model)]),
             files,
-            settled: Vec::new(),
+            durable: Vec::new(),
             next: 1,
         }
     }
@@ -97,7 +97,7 @@ impl Oracle {
             self.synced(op);
         }
         if self.kept == Kept::All {
-            self.settle(self.next - 1);
+            self.mark_durable(self.next - 1);
             self.models.drain(..self.models.len() - 1);
         }
         outcome
@@ -114,7 +114,7 @@ impl Oracle {
             && let Some(file) = self.model().identity(from)
             && self.model().identity(to).is_some_and(|over| over != file)
         {
-            self.settled.push((file, number, Bound::Since));
+            self.durable.push((file, number, Bound::Since));
         }
         // Emptying a file is recorded with its new content only, and so is what follows until then.
         if outcome.is_ok()
@@ -123,7 +123,7 @@ impl Oracle {
             && !self.files.get(&file).is_some_and(|v| v.iter().any(|v| v.replaces || v.data.is_empty()))
             && let Some(size) = model.content(file).map(|data| data.len())
         {
-            self.settled.push((file, number, Bound::Cut(size)));
+            self.durable.push((file, number, Bound::Cut(size)));
         }
         for id in model.files() {
             let Some(now) = model.content(id) else { continue };
@@ -177,15 +177,15 @@ impl Oracle {
                 }
             }
         }
-        self.settle(self.next - 1);
+        self.mark_durable(self.next - 1);
         self.models.drain(..self.models.len() - 1);
     }
 
     /// The renames up to an operation are kept: their files begin there.
-    fn settle(&mut self, upto: usize) {
-        for (file, op, bound) in std::mem::take(&mut self.settled) {
+    fn mark_durable(&mut self, upto: usize) {
+        for (file, op, bound) in std::mem::take(&mut self.durable) {
             if op > upto {
-                self.settled.push((file, op, bound));
+                self.durable.push((file, op, bound));
             } else if let Some(versions) = self.files.get_mut(&file) {
                 bound.apply(op, versions);
             }
@@ -229,7 +229,7 @@ impl Oracle {
     fn check_content(&self, op: usize, id: usize, got: &Shown) -> Result<(), String> {
         let Some(versions) = self.files.get(&id) else { return Err("the oracle lost it".into()) };
         let mut versions = versions.clone();
-        for (file, number, bound) in &self.settled {
+        for (file, number, bound) in &self.durable {
             if *file == id && *number <= op {
                 bound.apply(*number, &mut versions);
             }

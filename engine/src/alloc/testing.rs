@@ -45,7 +45,7 @@ pub(crate) fn image(blocks: u64) -> Store {
 }
 
 /// Lets everything go that waits in quarantine.
-pub(crate) fn settle(alloc: &Alloc) {
+pub(crate) fn end_quarantine(alloc: &Alloc) {
     alloc.durable(u64::MAX - 1);
     alloc.head_passed(u64::MAX - 1);
 }

@@ -1,6 +1,6 @@
 //! The allocator over an image in memory: exact counts, one owner a block, and nothing reused early.
 
-use super::testing::{BEFORE_GROUPS, bits_set, image, settle};
+use super::testing::{BEFORE_GROUPS, bits_set, end_quarantine, image};
 use super::*;
 use crate::lane;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -97,7 +97,7 @@ fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
     let (counted, emptied) = (Arc::clone(&calls), alloc.clone());
     alloc.set_make_room(Box::new(move || {
         counted.fetch_add(1, Relaxed);
-        settle(&emptied);
+        end_quarantine(&emptied);
         Ok(())
     }));
     let mut extents = Vec::new();
@@ -120,7 +120,7 @@ fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
     }
     drop(alloc.reserve_delayed(300).expect("room was made"));
     assert_eq!(calls.load(Relaxed), 2);
-    settle(&alloc);
+    end_quarantine(&alloc);
     assert_eq!(alloc.unused(), 397);
     assert_eq!(bits_set(&store), 2);
     assert_eq!(Alloc::load(&store).expect("the same image").unused(), 397);
@@ -195,14 +195,14 @@ fn lanes_side_by_side_never_share_a_block() {
         });
         owned.sort_by_key(|extent| extent.start);
         assert!(owned.windows(2).all(|pair| pair[0].end() <= pair[1].start), "a block has two owners");
-        settle(&alloc);
+        end_quarantine(&alloc);
         let used: u64 = owned.iter().map(|extent| u64::from(extent.len)).sum();
         assert_eq!((alloc.unused() + used, bits_set(&store)), (unused, used));
         assert_eq!(alloc.statfs_free(), alloc.unused());
         for extent in owned {
             free(&store, &alloc, extent, false).expect("in use");
         }
-        settle(&alloc);
+        end_quarantine(&alloc);
         assert_eq!((alloc.unused(), alloc.statfs_free(), bits_set(&store)), (unused, unused, 0));
     }
 }

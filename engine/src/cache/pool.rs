@@ -143,17 +143,17 @@ impl FramePool {
     pub(super) fn charge(&self, bytes: usize) {
         // Relaxed, here and below: a sum; the mutex orders what follows from it.
         self.index_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.settle();
+        self.adjust_retired();
     }
 
     /// An index is gone.
     pub fn discharge(&self, bytes: usize) {
         self.index_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.settle();
+        self.adjust_retired();
     }
 
     /// Retires frames, or brings them back.
-    fn settle(&self) {
+    fn adjust_retired(&self) {
         let want = |pool: &FramePool| (pool.index_bytes() / BLOCK_SIZE).min(pool.most_retired);
         let slack = (self.frames.len() / 4096).min(64);
         let retired = self.retired_count.load(Ordering::Relaxed);

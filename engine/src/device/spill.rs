@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Where the content of a block is.
-enum Place {
+enum Stored {
     Memory(Box<[u8]>),
     /// In the file, as its so manieth block.
     File(u64),
@@ -15,7 +15,7 @@ enum Place {
 
 /// Contents by block number. What is in the file costs some sixty bytes of memory a block.
 pub(super) struct Spill {
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, Stored>,
     /// Blocks that may be in memory, and those that are.
     limit: usize,
     in_memory: usize,
@@ -31,10 +31,10 @@ impl Spill {
     /// Keeps the content of a block in place of what it had.
     pub fn put(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
         match self.places.get_mut(&block) {
-            Some(Place::Memory(there)) => there.copy_from_slice(bytes),
-            Some(Place::File(at)) => write(self.file.as_ref(), *at, bytes)?,
+            Some(Stored::Memory(there)) => there.copy_from_slice(bytes),
+            Some(Stored::File(at)) => write(self.file.as_ref(), *at, bytes)?,
             None if self.in_memory < self.limit => {
-                self.places.insert(block, Place::Memory(bytes.into()));
+                self.places.insert(block, Stored::Memory(bytes.into()));
                 self.in_memory += 1;
             }
             None => {
@@ -43,7 +43,7 @@ impl Spill {
                     None => nameless().map_err(|e| io_error("make a temporary file", &e))?,
                 };
                 write(Some(self.file.insert(file)), self.in_file, bytes)?;
-                self.places.insert(block, Place::File(self.in_file));
+                self.places.insert(block, Stored::File(self.in_file));
                 self.in_file += 1;
             }
         }
@@ -72,13 +72,13 @@ impl Spill {
         self.places.keys().copied().collect()
     }
 
-    fn read(&self, place: &Place, into: &mut [u8]) -> Result<()> {
+    fn read(&self, place: &Stored, into: &mut [u8]) -> Result<()> {
         match (place, &self.file) {
-            (Place::Memory(bytes), _) => into.copy_from_slice(bytes),
-            (Place::File(at), Some(file)) => file
+            (Stored::Memory(bytes), _) => into.copy_from_slice(bytes),
+            (Stored::File(at), Some(file)) => file
                 .read_exact_at(into, at * BLOCK_SIZE as u64)
                 .map_err(|e| io_error("read the temporary file", &e))?,
-            (Place::File(_), None) => unreachable!("a place in the file is made with the file"),
+            (Stored::File(_), None) => unreachable!("a place in the file is made with the file"),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! 1. A submitter fills slots and submission entries under the mutex and enters the kernel once for the
 //!    batch. What exceeds the ring's depth waits in the backlog.
 //! 2. A waiter whose batch is done takes it. Otherwise, if the ring has no reaper, it becomes the reaper:
-//!    it drops the mutex, sleeps in the kernel until something completes, takes the mutex again and settles
+//!    it drops the mutex, sleeps in the kernel until something completes, takes the mutex again and handles
 //!    all completions. Only the reaper touches the completion queue; were another thread to empty it, the
 //!    reaper could sleep on although its own batch is done.
 //! 3. Other waiters sleep on their own batch's condition variable. The reaper wakes each whose batch it
@@ -59,7 +59,7 @@ impl UringDevice {
     }
 
     /// Files the result of an entry: the request is done, has failed, or goes on.
-    fn settle(&self, ring: &Ring, state: &mut State, slot: usize, result: i32) {
+    fn complete(&self, ring: &Ring, state: &mut State, slot: usize, result: i32) {
         let flight = state.requests.get_mut(slot);
         let outcome = match usize::try_from(result) {
             Ok(0) if flight.moved < flight.request.buf.len() => {
@@ -129,7 +129,7 @@ impl UringDevice {
     /// Settles every completion that is there. The caller is the reaper.
     fn reap(&self, ring: &Ring, state: &mut State) {
         for (slot, result) in ring.completed(state) {
-            self.settle(ring, state, slot, result);
+            self.complete(ring, state, slot, result);
         }
         ring.fill(&self.image, state);
     }

@@ -2,7 +2,7 @@
 //!
 //! Everything is staged on a [`Handle`]; locks are the caller's. What needs which:
 //! - [`Dir::lookup`], [`Dir::vacancy`], [`Dir::read`]: the directory shared, the bucket shared;
-//! - [`Dir::insert`], [`Dir::settle`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively
+//! - [`Dir::insert`], [`Dir::fill_vacancy`], [`Dir::remove`], [`Dir::replace`]: the directory shared, the bucket exclusively
 //!   (or the directory exclusively); they change bytes of existing blocks only;
 //! - [`Dir::is_sparse`]: the directory shared;
 //! - [`Dir::grow`], [`Dir::shrink`], [`Dir::is_empty`] for rmdir: the directory exclusively.
@@ -193,7 +193,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Puts an entry where its name can go.
-    pub fn settle(
+    pub fn fill_vacancy(
         &self,
         h: &mut Handle,
         vacancy: Vacancy,
@@ -227,7 +227,7 @@ impl<B: DirBlocks> Dir<'_, B> {
         file_type: FileType,
     ) -> Result<Insertion> {
         match self.vacancy(Some(h), image, name)? {
-            Ok(vacancy) => self.settle(h, vacancy, name, nid, file_type),
+            Ok(vacancy) => self.fill_vacancy(h, vacancy, name, nid, file_type),
             Err(_) => Err(Error::Errno(libc::EEXIST)),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::alloc::testing::{bits_set, image, settle};
+use crate::alloc::testing::{bits_set, end_quarantine, image};
 use crate::alloc::{Alloc, Class};
 use crate::format::Inode;
 use crate::store::Store;
@@ -176,7 +176,7 @@ fn thousands_of_single_blocks_grow_the_tree_and_leave_nothing_behind() {
     file.remove(0..LOGICAL_END, 40);
     file.verify();
     assert!(file.root.is_empty() && file.root.depth() == 0 && file.root.blocks == 0);
-    settle(&file.alloc);
+    end_quarantine(&file.alloc);
     assert_eq!(file.alloc.unused(), unused);
 }
 
@@ -217,7 +217,7 @@ fn what_is_mapped_is_not_mapped_again_and_files_have_an_end() {
     let up = file.edit(|h, alloc, root| shift_up(h, alloc, root, 0..LOGICAL_END, 2, 10));
     assert_eq!(up, Err(crate::Error::Errno(libc::EFBIG)));
     file.verify();
-    settle(&file.alloc);
+    end_quarantine(&file.alloc);
     assert_eq!(file.alloc.unused(), 999 - file.root.blocks);
 }
 
@@ -339,13 +339,13 @@ proptest! {
                 Step::Collapse { at, by } => file.collapse(at, by),
                 Step::MakeHole { at, by } => file.make_hole(at, by),
             }
-            settle(&file.alloc);
+            end_quarantine(&file.alloc);
         }
         file.verify();
         file.lookups(1300);
         file.remove(0..LOGICAL_END, 50);
         file.verify();
-        settle(&file.alloc);
+        end_quarantine(&file.alloc);
         prop_assert_eq!(file.alloc.unused(), 4999);
     }
 }

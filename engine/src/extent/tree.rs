@@ -30,14 +30,14 @@ fn step(len: usize, upto: usize, depth: u8, get: impl Fn(usize) -> Option<Run>) 
 
 /// The neighbourhood of a block: the last run that starts at or before it and the first after it within one
 /// leaf, and the keys that lead to the leaves beside it.
-struct Place {
+struct Neighbours {
     before: Option<Run>,
     after: Option<Run>,
     right: Option<u32>,
     left: Option<u32>,
 }
 
-fn place(source: &impl Source, root: &Root, logical: u64) -> Result<Place> {
+fn neighbours(source: &impl Source, root: &Root, logical: u64) -> Result<Neighbours> {
     let upto = root.runs.partition_point(|run| u64::from(run.logical) <= logical);
     let mut found = step(root.runs.len(), upto, root.depth, |at| root.runs.get(at).copied());
     let (mut right, mut left) = (None, None);
@@ -51,7 +51,7 @@ fn place(source: &impl Source, root: &Root, logical: u64) -> Result<Place> {
                         return Err(damaged(root, 0, problem));
                     }
                 }
-                return Ok(Place { before, after, right, left });
+                return Ok(Neighbours { before, after, right, left });
             }
             Some(Step::Child { block, right: r, left: l }) => {
                 right = r.or(right);
@@ -72,7 +72,7 @@ fn place(source: &impl Source, root: &Root, logical: u64) -> Result<Place> {
 /// The run that covers `logical`, or else the first after it.
 pub(super) fn seek(source: &impl Source, root: &Root, mut logical: u64) -> Result<Option<Run>> {
     loop {
-        let place = place(source, root, logical)?;
+        let place = neighbours(source, root, logical)?;
         if let Some(run) = place.before.filter(|run| run.end() > logical).or(place.after) {
             return Ok(Some(run));
         }
@@ -88,7 +88,7 @@ pub(super) fn seek(source: &impl Source, root: &Root, mut logical: u64) -> Resul
 /// The last run that starts before `logical`.
 pub(super) fn seek_last(source: &impl Source, root: &Root, mut logical: u64) -> Result<Option<Run>> {
     while let Some(at) = logical.checked_sub(1) {
-        let place = place(source, root, at)?;
+        let place = neighbours(source, root, at)?;
         if place.before.is_some() {
             return Ok(place.before);
         }

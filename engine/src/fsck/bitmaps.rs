@@ -1,7 +1,7 @@
 //! The bitmaps against what is owned. Comes last, when nothing else is left to mend.
 
 use super::image;
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::state::{State, is_marked};
 use super::{Counts, Stage};
 use crate::Result;
@@ -15,7 +15,7 @@ pub(super) fn check(state: &mut State<'_>, counts: &mut Counts) -> Result<()> {
     state.bitmaps(|state, group, bytes| {
         state.at(Stage::Bitmaps, group, groups);
         let (first, blocks) = (group_start(&state.image.sb, group), group_blocks(&state.image.sb, group));
-        let place = Place::block(first);
+        let place = Location::block(first);
         // Whatever lies beyond the image counts as taken.
         let owned = |at: u64| at >= blocks || state.claims.has(first + at);
         counts.blocks += blocks;
@@ -44,12 +44,12 @@ pub(super) fn check(state: &mut State<'_>, counts: &mut Counts) -> Result<()> {
         }
         if missing.count > 0 {
             let detail = format!("group {group}: {} are in use and marked as free", missing.shown());
-            state.found(IssueKind::BlockNotMarked, Place::block(missing.first), detail);
+            state.found(IssueKind::BlockNotMarked, Location::block(missing.first), detail);
         }
         if leaked.count > 0 {
             let detail =
                 format!("group {group}: {} are marked as in use and belong to nothing", leaked.shown());
-            state.found(IssueKind::BlockLeaked, Place::block(leaked.first), detail);
+            state.found(IssueKind::BlockLeaked, Location::block(leaked.first), detail);
         }
         state.image.put(first, BlockKind::Bitmap, fresh)
     })

@@ -3,7 +3,7 @@
 use super::Stage;
 use super::extents::{self, Visitor};
 use super::image::{BATCH, Base, Copy, slot_of};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::parallel::in_order;
 use super::seats::{Seat, chunks, places, read_ahead, read_seats, seats};
 use super::state::State;
@@ -165,7 +165,7 @@ fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) 
     let counted = state.records.get(nid).map_or(0, |record| record.blocks);
     if inode.blocks.get() != counted {
         let detail = format!("it says {} blocks and has {counted}", inode.blocks);
-        state.found(IssueKind::InodeBlocks, Place::nid(nid), detail);
+        state.found(IssueKind::InodeBlocks, Location::nid(nid), detail);
         inode.blocks.set(counted);
         state.put_inode(nid, &inode)?;
     }
@@ -192,7 +192,7 @@ impl Visitor for Claim {
                 (run.block..run.block + len).find(|block| state.claims.has(*block)).unwrap_or(run.block);
             let detail =
                 format!("something else owns it too; the file maps {len} blocks from {} on", run.block);
-            state.found(IssueKind::BlockTwoOwners, Place::both(self.nid, first), detail);
+            state.found(IssueKind::BlockTwoOwners, Location::both(self.nid, first), detail);
             self.contested.push(run.logical);
         } else {
             state.claims.add_all(run.block, len);
@@ -221,7 +221,7 @@ impl Visitor for Relocate {
         let Some(to) = state.allocate(run.len, false)? else {
             let detail = format!("{} blocks from {} on have another owner", run.len, run.block);
             let why = "there is no free row of blocks for a copy: free some space, then repair again";
-            state.left(IssueKind::BlockTwoOwners, Place::nid(self.nid), detail, why);
+            state.left(IssueKind::BlockTwoOwners, Location::nid(self.nid), detail, why);
             return Ok(true);
         };
         for at in 0..u64::from(run.len) {

@@ -1,7 +1,7 @@
 //! Walking an extent tree that may be damaged, and leaving it sound: what cannot be is removed on the way.
 
 use super::image::{self, Base, Image};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::state::State;
 use crate::Result;
 use crate::extent::{LOGICAL_END, Run, decode, encode, run_problem};
@@ -109,7 +109,8 @@ impl Walk<'_> {
         keys: Range<u64>,
         block: u64,
     ) -> Result<bool> {
-        let place = if block == 0 { Place::nid(self.owner.0) } else { Place::both(self.owner.0, block) };
+        let place =
+            if block == 0 { Location::nid(self.owner.0) } else { Location::both(self.owner.0, block) };
         let before = runs.clone();
         let mut from = keys.start;
         let mut kept = Vec::with_capacity(runs.len());
@@ -150,7 +151,7 @@ impl Walk<'_> {
 
     /// Walks a node below the root; whether it stays.
     fn child(&mut self, state: &mut State<'_>, block: u64, depth: u8, keys: Range<u64>) -> Result<bool> {
-        let place = Place::both(self.owner.0, block);
+        let place = Location::both(self.owner.0, block);
         let (bytes, count) = match open(state.image, self.owner, block, depth) {
             Ok(node) => node,
             Err(detail) => {

@@ -174,27 +174,27 @@ impl serde::Serialize for IssueKind {
 
 /// Where it is, as far as that can be said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize)]
-pub struct Place {
+pub struct Location {
     /// The inode concerned.
     pub nid: Option<Nid>,
     /// The block concerned.
     pub block: Option<u64>,
 }
 
-impl Place {
+impl Location {
     /// An inode.
-    pub fn nid(nid: Nid) -> Place {
-        Place { nid: Some(nid), block: None }
+    pub fn nid(nid: Nid) -> Location {
+        Location { nid: Some(nid), block: None }
     }
 
     /// A block.
-    pub fn block(block: u64) -> Place {
-        Place { nid: None, block: Some(block) }
+    pub fn block(block: u64) -> Location {
+        Location { nid: None, block: Some(block) }
     }
 
     /// A block of an inode.
-    pub fn both(nid: Nid, block: u64) -> Place {
-        Place { nid: Some(nid), block: Some(block) }
+    pub fn both(nid: Nid, block: u64) -> Location {
+        Location { nid: Some(nid), block: Some(block) }
     }
 }
 
@@ -204,7 +204,7 @@ pub struct Issue {
     /// Its kind.
     pub kind: IssueKind,
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What exactly.
     pub detail: String,
     /// What became of it.

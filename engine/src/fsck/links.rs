@@ -3,7 +3,7 @@
 use super::Stage;
 use super::dirs;
 use super::image::{self, BATCH};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::seats::read_ahead;
 use super::state::{Move, State};
 use crate::Result;
@@ -25,7 +25,7 @@ pub(super) fn check_root(state: &mut State<'_>) -> Result<bool> {
     if state.records.get(ROOT_NID).is_some_and(|record| record.is_dir()) {
         return Ok(true);
     }
-    let place = Place::nid(ROOT_NID);
+    let place = Location::nid(ROOT_NID);
     let detail = "there is no directory with nid 1".to_string();
     let Some(record) = state.records.get(ROOT_NID).copied() else {
         state.left(IssueKind::RootMissing, place, detail, "the NAT block of nid 1 is missing too");
@@ -66,7 +66,7 @@ pub(super) fn check_orphans(state: &mut State<'_>) -> Result<()> {
     let mut root = match state.image.get(block, BlockKind::OrphanRoot) {
         Ok(root) => root,
         Err(why) => {
-            state.found(IssueKind::OrphanRoot, Place::block(block), why);
+            state.found(IssueKind::OrphanRoot, Location::block(block), why);
             return state.image.put(block, BlockKind::OrphanRoot, image::fresh(BlockKind::OrphanRoot, 0, 0));
         }
     };
@@ -93,7 +93,7 @@ pub(super) fn check_orphans(state: &mut State<'_>) -> Result<()> {
             }
             Err(why) => {
                 let detail = format!("table {index} in block {table}: {why}");
-                state.found(IssueKind::OrphanTable, Place::block(table), detail);
+                state.found(IssueKind::OrphanTable, Location::block(table), detail);
                 pointer.fill(0);
                 changed = true;
             }
@@ -128,7 +128,7 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
             Some(_) => None,
         };
         if let Some(why) = problem {
-            state.found(IssueKind::OrphanEntry, Place::both(nid, table), why);
+            state.found(IssueKind::OrphanEntry, Location::both(nid, table), why);
             raw.fill(0);
             changed = true;
         } else if let Some(record) = state.records.get_mut(nid) {
@@ -214,10 +214,10 @@ fn rescue(state: &mut State<'_>, lost: Vec<(Nid, IssueKind)>) -> Result<()> {
         let entry = Move { dir, name, nid, file_type };
         if to.is_none() || !dirs::insert(state, &entry)? {
             let why = "there is no room in lost+found: free some space, empty it, then repair again";
-            state.left(kind, Place::nid(nid), detail, why);
+            state.left(kind, Location::nid(nid), detail, why);
             continue;
         }
-        state.found(kind, Place::nid(nid), detail);
+        state.found(kind, Location::nid(nid), detail);
         if kind == IssueKind::DirCycle {
             dirs::remove_entry(state, record.named_in, nid)?;
             if let Some(parent) = state.records.get_mut(record.named_in) {
@@ -296,7 +296,7 @@ fn numbers(state: &mut State<'_>) -> Result<()> {
             let (Some(file_type), Some(mut inode)) = (record.file_type(), state.inode(*nid)) else {
                 continue;
             };
-            let place = Place::nid(*nid);
+            let place = Location::nid(*nid);
             if let Some(links) =
                 expected_links(*nid, &record, file_type).filter(|links| *links != record.nlink)
             {

@@ -42,7 +42,7 @@ mod xattr;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use issue::{Issue, IssueKind, Outcome, Place, Severity};
+pub use issue::{Issue, IssueKind, Location, Outcome, Severity};
 
 use crate::device::{BLOCK_SIZE, Overlay};
 use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
@@ -197,7 +197,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
     }
     if sb.state.get() == STATE_DAMAGED {
         let detail = "damage was found earlier, or a repair was interrupted".into();
-        findings.add(IssueKind::MarkedDamaged, Place::default(), detail, Outcome::Mendable);
+        findings.add(IssueKind::MarkedDamaged, Location::default(), detail, Outcome::Mendable);
         repair::resume(&image)?;
     }
     let counts = plan(&mut image, &mut findings, &mut progress)?;
@@ -230,7 +230,7 @@ fn finish(findings: Findings, counts: Counts) -> Report {
 fn check_copies(image: &Image, findings: &mut Findings) {
     for (at, copy) in superblock::copies(&*image.device).into_iter().enumerate() {
         if let Err(why) = copy {
-            let place = Place::block(crate::format::SUPERBLOCK_BLOCKS[at]);
+            let place = Location::block(crate::format::SUPERBLOCK_BLOCKS[at]);
             findings.add(IssueKind::SuperblockCopy, place, why, Outcome::Mendable);
         }
     }

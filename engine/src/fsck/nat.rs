@@ -2,7 +2,7 @@
 
 use super::Stage;
 use super::image::{self, BATCH, in_words, slot_of};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::state::{State, is_marked};
 use crate::Result;
 use crate::device::IoBuf;
@@ -28,7 +28,7 @@ pub(super) fn claim_regions(state: &mut State<'_>) -> bool {
     for (name, start, len) in regions {
         if len > 0 && start.saturating_add(len) > sb.groups_start.get() || !state.claims.none_of(start, len) {
             let detail = format!("the {name} ({len} blocks from {start} on) overlaps another region");
-            state.left(IssueKind::Layout, Place::block(start), detail, IssueKind::Layout.mending());
+            state.left(IssueKind::Layout, Location::block(start), detail, IssueKind::Layout.mending());
             sound = false;
         }
         if sound {
@@ -76,7 +76,7 @@ fn read_index(state: &mut State<'_>, lost: &mut BTreeSet<u64>) -> Result<BTreeMa
             match good {
                 Ok(bytes) => read_pointers(state, block, first, bytes, &mut found, lost)?,
                 Err(why) => {
-                    state.found(IssueKind::NatIndexBlock, Place::block(block), why);
+                    state.found(IssueKind::NatIndexBlock, Location::block(block), why);
                     state.image.put(
                         block,
                         BlockKind::NatIndex,
@@ -120,7 +120,7 @@ fn read_pointers(
         };
         if let Some(why) = problem {
             let detail = format!("the pointer to NAT block {index} leads to block {pointer}: {why}");
-            state.found(IssueKind::NatPointer, Place::block(block), detail);
+            state.found(IssueKind::NatPointer, Location::block(block), detail);
             entry.fill(0);
             lost.insert(index);
             changed = true;
@@ -208,7 +208,7 @@ fn read_blocks(
                 Ok(bytes) => read_entries(state, *index, *block, bytes)?,
                 Err(why) => {
                     let detail = format!("NAT block {index}: {why}");
-                    state.found(IssueKind::NatBlock, Place::block(*block), detail);
+                    state.found(IssueKind::NatBlock, Location::block(*block), detail);
                     state.image.put(*block, BlockKind::Nat, image::fresh(BlockKind::Nat, *index, 0))?;
                     rebuilt.insert(*index);
                 }
@@ -228,7 +228,7 @@ fn read_entries(state: &mut State<'_>, index: u64, block: u64, mut bytes: IoBuf)
             nid != 0 && state.image.holds(entry.block()) && usize::from(entry.slot()) < INODES_PER_BLOCK;
         if !entry.is_free() && !possible {
             let detail = format!("its entry leads to {}, where no inode can be", in_words(&entry));
-            state.found(IssueKind::NatEntry, Place::both(nid, block), detail);
+            state.found(IssueKind::NatEntry, Location::both(nid, block), detail);
             raw[..8].fill(0);
             changed = true;
         }

@@ -1,7 +1,7 @@
 //! What comes before the check: the journal of an image that was not unmounted, and the areas of one that was.
 
 use super::image::Image;
-use super::issue::{Issue, IssueKind, Outcome, Place};
+use super::issue::{Issue, IssueKind, Location, Outcome};
 use super::repair::REPAIR_ROUND;
 use super::state::Findings;
 use crate::checkpoint::RoundId;
@@ -30,26 +30,26 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
         Err(e) => return Err(e),
     };
     if !discard {
-        findings.add(kind, Place::default(), why, Outcome::Left(kind.mending().into()));
+        findings.add(kind, Location::default(), why, Outcome::Left(kind.mending().into()));
         return Ok(false);
     }
     options.discard_journal = true;
     match mount(media.clone(), &options) {
         Ok(mounted) => match mounted.recovery().damage.clone() {
             None => {
-                findings.add(kind, Place::default(), why, Outcome::Mended);
+                findings.add(kind, Location::default(), why, Outcome::Mended);
                 let detail = "it cannot be read; what it held is given up with the journal";
                 add_unreadable(&mounted.recovery().unreadable, detail, findings, &Outcome::Mended);
                 mounted.unmount().map(|()| true)
             }
             // Read-only: its unmount would change nothing.
             Some(damage) => {
-                findings.add(kind, Place::default(), why, Outcome::Left(damage));
+                findings.add(kind, Location::default(), why, Outcome::Left(damage));
                 Ok(false)
             }
         },
         Err(Error::Refused(why)) => {
-            findings.add(kind, Place::default(), why.clone(), Outcome::Left(why));
+            findings.add(kind, Location::default(), why.clone(), Outcome::Left(why));
             Ok(false)
         }
         Err(e) => Err(e),
@@ -59,7 +59,7 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
 fn add_unreadable(blocks: &[u64], detail: &str, findings: &mut Findings, outcome: &Outcome) {
     for block in blocks {
         let kind = IssueKind::DoubleWriteUnreadable;
-        findings.add(kind, Place::block(*block), detail.into(), outcome.clone());
+        findings.add(kind, Location::block(*block), detail.into(), outcome.clone());
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn onto(
 ) -> Result<bool> {
     let device = Arc::clone(overlay) as Arc<dyn BlockDevice>;
     let mut left = |kind: IssueKind, why: String| {
-        findings.add(kind, Place::default(), why, Outcome::Left(kind.mending().into()));
+        findings.add(kind, Location::default(), why, Outcome::Left(kind.mending().into()));
         Ok(false)
     };
     let header = match media.ring.find(sb, &device) {
@@ -143,7 +143,7 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
             .map(|block| image.read(block).is_ok_and(|bytes| bytes.iter().any(|b| *b != 0)));
         if used != [false, false] {
             let detail = "neither copy of the journal's header is valid, nor are they blank".into();
-            findings.add(IssueKind::RingHeader, Place::block(start), detail, Outcome::Mendable);
+            findings.add(IssueKind::RingHeader, Location::block(start), detail, Outcome::Mendable);
             for block in [start, start + 1] {
                 image.put_raw(block, IoBuf::zeroed(BLOCK_SIZE))?;
             }
@@ -169,7 +169,7 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
         if !own && (round == REPAIR_ROUND || epoch > sb.epoch.get()) {
             let detail =
                 format!("it holds images of round {round} of mount {epoch}; the last was {}", sb.epoch);
-            findings.add(IssueKind::DoubleWrite, Place::block(at), detail, Outcome::Mendable);
+            findings.add(IssueKind::DoubleWrite, Location::block(at), detail, Outcome::Mendable);
             image.put_raw(at, IoBuf::zeroed(BLOCK_SIZE))?;
         }
     }

@@ -1,7 +1,7 @@
 //! What one round of the check knows so far, and how its findings are kept.
 
 use super::image::{BATCH, Bits, Image};
-use super::issue::{Issue, IssueKind, Outcome, Place};
+use super::issue::{Issue, IssueKind, Location, Outcome};
 use super::records::Records;
 use super::{Progress, Stage};
 use crate::Result;
@@ -21,11 +21,11 @@ pub(super) struct Findings {
     pub more: u64,
     /// Mends planned in this round.
     pub mends: u64,
-    seen: HashSet<(IssueKind, Place, String)>,
+    seen: HashSet<(IssueKind, Location, String)>,
 }
 
 impl Findings {
-    pub fn add(&mut self, kind: IssueKind, place: Place, detail: String, outcome: Outcome) {
+    pub fn add(&mut self, kind: IssueKind, place: Location, detail: String, outcome: Outcome) {
         if outcome == Outcome::Mendable {
             self.mends += 1;
         }
@@ -83,12 +83,12 @@ impl<'a> State<'a> {
     }
 
     /// Notes something that the caller mends.
-    pub fn found(&mut self, kind: IssueKind, place: Place, detail: String) {
+    pub fn found(&mut self, kind: IssueKind, place: Location, detail: String) {
         self.findings.add(kind, place, detail, Outcome::Mendable);
     }
 
     /// Notes something that stays as it is.
-    pub fn left(&mut self, kind: IssueKind, place: Place, detail: String, why: &str) {
+    pub fn left(&mut self, kind: IssueKind, place: Location, detail: String, why: &str) {
         self.findings.add(kind, place, detail, Outcome::Left(why.into()));
     }
 

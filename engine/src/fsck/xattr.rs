@@ -1,7 +1,7 @@
 //! The chains of attribute blocks.
 
 use super::image;
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::state::State;
 use crate::Result;
 use crate::device::IoBuf;
@@ -30,13 +30,13 @@ pub(super) fn check(state: &mut State<'_>, inode: &mut Inode) -> Result<bool> {
                 next = after;
             }
             Err(why) => {
-                state.found(IssueKind::Xattr, Place::both(nid, next), why);
+                state.found(IssueKind::Xattr, Location::both(nid, next), why);
                 return cut(state, inode, chain, &bytes);
             }
         }
     }
     if sound(&bytes) < bytes.len() {
-        let place = Place::both(nid, inode.xattr_block.get());
+        let place = Location::both(nid, inode.xattr_block.get());
         state.found(IssueKind::Xattr, place, "an attribute is cut short, or cannot be one".into());
         return cut(state, inode, chain, &bytes);
     }

@@ -17,6 +17,6 @@ mod times;
 pub use crate::format::FileType;
 pub use holds::Holds;
 pub use lent::{Lent, Recall};
-pub use object::{Draft, InodeObj, Place, fresh_image, image_bytes, place_of, verify};
+pub use object::{Draft, InodeLocation, InodeObj, fresh_image, image_bytes, location_of, verify};
 pub use table::{Forgotten, InodeTable};
 pub use tick::{Time, now, tick};

@@ -15,14 +15,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Where an inode lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct InodeLocation {
     /// The node block.
     pub block: u64,
     /// The slot in it, below 16.
     pub slot: u8,
 }
 
-impl Place {
+impl InodeLocation {
     /// The bytes of the slot in the node block.
     pub fn range(self) -> std::ops::Range<usize> {
         let start = usize::from(self.slot) * INODE_SIZE;
@@ -45,7 +45,7 @@ pub struct InodeObj {
     _before: Margin,
     nid: Nid,
     generation: u32,
-    place: Place,
+    place: InodeLocation,
     file_type: FileType,
     /// The logged image.
     pub lock: InodeLock<Inode>,
@@ -88,7 +88,7 @@ pub struct Draft {
 
 impl InodeObj {
     /// The inode that `image` shows. The image comes from [`verify`] or was made by the caller.
-    pub fn new(place: Place, file_type: FileType, image: Inode, holds: Holds) -> InodeObj {
+    pub fn new(place: InodeLocation, file_type: FileType, image: Inode, holds: Holds) -> InodeObj {
         let nid = image.nid.get();
         InodeObj {
             _before: Margin::new(),
@@ -127,7 +127,7 @@ impl InodeObj {
         self.generation
     }
     /// Where its slot is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> InodeLocation {
         self.place
     }
     /// Type.
@@ -345,8 +345,8 @@ pub fn verify(nid: Nid, entry: &NatEntry, slot: &[u8]) -> Result<(FileType, Inod
 }
 
 /// The place of a NAT entry, if it can be one.
-pub fn place_of(nid: Nid, entry: &NatEntry) -> Result<Place> {
-    let place = Place { block: entry.block(), slot: entry.slot() };
+pub fn location_of(nid: Nid, entry: &NatEntry) -> Result<InodeLocation> {
+    let place = InodeLocation { block: entry.block(), slot: entry.slot() };
     if usize::from(place.slot) >= INODES_PER_BLOCK {
         return Err(Error::Corrupt {
             what: "NAT entry",

@@ -223,12 +223,12 @@ fn unused(inode: &InodeObj) -> bool {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::inode::{FileType, Holds, Place, Recall, fresh_image};
+    use crate::inode::{FileType, Holds, InodeLocation, Recall, fresh_image};
 
     fn object(nid: Nid, lookups: u64) -> InodeObj {
         let mut image = fresh_image(nid, 1, libc::S_IFREG | 0o644, 0, 0, 0);
         image.nlink.set(1);
-        InodeObj::new(Place { block: 1, slot: 0 }, FileType::Regular, image, Holds::new(lookups))
+        InodeObj::new(InodeLocation { block: 1, slot: 0 }, FileType::Regular, image, Holds::new(lookups))
     }
 
     #[test]

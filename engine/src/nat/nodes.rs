@@ -93,7 +93,7 @@ impl Nodes {
 
     /// Changes what is known of a block, if it still is; lists it where it then has free slots, forgets it
     /// where it is full and nothing is under way.
-    fn settle(&self, block: u64, change: impl FnOnce(&mut State)) {
+    fn update_known(&self, block: u64, change: impl FnOnce(&mut State)) {
         let shard = self.shard(block);
         let mut blocks = shard.blocks.lock();
         let Some(state) = blocks.get_mut(&block) else { return };
@@ -124,7 +124,7 @@ impl Nodes {
     /// The operation that has picked a slot is over.
     pub fn arrived(&self, block: u64, slot: u8, committed: bool) {
         let bit = 1u16 << slot;
-        self.settle(block, |state| {
+        self.update_known(block, |state| {
             state.arriving &= !bit;
             if !committed {
                 state.taken &= !bit;
@@ -138,7 +138,7 @@ impl Nodes {
             return self.remove(block);
         }
         let bit = 1u16 << slot;
-        self.settle(block, |state| {
+        self.update_known(block, |state| {
             state.leaving &= !bit;
             if committed {
                 state.taken &= !bit;

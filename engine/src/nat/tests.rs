@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
-use crate::alloc::testing::{bits_set, image, settle};
+use crate::alloc::testing::{bits_set, end_quarantine, image};
 use crate::format::{INODE_SIZE, SLOT_PAYLOAD};
 use crate::lane;
 
@@ -88,7 +88,7 @@ fn a_fresh_file_system_has_its_root_and_room_for_more() {
     let inode = f.create().expect("room");
     assert_eq!(inode.nid, crate::format::ROOT_NID + 1, "the NAT block of the root is drawn from");
     f.delete(&inode).expect("in use");
-    settle(&f.alloc);
+    end_quarantine(&f.alloc);
     assert_eq!(f.alloc.unused(), unused);
 }
 
@@ -208,7 +208,7 @@ fn lanes_share_neither_ids_nor_blocks_and_nothing_is_left_behind() {
                 });
             }
         });
-        settle(&f.alloc);
+        end_quarantine(&f.alloc);
         f.nat.durable(u64::MAX - 1);
         // What stays are the NAT blocks; they serve the next round.
         let nat_blocks = owner_of_nat.len() as u64;
@@ -235,7 +235,7 @@ fn a_full_image_can_delete_everything() {
     for inode in &inodes {
         f.delete(inode).expect("in use");
     }
-    settle(&f.alloc);
+    end_quarantine(&f.alloc);
     assert_eq!(bits_set(&f.store), inodes.len() as u64 / NAT_PER_BLOCK + 1);
     lane::pin(None);
 }
@@ -270,7 +270,7 @@ fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
             end = again.delete(inode).expect("in use");
         }
         again.nat.durable(end);
-        settle(&again.alloc);
+        end_quarantine(&again.alloc);
         // One lane takes what all of them have freed, but for the block that each of the others draws from.
         lane::pin(Some(1));
         let nids: HashSet<Nid> = (0..inodes.len() as u64 - (used as u64 - 1) * NAT_PER_BLOCK)

@@ -37,7 +37,7 @@ impl<R> Limbo<R> {
         if self.0.len() >= MOST
             && let Some((last, _)) = self.0.back()
         {
-            readers.settle(*last);
+            readers.poll(*last);
             self.take_passed(readers, out);
         }
     }

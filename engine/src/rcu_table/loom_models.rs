@@ -206,7 +206,7 @@ fn a_mark_that_was_taken_away_lends_no_period() {
 fn a_period_begins_with_the_marks() {
     bounded(2, || {
         let table = with_entries(&[0]);
-        let other = spawn(&table, |table| table.readers.settle(table.readers.now()));
+        let other = spawn(&table, |table| table.readers.poll(table.readers.now()));
         let finder = spawn(&table, |table| finds(table, 0));
         evict(&table);
         join(other);

@@ -142,13 +142,13 @@ impl Frontier {
                 let progress = if *ok { Progress::Done } else { Progress::Failed };
                 self.pending.iter_mut().filter(|p| p.write == *write).for_each(|p| p.progress = progress);
                 if *ok && *durable {
-                    self.settle_write(*write);
+                    self.complete_write(*write);
                 }
             }
             Event::FlushBegan => {
                 self.pending.iter_mut().for_each(|p| p.covered = p.progress != Progress::InFlight);
             }
-            Event::FlushEnded { ok: true } => self.settle_flush(),
+            Event::FlushEnded { ok: true } => self.complete_flush(),
             Event::FlushEnded { ok: false } => self.pending.iter_mut().for_each(|p| p.covered = false),
             Event::PmemAdded { spec } => self.pmems.push(Some(PmemFrontier::new(*spec))),
             Event::Store { pmem, offset, data, .. } => {
@@ -177,7 +177,7 @@ impl Frontier {
     }
 
     /// A write is on media by itself, in the place of all that had been written there before.
-    fn settle_write(&mut self, write: u64) {
+    fn complete_write(&mut self, write: u64) {
         let (own, others): (Vec<_>, _) =
             std::mem::take(&mut self.pending).into_iter().partition(|pending| pending.write == write);
         self.pending = others;
@@ -191,7 +191,7 @@ impl Frontier {
     }
 
     /// What the flush covered is on media; a failed write is forgotten once a later one to its block is.
-    fn settle_flush(&mut self) {
+    fn complete_flush(&mut self) {
         let mut later_done: Vec<u64> = Vec::new();
         let mut durable = Vec::new();
         let mut kept = Vec::new();

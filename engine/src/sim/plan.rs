@@ -49,7 +49,7 @@ pub(super) fn plan(units: &[Unit], seed: u64) -> Vec<Picks> {
         }
     }
     plan.extend(prefixes(units, &none));
-    plan.iter_mut().for_each(|picks| settle(units, picks));
+    plan.iter_mut().for_each(|picks| normalise(units, picks));
     let mut seen = HashSet::new();
     plan.retain(|picks| seen.insert(picks.clone()));
     plan
@@ -74,7 +74,7 @@ pub(super) fn draw(units: &[Unit], seed: u64, count: usize) -> Vec<Picks> {
             4 if !prefixes.is_empty() => prefixes[random.below(prefixes.len())].clone(),
             _ => units.iter().map(|unit| random.pick(unit)).collect(),
         };
-        settle(units, &mut picks);
+        normalise(units, &mut picks);
         seen.insert(picks);
     }
     let mut plan: Vec<_> = seen.into_iter().collect();
@@ -194,7 +194,7 @@ fn sector_of(page: &Page, sector: usize) -> &[u8] {
 }
 
 /// Writes cuts in one way: as a whole version where they leave one, else with the lowest versions.
-fn settle(units: &[Unit], picks: &mut Picks) {
+fn normalise(units: &[Unit], picks: &mut Picks) {
     for (unit, pick) in units.iter().zip(picks) {
         let (Unit::Block { versions, .. }, Pick::Torn(sectors)) = (unit, *pick) else { continue };
         let content = |sector: usize| sector_of(&versions[usize::from(sectors[sector])], sector);

@@ -51,12 +51,12 @@ impl Shelf {
     fn replace(&self, next: usize, looks: usize) -> bool {
         self.shown.store(next, Ordering::Release);
         let since = self.readers.now();
-        let settled = (0..looks).any(|_| self.readers.settle(since));
-        if settled {
+        let has_passed = (0..looks).any(|_| self.readers.poll(since));
+        if has_passed {
             // SAFETY: nobody reads it any more; that is what loom checks here.
             self.there[next - 1].with_mut(|there| unsafe { *there = false });
         }
-        settled
+        has_passed
     }
 }
 
@@ -72,7 +72,7 @@ fn what_a_reader_has_found_is_not_freed() {
         let reader = spawn(&shelf, |shelf| shelf.read(1));
         shelf.replace(1, 1);
         reader.join().expect("no panic");
-        assert!(shelf.readers.settle(shelf.readers.now()), "nobody is inside");
+        assert!(shelf.readers.poll(shelf.readers.now()), "nobody is inside");
     });
 }
 
@@ -96,7 +96,7 @@ fn a_step_that_began_before_says_nothing() {
     bounded(3, || {
         let shelf = Shelf::new(1);
         let other = spawn(&shelf, |shelf| {
-            shelf.readers.settle(shelf.readers.now());
+            shelf.readers.poll(shelf.readers.now());
         });
         let reader = spawn(&shelf, |shelf| shelf.read(0));
         shelf.replace(1, 1);
@@ -114,7 +114,7 @@ fn what_one_has_seen_of_readers_is_handed_on() {
         shelf.shown.store(1, Ordering::Release);
         let since = shelf.readers.now();
         let other = spawn(&shelf, move |shelf| {
-            shelf.readers.settle(since);
+            shelf.readers.poll(since);
         });
         if shelf.readers.passed(since) {
             // SAFETY: as in `replace`.
@@ -141,6 +141,6 @@ fn a_reader_may_move_to_another_core() {
         });
         shelf.replace(1, 2);
         reading.join().expect("no panic");
-        assert!(shelf.readers.settle(shelf.readers.now()), "the counts are at zero again");
+        assert!(shelf.readers.poll(shelf.readers.now()), "the counts are at zero again");
     });
 }

@@ -2,7 +2,7 @@
 //!
 //! Who follows pointers that another thread may take away does so between [`Readers::enter`] and the end of the
 //! [`Reading`] that it gives. Who takes a pointer away keeps what it led to until every reader that may have seen it
-//! has left (a *grace period*); nobody ever waits for that: it is looked at now and then ([`Readers::settle`]).
+//! has left (a *grace period*); nobody ever waits for that: it is looked at now and then ([`Readers::poll`]).
 //!
 //! What this leaves to others: what waits for the end of a period (`ranged::limbo`), and that readers are brief: a
 //! reader takes no lock, makes no system call and does not allocate, so that it is held up by the scheduler alone.
@@ -100,7 +100,7 @@ impl Readers {
     }
 
     /// The same, after moving the epoch on as far as those who read now permit.
-    pub fn settle(&self, since: Grace) -> bool {
+    pub fn poll(&self, since: Grace) -> bool {
         for _ in 0..STEPS {
             if self.passed(since) {
                 return true;
@@ -153,11 +153,11 @@ mod tests {
         for core in 0..2 {
             let reading = readers.enter_at(core);
             let since = readers.now();
-            assert!(!readers.settle(since) && !readers.settle(since));
+            assert!(!readers.poll(since) && !readers.poll(since));
             let later = readers.enter_at(1 - core);
             drop(reading);
             drop(later);
-            assert!(readers.settle(since));
+            assert!(readers.poll(since));
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
         for _ in 0..100 {
             let since = readers.now();
             let mut looks = 0;
-            while !readers.settle(since) {
+            while !readers.poll(since) {
                 let next = readers.enter_at(0);
                 reading = next;
                 looks += 1;

@@ -8,7 +8,7 @@ use super::*;
 use crate::acl::{self, Acl, Acls};
 use crate::dir::{self, Insertion};
 use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
-use crate::inode::{Holds, InodeObj, Place, fresh_image};
+use crate::inode::{Holds, InodeLocation, InodeObj, fresh_image};
 use crate::lock::{Access, StripeSet};
 use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
@@ -180,7 +180,7 @@ impl Fs {
         if !attributes.is_empty() {
             xattr::stage(&self.meta, h, &mut image, &attributes)?;
         }
-        let place = Place { block: slot.node.block(), slot: slot.slot };
+        let place = InodeLocation { block: slot.node.block(), slot: slot.slot };
         let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unpublished()));
         if own != Acls::default() {
             *inode.acls.write() = Some(Arc::new(own));
@@ -249,7 +249,9 @@ impl Fs {
                     }
                     let made = self.allocate(&mut h, ctx, dir, &image, new)?;
                     let nid = made.inode.nid();
-                    if entries.settle(&mut h, vacancy, name, nid, FileType::Directory)? == Insertion::Full {
+                    if entries.fill_vacancy(&mut h, vacancy, name, nid, FileType::Directory)?
+                        == Insertion::Full
+                    {
                         drop(h);
                         drop(image);
                         self.grow(dir, name)?;
@@ -278,7 +280,7 @@ impl Fs {
                 self.may_change_entries(ctx, dir, &image)?;
                 let made = self.allocate(&mut h, ctx, dir, &image, new)?;
                 let (nid, file_type, at) = (made.inode.nid(), made.inode.file_type(), made.image.mtime.get());
-                if entries.settle(&mut h, vacancy, name, nid, file_type)? == Insertion::Full {
+                if entries.fill_vacancy(&mut h, vacancy, name, nid, file_type)? == Insertion::Full {
                     drop(h);
                     drop(bucket);
                     drop(image);

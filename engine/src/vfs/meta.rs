@@ -6,7 +6,7 @@ use crate::dir::{DentryCache, Dir, DirBlocks, GROUP, NameHash};
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
 use crate::format::{BlockKind, Inode, InodeFlags, Intent, NatEntry, Nid, OrphanEntry, Position};
-use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, place_of, verify};
+use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, location_of, verify};
 use crate::journal::Durability;
 use crate::lock::{LockClass, Rank};
 use crate::store::{Handle, PageRef, Store};
@@ -173,7 +173,7 @@ impl Meta {
 
     fn load(&self, nid: Nid) -> Result<Option<InodeObj>> {
         let Some(entry) = self.space.place(nid)? else { return Ok(None) };
-        let place = place_of(nid, &entry)?;
+        let place = location_of(nid, &entry)?;
         let slot = self.store.get(place.block, BlockKind::Node)?.read(|bytes| bytes[place.range()].to_vec());
         let (file_type, image) = verify(nid, &entry, &slot)?;
         Ok(Some(InodeObj::new(place, file_type, image, Holds::new(0))))

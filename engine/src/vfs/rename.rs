@@ -75,7 +75,9 @@ impl Fs {
             self.may_change_entries(ctx, old_dir, old_image)?;
             self.may_change_entries(ctx, new_dir, new_image)?;
             self.check_sticky(ctx, old_image, &own)?;
-            if new_entries.settle(&mut h, vacancy, to, source.nid(), source.file_type())? == Insertion::Full {
+            if new_entries.fill_vacancy(&mut h, vacancy, to, source.nid(), source.file_type())?
+                == Insertion::Full
+            {
                 drop((h, own, old, new));
                 self.grow(new_dir, to)?;
                 continue;

@@ -12,7 +12,7 @@
 //! 1. A client's requests come in *windows* of [`WINDOW`]. A window's cost is the time between one request and the
 //!    next, summed up; none counts for more than [`MOST`]: what took longer was no matter of waking anyone.
 //! 2. After the first window at home, and then every `period` requests, one window is served at the other place: a
-//!    *trial*. The first [`SETTLE`] requests at a new place do not count. The trial is lost as soon as its sum is
+//!    *trial*. The first [`WARM_UP`] requests at a new place do not count. The trial is lost as soon as its sum is
 //!    larger than the other place's whole window, and won if it is less by an [`EDGE`]th; what is equal stays where it
 //!    is. A trial that is lost doubles `period`, one that is won makes it the shortest again.
 //! 3. A window that costs more than twice what one cost when places were compared brings the next trial on at once:
@@ -40,7 +40,7 @@ const MOST_ASIDE: u32 = 3;
 /// Requests whose time is summed up.
 const WINDOW: u32 = 64;
 /// Requests at a new place before the first that counts.
-const SETTLE: u32 = 8;
+const WARM_UP: u32 = 8;
 /// The most that one request counts for.
 const MOST: Duration = Duration::from_micros(400);
 /// A trial is won by this part of a window's time.
@@ -51,18 +51,18 @@ const MOST_PERIOD: u32 = 1024 * WINDOW;
 
 /// Where a lone client is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// On its own core.
     Home,
     /// On another one.
     Beside,
 }
 
-impl Place {
-    fn other(self) -> Place {
+impl Placement {
+    fn other(self) -> Placement {
         match self {
-            Place::Home => Place::Beside,
-            Place::Beside => Place::Home,
+            Placement::Home => Placement::Beside,
+            Placement::Beside => Placement::Home,
         }
     }
 }
@@ -70,16 +70,16 @@ impl Place {
 /// Finds out where a client is served faster.
 #[derive(Debug)]
 pub struct Chooser {
-    place: Place,
+    place: Placement,
     /// The place that won last; `place` differs during a trial.
-    better: Place,
+    better: Placement,
     /// The last window at `better`; nothing before the first.
     cost: Option<Duration>,
     /// `cost` when places were compared last.
     compared: Duration,
     /// When the last request came.
     last: Option<Duration>,
-    settle: u32,
+    warm_up: u32,
     counted: u32,
     sum: Duration,
     aside: u32,
@@ -94,12 +94,12 @@ impl Default for Chooser {
     /// At home.
     fn default() -> Chooser {
         Chooser {
-            place: Place::Home,
-            better: Place::Home,
+            place: Placement::Home,
+            better: Placement::Home,
             cost: None,
             compared: Duration::ZERO,
             last: None,
-            settle: SETTLE,
+            warm_up: WARM_UP,
             counted: 0,
             sum: Duration::ZERO,
             aside: 0,
@@ -112,14 +112,14 @@ impl Default for Chooser {
 
 impl Chooser {
     /// Where the next request is to be served.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Placement {
         self.place
     }
 
     /// Another client has taken the former one's place: what is known of places holds, what requests cost does not.
     pub fn begin(&mut self) {
         (self.place, self.cost, self.compared, self.last) = (self.better, None, Duration::ZERO, None);
-        self.settle = SETTLE;
+        self.warm_up = WARM_UP;
         self.begin_window();
     }
 
@@ -127,13 +127,13 @@ impl Chooser {
     pub fn note(&mut self, now: Duration, aside: u32) {
         let took = self.last.replace(now).map(|last| now.saturating_sub(last).min(MOST));
         self.aside += aside;
-        if self.place == Place::Beside && self.aside >= MOST_ASIDE {
+        if self.place == Placement::Beside && self.aside >= MOST_ASIDE {
             self.flee();
             return;
         }
         let Some(took) = took else { return };
-        if self.settle > 0 {
-            self.settle -= 1;
+        if self.warm_up > 0 {
+            self.warm_up -= 1;
             return;
         }
         self.counted += 1;
@@ -177,7 +177,7 @@ impl Chooser {
 
     /// The trial has shown no better place.
     fn lose(&mut self) {
-        if self.better == Place::Beside {
+        if self.better == Placement::Beside {
             // It has lasted.
             self.hold = (self.hold / 2).max(LEAST_PERIOD);
         }
@@ -189,18 +189,18 @@ impl Chooser {
 
     /// Another needs the core.
     fn flee(&mut self) {
-        if self.better == Place::Beside {
+        if self.better == Placement::Beside {
             // What it costs at home now is not known yet.
             (self.cost, self.compared) = (None, Duration::ZERO);
         }
-        self.better = Place::Home;
+        self.better = Placement::Home;
         self.left = self.hold;
         self.hold = (self.hold * 2).min(MOST_PERIOD);
-        self.go(Place::Home);
+        self.go(Placement::Home);
     }
 
-    fn go(&mut self, place: Place) {
-        (self.place, self.settle) = (place, SETTLE);
+    fn go(&mut self, place: Placement) {
+        (self.place, self.warm_up) = (place, WARM_UP);
         self.begin_window();
     }
 
@@ -268,9 +268,9 @@ mod tests {
             Client { chooser: Chooser::default(), now: Duration::ZERO, home, beside, away: 0 }
         }
 
-        fn ask(&mut self, times: u32) -> Place {
+        fn ask(&mut self, times: u32) -> Placement {
             for _ in 0..times {
-                let is_away = self.chooser.place() == Place::Beside;
+                let is_away = self.chooser.place() == Placement::Beside;
                 self.now += if is_away { self.beside } else { self.home };
                 self.away += u32::from(is_away);
                 self.chooser.note(self.now, 0);
@@ -283,10 +283,10 @@ mod tests {
     fn what_is_faster_is_found_by_one_trial_and_kept() {
         let mut client = Client::new(20 * US, 10 * US);
         client.ask(4 * WINDOW);
-        assert_eq!((client.chooser.place(), client.chooser.better), (Place::Beside, Place::Beside));
+        assert_eq!((client.chooser.place(), client.chooser.better), (Placement::Beside, Placement::Beside));
         let asked = 100_000;
         client.ask(asked);
-        assert_eq!(client.chooser.better, Place::Beside);
+        assert_eq!(client.chooser.better, Placement::Beside);
         assert!(client.away > asked * 9 / 10, "{}", client.away);
     }
 
@@ -294,11 +294,11 @@ mod tests {
     fn what_is_slower_is_tried_ever_more_seldom() {
         let mut client = Client::new(10 * US, 100 * US);
         client.ask(4 * WINDOW);
-        assert_eq!(client.chooser.better, Place::Home);
+        assert_eq!(client.chooser.better, Placement::Home);
         let (before, asked) = (client.away, 1_000_000);
         client.ask(asked);
         // A trial is over when it has cost as much as a window at home; `period` doubles six times.
-        assert!(client.away - before < 30 * (SETTLE + WINDOW / 10 + 2), "{}", client.away);
+        assert!(client.away - before < 30 * (WARM_UP + WINDOW / 10 + 2), "{}", client.away);
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         let mut client = Client::new(10 * US, 10 * US);
         for _ in 0..100 {
             client.ask(WINDOW);
-            assert_eq!(client.chooser.better, Place::Home);
+            assert_eq!(client.chooser.better, Placement::Home);
         }
     }
 
@@ -316,10 +316,10 @@ mod tests {
         client.ask(100 * WINDOW);
         client.beside = 80 * US;
         client.ask(3 * WINDOW);
-        assert_eq!((client.chooser.place(), client.chooser.better), (Place::Home, Place::Home));
+        assert_eq!((client.chooser.place(), client.chooser.better), (Placement::Home, Placement::Home));
         client.beside = 5 * US;
         client.ask(2 * MOST_PERIOD);
-        assert_eq!(client.chooser.better, Place::Beside);
+        assert_eq!(client.chooser.better, Placement::Beside);
     }
 
     #[test]
@@ -329,24 +329,24 @@ mod tests {
             client.ask(50);
             client.now += Duration::from_secs(1);
         }
-        assert_eq!(client.chooser.better, Place::Beside);
+        assert_eq!(client.chooser.better, Placement::Beside);
     }
 
     #[test]
     fn who_is_set_aside_goes_home_and_waits_longer_before_it_tries_again() {
         let mut client = Client::new(20 * US, 10 * US);
         client.ask(4 * WINDOW);
-        assert_eq!(client.ask(1), Place::Beside);
+        assert_eq!(client.ask(1), Placement::Beside);
         client.chooser.note(client.now, MOST_ASIDE - 1);
-        assert_eq!(client.chooser.place(), Place::Beside);
+        assert_eq!(client.chooser.place(), Placement::Beside);
         client.chooser.note(client.now, 1);
-        assert_eq!(client.chooser.place(), Place::Home);
+        assert_eq!(client.chooser.place(), Placement::Home);
         for _ in 0..3 {
             let hold = client.chooser.left;
-            assert_eq!(client.ask(hold), Place::Home);
-            assert_eq!(client.ask(2 * WINDOW), Place::Beside, "a trial");
+            assert_eq!(client.ask(hold), Placement::Home);
+            assert_eq!(client.ask(2 * WINDOW), Placement::Beside, "a trial");
             client.chooser.note(client.now, MOST_ASIDE);
-            assert_eq!((client.chooser.place(), client.chooser.left), (Place::Home, 2 * hold));
+            assert_eq!((client.chooser.place(), client.chooser.left), (Placement::Home, 2 * hold));
         }
     }
 

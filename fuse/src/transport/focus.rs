@@ -21,7 +21,7 @@
 //! Invariants: readers rest only while another lane reads alone; that lane is one that can read: a lane that
 //! cannot go on reading gives the focus up. It is a matter of speed only: whichever lane reads, all is served.
 
-use super::beside::{Chooser, Place};
+use super::beside::{Chooser, Placement};
 use crate::wire::{InHeader, Opcode, ReadIn, RequestParts};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fs::File;
@@ -232,8 +232,8 @@ impl Focus {
     /// Has the lane read alone that the client is to be served by.
     fn go(&self, lone: &MutexGuard<'_, Lone>) {
         let alone = match lone.chooser.place() {
-            Place::Home => lone.home,
-            Place::Beside => ((lone.home + 1) % self.cores.len()) | BESIDE,
+            Placement::Home => lone.home,
+            Placement::Beside => ((lone.home + 1) % self.cores.len()) | BESIDE,
         };
         self.set(lone, alone);
     }

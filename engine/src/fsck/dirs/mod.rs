@@ -9,7 +9,7 @@ pub(super) use edit::{add_buckets, insert, lookup, remove_entry};
 use super::Stage;
 use super::extents::{self, Visitor};
 use super::image::{self, BATCH, Base};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::parallel::{CHUNK, in_order};
 use super::seats::{places, read_ahead};
 use super::state::{Move, State};
@@ -134,7 +134,7 @@ fn shape(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Vec<u64>>
             inode.size,
             if beyond { " and blocks beyond a hole" } else { "" }
         );
-        state.found(IssueKind::DirBuckets, Place::nid(nid), detail);
+        state.found(IssueKind::DirBuckets, Location::nid(nid), detail);
         inode.buckets.set(there as u32);
         inode.size.set(size);
         state.put_inode(nid, inode)?;
@@ -163,7 +163,7 @@ fn check_bucket(state: &mut State<'_>, dir: &Dir, bucket: u32, first: u64) -> Re
     let mut before: Option<u64> = None;
     let mut length = 0;
     while block != 0 {
-        let place = Place::both(dir.nid, block);
+        let place = Location::both(dir.nid, block);
         let opened = open(state, dir, bucket, block);
         if let Some(last) = before {
             let problem = match &opened {
@@ -267,7 +267,7 @@ fn check_entry(
     state: &mut State<'_>,
     dir: &Dir,
     bucket: u32,
-    place: Place,
+    place: Location,
     seen: &mut Seen,
     entry: &mut Entry,
 ) -> bool {
@@ -317,7 +317,7 @@ fn check_entry(
 }
 
 /// Takes note that this directory names another; whether it may.
-fn adopt(state: &mut State<'_>, dir: &Dir, place: Place, entry: &Entry, shown: &str) -> bool {
+fn adopt(state: &mut State<'_>, dir: &Dir, place: Location, entry: &Entry, shown: &str) -> bool {
     let Some(record) = state.records.get_mut(entry.nid) else { return false };
     if entry.nid != ROOT_NID && record.named_in == 0 {
         record.named_in = dir.nid;

@@ -7,7 +7,7 @@ mod look;
 
 use super::extents::{self, Visitor};
 use super::image::{BATCH, slot_of};
-use super::issue::{IssueKind, Place};
+use super::issue::{IssueKind, Location};
 use super::parallel::in_order;
 use super::seats::{chunks, places, read_ahead, seats};
 use super::state::State;
@@ -56,7 +56,7 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     )?;
     drop(places);
     for stray in strays {
-        settle(state, stray, &mut sound)?;
+        adopt_or_free(state, stray, &mut sound)?;
     }
     sound.sort_unstable();
     let rest = sound.len() as u64;
@@ -95,7 +95,7 @@ fn take(
             state.claim_metadata(block);
             let why = format!("{why}: copy the image to a sound device, then repair the copy");
             let detail = format!("the node block of {} inodes cannot be read", nids.len());
-            state.left(IssueKind::InodeChecksum, Place::block(block), detail, &why);
+            state.left(IssueKind::InodeChecksum, Location::block(block), detail, &why);
             Ok(())
         }
     }
@@ -145,7 +145,7 @@ fn node_block(
             let Some(record) = state.records.get(*nid).copied().filter(|r| r.at() == (block, slot)) else {
                 continue;
             };
-            let place = Place::both(*nid, block);
+            let place = Location::both(*nid, block);
             if taken || there != *nid {
                 let what = match (taken, there) {
                     (true, _) => "a block that is used otherwise".to_string(),
@@ -192,13 +192,13 @@ fn node_block(
 }
 
 /// Restores the NAT entry of an inode that lost it, or frees the slot of one that has no claim to it.
-fn settle(state: &mut State<'_>, stray: Stray, sound: &mut Vec<(u64, Nid)>) -> Result<()> {
+fn adopt_or_free(state: &mut State<'_>, stray: Stray, sound: &mut Vec<(u64, Nid)>) -> Result<()> {
     let Stray { block, slot, nid, generation, verifies } = stray;
     // Cleared as damaged a moment ago?
     if state.image.inode(block, slot).is_ok_and(|inode| inode.nid.get() != nid) {
         return Ok(());
     }
-    let place = Place::both(nid, block);
+    let place = Location::both(nid, block);
     let free = state.records.get(nid).is_some_and(|r| r.place == 0 && r.generation == generation);
     if !(verifies && free) {
         let detail = format!("slot {slot} holds an inode that its NAT entry does not lead to");
@@ -278,7 +278,7 @@ fn target_problem(inode: &Inode) -> Option<String> {
 
 /// Checks everything about an inode but its names and its count of blocks.
 fn fields(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Verdict> {
-    let place = Place::nid(nid);
+    let place = Location::nid(nid);
     let mut changed = false;
     let file_type = match FileType::from_mode(inode.mode.get().into()) {
         Some(file_type) => file_type,
@@ -363,7 +363,7 @@ impl Visitor for Claim {
         if !state.claims.none_of(run.block, run.len.into()) {
             let detail =
                 format!("buckets {} to {}: something else uses their blocks", run.logical, run.end() - 1);
-            state.found(IssueKind::BlockTwoOwners, Place::both(self.nid, run.block), detail);
+            state.found(IssueKind::BlockTwoOwners, Location::both(self.nid, run.block), detail);
             return Ok(false);
         }
         state.claims.add_all(run.block, run.len.into());

@@ -227,7 +227,7 @@ impl AdvisoryLocks {
         let table = tables.of(kind);
         let result = change(table, &mut outcomes);
         let mut granted = Vec::new();
-        table.settle(&mut granted);
+        table.grant_waiting(&mut granted);
         if kind == AdvisoryKind::Record && !(granted.is_empty() && table.waiting.is_empty()) {
             self.update_graph(table, &granted, &mut outcomes);
         }

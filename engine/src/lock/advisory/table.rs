@@ -107,7 +107,7 @@ impl Table {
     }
 
     /// Grants what waits and can be granted, in order of arrival; what it granted goes to `granted`.
-    pub(super) fn settle(&mut self, granted: &mut Vec<Waiting>) {
+    pub(super) fn grant_waiting(&mut self, granted: &mut Vec<Waiting>) {
         let mut at = 0;
         while let Some(next) = self.waiting.get(at) {
             if self.held.iter().any(|h| h.blocks(&next.request)) {
