@@ -11,13 +11,13 @@ const KEPT: usize = 4;
 const WORTH: std::ops::RangeInclusive<usize> = 2 << 10..=128 << 10;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static POOL: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty buffer with room for so many bytes.
 pub(crate) fn take(bytes: usize) -> Vec<u8> {
     // A thread that is ending has none.
-    let kept = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    let kept = POOL.try_with(|pool| pool.borrow_mut().pop()).ok().flatten();
     let mut buffer = kept.unwrap_or_default();
     buffer.reserve(bytes);
     buffer
@@ -27,10 +27,10 @@ pub(crate) fn take(bytes: usize) -> Vec<u8> {
 pub(crate) fn give(mut buffer: Vec<u8>) {
     if WORTH.contains(&buffer.capacity()) {
         buffer.clear();
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < KEPT {
-                spare.push(buffer);
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < KEPT {
+                pool.push(buffer);
             }
         });
     }

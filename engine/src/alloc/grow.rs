@@ -4,8 +4,8 @@
 //! What a crash leaves behind is the file system of before or the one of after, never a mixture:
 //! 1. The device becomes longer. Nothing refers to what is new.
 //! 2. The bitmaps of new groups are written there. Nothing refers to them.
-//! 3. A record frees the bits of the last group that lay behind the old end, and is durable at the power
-//!    horizon. Nobody looks at bits behind the end of an image.
+//! 3. A record frees the bits of the last group that lay behind the old end, and is durable
+//!    against a loss of power. Nobody looks at bits behind the end of an image.
 //! 4. The superblock with the new size is written: the one write that counts.
 //! 5. The blocks are given to those who allocate.
 //!

@@ -276,7 +276,7 @@ impl Journal {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// Everything below has reached the horizon.
+    /// Everything below is durable at this level.
     pub fn committed(&self, durability: DurabilityLevel) -> Position {
         match (&self.stream, durability) {
             (Some(_), DurabilityLevel::Process) => self.sequence.walk(self.durable(), self.tail()),

@@ -22,7 +22,7 @@ impl HeapMemory {
         Self::with_durability(len, DurabilityLevel::Power)
     }
 
-    /// Zeros that claim to survive as far as `horizon`.
+    /// Zeros that claim to survive what `durability` says.
     pub fn with_durability(len: usize, durability: DurabilityLevel) -> Self {
         let layout = Layout::from_size_align(len.max(1), LINE).expect("the memory fits the address space");
         // SAFETY: the layout has a size above 0. Guarded by `copies_match_a_plain_array`.

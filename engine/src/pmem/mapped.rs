@@ -4,7 +4,7 @@
 //! - *staging*: a file in shared memory that outlives the process, not the machine. Stores need no write-back,
 //!   only their order; both are still counted.
 //! - *emulated*: the same kind of file standing in for persistent memory, for experiments. Every write-back
-//!   and fence is really executed, and costs more if asked to. It claims the horizon of what it stands for;
+//!   and fence is really executed, and costs more if asked to. It claims the durability of what it stands for;
 //!   whoever shows it to a user must say that it is emulated.
 //! - *DAX*: a file or device of real persistent memory, mapped with `MAP_SYNC`.
 //!

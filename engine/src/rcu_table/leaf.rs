@@ -17,7 +17,7 @@ pub(super) fn number_of(key: u64) -> u64 {
 }
 
 /// Its place there.
-pub(super) fn location_of(key: u64) -> usize {
+pub(super) fn index_of(key: u64) -> usize {
     key as usize % KEYS
 }
 

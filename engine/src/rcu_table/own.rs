@@ -29,7 +29,7 @@ pub(crate) unsafe trait Counted: Sized + Send + Sync {
     fn is_alone(&self) -> bool;
 }
 
-// SAFETY: `Arc::into_raw` gives where the value lies, of an even address by the assertion. Guarded by `ranged::tests`
+// SAFETY: `Arc::into_raw` gives where the value lies, of an even address by the assertion. Guarded by `rcu_table::tests`
 // and `loom_models` (with a count of their own).
 unsafe impl<T: Send + Sync> Counted for Arc<T> {
     fn into_ptr(self) -> *mut () {
@@ -85,9 +85,9 @@ impl<T> Node<T> {
 #[derive(Debug)]
 pub(super) struct Own<T>(NonNull<Node<T>>);
 
-// SAFETY: it owns its node as a box does. Guarded by `ranged::tests`.
+// SAFETY: it owns its node as a box does. Guarded by `rcu_table::tests`.
 unsafe impl<T: Send> Send for Own<T> {}
-// SAFETY: it gives shared references to what it holds, as a box does. Guarded by `ranged::tests`.
+// SAFETY: it gives shared references to what it holds, as a box does. Guarded by `rcu_table::tests`.
 unsafe impl<T: Sync> Sync for Own<T> {}
 
 impl<T> Own<T> {
@@ -109,7 +109,7 @@ impl<T> Own<T> {
 impl<T> std::ops::Deref for Own<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: it is freed when this is dropped. Guarded by `ranged::tests`.
+        // SAFETY: it is freed when this is dropped. Guarded by `rcu_table::tests`.
         unsafe { Node::at(self.0.as_ptr()) }
     }
 }
@@ -118,7 +118,7 @@ impl<T> std::ops::Deref for Own<T> {
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
         // SAFETY: it was made from a box in `new`; who drops what readers could reach waits for them (see `limbo`).
-        // Guarded by `ranged::tests`.
+        // Guarded by `rcu_table::tests`.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

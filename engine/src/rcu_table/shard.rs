@@ -1,6 +1,6 @@
 //! A shard: what its readers see, and what who holds its lock does. The protocol is at the head of [`super`].
 
-use super::leaf::{Directory, Found, KEYS, Leaf, location_of, number_of};
+use super::leaf::{Directory, Found, KEYS, Leaf, index_of, number_of};
 use super::limbo::{Kept, Limbo};
 use super::own::{Counted, Node, Own};
 use crate::sync::atomic::{AtomicPtr, Ordering};
@@ -77,7 +77,7 @@ impl<R: Counted, S> Shard<R, S> {
         // by `loom_models`.
         unsafe {
             let Some(leaf) = Node::at(directory).find(number_of(key)) else { return Glance::Nothing };
-            match Node::at(leaf).look(location_of(key)) {
+            match Node::at(leaf).look(index_of(key)) {
                 Found::Nothing => Glance::Nothing,
                 Found::Entry(pointer) => Glance::Found(R::another(pointer)),
                 Found::Leaving(_) => Glance::Leaving,
@@ -96,7 +96,7 @@ impl<R: Counted, S> Drop for Shard<R, S> {
         for leaf in &self.inner.get_mut().leaves {
             for place in 0..KEYS {
                 if let Found::Entry(pointer) | Found::Leaving(pointer) = leaf.look(place) {
-                    // SAFETY: the table's own count, and nobody reads any more. Guarded by `ranged::tests`.
+                    // SAFETY: the table's own count, and nobody reads any more. Guarded by `rcu_table::tests`.
                     drop(unsafe { R::from_ptr(pointer) });
                 }
             }
@@ -117,11 +117,11 @@ impl<R: Counted, S> Locked<'_, R, S> {
     /// The entry of a key; one that was to leave stays.
     pub fn get(&mut self, key: u64) -> Option<R> {
         let leaf = &self.inner.leaves[self.seat(number_of(key))?];
-        let pointer = match leaf.look(location_of(key)) {
+        let pointer = match leaf.look(index_of(key)) {
             Found::Nothing => return None,
             Found::Entry(pointer) => pointer,
             Found::Leaving(pointer) => {
-                leaf.show(location_of(key), Found::Entry(pointer));
+                leaf.show(index_of(key), Found::Entry(pointer));
                 pointer
             }
         };
@@ -134,8 +134,8 @@ impl<R: Counted, S> Locked<'_, R, S> {
         let number = number_of(key);
         let seat = self.seat(number).unwrap_or_else(|| self.add_leaf(number));
         let leaf = &self.inner.leaves[seat];
-        let before = leaf.look(location_of(key));
-        leaf.show(location_of(key), Found::Entry(entry.into_ptr()));
+        let before = leaf.look(index_of(key));
+        leaf.show(index_of(key), Found::Entry(entry.into_ptr()));
         self.count_out(before);
         self.inner.len += 1;
         self.tidy();
@@ -144,12 +144,12 @@ impl<R: Counted, S> Locked<'_, R, S> {
     /// Takes an entry out if `is_it`.
     pub fn remove_if(&mut self, key: u64, is_it: impl FnOnce(&R) -> bool) {
         let Some(seat) = self.seat(number_of(key)) else { return };
-        let found = self.inner.leaves[seat].look(location_of(key));
+        let found = self.inner.leaves[seat].look(index_of(key));
         if let Found::Entry(pointer) | Found::Leaving(pointer) = found
             // SAFETY: entries go with the lock held. Guarded by `loom_models`.
             && unsafe { ask(pointer, is_it) }
         {
-            self.vacate(seat, location_of(key));
+            self.vacate(seat, index_of(key));
             self.count_out(found);
             self.tidy();
         }
@@ -159,7 +159,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
     pub fn entries(&self) -> impl Iterator<Item = R> {
         let places = self.inner.leaves.iter().flat_map(|leaf| (0..KEYS).map(|place| leaf.look(place)));
         places.filter_map(|found| match found {
-            // SAFETY: entries go with the lock held. Guarded by `ranged::tests`.
+            // SAFETY: entries go with the lock held. Guarded by `rcu_table::tests`.
             Found::Entry(pointer) | Found::Leaving(pointer) => Some(unsafe { R::another(pointer) }),
             Found::Nothing => None,
         })
@@ -224,7 +224,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
         let readers = self.readers;
         let Some((_, keys)) = self.inner.leaving.take_if(|(since, _)| readers.poll(*since)) else { return };
         for key in keys {
-            let (Some(seat), place) = (self.seat(number_of(key)), location_of(key)) else { continue };
+            let (Some(seat), place) = (self.seat(number_of(key)), index_of(key)) else { continue };
             let leaf = &self.inner.leaves[seat];
             // Else it was wanted meanwhile, or removed.
             let Found::Leaving(pointer) = leaf.look(place) else { continue };
@@ -278,7 +278,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
 
     fn seat(&self, number: u64) -> Option<usize> {
         let directory = self.inner.directory.as_ref()?;
-        // SAFETY: leaves go with the lock held. Guarded by `ranged::tests`.
+        // SAFETY: leaves go with the lock held. Guarded by `rcu_table::tests`.
         unsafe { directory.find(number).map(|leaf| Node::at(leaf).seat()) }
     }
 

@@ -134,7 +134,7 @@ impl Log {
         }
     }
 
-    /// Everything below is durable at the horizon.
+    /// Everything below is durable at this level.
     pub(super) fn committed(&self, durability: DurabilityLevel) -> Position {
         match self.journal() {
             Some(journal) => journal.committed(durability),

@@ -250,7 +250,7 @@ impl Store {
         Ok(())
     }
 
-    /// Every record below is durable at the horizon.
+    /// Every record below is durable at this level.
     pub fn committed(&self, durability: DurabilityLevel) -> Position {
         self.log.committed(durability)
     }

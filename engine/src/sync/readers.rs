@@ -4,7 +4,7 @@
 //! [`Reading`] that it gives. Who takes a pointer away keeps what it led to until every reader that may have seen it
 //! has left (a *grace period*); nobody ever waits for that: it is looked at now and then ([`Readers::poll`]).
 //!
-//! What this leaves to others: what waits for the end of a period (`ranged::limbo`), and that readers are brief: a
+//! What this leaves to others: what waits for the end of a period (`rcu_table::limbo`), and that readers are brief: a
 //! reader takes no lock, makes no system call and does not allocate, so that it is held up by the scheduler alone.
 //!
 //! # Protocol

@@ -13,7 +13,7 @@ fn lag(served: &Served) -> u64 {
     served.stats()["power_lag_bytes"].as_u64().expect("a number")
 }
 
-fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
+fn a_sync_survives_a_loss_of_power_whatever_fsync_waits_for() {
     // So long that nothing happens by itself while the test runs.
     for durability in [Durability::Window(Duration::from_secs(60)), Durability::Process] {
         let files = AssembleOptions { durability, ..AssembleOptions::default() };
@@ -32,4 +32,4 @@ fn a_sync_reaches_the_power_horizon_whatever_fsync_waits_for() {
     }
 }
 
-on_each_transport!(a_sync_reaches_the_power_horizon_whatever_fsync_waits_for,);
+on_each_transport!(a_sync_survives_a_loss_of_power_whatever_fsync_waits_for,);

@@ -36,7 +36,7 @@ fn what_one_mapping_wrote_the_next_one_reads() {
 }
 
 #[test]
-fn horizons_are_those_of_the_medium() {
+fn durability_is_that_of_the_medium() {
     let dir = shm();
     let staging = MappedMemory::create(&dir.path().join("s"), PAGE, Medium::Staging).expect("create");
     let emulated = Medium::Emulated(EmulationCosts::default());
