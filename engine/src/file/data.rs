@@ -1,10 +1,10 @@
 //! What the data path keeps for one regular file.
 
-use super::fetching::Fetching;
-use super::kept::Kept;
-use super::path::{page_after, page_of};
-use super::streams::Streams;
 use crate::cache::{FramePool, PageIndex};
+use crate::file::data_path::{page_after, page_of};
+use crate::file::read::inflight::Fetching;
+use crate::file::read::streams::Streams;
+use crate::file::sync::old_content::Kept;
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeGuard, RangeLock};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use std::ops::Range;
 #[repr(C)]
 pub struct FileData {
     _before: Margin,
-    pub(super) range: RangeLock,
-    pub(super) index: PageIndex,
+    pub(in crate::file) range: RangeLock,
+    pub(in crate::file) index: PageIndex,
     /// The pool whose frames the index names, once it names any.
-    pub(super) pool: OnceLock<Arc<FramePool>>,
+    pub(in crate::file) pool: OnceLock<Arc<FramePool>>,
     /// Bytes, as `stat` shows them. Changed under the range from the smaller of both sizes on.
     size: AtomicU64,
     /// Bytes, as the newest record says. Changed under the write-back mutex.
@@ -35,22 +35,22 @@ pub struct FileData {
     stuck: AtomicBool,
     errors: ErrorLog,
     /// The page that the reader met last goes on with, or in.
-    pub(super) expected: AtomicU64,
+    pub(in crate::file) expected: AtomicU64,
     /// Where its readers are that have found pages absent.
-    pub(super) streams: Mutex<Streams>,
+    pub(in crate::file) streams: Mutex<Streams>,
     /// What readers have asked the device for.
-    pub(super) fetching: Fetching,
+    pub(in crate::file) fetching: Fetching,
     /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
-    pub(super) removing: Mutex<()>,
+    pub(in crate::file) removing: Mutex<()>,
     /// Held while pages are written home or thrown away.
-    pub(super) write_back: Mutex<()>,
-    pub(super) state: Mutex<FileState>,
+    pub(in crate::file) write_back: Mutex<()>,
+    pub(in crate::file) state: Mutex<FileState>,
     _behind: Margin,
 }
 
 /// Sets of pages, changed for a few instructions at a time.
 #[derive(Debug, Default)]
-pub(super) struct FileState {
+pub(in crate::file) struct FileState {
     /// Pages with bytes that are neither home nor absorbed.
     pub dirty: BTreeSet<u64>,
     /// Dirty pages whose bytes are absorbed.
@@ -89,7 +89,7 @@ pub(super) struct FileState {
 
 /// The data records of a page that the ring holds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Live {
+pub(in crate::file) struct Live {
     /// Position after the oldest whose bytes are not home; `Position::MAX` if all are.
     pub first: Position,
     /// Position after the newest.
@@ -141,7 +141,7 @@ impl FileData {
 
     /// Waits for a range of bytes, and gives up what is being read ahead of them. Every change of the content, and
     /// of what is mapped, is made with a range that was taken so, or by [`FileData::try_write_range`].
-    pub(super) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
+    pub(in crate::file) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.write(bytes);
         self.fetching.cancel(&pages);
@@ -149,7 +149,7 @@ impl FileData {
     }
 
     /// The same without waiting.
-    pub(super) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
+    pub(in crate::file) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.try_write(bytes)?;
         self.fetching.cancel(&pages);
@@ -162,7 +162,7 @@ impl FileData {
         self.size.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_size(&self, size: u64) {
+    pub(in crate::file) fn set_size(&self, size: u64) {
         // Release: pairs with the Acquire in `size`.
         self.size.store(size, Ordering::Release);
     }
@@ -173,31 +173,31 @@ impl FileData {
         self.logged_size.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_logged_size(&self, size: u64) {
+    pub(in crate::file) fn set_logged_size(&self, size: u64) {
         // Release: pairs with the Acquire in `logged_size`.
         self.logged_size.store(size, Ordering::Release);
     }
 
     /// The device's count of completed writes that covers this file's.
-    pub(super) fn last_write(&self) -> u64 {
+    pub(in crate::file) fn last_write(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `wrote`.
         self.last_write.load(Ordering::Acquire)
     }
 
     /// Whether a flush must cover every write that the device knows of: none has, since the file came into
     /// memory.
-    pub(super) fn was_written_before(&self) -> bool {
+    pub(in crate::file) fn was_written_before(&self) -> bool {
         // Acquire: pairs with the Release in `all_flushed`.
         self.written_before.load(Ordering::Acquire)
     }
 
     /// A flush has covered what was written before the file came into memory.
-    pub(super) fn all_flushed(&self) {
+    pub(in crate::file) fn all_flushed(&self) {
         // Release: pairs with the Acquire in `was_written_before`: who sees it comes after the flush.
         self.written_before.store(false, Ordering::Release);
     }
 
-    pub(super) fn wrote(&self, completed: u64) {
+    pub(in crate::file) fn wrote(&self, completed: u64) {
         // AcqRel: pairs with the Acquire in `last_write`.
         self.last_write.fetch_max(completed, Ordering::AcqRel);
     }
@@ -238,7 +238,7 @@ impl FileData {
     }
 
     /// Notes a failure, to be told to every open file.
-    pub(super) fn note_failure(&self) {
+    pub(in crate::file) fn note_failure(&self) {
         // Release: pairs with the Acquire in `seen`.
         self.errors.failures.fetch_add(1, Ordering::Release);
     }

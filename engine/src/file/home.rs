@@ -13,7 +13,7 @@ use crate::sync::atomic::AtomicU32;
 use crate::{Error, Result};
 use std::ops::Range;
 
-use super::FileData;
+use crate::file::FileData;
 
 /// Consecutive blocks on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

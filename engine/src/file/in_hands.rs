@@ -16,11 +16,11 @@
 //! A writer has pages in hand, too, under its range: those that it has made dirty and that are in no set yet
 //! ([`Joining`]). They join the set, as of a write that came no further.
 
-use super::path::DataPath;
-use super::pieces::Piece;
-use super::{DataInode, FileData, Home};
 use crate::cache::{FrameState, Use};
 use crate::device::{BLOCK_SIZE, BlockDevice, Completion, Ticket};
+use crate::file::data_path::DataPath;
+use crate::file::writeback::place::Piece;
+use crate::file::{DataInode, FileData, Home};
 use crate::format::Position;
 use crate::sync::Arc;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use std::ops::Deref;
 use std::thread::panicking;
 
 /// Pages picked by a write-back, until they are let go of.
-pub(super) struct InHands<'d> {
+pub(in crate::file) struct InHands<'d> {
     data: &'d FileData,
     pages: Vec<u64>,
 }
@@ -67,7 +67,7 @@ impl Drop for InHands<'_> {
 }
 
 /// Pages on their way into a data record, until it is clear what became of it.
-pub(super) struct Absorbing<'p, H: Home> {
+pub(in crate::file) struct Absorbing<'p, H: Home> {
     path: &'p DataPath<H>,
     inode: &'p Arc<H::Inode>,
     pub pages: Vec<u64>,
@@ -76,7 +76,7 @@ pub(super) struct Absorbing<'p, H: Home> {
 }
 
 impl<'p, H: Home> Absorbing<'p, H> {
-    /// The pages were taken out of the set of dirty ones, and [`absorbing`](super::data::FileState::absorbing) is set.
+    /// The pages were taken out of the set of dirty ones, and [`absorbing`](crate::file::data::FileState::absorbing) is set.
     pub fn new(path: &'p DataPath<H>, inode: &'p Arc<H::Inode>, pages: Vec<u64>) -> Absorbing<'p, H> {
         Absorbing { path, inode, pages, logged: None }
     }
@@ -113,7 +113,7 @@ impl<H: Home> Drop for Absorbing<'_, H> {
 }
 
 /// Pages that a writer has made dirty, until they are in the set.
-pub(super) struct Joining<'p, H: Home> {
+pub(in crate::file) struct Joining<'p, H: Home> {
     pub path: &'p DataPath<H>,
     pub inode: &'p Arc<H::Inode>,
     pub pages: Vec<u64>,
@@ -164,7 +164,7 @@ impl Drop for Piece<'_> {
 }
 
 /// Requests that the device has, in order, each with what is to be done when it is over.
-pub(super) struct InFlight<'d, T> {
+pub(in crate::file) struct InFlight<'d, T> {
     device: &'d dyn BlockDevice,
     requests: VecDeque<(Ticket, T)>,
 }

@@ -4,7 +4,7 @@
 //! attributes (`vfs`), frames (`crate::cache`).
 //!
 //! # Invariants
-//! 1. A page is read and written under its range (in whole pages), or read at a glance ([`glance`]), which fails
+//! 1. A page is read and written under its range (in whole pages), or read at a glance ([`read::optimistic`]), which fails
 //!    if anybody has the range for writing; what the cache holds is what a read gives, and bytes of a cached
 //!    page beyond the file's size are zero.
 //! 2. *Ordered*: a record that makes blocks reachable, clears *unwritten* or grows the logged size is logged
@@ -24,53 +24,35 @@
 //! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
-//! mutex takes those of other files only if they are free ([`together`]).
+//! mutex takes those of other files only if they are free ([`writeback::batch`]).
 
 #![deny(unsafe_code)]
 
-mod absorb;
-mod ahead;
-mod allocate;
+mod copy;
 mod data;
-mod fetching;
-#[cfg(all(test, any(loom, shuttle)))]
-mod fetching_models;
-mod glance;
-mod growth;
+mod data_path;
+mod fallocate;
 mod home;
 mod in_hands;
-mod kept;
-mod live;
-mod miss;
-mod pace;
-mod path;
-mod pick;
-mod pieces;
 mod read;
-mod redo;
 mod seek;
-mod staging;
-mod stash;
-mod streams;
 mod sync;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
-mod together;
 mod truncate;
-mod work;
 mod write;
-mod write_back;
+mod writeback;
 
-pub use allocate::FallocateMode;
 pub use data::{ErrorMark, FileData};
+pub use data_path::{DataOptions, DataPath, DataStats};
+pub use fallocate::FallocateMode;
 pub use home::{
     Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED,
 };
-pub use path::{DataOptions, DataPath, DataStats};
 pub use read::Keep;
-pub use redo::{DataRedo, Resolve};
 pub use seek::SeekTo;
-pub use sync::{BegunSync, SyncKind};
+pub use sync::fsync::{BegunSync, SyncKind};
+pub use sync::redo::{DataRedo, Resolve};
 pub use write::{At, Written};
 
 /// Most bytes that one fsync absorbs into the journal.

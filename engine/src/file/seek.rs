@@ -1,8 +1,7 @@
-//! SEEK_DATA and SEEK_HOLE, and copies between files.
+//! SEEK_DATA and SEEK_HOLE.
 
-use super::path::{DataPath, PAGE, page_after, page_of};
-use super::write::At;
-use super::{DataInode, Home, Mapping};
+use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::{DataInode, Home, Mapping};
 use crate::lock::FileLock;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -71,41 +70,5 @@ impl<H: Home> DataPath<H> {
             }
         });
         first
-    }
-
-    /// Copies up to `len` bytes between files, or within one where the bytes there are to copy and their new place
-    /// do not overlap (EINVAL). Less only at the end of the source.
-    pub fn copy_range(
-        &self,
-        source: &Arc<H::Inode>,
-        from: u64,
-        target: &Arc<H::Inode>,
-        to: u64,
-        len: u64,
-    ) -> Result<u64> {
-        let len = len.min(source.data().size().saturating_sub(from));
-        let overlaps = from < to.saturating_add(len) && to < from.saturating_add(len);
-        if Arc::ptr_eq(source, target) && overlaps {
-            return Err(Error::Errno(libc::EINVAL));
-        }
-        let mut buf = vec![0; len.min(128 << 10) as usize];
-        let mut done = 0;
-        while done < len {
-            let step = buf.len().min((len - done) as usize);
-            let got = self.read(source, from + done, &mut buf[..step])?;
-            if got == 0 {
-                break;
-            }
-            let written = self.write(target, At::Offset(to + done), &buf[..got]);
-            match written {
-                Ok(written) => done += written.len as u64,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-            if got < step {
-                break;
-            }
-        }
-        Ok(done)
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
 //! record that drops the old blocks is logged together with the new content: little of that is in the record itself
-//! (`absorb`), more is down before. What of the old content the journal alone has is kept until then (`kept`). Whoever
+//! (`sync::data_journal`), more is down before. What of the old content the journal alone has is kept until then (`sync::old_content`). Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
 //! file in so many pieces that the ring has no record for all of them is truncated at once.
 
-use super::absorb::Absorb;
-use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
-use super::stash::Stash;
-use super::sync::SyncKind;
-use super::write::{Content, Outcome};
-use super::write_back::{Order, key_of};
-use super::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
 use crate::Result;
 use crate::cache::FrameState;
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use crate::file::sync::data_journal::Absorb;
+use crate::file::sync::fsync::SyncKind;
+use crate::file::write::reservation::Stash;
+use crate::file::write::{Content, Outcome};
+use crate::file::writeback::{Order, key_of};
+use crate::file::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -148,7 +148,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Throws cached pages away. The caller has their range and the write-back mutex.
-    pub(super) fn drop_pages(&self, data: &FileData, pages: Range<u64>) {
+    pub(in crate::file) fn drop_pages(&self, data: &FileData, pages: Range<u64>) {
         let mut reserved = 0;
         data.index.each(pages.clone(), &mut |_, slot| {
             if let Some(removed) = self.pool.remove(slot)
@@ -185,7 +185,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Records one file's truncation, if it waits.
-    pub(super) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
         while inode.data().state.lock().doomed {
             if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
                 self.write_home(inode)?;

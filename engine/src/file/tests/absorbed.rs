@@ -1,7 +1,7 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
 use super::model::{ModelHome, content, path};
-use crate::file::stash::Stash;
+use crate::file::write::reservation::Stash;
 use crate::file::write::{Content, Outcome};
 use crate::file::{At, DataInode, DataPath, ErrorMark, Home, SyncKind};
 use crate::sync::{Arc, thread};

@@ -2,8 +2,8 @@
 
 use super::model::{ModelHome, content, path};
 use crate::device::BlockDevice;
-use crate::file::path::PAGES_END;
-use crate::file::write_back::Order;
+use crate::file::data_path::PAGES_END;
+use crate::file::writeback::Order;
 use crate::file::{At, DataInode, ErrorMark, SyncKind};
 use crate::sync::{Arc, Mutex, thread};
 use rand::SeedableRng;

@@ -11,11 +11,11 @@
 //! asked for behind it is given up. The memory of what was cancelled is given back when the device is done with it, by
 //! a thread of its own ([`DataPath::run_settling`]); without that thread, by who finds no room.
 
-use super::path::{DataPath, page_after};
-use super::read::REQUEST_PAGES;
-use super::streams::Missed;
-use super::{DataInode, Home};
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, Completion, IoBuf, Request, Ticket};
+use crate::file::data_path::{DataPath, page_after};
+use crate::file::read::REQUEST_PAGES;
+use crate::file::read::streams::Missed;
+use crate::file::{DataInode, Home};
 use crate::sync::{Arc, Condvar, LaneCounter, Mutex};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,7 +33,7 @@ const MOST_FLIGHTS: usize = 8192;
 const PATIENCE: u64 = 4;
 /// What a request reads, and what memory it holds until it is over and its bytes are taken or given up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Size {
+pub(in crate::file) struct Size {
     pages: usize,
     /// In pages.
     held: usize,
@@ -47,7 +47,7 @@ impl Size {
 
 /// A request that reads ahead.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(in crate::file) struct Flight {
     /// None: somebody waits for it, or it was given up.
     ticket: Mutex<Option<Ticket>>,
     size: Size,
@@ -56,7 +56,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// The request, for one who waits for it; none if another does.
-    pub(super) fn take(&self) -> Option<Ticket> {
+    pub(in crate::file) fn take(&self) -> Option<Ticket> {
         self.ticket.lock().take()
     }
 }
@@ -119,7 +119,7 @@ impl Inside {
 
 /// What is read ahead in all files. No lock is taken, and nothing waited for, while it is locked.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(in crate::file) struct Ledger {
     inside: Mutex<Inside>,
     /// Tells of what nobody will come for, and of the end.
     orphaned: Condvar,
@@ -131,7 +131,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Counts a request, giving up such as nobody will come for if `limit` would be exceeded. False: no room.
-    pub(super) fn admit(&self, device: &dyn BlockDevice, size: Size, limit: usize) -> bool {
+    pub(in crate::file) fn admit(&self, device: &dyn BlockDevice, size: Size, limit: usize) -> bool {
         self.inside.lock().wanted += size.pages as u64;
         loop {
             // A statement of its own: what follows locks again.
@@ -157,7 +157,7 @@ impl Ledger {
 
     /// Gives back what requests hold that nobody will come for, each as it ends, until [`Ledger::end`] and none is
     /// left.
-    pub(super) fn settle(&self, device: &dyn BlockDevice) {
+    pub(in crate::file) fn settle(&self, device: &dyn BlockDevice) {
         let mut inside = self.inside.lock();
         loop {
             if let Some((ticket, size)) = inside.orphans.pop() {
@@ -173,19 +173,19 @@ impl Ledger {
     }
 
     /// Ends [`Ledger::settle`].
-    pub(super) fn end(&self) {
+    pub(in crate::file) fn end(&self) {
         self.inside.lock().ends = true;
         self.orphaned.notify_all();
     }
 
     /// Pages of memory counted.
     #[cfg(all(test, not(shuttle)))]
-    pub(super) fn held(&self) -> usize {
+    pub(in crate::file) fn held(&self) -> usize {
         self.inside.lock().held
     }
 
     /// A request that was admitted and submitted.
-    pub(super) fn flight(self: &Arc<Self>, ticket: Ticket, size: Size) -> Arc<Flight> {
+    pub(in crate::file) fn flight(self: &Arc<Self>, ticket: Ticket, size: Size) -> Arc<Flight> {
         self.asked.add(size.pages as u64);
         let flight = Arc::new(Flight { ticket: Mutex::new(Some(ticket)), size, ledger: Arc::clone(self) });
         let mut inside = self.inside.lock();
@@ -212,7 +212,7 @@ impl Ledger {
 
 impl<H: Home> DataPath<H> {
     /// Notes a read that finds pages absent, and gives the pages to be asked for ahead of its reader.
-    pub(super) fn advance(
+    pub(in crate::file) fn advance(
         &self,
         inode: &H::Inode,
         pages: Range<u64>,
@@ -233,7 +233,7 @@ impl<H: Home> DataPath<H> {
 
     /// Asks the device for pages of a file of `size` bytes that nobody waits for. The caller shares their range.
     /// Nothing here is an error: who needs a page reads it.
-    pub(super) fn read_ahead(&self, inode: &H::Inode, window: Option<Range<u64>>, size: u64) {
+    pub(in crate::file) fn read_ahead(&self, inode: &H::Inode, window: Option<Range<u64>>, size: u64) {
         let Some(window) = window else { return };
         let data = inode.data();
         let device = self.home.device();

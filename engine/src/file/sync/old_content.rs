@@ -11,11 +11,11 @@
 //! 2. Files keep few pages each, and together an eighth of what copies on their way home may take: beyond that, and
 //!    where a page cannot be copied, what is absorbed goes home before the file is emptied.
 
-use super::path::DataPath;
-use super::{DataInode, Home, Mapping};
 use crate::Result;
 use crate::cache::Use;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
+use crate::file::data_path::DataPath;
+use crate::file::{DataInode, Home, Mapping};
 use crate::format::Position;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -26,7 +26,7 @@ const MOST_OF_FILE: usize = 32;
 
 /// Pages that may be kept of all files together.
 #[derive(Debug)]
-pub(super) struct KeptPages {
+pub(in crate::file) struct KeptPages {
     most: usize,
     // Relaxed: a number to compare with; it orders nothing.
     taken: Arc<AtomicUsize>,
@@ -68,7 +68,7 @@ struct KeptPage {
 
 /// What one file keeps.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(in crate::file) struct Kept {
     pages: Vec<KeptPage>,
     share: Option<Share>,
 }
@@ -99,7 +99,7 @@ impl Kept {
 impl<H: Home> DataPath<H> {
     /// Copies what live records alone hold of a file that is about to be emptied; false if that is too much. The caller
     /// has the file to himself, and its write-back mutex.
-    pub(super) fn keep_live(&self, inode: &Arc<H::Inode>) -> Result<bool> {
+    pub(in crate::file) fn keep_live(&self, inode: &Arc<H::Inode>) -> Result<bool> {
         let data = inode.data();
         let held = data.state.lock().held_live();
         if held.is_empty() {
@@ -123,7 +123,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes what is kept, and lies in records up to `upto`, to its old place.
-    pub(super) fn write_kept(&self, inode: &Arc<H::Inode>, upto: Position) -> Result<()> {
+    pub(in crate::file) fn write_kept(&self, inode: &Arc<H::Inode>, upto: Position) -> Result<()> {
         let data = inode.data();
         let _guard = data.write_back.lock();
         let requests: Vec<_> = {

@@ -1,10 +1,10 @@
 //! Who takes files from the list to write them: the background, and whoever finds no frames.
 
-use super::Work;
+use super::queue::Work;
 use crate::cache::Fresh;
-use crate::file::path::DataPath;
-use crate::file::together::Weight;
-use crate::file::write_back::{BATCH_PAGES, Order};
+use crate::file::data_path::DataPath;
+use crate::file::writeback::batch::Weight;
+use crate::file::writeback::{BATCH_PAGES, Order};
 use crate::file::{DataInode, Home};
 use crate::planted::{self, Spot};
 use crate::store::Profile;
@@ -218,7 +218,7 @@ impl<H: Home> DataPath<H> {
 
     /// Writes files that it is time for, each unless it has been emptied since. A failure is noted in the file and told
     /// to whoever syncs it; the pages stay dirty.
-    pub(super) fn write_due(&self, due: Vec<(Arc<H::Inode>, u64)>) {
+    pub(in crate::file) fn write_due(&self, due: Vec<(Arc<H::Inode>, u64)>) {
         let files =
             |due: &[(Arc<H::Inode>, u64)]| due.iter().map(|(inode, _)| Arc::clone(inode)).collect::<Vec<_>>();
         self.unlist(&files(&due));

@@ -1,28 +1,28 @@
 //! What a read does not find cached: where it lies, how it comes from the device, and how it is cached.
 //!
 //! What this leaves to others: what is read, in which steps, and under which range (`read`); who brings what others
-//! want too (`fetching`); what is read ahead (`ahead`).
+//! want too (`inflight`); what is read ahead (`readahead`).
 
-use super::fetching::Landing;
-use super::path::{DataPath, PAGE};
-use super::read::{Durability, Keep, REQUEST_PAGES};
-use super::{DataInode, FileData, Home, Mapping};
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
+use crate::file::data_path::{DataPath, PAGE};
+use crate::file::read::inflight::Landing;
+use crate::file::read::{Destination, Keep, REQUEST_PAGES};
+use crate::file::{DataInode, FileData, Home, Mapping};
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
 
 /// Consecutive pages that lie in consecutive blocks, to be read.
-pub(super) struct Fetch {
+pub(in crate::file) struct Fetch {
     pub page: u64,
     pub block: u64,
     pub len: u64,
 }
 
 /// Where pages are cached that nobody waits for.
-pub(super) struct Caching<'r, I> {
+pub(in crate::file) struct Caching<'r, I> {
     pub inode: &'r I,
     /// Those whose range the reader has.
     pub covered: &'r Range<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Caching<'r, I> {
 
 impl<H: Home> DataPath<H> {
     /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
-    pub(super) fn places(
+    pub(in crate::file) fn places(
         &self,
         inode: &H::Inode,
         pages: &[u64],
@@ -74,7 +74,7 @@ impl<H: Home> DataPath<H> {
         page: u64,
         size: u64,
         keep: Keep,
-        wanted: &mut Durability<'_>,
+        wanted: &mut Destination<'_>,
     ) -> Result<()> {
         let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
             wanted.give(page, None);
@@ -98,14 +98,14 @@ impl<H: Home> DataPath<H> {
 
     /// Reads pages that are not cached, all of them wanted. The caller has the range of them and of what is ahead,
     /// which is asked for behind them.
-    pub(super) fn fetch(
+    pub(in crate::file) fn fetch(
         &self,
         inode: &H::Inode,
         pages: &[u64],
         size: u64,
         keep: Keep,
         ahead: Option<Range<u64>>,
-        wanted: &mut Durability<'_>,
+        wanted: &mut Destination<'_>,
     ) -> Result<()> {
         if let ([page], None) = (pages, &ahead) {
             return self.fetch_one(inode, *page, size, keep, wanted);
@@ -143,12 +143,12 @@ impl<H: Home> DataPath<H> {
 
     /// Takes over what was read ahead: gives what is missing, and caches what is covered by the caller's range. If
     /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
-    pub(super) fn land(
+    pub(in crate::file) fn land(
         &self,
         to: &Caching<'_, H::Inode>,
         landing: Landing<'_>,
         missing: &mut Vec<u64>,
-        wanted: &mut Durability<'_>,
+        wanted: &mut Destination<'_>,
     ) {
         let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
         if done.result.is_err() {
@@ -195,7 +195,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// One page from the device, zero beyond `size`.
-    pub(super) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
+    pub(in crate::file) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
         self.counters.misses.add(1);
         let mut buf = IoBuf::unwiped(BLOCK_SIZE);
         self.home.device().read_into(block, &mut buf, Cause::ReadMiss)?;

@@ -1,9 +1,9 @@
 //! What the journal holds of files' data goes home before the ring's head passes it.
 
-use super::path::{DataPath, PAGES_END};
-use super::write_back::Order;
-use super::{DataInode, Home};
 use crate::Result;
+use crate::file::data_path::{DataPath, PAGES_END};
+use crate::file::writeback::Order;
+use crate::file::{DataInode, Home};
 use crate::format::Position;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;

@@ -20,11 +20,11 @@
 //! too large a count costs a look; and that `cancel` leaves what is in hands, for a page brought twice is the same
 //! page.
 
-use super::ahead::{Flight, Ledger, Size};
-use super::fetching::{Announced, Fetching};
 use crate::device::Ticket;
 #[cfg(loom)]
 use crate::device::{BlockDevice, MemoryDevice};
+use crate::file::read::inflight::{Announced, Fetching};
+use crate::file::read::readahead::{Flight, Ledger, Size};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread;

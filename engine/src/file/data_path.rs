@@ -1,14 +1,14 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
-use super::ahead::Ledger;
-use super::kept::KeptPages;
-use super::pace::Pace;
-use super::staging::Staging;
-use super::stash::Counted;
-use super::work::WriteBackWork;
-use super::{DataInode, Home, Mapping};
 use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
+use crate::file::read::readahead::Ledger;
+use crate::file::sync::old_content::KeptPages;
+use crate::file::write::reservation::Counted;
+use crate::file::write::throttle::Pace;
+use crate::file::writeback::bounce::Staging;
+use crate::file::writeback::queue::WriteBackWork;
+use crate::file::{DataInode, Home, Mapping};
 use crate::format::{MAX_FILE_SIZE, Nid};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, LaneCounter, Mutex};
@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-pub(super) const PAGE: u64 = BLOCK_SIZE as u64;
+pub(in crate::file) const PAGE: u64 = BLOCK_SIZE as u64;
 /// Page number after the last that a file can have.
-pub(super) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
+pub(in crate::file) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
 
 /// Bytes of copies on their way to the device, and of buffers that it fills ahead of readers: enough to keep fast ones
 /// busy.
@@ -58,7 +58,7 @@ impl DataOptions {
             kept: usize::MAX,
             staging: (staging / PAGE) as usize,
             ahead: (ahead / PAGE) as usize,
-            absorb_limit: super::ABSORB_LIMIT,
+            absorb_limit: crate::file::ABSORB_LIMIT,
             expire: Duration::from_secs(30),
             files: usize::MAX,
         }
@@ -112,7 +112,7 @@ pub struct DataStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(in crate::file) struct Counters {
     pub misses: LaneCounter,
     pub written: LaneCounter,
     pub absorbed: LaneCounter,
@@ -125,21 +125,21 @@ pub(super) struct Counters {
 /// Reads, writes and keeps the content of the regular files of one image.
 #[derive(Debug)]
 pub struct DataPath<H: Home> {
-    pub(super) home: Arc<H>,
-    pub(super) pool: Arc<FramePool>,
-    pub(super) options: DataOptions,
-    pub(super) staging: Staging,
-    pub(super) counters: Counters,
-    pub(super) work: WriteBackWork<H::Inode>,
-    pub(super) stashed: Counted,
-    pub(super) kept: KeptPages,
-    pub(super) pace: Pace,
-    pub(super) ledger: Arc<Ledger>,
+    pub(in crate::file) home: Arc<H>,
+    pub(in crate::file) pool: Arc<FramePool>,
+    pub(in crate::file) options: DataOptions,
+    pub(in crate::file) staging: Staging,
+    pub(in crate::file) counters: Counters,
+    pub(in crate::file) work: WriteBackWork<H::Inode>,
+    pub(in crate::file) stashed: Counted,
+    pub(in crate::file) kept: KeptPages,
+    pub(in crate::file) pace: Pace,
+    pub(in crate::file) ledger: Arc<Ledger>,
     /// Files whose truncation to nothing is not yet recorded.
-    pub(super) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
-    pub(super) deferred_count: AtomicUsize,
+    pub(in crate::file) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
+    pub(in crate::file) deferred_count: AtomicUsize,
     /// Files with live absorbed records.
-    pub(super) absorbed: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
+    pub(in crate::file) absorbed: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
 }
 
 impl<H: Home> DataPath<H> {
@@ -181,7 +181,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// What a file's content lies in. Of a file that was truncated and whose record waits: nothing.
-    pub(super) fn map(&self, inode: &H::Inode, page: u64) -> Result<Mapping> {
+    pub(in crate::file) fn map(&self, inode: &H::Inode, page: u64) -> Result<Mapping> {
         if inode.data().state.lock().doomed {
             return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
         }
@@ -189,30 +189,30 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Whether anything is to be found after the mount.
-    pub(super) fn keeps(&self) -> bool {
+    pub(in crate::file) fn keeps(&self) -> bool {
         self.home.profile().keeps()
     }
 
     /// Pages of one step of a write or read: so few that a step never needs more than a share of the pool.
-    pub(super) fn step_pages(&self) -> u64 {
+    pub(in crate::file) fn step_pages(&self) -> u64 {
         (self.pool.len() as u64 / 4).clamp(1, 257)
     }
 
     /// Whether some truncation waits to be recorded.
-    pub(super) fn has_deferred(&self) -> bool {
+    pub(in crate::file) fn has_deferred(&self) -> bool {
         // Acquire: pairs with the Release of the increment in `defer`: a truncation that returned before an
         // fsync began is seen by it.
         self.deferred_count.load(Ordering::Acquire) > 0
     }
 
-    pub(super) fn defer(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn defer(&self, inode: &Arc<H::Inode>) {
         let mut deferred = self.deferred.lock();
         deferred.insert(inode.nid(), Arc::clone(inode));
         // Release: pairs with `has_deferred`.
         self.deferred_count.store(deferred.len(), Ordering::Release);
     }
 
-    pub(super) fn undefer(&self, nid: Nid) {
+    pub(in crate::file) fn undefer(&self, nid: Nid) {
         let mut deferred = self.deferred.lock();
         deferred.remove(&nid);
         // Release: pairs with `has_deferred`.
@@ -221,22 +221,22 @@ impl<H: Home> DataPath<H> {
 }
 
 /// The page of a byte.
-pub(super) fn page_of(offset: u64) -> u64 {
+pub(in crate::file) fn page_of(offset: u64) -> u64 {
     offset / PAGE
 }
 
 /// The first page that begins at or after a byte.
-pub(super) fn page_after(offset: u64) -> u64 {
+pub(in crate::file) fn page_after(offset: u64) -> u64 {
     offset.div_ceil(PAGE)
 }
 
 /// Pages that lie wholly within bytes.
-pub(super) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
+pub(in crate::file) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
     let start = page_after(bytes.start);
     start..page_of(bytes.end).max(start)
 }
 
 /// EFBIG unless a file may be as long.
-pub(super) fn check_size(size: u64) -> Result<()> {
+pub(in crate::file) fn check_size(size: u64) -> Result<()> {
     if size > MAX_FILE_SIZE { Err(Error::Errno(libc::EFBIG)) } else { Ok(()) }
 }

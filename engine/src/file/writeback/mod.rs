@@ -1,15 +1,24 @@
 //! Dirty pages go home: picked, given blocks, copied under the latch, written many at a time, flushed where a
-//! record depends on it, recorded. How they are arranged and written is the business of `pieces`.
+//! record depends on it, recorded. How they are arranged and written is the business of `place` and `submit`.
 
-use super::absorb::Absorb;
-use super::in_hands::InHands;
-use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
-use super::pick::{SPARE_RUNS, need_of, pick};
-use super::pieces::{Piece, Place, change_of};
-use super::{Blocks, DataInode, FileData, Home, Need, ROOM_CHANGED};
+pub(in crate::file) mod batch;
+pub(in crate::file) mod bounce;
+mod flusher;
+pub(in crate::file) mod place;
+pub(in crate::file) mod preallocation;
+pub(in crate::file) mod queue;
+mod select;
+pub(in crate::file) mod submit;
+
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use crate::file::in_hands::InHands;
+use crate::file::sync::data_journal::Absorb;
+use crate::file::writeback::place::{Piece, Place, change_of};
+use crate::file::writeback::select::{SPARE_RUNS, need_of, pick};
+use crate::file::{Blocks, DataInode, FileData, Home, Need, ROOM_CHANGED};
 use crate::format::{DataKey, Position, U32, U64};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
@@ -17,19 +26,19 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Pages of one batch with a small cache, or of small files.
-pub(super) const BATCH_PAGES: usize = 1024;
+pub(in crate::file) const BATCH_PAGES: usize = 1024;
 /// The same with a large cache: at the end of each batch the device runs dry.
 const LARGEST_BATCH_PAGES: usize = 4096;
 
 /// Credits, and what they were taken for.
-pub(super) struct Room<C> {
+pub(in crate::file) struct Room<C> {
     credits: C,
     need: Need,
 }
 
 /// Which dirty pages a write-back takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Take {
+pub(in crate::file) enum Take {
     /// Those that are neither home nor absorbed.
     Unsynced,
     /// The absorbed ones too.
@@ -39,7 +48,7 @@ pub(super) enum Take {
 }
 
 /// Pages that were picked and have places, on their way home under their file's write-back mutex.
-pub(super) struct Staged<'p, H: Home + 'p> {
+pub(in crate::file) struct Staged<'p, H: Home + 'p> {
     pub inode: &'p Arc<H::Inode>,
     order: Order,
     room: Option<Room<H::Credits<'p>>>,
@@ -57,7 +66,7 @@ pub(super) struct Staged<'p, H: Home + 'p> {
 
 /// What a write-back is to do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Order {
+pub(in crate::file) struct Order {
     pub take: Take,
     pub cause: Cause,
     /// Record size and times even if nothing else is.
@@ -78,7 +87,12 @@ impl Order {
 
 impl<H: Home> DataPath<H> {
     /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
-    pub(super) fn write_pages(&self, inode: &Arc<H::Inode>, pages: Range<u64>, order: Order) -> Result<()> {
+    pub(in crate::file) fn write_pages(
+        &self,
+        inode: &Arc<H::Inode>,
+        pages: Range<u64>,
+        order: Order,
+    ) -> Result<()> {
         let mut from = pages.start;
         while let Some(next) = self.write_batch(inode, from..pages.end, order, None)? {
             from = next;
@@ -88,7 +102,7 @@ impl<H: Home> DataPath<H> {
 
     /// All of a file that was rewritten from nothing, unless it has been emptied again; or the journal takes it, and it
     /// goes home later.
-    pub(super) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
+    pub(in crate::file) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
         let is_doomed = inode.data().state.lock().doomed;
         if is_doomed && self.absorb(inode, Absorb::Replacing, Some(rewriting))?.is_some() {
             return Ok(());
@@ -101,13 +115,13 @@ impl<H: Home> DataPath<H> {
     }
 
     /// All of a file, because it is time.
-    pub(super) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
         self.write_pages(inode, 0..PAGES_END, Order::HOME)
     }
 
     /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
     /// left alone for as long as all others.
-    pub(super) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let from = inode.data().state.lock().pressed_upto;
         let next = self.write_batch(inode, from..PAGES_END, Order::PRESSED, None)?;
         inode.data().state.lock().pressed_upto = next.unwrap_or(0);
@@ -146,13 +160,17 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Notes that something of a file did not go home: each open file is told once.
-    pub(super) fn note_failure(&self, data: &FileData) {
+    pub(in crate::file) fn note_failure(&self, data: &FileData) {
         data.note_failure();
         self.counters.failures.add(1);
     }
 
     /// Room for a record about the file's dirty pages; `None` if it would have to wait, and is not to.
-    pub(super) fn room(&self, inode: &H::Inode, waits: bool) -> Result<Option<Room<H::Credits<'_>>>> {
+    pub(in crate::file) fn room(
+        &self,
+        inode: &H::Inode,
+        waits: bool,
+    ) -> Result<Option<Room<H::Credits<'_>>>> {
         let need = need_of(inode.data());
         let runs = self.home.fitting(inode, need).max(1);
         let need = Need { runs, ..need };
@@ -164,7 +182,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// A batch, under the write-back mutex.
-    pub(super) fn write_locked<'p>(
+    pub(in crate::file) fn write_locked<'p>(
         &'p self,
         inode: &'p Arc<H::Inode>,
         pages: Range<u64>,
@@ -183,7 +201,7 @@ impl<H: Home> DataPath<H> {
     /// Picks pages and gives them places, new ones from `goal` on if that can be. The caller holds the write-back
     /// mutex until it has had them recorded. `None`: the room is for something else, because a truncation, or its
     /// record, came between.
-    pub(super) fn stage<'p>(
+    pub(in crate::file) fn stage<'p>(
         &'p self,
         inode: &'p Arc<H::Inode>,
         pages: Range<u64>,
@@ -225,7 +243,7 @@ impl<H: Home> DataPath<H> {
 
     /// Records what was written, once it is flushed, and lets go of the pages. `completed` is the device's count of
     /// writes after the last of them. Gives the page from which to go on.
-    pub(super) fn record(&self, staged: Staged<'_, H>, completed: u64) -> Result<Option<u64>> {
+    pub(in crate::file) fn record(&self, staged: Staged<'_, H>, completed: u64) -> Result<Option<u64>> {
         let Staged {
             inode,
             order,
@@ -382,7 +400,7 @@ impl<H: Home> DataPath<H> {
 
 /// The size that may be recorded while nothing is in flight: the whole, unless the page of the recorded end,
 /// whose tail may hold anything, is still dirty.
-pub(super) fn covered_size(data: &FileData, size: u64) -> u64 {
+pub(in crate::file) fn covered_size(data: &FileData, size: u64) -> u64 {
     let logged = data.logged_size();
     let state = data.state.lock();
     let waits = !logged.is_multiple_of(PAGE) && state.dirty.contains(&page_of(logged));
@@ -390,7 +408,7 @@ pub(super) fn covered_size(data: &FileData, size: u64) -> u64 {
 }
 
 /// The key of absorbed bytes.
-pub(super) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey {
+pub(in crate::file) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey {
     DataKey {
         nid: U64::new(inode.nid()),
         offset: U64::new(offset),

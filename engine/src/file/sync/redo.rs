@@ -4,8 +4,8 @@
 //! are kept in memory, which the size of the ring bounds. What belongs to a file, or a generation of it, that
 //! is no more is left out, and so is what lies beyond the recovered size.
 
-use super::Mapping;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
+use crate::file::Mapping;
 use crate::format::{DataKey, Nid};
 use crate::planted::{self, Bug};
 use crate::{Error, Result};

@@ -1,6 +1,6 @@
 //! The list of files to write: who has a turn, who is old, who leaves.
 
-use crate::file::path::DataPath;
+use crate::file::data_path::DataPath;
 use crate::file::tests::model::{ModelHome, content, path};
 use crate::file::write::At;
 use crate::file::{DataInode, ErrorMark, SyncKind};

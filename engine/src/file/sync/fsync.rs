@@ -1,12 +1,12 @@
 //! fsync and its kin: by home writes and a flush, or absorbed into the journal.
 
-use super::absorb::Absorb;
-use super::path::{DataPath, PAGE, PAGES_END};
-use super::write::{At, Written};
-use super::write_back::{Order, covered_size, key_of};
-use super::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::cache::Use;
 use crate::device::BLOCK_SIZE;
+use crate::file::data_path::{DataPath, PAGE, PAGES_END};
+use crate::file::sync::data_journal::Absorb;
+use crate::file::write::{At, Written};
+use crate::file::writeback::{Order, covered_size, key_of};
+use crate::file::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::format::Position;
 use crate::planted::{self, Bug};
 use crate::scoped;
@@ -117,7 +117,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Records what fsync owes beyond the data: superseded records, size, times.
-    pub(super) fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+    pub(in crate::file) fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
         let data = inode.data();
         let owes = || {
             let stale = !data.state.lock().stale.is_empty();
@@ -180,7 +180,7 @@ impl<H: Home> DataPath<H> {
 
     /// Leaves the flush of what was written home to the commit that covers the next record, or promise: should it
     /// fail, the journal fails with it.
-    pub(super) fn leave_to_commit(&self, data: &FileData) -> Result<()> {
+    pub(in crate::file) fn leave_to_commit(&self, data: &FileData) -> Result<()> {
         let WrittenHome { before, last, .. } = self.written(data);
         self.home.order_after(last)?;
         if before {
@@ -193,7 +193,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Flushes what was written home. If that fails it is dirty again, and to be written once more.
-    pub(super) fn flush_data(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn flush_data(&self, inode: &Arc<H::Inode>) -> Result<()> {
         self.flush_written(inode, self.written(inode.data()))
     }
 

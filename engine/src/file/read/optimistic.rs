@@ -24,10 +24,10 @@
 //!
 //! [`FramePool::glance`]: crate::cache::FramePool::glance
 
-use super::path::{DataPath, PAGE, page_after, page_of};
-use super::read::overlap;
-use super::{FileData, Home};
 use crate::cache::{Glance, Use};
+use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::read::overlap;
+use crate::file::{FileData, Home};
 use crate::lock::FileLock;
 
 /// Pages of a read that is tried so: beyond, the range costs little beside the copy.
@@ -37,7 +37,7 @@ impl<H: Home> DataPath<H> {
     /// Reads all of `buf` from `offset` on; false if that takes the range. `by` is what that is to the pages, but
     /// for the first, to which it is `first`.
     #[inline]
-    pub(super) fn read_at_a_glance(
+    pub(in crate::file) fn read_at_a_glance(
         &self,
         data: &FileData,
         offset: u64,

@@ -1,18 +1,18 @@
 //! Which dirty pages a write-back takes, and what their record may have to hold.
 
-use super::in_hands::InHands;
-use super::path::{PAGE, page_after, page_of};
-use super::write_back::Take;
-use super::{FileData, MAX_NEW_RUNS, MAX_RUNS, Need};
+use crate::file::data_path::{PAGE, page_after, page_of};
+use crate::file::in_hands::InHands;
+use crate::file::writeback::Take;
+use crate::file::{FileData, MAX_NEW_RUNS, MAX_RUNS, Need};
 use std::ops::Range;
 
 /// Runs of a record that are kept for pieces which are written once more elsewhere: such a piece cuts a run.
-pub(super) const SPARE_RUNS: usize = 2;
+pub(in crate::file) const SPARE_RUNS: usize = 2;
 
 /// Takes dirty pages out of the file's sets; they are in the caller's hands now. Pages beyond `size` stay:
 /// their writer has not set the size yet. With pages beyond the recorded end goes the page of that end: its
 /// zeroed tail must be down before the recorded size grows; says whether that page stays behind, dirty.
-pub(super) fn pick<'d>(
+pub(in crate::file) fn pick<'d>(
     data: &'d FileData,
     pages: Range<u64>,
     size: u64,
@@ -55,7 +55,7 @@ pub(super) fn pick<'d>(
 }
 
 /// What a record about the file's dirty pages may have to hold.
-pub(super) fn need_of(data: &FileData) -> Need {
+pub(in crate::file) fn need_of(data: &FileData) -> Need {
     let state = data.state.lock();
     let pages = state.dirty.len() + state.synced.len() + SPARE_RUNS;
     if state.doomed {

@@ -19,14 +19,14 @@
 //! a span ahead with the range shared may cache those of its pages whose range it holds, and no others.
 //! Who waits brings nothing itself: nobody waits for somebody who waits here.
 
-use super::ahead::Flight;
+use crate::file::read::readahead::Flight;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
 use std::ops::Range;
 
 /// The spans of one file.
 #[derive(Debug)]
-pub(super) struct Fetching {
+pub(in crate::file) struct Fetching {
     spans: Mutex<Vec<Span>>,
     done: Condvar,
     /// Spans that are ahead.
@@ -44,21 +44,21 @@ struct Span {
 
 /// A span in the caller's hands until this is dropped.
 #[derive(Debug)]
-pub(super) struct Underway<'a> {
+pub(in crate::file) struct Underway<'a> {
     of: &'a Fetching,
     span: Range<u64>,
 }
 
 /// What was read ahead, in the hands of who has come for it.
 #[derive(Debug)]
-pub(super) struct Landing<'a> {
+pub(in crate::file) struct Landing<'a> {
     pub underway: Underway<'a>,
     pub flight: Arc<Flight>,
 }
 
 /// Who brings the wanted pages.
 #[derive(Debug)]
-pub(super) enum Announced<'a> {
+pub(in crate::file) enum Announced<'a> {
     /// Another reader has: the caller looks again.
     Again,
     /// Some of them were read ahead: the caller takes these over.
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use crate::blocking;
     use crate::device::Ticket;
-    use crate::file::ahead::{Ledger, Size};
+    use crate::file::read::readahead::{Ledger, Size};
     use crate::sync::thread;
 
     fn leave(fetching: &Fetching, pages: Range<u64>) {

@@ -1,11 +1,11 @@
 //! fallocate in all its modes.
 
-use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of, whole_pages};
-use super::stash::Stash;
-use super::write::Outcome;
-use super::write_back::key_of;
-use super::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::cache::{FrameState, Use};
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of, whole_pages};
+use crate::file::write::Outcome;
+use crate::file::write::reservation::Stash;
+use crate::file::writeback::key_of;
+use crate::file::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::RangeGuard;
 use crate::sync::Arc;

@@ -9,13 +9,16 @@
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
 
-use super::in_hands::Joining;
-use super::path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
-use super::read::overlap;
-use super::stash::Stash;
-use super::{DataInode, FileData, Home, Mapping};
+pub(in crate::file) mod reservation;
+pub(in crate::file) mod throttle;
+
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use crate::file::in_hands::Joining;
+use crate::file::read::overlap;
+use crate::file::write::reservation::Stash;
+use crate::file::{DataInode, FileData, Home, Mapping};
 use crate::format::MAX_FILE_SIZE;
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
@@ -55,7 +58,7 @@ struct Edit {
 
 /// What a step writes.
 #[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
+pub(in crate::file) enum Content<'a> {
     Bytes(&'a [u8]),
     Zeros(usize),
 }
@@ -195,7 +198,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Steps (3) and (4) for `content` at `offset`, of a file of `size` bytes; the caller has the range.
-    pub(super) fn edit<'p>(
+    pub(in crate::file) fn edit<'p>(
         &'p self,
         inode: &Arc<H::Inode>,
         offset: u64,
@@ -219,7 +222,7 @@ impl<H: Home> DataPath<H> {
 
     /// Zeroes parts of a file of `size` bytes, no two of them in one page and in ascending order, where something is
     /// cached or written; the caller has their range.
-    pub(super) fn zero_parts<'p>(
+    pub(in crate::file) fn zero_parts<'p>(
         &'p self,
         inode: &Arc<H::Inode>,
         parts: &[Range<u64>],
@@ -348,12 +351,12 @@ impl<H: Home> DataPath<H> {
 
     /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
     /// their blocks come free.
-    pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
+    pub(in crate::file) fn reserve(&self, blocks: u64) -> Result<()> {
         self.reserve_with(|| self.home.reserve(blocks))
     }
 
     /// The same for what gets its blocks at once, by one record.
-    pub(super) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+    pub(in crate::file) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
         self.reserve_with(|| self.home.reserve_for_record(blocks))
     }
 
@@ -369,7 +372,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Makes the file longer; what is between reads as zeros.
-    pub(super) fn grow(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub(in crate::file) fn grow(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
         let mut stash = Stash::default();
@@ -400,7 +403,7 @@ impl<H: Home> DataPath<H> {
 }
 
 /// How far an edit came.
-pub(super) enum Outcome {
+pub(in crate::file) enum Outcome {
     /// All pages are dirty.
     Done,
     /// Nothing happened: so many frames are needed first.

@@ -4,7 +4,7 @@
 //! taken, who asks gets the least that a request needs, and so writes in smaller rounds. The whole is exceeded by that
 //! much for each thread at the most.
 
-use super::read::REQUEST_PAGES;
+use crate::file::read::REQUEST_PAGES;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The least share: a request of the largest size.
@@ -12,7 +12,7 @@ const LEAST: usize = REQUEST_PAGES as usize;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(in crate::file) struct Staging {
     most: usize,
     // Relaxed: a number to compare with; it orders nothing.
     taken: AtomicUsize,
@@ -20,7 +20,7 @@ pub(super) struct Staging {
 
 /// So many pages, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Share<'s> {
+pub(in crate::file) struct Share<'s> {
     of: &'s Staging,
     pages: usize,
 }

@@ -1,7 +1,7 @@
 //! Small files go home together: their new pages side by side in large requests, one flush for all, then a record for
 //! each.
 //!
-//! What this leaves to others: what of a file is written and recorded, and in which order (`write_back`); files that
+//! What this leaves to others: what of a file is written and recorded, and in which order (`writeback`); files that
 //! are large, or in somebody's hands just now.
 //!
 //! # Protocol
@@ -23,9 +23,9 @@
 //! until their bytes have been written, so the head passes no record of a batch that is not over, and the flush before
 //! it moves covers them all.
 
-use super::path::{DataPath, PAGES_END};
-use super::write_back::{BATCH_PAGES, Order, Take};
-use super::{DataInode, Home};
+use crate::file::data_path::{DataPath, PAGES_END};
+use crate::file::writeback::{BATCH_PAGES, Order, Take};
+use crate::file::{DataInode, Home};
 use crate::scoped;
 use crate::sync::{Arc, Mutex};
 
@@ -42,7 +42,7 @@ const FILES_PER_THREAD: usize = 128;
 
 /// What it takes to write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(in crate::file) enum Weight {
     /// It is small, or has nothing to write any more.
     Light,
     /// It is small, and was rewritten from nothing.
@@ -53,7 +53,7 @@ pub(super) enum Weight {
 impl<H: Home> DataPath<H> {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
-    pub(super) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
+    pub(in crate::file) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
         let mut files = files.iter();
         while let Some(batch) = Self::next_batch(&mut files, order) {
             self.write_batches_of(&batch, order);
@@ -61,7 +61,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The same by several threads at once, for what takes no credits.
-    pub(super) fn write_side_by_side(&self, files: &[Arc<H::Inode>], order: Order) {
+    pub(in crate::file) fn write_side_by_side(&self, files: &[Arc<H::Inode>], order: Order) {
         debug_assert!(order.take == Take::Live, "who waits for credits has no mutex that others wait for");
         let threads = (files.len() / FILES_PER_THREAD).clamp(1, AT_ONCE);
         let left = Mutex::new(files.iter());
@@ -105,7 +105,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Pages that a file has to write, if it is small.
-    pub(super) fn small_pages(inode: &H::Inode, order: Order) -> Option<usize> {
+    pub(in crate::file) fn small_pages(inode: &H::Inode, order: Order) -> Option<usize> {
         let state = inode.data().state.lock();
         let pages = match order.take {
             Take::Unsynced => state.dirty.len(),
@@ -115,7 +115,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// What it takes to write a file for its frames.
-    pub(super) fn weight(inode: &H::Inode) -> Weight {
+    pub(in crate::file) fn weight(inode: &H::Inode) -> Weight {
         let state = inode.data().state.lock();
         match state.dirty.len() + state.synced.len() {
             pages if pages > SMALL_PAGES => Weight::Heavy,

@@ -2,16 +2,14 @@
 //!
 //! The durable profile writes what is old, what was rewritten, and what is too much. The scratch profile writes only
 //! what is too much, and without spill space nothing; then what a file takes beside its pages is charged to the room.
-//! This is the list of the files; [`relief`] takes them from it. What both leave to others: how pages are written
-//! (`write_back`).
+//! This is the list of the files; [`flusher`](super::flusher) takes them from it. What both leave to others: how pages are written
+//! (`writeback`).
 
-mod relief;
-
-use super::data::FileState;
-use super::path::{DataPath, PAGE};
-use super::write_back::Order;
-use super::{DataInode, FileData, Home};
 use crate::Result;
+use crate::file::data::FileState;
+use crate::file::data_path::{DataPath, PAGE};
+use crate::file::writeback::Order;
+use crate::file::{DataInode, FileData, Home};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -26,42 +24,42 @@ const CHARGE: u64 = 32;
 
 /// A file with something to write.
 #[derive(Debug)]
-struct Listed<I> {
+pub(super) struct Listed<I> {
     inode: Arc<I>,
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 #[derive(Debug)]
-struct Work<I> {
+pub(super) struct Work<I> {
     /// In the order of their age, by numbers that only grow. There may be hundreds of thousands: nobody goes over all
     /// of them but who syncs all.
-    files: BTreeMap<u64, Listed<I>>,
-    next: u64,
+    pub(super) files: BTreeMap<u64, Listed<I>>,
+    pub(super) next: u64,
     /// Frames are needed: the file with this number, or the next, has its turn; behind the last comes the first.
-    turn: u64,
+    pub(super) turn: u64,
     /// Rewritten files, and which rewriting is to go home.
-    urgent: Vec<(Arc<I>, u64)>,
-    pressed: bool,
+    pub(super) urgent: Vec<(Arc<I>, u64)>,
+    pub(super) pressed: bool,
     /// The background is at work because it was pressed; so many batches it has written so.
-    relieving: bool,
-    batches: u64,
-    running: bool,
-    stop: bool,
+    pub(super) relieving: bool,
+    pub(super) batches: u64,
+    pub(super) running: bool,
+    pub(super) stop: bool,
 }
 
 /// The files with something to write, and who waits for whom.
 #[derive(Debug)]
-pub(super) struct WriteBackWork<I> {
-    inside: Mutex<Work<I>>,
+pub(in crate::file) struct WriteBackWork<I> {
+    pub(super) inside: Mutex<Work<I>>,
     /// Wakes the background.
-    wake: Condvar,
+    pub(super) wake: Condvar,
     /// Tells of each batch of the background.
-    relieved: Condvar,
+    pub(super) relieved: Condvar,
     /// Files on the list.
     // Relaxed, as is `charged`: numbers to compare with limits; the list is behind its lock.
-    listed: AtomicUsize,
+    pub(super) listed: AtomicUsize,
     /// Blocks charged for them.
-    charged: AtomicU64,
+    pub(super) charged: AtomicU64,
 }
 
 impl<I> Default for WriteBackWork<I> {
@@ -89,7 +87,7 @@ impl<I> Default for WriteBackWork<I> {
 
 impl<I> Work<I> {
     /// The files from the one on whose turn it is, up to the last.
-    fn in_turn(&self) -> impl Iterator<Item = (u64, &Arc<I>)> {
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = (u64, &Arc<I>)> {
         let is_last = self.files.range(self.turn..).next().is_none();
         let from = if is_last { 0 } else { self.turn };
         self.files.range(from..).map(|(number, listed)| (*number, &listed.inode))
@@ -111,7 +109,7 @@ impl<I: DataInode> Work<I> {
 
     /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they, with how
     /// often each has been emptied.
-    fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<(Arc<I>, u64)> {
+    pub(super) fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<(Arc<I>, u64)> {
         let (mut expired, now) = (Vec::new(), Instant::now());
         while expired.len() < most
             && let Some(first) = self.files.first_entry()
@@ -125,7 +123,7 @@ impl<I: DataInode> Work<I> {
 }
 
 impl<I> WriteBackWork<I> {
-    fn lock(&self) -> MutexGuard<'_, Work<I>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Work<I>> {
         self.inside.lock()
     }
 
@@ -159,7 +157,7 @@ fn is_idle(data: &FileData, state: &FileState) -> bool {
 
 impl<H: Home> DataPath<H> {
     /// Puts a file on the list of those to write, once.
-    pub(super) fn list(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn list(&self, inode: &Arc<H::Inode>) {
         let is_listed = || inode.data().state.lock().listed.is_some();
         if is_listed() {
             return;
@@ -171,7 +169,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Puts a file that was emptied at the end of the list: nothing of it is older, and it may be half rewritten.
-    pub(super) fn list_emptied(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn list_emptied(&self, inode: &Arc<H::Inode>) {
         let mut work = self.work.lock();
         let listed = inode.data().state.lock().listed;
         if let Some(number) = listed {
@@ -189,7 +187,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Takes files off the list that are idle.
-    pub(super) fn unlist(&self, inodes: &[Arc<H::Inode>]) {
+    pub(in crate::file) fn unlist(&self, inodes: &[Arc<H::Inode>]) {
         for some in inodes.chunks(UNLISTED_AT_ONCE) {
             let mut work = self.work.lock();
             for inode in some {
@@ -205,7 +203,7 @@ impl<H: Home> DataPath<H> {
 
     /// The same for files that have just been written, where their times are not owed either: nothing else would look at
     /// them until they are old.
-    pub(super) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
+    pub(in crate::file) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
         let is_written = |inode: &&Arc<H::Inode>| {
             let state = inode.data().state.lock();
             state.listed.is_some() && is_idle(inode.data(), &state)
@@ -216,7 +214,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The same by a caller who has the write-back mutex.
-    pub(super) fn unlist_quiet(&self, data: &FileData) {
+    pub(in crate::file) fn unlist_quiet(&self, data: &FileData) {
         let mut work = self.work.lock();
         let listed = data.state.lock().listed;
         if let Some(number) = listed
@@ -229,30 +227,30 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Every file with something to write, for a sync of all.
-    pub(super) fn listed(&self) -> Vec<Arc<H::Inode>> {
+    pub(in crate::file) fn listed(&self) -> Vec<Arc<H::Inode>> {
         self.work.lock().files.values().map(|listed| Arc::clone(&listed.inode)).collect()
     }
 
     /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
-    pub(super) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
+    pub(in crate::file) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
         self.work.lock().urgent.push((Arc::clone(inode), rewriting));
         self.work.wake.notify_one();
     }
 
     /// Whether more than so many pages are dirty, or too many files.
-    pub(super) fn is_crowded(&self, dirty: usize) -> bool {
+    pub(in crate::file) fn is_crowded(&self, dirty: usize) -> bool {
         self.pool.dirty() > dirty || self.work.listed.load(Relaxed) > self.options.files
     }
 
     /// Whether the file whose turn it is, is a small one.
-    pub(super) fn next_is_small(&self) -> bool {
+    pub(in crate::file) fn next_is_small(&self) -> bool {
         let next = self.work.lock().in_turn().next().map(|(_, inode)| Arc::clone(inode));
         next.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSED).is_some())
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
     /// the list may go on without, for what it overwrites has its room.
-    pub(super) fn charge(&self, inode: &H::Inode) -> Result<()> {
+    pub(in crate::file) fn charge(&self, inode: &H::Inode) -> Result<()> {
         let due = self.due(1);
         let charged = self.work.charged.load(Relaxed);
         if due <= charged {

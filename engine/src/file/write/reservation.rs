@@ -4,25 +4,25 @@
 //! for that range, nobody would ever go on; so those are *counted*, and are half of the pool at the most. The other
 //! half is cached (and can be written home by anybody), or in the hands of who waits for nothing but the device.
 //!
-//! What this leaves to others: how frames come free (`work`).
+//! What this leaves to others: how frames come free (`writeback::flusher`).
 
-use super::Home;
-use super::path::DataPath;
 use crate::Result;
 use crate::cache::Fresh;
+use crate::file::Home;
+use crate::file::data_path::DataPath;
 use crate::sync::WaitQueue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Frames that are counted.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(in crate::file) struct Counted {
     frames: AtomicUsize,
     less: WaitQueue,
 }
 
 /// Frames of one writer.
 #[derive(Debug, Default)]
-pub(super) struct Stash<'p> {
+pub(in crate::file) struct Stash<'p> {
     pub frames: Vec<Fresh<'p>>,
     /// What is counted for them until this is dropped, whether they are used by then or not.
     _share: Option<Share<'p>>,
@@ -58,7 +58,7 @@ impl Drop for Share<'_> {
 
 impl<H: Home> DataPath<H> {
     /// `count` frames instead of `old` ones, for one who waits for his range with them. Called with no lock held.
-    pub(super) fn stash<'p>(&'p self, old: Stash<'p>, count: usize) -> Result<Stash<'p>> {
+    pub(in crate::file) fn stash<'p>(&'p self, old: Stash<'p>, count: usize) -> Result<Stash<'p>> {
         drop(old);
         let share = self.stashed.count(count, self.pool.len() / 2);
         Ok(Stash { frames: self.frames(count)?, _share: Some(share) })

@@ -1,11 +1,19 @@
 //! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
 
-use super::fetching::Announced;
-use super::miss::Caching;
-use super::path::{DataPath, PAGE, page_after, page_of};
-use super::{DataInode, FileData, Home};
+pub(in crate::file) mod fill;
+pub(in crate::file) mod inflight;
+#[cfg(all(test, any(loom, shuttle)))]
+mod inflight_models;
+mod optimistic;
+pub(in crate::file) mod readahead;
+pub(in crate::file) mod streams;
+
 use crate::Result;
 use crate::cache::{Slot, Use};
+use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::read::fill::Caching;
+use crate::file::read::inflight::Announced;
+use crate::file::{DataInode, FileData, Home};
 use crate::format::MAX_FILE_SIZE;
 use crate::lock::FileLock;
 use crate::sync::Arc;
@@ -13,7 +21,7 @@ use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
 /// Pages of one request.
-pub(super) const REQUEST_PAGES: u64 = 64;
+pub(in crate::file) const REQUEST_PAGES: u64 = 64;
 /// Pages of a step.
 const STEP_PAGES: u64 = 256;
 
@@ -37,12 +45,12 @@ struct Reading {
 }
 
 /// The bytes that a reader asked for, on their way into its buffer.
-pub(super) struct Durability<'b> {
+pub(in crate::file) struct Destination<'b> {
     offset: u64,
     buf: &'b mut [u8],
 }
 
-impl Durability<'_> {
+impl Destination<'_> {
     /// Takes what the reader wants of a page; no bytes: of a hole.
     pub fn give(&mut self, page: u64, bytes: Option<&[u8]>) {
         let (within, part) = overlap(page, self.offset, self.buf.len());
@@ -124,7 +132,7 @@ impl<H: Home> DataPath<H> {
                     page_after(next)..page_after(offset + len as u64).min(page_of(next) + STEP_PAGES)
                 })
             };
-            let wanted = Durability { offset: at, buf: &mut buf[done..done + step] };
+            let wanted = Destination { offset: at, buf: &mut buf[done..done + step] };
             let uses = if done == 0 { uses } else { [by, by] };
             self.read_step(inode, wanted, size, &covered, then, Reading { keep, uses })?;
             done += step;
@@ -137,7 +145,7 @@ impl<H: Home> DataPath<H> {
     fn read_step(
         &self,
         inode: &H::Inode,
-        mut wanted: Durability<'_>,
+        mut wanted: Destination<'_>,
         size: u64,
         covered: &Range<u64>,
         mut ahead: Option<Range<u64>>,
@@ -192,7 +200,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Whether a page is not cached, as of some recent moment.
-    pub(super) fn is_absent(&self, data: &FileData, page: u64) -> bool {
+    pub(in crate::file) fn is_absent(&self, data: &FileData, page: u64) -> bool {
         // A hint; publishing decides.
         !data.index.get(page).is_some_and(Slot::is_cached)
     }
@@ -200,7 +208,7 @@ impl<H: Home> DataPath<H> {
 
 /// The bytes of a page, and of a buffer of `len` bytes that begins at `offset`, that are the same bytes of the
 /// file.
-pub(super) fn overlap(page: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
+pub(in crate::file) fn overlap(page: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
     let base = page * PAGE;
     let start = base.max(offset);
     let end = (base + PAGE).min(offset + len as u64).max(start);

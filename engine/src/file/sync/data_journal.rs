@@ -4,24 +4,24 @@
 //! over it or after a truncation to nothing, is absorbed for the sake of order alone: nobody is told that it is durable,
 //! but no crash may show the replacement without it. Bytes in a record that is the replacement's own, or comes before it,
 //! are recovered wherever that is, and nobody waits for a device. What this leaves to others: which of a file's bytes are
-//! dirty, and how they go home in the end (`live`, `write_back`).
+//! dirty, and how they go home in the end (`reclaim`, `writeback`).
 //!
 //! # The record of an emptied file
 //! It drops all old extents, supersedes all absorbed data, maps new blocks, sets the size and holds the new bytes: in
 //! one record all of this is there after a crash, or nothing. No flush comes before it, for nothing of the new content
 //! is anywhere else; the old blocks are not given out before it is durable (quarantine), so until then the old content
-//! is whole, where it lies or in older records (`kept`).
+//! is whole, where it lies or in older records (`old_content`).
 
-use super::growth::room_ahead;
-use super::in_hands::Absorbing;
-use super::path::{DataPath, PAGE, PAGES_END, page_after, page_of};
-use super::write_back::key_of;
-use super::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::Result;
 use crate::buffer_pool;
 use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use crate::file::in_hands::Absorbing;
+use crate::file::writeback::key_of;
+use crate::file::writeback::preallocation::room_ahead;
+use crate::file::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::format::{DataKey, Position};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
@@ -34,7 +34,7 @@ const ABSORB_PAGES: usize = 64;
 
 /// For whom bytes are absorbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Absorb {
+pub(in crate::file) enum Absorb {
     /// For an fsync, which waits for room in the ring.
     Synced,
     /// For a replacement: only whole pages' worth of what may be absorbed, and only where the ring has room that nobody
@@ -64,7 +64,7 @@ struct Taken<'p> {
 impl<H: Home> DataPath<H> {
     /// Logs the dirty bytes of a file if they are few and there is a journal, and with them the truncation of an emptied
     /// file. None: write them home, or, with `rewriting`, the file was emptied another number of times.
-    pub(super) fn absorb(
+    pub(in crate::file) fn absorb(
         &self,
         inode: &Arc<H::Inode>,
         why: Absorb,

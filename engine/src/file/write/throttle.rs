@@ -5,13 +5,14 @@
 //! twice its pages where pacing begins, down to none at the limit: so the dirty pages settle where writers go at the
 //! device's speed, and a writer waits for a request or two at a time, not for a batch.
 //!
-//! What this leaves to others: which pages are written, and by whom (`work`).
+//! What this leaves to others: which pages are written, and by whom (`writeback`).
 //!
 //! Invariant: nobody waits unless the background is at work, or about to be, and when it ends it wakes all. Who waits
 //! holds at most a range, which the background never takes.
 
-use super::path::{DataPath, page_after};
-use super::{Home, write_back::BATCH_PAGES};
+use crate::file::Home;
+use crate::file::data_path::{DataPath, page_after};
+use crate::file::writeback::BATCH_PAGES;
 use crate::store::Profile;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::sync::{Condvar, Mutex};
@@ -29,7 +30,7 @@ struct Allowance {
 
 /// What paced writers may spend.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(in crate::file) struct Pace {
     inside: Mutex<Allowance>,
     granted: Condvar,
     /// As inside, to be looked at by each write.
@@ -89,7 +90,7 @@ impl Pace {
 
 /// Numbers of dirty pages, see the module.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Levels {
+pub(in crate::file) struct Levels {
     pub target: usize,
     pub limit: usize,
 }
@@ -115,7 +116,7 @@ impl<H: Home> DataPath<H> {
     /// The limit is three quarters of the pool, the target half of it. In the scratch profile the limit is all that
     /// read misses and partial overwrites can spare, and the target near it, for there is nothing to be gained by
     /// writing earlier.
-    pub(super) fn levels(&self) -> Levels {
+    pub(in crate::file) fn levels(&self) -> Levels {
         let frames = self.pool.len();
         match self.home.profile() {
             Profile::Durable => Levels { target: frames / 2, limit: frames * 3 / 4 },
@@ -132,7 +133,7 @@ impl<H: Home> DataPath<H> {
     ///
     /// # Errors
     /// What kept them from being written; ENOSPC if memory has no room for one more file.
-    pub(super) fn throttle(&self, inode: &H::Inode, bytes: usize) -> Result<()> {
+    pub(in crate::file) fn throttle(&self, inode: &H::Inode, bytes: usize) -> Result<()> {
         let levels = self.levels();
         if levels.limit == usize::MAX {
             return self.charge(inode);
@@ -167,7 +168,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// So many pages have landed.
-    pub(super) fn landed(&self, pages: usize) {
+    pub(in crate::file) fn landed(&self, pages: usize) {
         if self.pace.is_relieving() {
             self.pace.grant(self.levels().grant(pages, self.pool.dirty()));
         }

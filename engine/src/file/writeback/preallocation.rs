@@ -1,7 +1,7 @@
 //! Where a file goes on: behind the page before, with room kept ahead of a file that has begun to grow.
 
-use super::path::DataPath;
-use super::{Home, Mapping};
+use crate::file::data_path::DataPath;
+use crate::file::{Home, Mapping};
 use crate::sync::Arc;
 
 /// A file that is shorter, in pages, gets no room ahead: most files stay small, and lie side by side so that one
@@ -11,13 +11,13 @@ const SMALL: u64 = 16;
 const MOST: u64 = 2048;
 
 /// Blocks to keep behind those of the pages from `page` on: as many as the file has, so that its runs double.
-pub(super) fn room_ahead(page: u64) -> u32 {
+pub(in crate::file) fn room_ahead(page: u64) -> u32 {
     if page < SMALL { 0 } else { page.min(MOST) as u32 }
 }
 
 impl<H: Home> DataPath<H> {
     /// The block behind that of the page before, if it has one.
-    pub(super) fn block_behind(&self, inode: &Arc<H::Inode>, page: u64) -> Option<u64> {
+    pub(in crate::file) fn block_behind(&self, inode: &Arc<H::Inode>, page: u64) -> Option<u64> {
         match self.map(inode, page.checked_sub(1)?) {
             Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
             _ => None,
