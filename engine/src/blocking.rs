@@ -6,7 +6,7 @@
 //! installs a hook that hands the core's queue to another thread. Without a hook, as in the library, the call
 //! costs one look at a thread-local.
 //!
-//! What this leaves to others: who takes over, and when the thread may serve again.
+//! What this leaves to others: which thread takes over, and when the thread may serve again.
 //!
 //! Invariants: the hook belongs to its thread alone; it runs on the thread that is about to sleep, before
 //! it sleeps; it never runs inside itself.

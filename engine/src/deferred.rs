@@ -1,10 +1,11 @@
 //! What can wait until a thread has given all the answers that it has to give.
 //!
-//! Whoever commits answers everybody whom the commit covers, one after the other. What each answer would have done
-//! besides, and one of them could do for all, is put off: a server's reader is woken once, and finds all the replies.
+//! A thread that commits answers everybody that the commit covers, one after the other. What each answer would have
+//! done besides, and one of them could do for all, is put off: a server's reader is woken once, and finds all the
+//! replies.
 //!
 //! Invariants: what is put off belongs to its thread. It is done when the thread leaves its outermost [`replies`],
-//! after a panic too, or before it sleeps ([`crate::blocking`]); outside of one, at once. So nobody waits for it who
+//! after a panic too, or before it sleeps ([`crate::blocking`]); outside of one, at once. So nobody waits for it that
 //! would not wait for the answers themselves.
 
 use std::cell::RefCell;

@@ -1,8 +1,8 @@
-//! Who asks.
+//! The caller.
 
 use std::sync::OnceLock;
 
-/// Who asks: credentials of the calling task, and its umask.
+/// The caller: credentials of the calling task, and its umask.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// File-system user id. 0 may do everything.
@@ -26,8 +26,8 @@ impl Context {
         Context { uid, gid, pid, umask, is_checked: false, is_by_kernel: false, groups, load_groups }
     }
 
-    /// The same, of whom somebody else has checked already that they may do what they ask for: the kernel, in front of
-    /// a mount. They still own what they make.
+    /// The same, where something else has checked already that the caller may do what it asks for: the kernel, in front
+    /// of a mount. They still own what they make.
     pub fn checked(self) -> Context {
         Context { is_checked: true, ..self }
     }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about; the discriminants are those of the attribute.
+/// The subject of an entry; the discriminants are those of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Tag {
@@ -33,7 +33,7 @@ impl Tag {
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// Its subject.
     pub tag: Tag,
     /// `rwx`, 0 to 7.
     pub perm: u16,

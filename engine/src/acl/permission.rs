@@ -35,7 +35,7 @@ pub fn permits(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> boo
         return true;
     }
     if ctx.is_root() {
-        // Who may do everything still cannot execute what nobody may execute.
+        // A thread that may do everything still cannot execute what nobody may execute.
         let executable = owner.file_type == FileType::Directory || owner.perm & 0o111 != 0;
         return want & EXECUTE == 0 || executable;
     }
@@ -53,7 +53,7 @@ pub fn permits(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> boo
     granted & want == want
 }
 
-/// The rule of POSIX 1003.1e, for who is not the owner: a named user gets their entry; who is in any of the
+/// The rule of POSIX 1003.1e, for a caller that is not the owner: a named user gets their entry; a member of any of the
 /// groups needs one of them that grants everything wanted; both are cut by the mask; others get the rest.
 fn by_list(ctx: &Context, owner: Owner, acl: &Acl, want: u32) -> bool {
     let mask = acl.entries.iter().find(|e| e.tag == Tag::Mask).map_or(7, |e| u32::from(e.perm));

@@ -1,7 +1,7 @@
 //! Room kept ahead of files that grow side by side.
 //!
 //! Files that grow by turns and are synced by turns would get blocks by turns, a run of blocks for each sync. So
-//! whoever goes on with a run of blocks has room kept right behind it: a *window*, free blocks that are given to
+//! a thread that goes on with a run of blocks has room kept right behind it: a *window*, free blocks that are given to
 //! nobody else as long as there are others. (Reservation windows of ext3 and XFS's speculative preallocation are the
 //! same idea.)
 //!

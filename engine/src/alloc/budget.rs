@@ -95,8 +95,8 @@ impl Budget {
         }
     }
 
-    /// Gives blocks back that were promised as data and were not needed. Nothing of them goes to the reserve: who has
-    /// taken extents from that, one record after the other, takes them again.
+    /// Gives blocks back that were promised as data and were not needed. Nothing of them goes to the reserve: a thread
+    /// that has taken extents from that, one record after the other, takes them again.
     pub fn give_back(&self, n: u64) {
         self.pot.fetch_add(n, Relaxed);
     }

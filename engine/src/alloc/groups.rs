@@ -68,7 +68,7 @@ impl Groups {
             && let Some(slot) = slots.get_or_init(made).get(at)
             && slot.set(group).is_ok()
         {
-            // Release: who sees the number finds the group.
+            // Release: a thread that sees the number finds the group.
             self.len.store(len + 1, Ordering::Release);
         }
     }

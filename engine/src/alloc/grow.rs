@@ -7,7 +7,7 @@
 //! 3. A record frees the bits of the last group that lay behind the old end, and is durable
 //!    against a loss of power. Nobody looks at bits behind the end of an image.
 //! 4. The superblock with the new size is written: the one write that counts.
-//! 5. The blocks are given to those who allocate.
+//! 5. The blocks are given to those that allocate.
 //!
 //! If a step fails, the size stays what it was, and the call can be made again.
 

@@ -1,4 +1,4 @@
-//! Space: which blocks are free, who may have them, and when a freed one may be given out again.
+//! Space: which blocks are free, which operation may have them, and when a freed one may be given out again.
 //!
 //! Bitmap pages change by records alone. In memory each group has taken-bits besides: set from the moment an
 //! operation picks a block until, after it was freed, the block leaves quarantine. An operation that aborts
@@ -6,13 +6,13 @@
 //!
 //! Promises and blocks are kept apart: a *budget* counts how many blocks may still be promised (delayed
 //! allocation promises them at the write, long before they are picked), the groups say which there are.
-//! Promises never exceed blocks, so whoever has a promise finds a block.
+//! Promises never exceed blocks, so a thread that has a promise finds a block.
 //!
 //! What this leaves to others: when records become durable and the head moves ([`Alloc::durable`],
 //! [`Alloc::head_passed`] are told), and how to make that happen ([`Alloc::set_make_room`]).
 //!
 //! # When the image is full
-//! ENOSPC is answered only after those have been waited for who are about to free something, and after a
+//! ENOSPC is answered only after waiting for operations that are about to free something, and after a
 //! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so
 //! [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held), and
 //! [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
@@ -95,7 +95,7 @@ pub enum Class {
 
 /// Frees what is in quarantine: a commit and a checkpoint.
 pub type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
-/// Waits for those who are about to free something.
+/// Waits for operations that are about to free something.
 pub type AwaitFrees = Box<dyn Fn() + Send + Sync>;
 
 /// The allocator of one image; cheap to clone.
@@ -188,7 +188,7 @@ impl Alloc {
 
     /// Blocks for write-back, out of a reservation: data goes there first, and only then does
     /// [`Alloc::log_allocation`] put them into a record. Dropped before that, they are free again. Up to `ahead`
-    /// blocks behind them are kept for whoever goes on there, as long as others are free.
+    /// blocks behind them are kept for any thread that goes on there, as long as others are free.
     pub fn allocate_volatile(
         &self,
         want: u32,
@@ -245,14 +245,14 @@ impl Alloc {
         Ok(())
     }
 
-    /// Frees blocks with this operation's record. They go to quarantine, not to the next who asks. Data
+    /// Frees blocks with this operation's record. They go to quarantine, not to the next thread that asks. Data
     /// that the same handle has allocated is not freed by it: drop the handle instead.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a block is not one that can be allocated, or is free already.
     pub fn free(&self, h: &mut Handle<'_>, extent: Extent, was_metadata: bool) -> Result<()> {
         let (bitmap, first) = self.bitmap_of(h.store(), extent)?;
-        // Metadata may be freed by the operation that allocated it; whoever frees it has verified the page.
+        // Metadata may be freed by the operation that allocated it; a thread that frees it has verified the page.
         if !was_metadata && !bitmap.read(|bytes| bits::all_set(bytes, first, extent.len)) {
             return Err(Error::Corrupt {
                 what: "extent",

@@ -12,7 +12,7 @@ const BLOCKS_PER_SLACK: u64 = 64;
 /// and what is above it.
 const SLACK_OF_RECORD: u64 = 1 + EXTENT_MAX_DEPTH as u64;
 
-/// Promised blocks: those who hold them will find as many. Dropping it gives the promise back.
+/// Promised blocks: those that hold them will find as many. Dropping it gives the promise back.
 #[derive(Debug)]
 pub struct Reservation {
     alloc: Alloc,
@@ -50,8 +50,9 @@ impl Reservation {
         Ok(())
     }
 
-    /// Promises `more` blocks to one who maps as many of them as he can in one record, and gives the rest back. The
-    /// extent blocks for that are taken from what is kept back, so that everything that is available can be had.
+    /// Promises `more` blocks to an operation that maps as many of them as it can in one record, and gives the rest
+    /// back. The extent blocks for that are taken from what is kept back, so that everything that is available can be
+    /// had.
     ///
     /// # Errors
     /// As [`Reservation::extend`].

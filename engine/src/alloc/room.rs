@@ -24,7 +24,7 @@ impl Alloc {
     }
 
     /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
-    /// an inode may be held. Whoever was refused space tries once more afterwards, whatever this has found:
+    /// an inode may be held. A thread that was refused space tries once more afterwards, whatever this has found:
     /// others make room too.
     pub fn make_room(&self) -> Result<()> {
         let shared = &*self.shared;

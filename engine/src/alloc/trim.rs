@@ -20,7 +20,7 @@ impl Alloc {
             let within = |block: u64| block.saturating_sub(group.start).min(u64::from(group.blocks())) as u32;
             let (mut from, end) = (within(range.start), within(range.end));
             loop {
-                // Whoever has a promise but finds no block waits for this lock, then looks again.
+                // A thread that has a promise but finds no block waits for this lock, then looks again.
                 let _trimming = self.shared.trimming.lock();
                 let mut taken: Vec<Extent> = Vec::new();
                 while taken.len() < BATCH

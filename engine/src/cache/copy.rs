@@ -1,6 +1,6 @@
 //! Copies of bytes that another thread may be changing.
 //!
-//! Who reads a page without a pin ([`super`], rule 8) may read while the frame is written, finds that out
+//! A thread that reads a page without a pin ([`super`], rule 8) may read while the frame is written, finds that out
 //! afterwards, and throws away what it read. For the compiler an ordinary copy of such bytes would be undefined,
 //! so this one is made of instructions it does not look into: each byte is read and written once or twice, in no
 //! particular order. Order comes from the fences around.

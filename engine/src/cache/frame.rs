@@ -35,7 +35,7 @@ bitflags::bitflags! {
 /// More than there can be threads.
 const PINS: u64 = (1 << 20) - 1;
 /// One change of the bytes, or of the page that they are of. Four thousand million of them pass by before a
-/// version comes again; who looks at bytes without a pin has long looked away.
+/// version comes again; a thread that looks at bytes without a pin has long looked away.
 const VERSION: u64 = 1 << 32;
 
 /// The version of a frame when it was looked at.
@@ -45,7 +45,7 @@ pub(super) struct Seen(u64);
 /// What a look at a page is, for eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// None: the page is written home, or another part of it is read by who has just read one.
+    /// None: the page is written home, or another part of it is read by a thread that has just read one.
     No,
     /// A use.
     Yes,
@@ -85,7 +85,7 @@ pub(super) struct Frame {
     pub(super) in_lent: AtomicBool,
 }
 
-/// To be called by who got a busy frame from another thread, before it writes the bytes.
+/// To be called by a thread that got a busy frame from another thread, before it writes the bytes.
 #[inline]
 pub(super) fn taken_over() {
     // Release: as in `claim`, whose fence was another thread's and says nothing of what this one writes. Pairs with the
@@ -109,7 +109,7 @@ impl Frame {
     }
 
     pub(super) fn flags(&self) -> FrameState {
-        // Acquire: pairs with the Release of whoever set a flag, so that what the flag says is seen.
+        // Acquire: pairs with the Release of any thread that set a flag, so that what the flag says is seen.
         FrameState::from_bits_truncate(self.state.load(Ordering::Acquire))
     }
 
@@ -160,7 +160,7 @@ impl Frame {
         // failure: the caller looks again or elsewhere.
         let claimed = self.state.compare_exchange(seen, busy, Ordering::Acquire, Ordering::Relaxed);
         let flags = claimed.ok().map(FrameState::from_bits_truncate);
-        // Release: pairs with the Acquire fence of `is_as_seen`: who reads what is written from here on sees
+        // Release: pairs with the Acquire fence of `is_as_seen`: a thread that reads what is written from here on sees
         // that the frame is busy.
         fence(Ordering::Release);
         flags
@@ -187,8 +187,8 @@ impl Frame {
     pub(super) fn try_latch(&self) -> bool {
         // Acquire: pairs with the Release of `unlatch`, for bytes and dirty range.
         let got = self.state.fetch_or(FrameState::LATCH.bits(), Ordering::Acquire);
-        // Release: pairs with the Acquire fence of `is_as_seen`: who reads what is written under the latch sees
-        // that it is held, or that the version has changed.
+        // Release: pairs with the Acquire fence of `is_as_seen`: a thread that reads what is written under the latch
+        // sees that it is held, or that the version has changed.
         fence(Ordering::Release);
         got & FrameState::LATCH.bits() == 0
     }

@@ -2,9 +2,9 @@
 //!
 //! A frame that was used has its memory, and a new one costs a page fault: so lists give out first what came back
 //! last, and a core whose list has none takes from where others come back, if that is another core's, before it takes
-//! one that was never used. Where the memory of frames is another's too, as in a scratch file system without spill space, a pool keeps
-//! the memory of a share of its free frames alone, and gives that of the others back to the system; and before it
-//! takes more for frames, what the heap has free goes back.
+//! one that was never used. Where the memory of frames is another's too, as in a scratch file system without spill
+//! space, a pool keeps the memory of a share of its free frames alone, and gives that of the others back to the system;
+//! and before it takes more for frames, what the heap has free goes back.
 //!
 //! Frames that never had memory lie at the bottom of the lists, those with the highest numbers first. There they are
 //! *held back* for what else takes memory ([`FreeFrames::hold`]): nothing has to go back to the system for that, and
@@ -33,8 +33,8 @@ struct Lane {
     held: usize,
 }
 
-/// A core's list, and how many of its frames have memory, for who does not lock it: on a line that is written when that
-/// changes alone.
+/// A core's list, and how many of its frames have memory, for a thread that does not lock it: on a line that is written
+/// when that changes alone.
 #[derive(Debug)]
 struct Seat {
     lane: CachePadded<Mutex<Lane>>,
@@ -97,7 +97,7 @@ impl FreeFrames {
     pub fn take(&self) -> Option<u32> {
         let own = self.own();
         let count = self.lanes.len();
-        // Relaxed: a hint; who is wrong takes a frame that costs more.
+        // Relaxed: a hint; a thread that is wrong takes a frame that costs more.
         let rather =
             if self.lanes[own].wet.load(Ordering::Relaxed) == 0 { self.of_others(own) } else { None };
         let (number, is_dry) = match rather {
@@ -116,7 +116,7 @@ impl FreeFrames {
     }
 
     /// A frame with memory that came back to another core, and more of them for the own list; none if that has no frame
-    /// at all: for a moment those that are moved are on no list, and nobody is to miss them who needs them.
+    /// at all: for a moment those that are moved are on no list, and no thread that needs them is to miss them.
     fn of_others(&self, own: usize) -> Option<u32> {
         let count = self.lanes.len();
         if count == 1 || self.lanes[own].lane.lock().is_empty() {
@@ -143,7 +143,7 @@ impl FreeFrames {
         None
     }
 
-    /// Takes a frame back from who had it busy.
+    /// Takes a frame back from a thread that had it busy.
     pub fn give_back(&self, number: u32, memory: &FrameMemory) {
         let seat = &self.lanes[self.own()];
         let mut lane = seat.lane.lock();

@@ -52,9 +52,9 @@ impl Slot {
     pub(super) fn name(&self, number: u32) -> bool {
         // Relaxed: the exchange decides.
         let word = self.0.load(Ordering::Relaxed);
-        // Release: pairs with the Acquire in `named`: who sees the number sees the frame busy or published, never its
-        // state from before it was taken (the fence of `claim` or `taken_over` would do alone). Relaxed on failure:
-        // nothing was read through the slot.
+        // Release: pairs with the Acquire in `named`: a thread that sees the number sees the frame busy or published,
+        // never its state from before it was taken (the fence of `claim` or `taken_over` would do alone). Relaxed on
+        // failure: nothing was read through the slot.
         (word == 0 || word & LEFT != 0)
             && self.0.compare_exchange(word, number + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }

@@ -1,5 +1,5 @@
 //! Models of the frame's state word, of slots, and of the queues of eviction. Where bytes are read without a pin they
-//! are two atomics; else a cell that reports two who are not ordered one behind the other.
+//! are two atomics; else a cell that reports two that are not ordered one behind the other.
 //!
 //! Each rule was broken by hand in turn; what then failed (among others):
 //!
@@ -165,7 +165,7 @@ struct Held {
     bytes: UnsafeCell<u64>,
 }
 
-// SAFETY: the models find out whether it is so: the cell reports whoever is not ordered behind another.
+// SAFETY: the models find out whether it is so: the cell reports a thread that is not ordered behind another.
 unsafe impl Sync for Held {}
 // SAFETY: as above.
 unsafe impl Send for Held {}
@@ -311,12 +311,12 @@ struct Place {
     there: UnsafeCell<bool>,
 }
 
-// SAFETY: the models find out whether it is so: the cell reports whoever is not ordered behind another.
+// SAFETY: the models find out whether it is so: the cell reports a thread that is not ordered behind another.
 unsafe impl Sync for Place {}
 // SAFETY: as above.
 unsafe impl Send for Place {}
 
-/// An index goes once its slots name none: by then whoever took a frame out of it has done with it.
+/// An index goes once its slots name none: by then any thread that took a frame out of it has done with it.
 #[test]
 fn a_slot_that_names_none_is_not_touched_any_more() {
     bounded(|| {
@@ -336,13 +336,13 @@ fn a_slot_that_names_none_is_not_touched_any_more() {
     });
 }
 
-/// What belongs to each number of a ring: the cell reports two who have it at once.
+/// What belongs to each number of a ring: the cell reports two that have it at once.
 struct Numbered {
     ring: Ring,
     owned: [UnsafeCell<u64>; 2],
 }
 
-// SAFETY: the models find out whether it is so: the cell reports whoever is not ordered behind another.
+// SAFETY: the models find out whether it is so: the cell reports a thread that is not ordered behind another.
 unsafe impl Sync for Numbered {}
 // SAFETY: as above.
 unsafe impl Send for Numbered {}

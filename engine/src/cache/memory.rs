@@ -57,7 +57,8 @@ impl FrameMemory {
         };
     }
 
-    /// The frame with which the next aligned run of `span` frames begins, or the end. Frames of one run lie in one huge page.
+    /// The frame with which the next aligned run of `span` frames begins, or the end. Frames of one run lie in one huge
+    /// page.
     pub(super) fn end_of_span(&self, number: u32, span: usize) -> usize {
         let ahead = self.base.as_ptr().addr() / BLOCK_SIZE % span;
         let number = number as usize;
@@ -81,8 +82,8 @@ impl FrameMemory {
     /// `advice` is one that changes no byte.
     fn tell(&self, first: u32, count: usize, advice: rustix::mm::Advice) {
         assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
-        // SAFETY: the frames lie within the mapping, as just checked, and the advice changes no byte, so it may meet any
-        // use of them. A kernel that does not know it refuses, which harms nothing. Guarded by
+        // SAFETY: the frames lie within the mapping, as just checked, and the advice changes no byte, so it may meet
+        // any use of them. A kernel that does not know it refuses, which harms nothing. Guarded by
         // `what_is_in_use_has_warm_frames_before_it_and_no_more_than_that`.
         let _ = unsafe {
             let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
@@ -104,8 +105,8 @@ impl FrameMemory {
     pub(super) unsafe fn release(&self, first: u32, count: usize) {
         assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
         // SAFETY: the frames lie within the mapping, as just checked, and nobody has bytes of theirs that count, as
-        // the caller has promised: who copies without a pin finds the frame busy afterwards. A failure leaves the
-        // memory where it is. Guarded by `frames_that_are_not_kept_go_back_to_the_system`.
+        // the caller has promised: a thread that copies without a pin finds the frame busy afterwards. A failure leaves
+        // the memory where it is. Guarded by `frames_that_are_not_kept_go_back_to_the_system`.
         let _ = unsafe {
             let start = self.base.as_ptr().add(first as usize * BLOCK_SIZE);
             rustix::mm::madvise(start.cast(), count * BLOCK_SIZE, rustix::mm::Advice::LinuxDontNeed)
@@ -122,8 +123,8 @@ impl FrameMemory {
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn resident_from(&self, first: u32) -> usize {
         let mut present = vec![0u8; self.frames - first as usize];
-        // SAFETY: the mapping is this value's, and there is a byte for each page of it from there on; nothing is changed
-        // but those. Guarded by the tests that call it.
+        // SAFETY: the mapping is this value's, and there is a byte for each page of it from there on; nothing is
+        // changed but those. Guarded by the tests that call it.
         let done = unsafe {
             libc::mincore(self.frame(first).cast(), present.len() * BLOCK_SIZE, present.as_mut_ptr())
         };

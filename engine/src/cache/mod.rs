@@ -31,8 +31,8 @@
 //!    look at the state again: if the version is the same, with neither latch nor `BUSY`, the bytes are those of
 //!    the page at the moment of the first look. The version changes when the latch is given back and when a
 //!    frame is taken out of an index; a fence (Release) follows the taking of either, and another thread's taking over
-//!    of a free frame, and one (Acquire) precedes the last look, so whoever has read a byte that was written later sees
-//!    the latch, `BUSY` or the version.
+//!    of a free frame, and one (Acquire) precedes the last look, so a thread that has read a byte that was written
+//!    later sees the latch, `BUSY` or the version.
 
 mod available;
 mod copy;

@@ -5,7 +5,7 @@
 //! that never had memory are held back for it, as long as there are some, up to a 64th of the pool: should huge pages
 //! fill them after all, that is as much as the pool takes too much. Others give their memory back to the system, which
 //! is a system call and an interrupt of every core: a few frames more or less than indexes take are no reason. A pool
-//! whose memory is another's too ([`FramePool::sharing`]) leaves all that to who shares it out.
+//! whose memory is another's too ([`FramePool::sharing`]) leaves all that to the owner that shares it out.
 
 use super::copy::copy;
 use super::evict::Eviction;
@@ -299,7 +299,7 @@ impl FramePool {
     #[inline]
     pub fn copy_unpinned(&self, glance: Glance, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
-        // SAFETY: within the frame, as just checked; `into` is another object. Who writes meanwhile does so
+        // SAFETY: within the frame, as just checked; `into` is another object. A thread that writes meanwhile does so
         // through `copy`, or has taken the frame out of its slot; either way the version tells, and the bytes are
         // not used. Guarded by cache::tests.
         unsafe { copy(self.memory.frame(glance.number).add(offset), into.as_mut_ptr(), into.len()) }

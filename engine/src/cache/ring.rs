@@ -2,10 +2,10 @@
 //! that it never overflows.
 //!
 //! # Protocol
-//! Who puts a number in takes the next place by adding to `tail`, waits until whoever has the number of a whole round
-//! before has emptied it, and stores there. Who takes one out moves `head` past it, waits until it is stored, and
-//! empties the place. Both waits are for another thread's next instruction: a place is claimed only when it has been
-//! promised.
+//! A thread that puts a number in takes the next place by adding to `tail`, waits until any thread that has the number
+//! of a whole round before has emptied it, and stores there. A thread that takes one out moves `head` past it, waits
+//! until it is stored, and empties the place. Both waits are for another thread's next instruction: a place is claimed
+//! only when it has been promised.
 
 use super::pool::pause;
 use crate::sync::CachePadded;
@@ -55,7 +55,8 @@ impl Ring {
 
     /// Takes the oldest out.
     pub fn pop(&self) -> Option<u32> {
-        // Relaxed, here and below: the exchange of `head` decides who has the place, the swap brings the number.
+        // Relaxed, here and below: the exchange of `head` decides which thread has the place, the swap brings the
+        // number.
         let mut at = self.head.load(Ordering::Relaxed);
         loop {
             if at >= self.tail.load(Ordering::Relaxed) {

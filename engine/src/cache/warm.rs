@@ -1,7 +1,7 @@
 //! Gives frames their memory before they are needed.
 //!
 //! A frame that was never used has no memory yet, and the page fault of its first use has the kernel find and zero
-//! some: between a request and its answer. So a thread of the pool, the *warmer*, goes ahead of those who take new
+//! some: between a request and its answer. So a thread of the pool, the *warmer*, goes ahead of those that take new
 //! frames, [`AHEAD`] at the most and by half as many as are in use, and has the kernel do that there
 //! (`MADV_POPULATE_WRITE`).
 //!
@@ -11,10 +11,10 @@
 //! ([`Sizes`]), and where huge pages are slow what follows is small.
 //!
 //! # Protocol
-//! 1. `mark` is the number from which on who takes a frame *asks* for more to be warm. Who asks takes the mutex, says
-//!    how far frames are in use, moves `mark` out of reach and wakes the warmer.
-//! 2. The warmer alone warms, outside of the mutex, and always beyond what is in use: a frame there has no owner who could
-//!    have given its memory back on purpose. Then it moves `mark` to the middle of what it has warmed.
+//! 1. `mark` is the number from which on a thread that takes a frame *asks* for more to be warm. A thread that asks
+//!    takes the mutex, says how far frames are in use, moves `mark` out of reach and wakes the warmer.
+//! 2. The warmer alone warms, outside of the mutex, and always beyond what is in use: a frame there has no owner that
+//!    could have given its memory back on purpose. Then it moves `mark` to the middle of what it has warmed.
 //! 3. [`Warmer::drop`] sets `over` under the mutex and joins the thread, which looks at it between spans.
 //!
 //! What this leaves to others: which frame is taken ([`super::free`]).
@@ -42,7 +42,7 @@ const SLOW: Duration = Duration::from_millis(1);
 /// Spans of small pages after one of a huge page that was slow: at first, and at the most.
 const PERIOD: u32 = 16;
 const MOST_PERIOD: u32 = 16 * PERIOD;
-/// The lowest priority: who asks for files goes first.
+/// The lowest priority: a thread that asks for files goes first.
 const NICE: i32 = 19;
 
 /// See the module.
@@ -103,7 +103,7 @@ impl Warmer {
             let thread = std::thread::Builder::new().name("narufs-warm".into());
             match thread.spawn(move || shared.run()) {
                 Ok(thread) => state.thread = Some(thread),
-                // Frames are warmed by those who use them, then.
+                // Frames are warmed by those that use them, then.
                 Err(e) => tracing::debug!("no thread to warm memory: {e}"),
             }
         }
@@ -135,7 +135,7 @@ impl Shared {
             let goal = (used + (used / 2).clamp(FIRST, AHEAD)).min(self.limit);
             warm = warm.max(used);
             if warm >= goal {
-                // The next who asks is to find some left. Nobody asks for what nobody may warm.
+                // The next that asks is to find some left. Nobody asks for what nobody may warm.
                 let mark = if goal == self.limit { usize::MAX } else { used + (goal - used) / 2 };
                 self.mark.store(mark, Ordering::Relaxed);
                 self.changed.wait(&mut state);
@@ -158,7 +158,7 @@ impl Shared {
             sizes.note(took);
         }
         if sizes.is_huge() != is_huge {
-            // Those who are faster than the warmer take their memory in the same pages.
+            // Threads that are faster than the warmer take their memory in the same pages.
             self.memory.advise(end as u32, self.limit - end, !is_huge);
         }
         end

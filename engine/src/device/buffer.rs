@@ -30,7 +30,7 @@ pub struct IoBuf {
     memory: Memory,
 }
 
-// SAFETY: the buffer is the only handle to its bytes: owned memory has no other, and whoever lends memory
+// SAFETY: the buffer is the only handle to its bytes: owned memory has no other, and any thread that lends memory
 // promises the same in `from_raw`. Guarded by `buffers_travel_between_threads`.
 unsafe impl Send for IoBuf {}
 // SAFETY: a shared reference gives only shared access to the bytes. Guarded by the same test.
@@ -71,8 +71,8 @@ impl IoBuf {
         Self { start, len, memory: Memory::Owned(len) }
     }
 
-    /// A buffer of `len` bytes that are zeros, or what an earlier buffer of this process held: for who overwrites
-    /// all of them before anybody looks. Zeroing megabytes costs as much as the copy that follows.
+    /// A buffer of `len` bytes that are zeros, or what an earlier buffer of this process held: for a thread that
+    /// overwrites all of them before anybody looks. Zeroing megabytes costs as much as the copy that follows.
     pub fn unwiped(len: usize) -> Self {
         if !Self::is_chunk(len) {
             return Self::zeroed(len);

@@ -35,7 +35,7 @@ fn free() -> &'static Mutex<Vec<Chunk>> {
 /// Chunks that are kept. Relaxed: a bound that only grows.
 static KEEP: AtomicUsize = AtomicUsize::new(KEPT);
 
-/// Keeps large buffers of so many bytes together, once they have been used, for the next who asks.
+/// Keeps large buffers of so many bytes together, once they have been used, for the next thread that asks.
 pub fn keep_buffers(bytes: usize) {
     KEEP.fetch_max((bytes / CHUNK).min(MOST_KEPT), Ordering::Relaxed);
 }
@@ -81,7 +81,7 @@ impl Chunk {
         self.0
     }
 
-    /// Keeps it for the next who asks, or gives it back to the system.
+    /// Keeps it for the next thread that asks, or gives it back to the system.
     pub fn give(self) {
         let mut free = free().lock();
         if free.len() < KEEP.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl Chunk {
             return;
         }
         drop(free);
-        // SAFETY: the mapping of `zeroed`, whole; whoever gives it up has no pointer into it any more. A failure
+        // SAFETY: the mapping of `zeroed`, whole; a thread that gives it up has no pointer into it any more. A failure
         // would leave it mapped, which harms nothing. Guarded by `chunks_come_back_zeroed`.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), CHUNK) };
     }

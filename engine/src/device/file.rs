@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::BLOCK_SIZE;
 use crate::{Error, Result};
 
-/// A killed process holds its lock until the kernel has taken its memory and its I/O apart: who mounts right
+/// A killed process holds its lock until the kernel has taken its memory and its I/O apart: a thread that mounts right
 /// after a kill waits so long before it is told that the image is in use.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -31,7 +31,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub struct ImageFile {
     file: File,
     path: PathBuf,
-    // Relaxed: a bound. Whoever uses blocks behind an older one has been told of them otherwise.
+    // Relaxed: a bound. A thread that uses blocks behind an older one has been told of them otherwise.
     blocks: AtomicU64,
     direct: bool,
     block_device: bool,

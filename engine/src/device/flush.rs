@@ -1,9 +1,9 @@
-//! Group flush: one flush of the device serves all who wait for it.
+//! Group flush: one flush of the device serves all that wait for it.
 //!
 //! The rules, which every device shares:
 //! 1. A flush covers the writes that had completed when it *began*; a write that completes while it runs
 //!    needs the next one.
-//! 2. Whoever finds no flush under way runs one; the others sleep until it is over and look again.
+//! 2. A thread that finds no flush under way runs one; the others sleep until it is over and look again.
 //! 3. A failed flush covers nothing, and no later flush may cover it up: the kernel reports a lost write
 //!    once and then forgets it. So the failure stays: every call that waits for a write not yet covered
 //!    fails from then on. What earlier flushes covered stays covered.
@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result, blocking};
 
-/// Counts of completed and of flushed writes, and who runs the flush between them.
+/// Counts of completed and of flushed writes, and whether a flush runs between them.
 #[derive(Debug)]
 pub(crate) struct GroupFlush {
     completed: CachePadded<AtomicU64>,

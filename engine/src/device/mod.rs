@@ -178,7 +178,7 @@ pub trait BlockDevice: Send + Sync {
     /// counts as one, for what an earlier process wrote may not be on durable media yet.
     fn writes_completed(&self) -> u64;
 
-    /// Returns once every write counted in `upto` is on durable media. One flush serves all who wait: a
+    /// Returns once every write counted in `upto` is on durable media. One flush serves all that wait: a
     /// call that finds a flush which began late enough waits for it, or returns at once when it is over. A
     /// failed flush fails all it would have served, and every later one too: the writes may be lost.
     fn flush_upto(&self, upto: u64) -> Result<()>;
@@ -206,13 +206,13 @@ pub trait BlockDevice: Send + Sync {
         first.map(|()| bufs)
     }
 
-    /// Reads blocks into memory of the caller's, for one who needs nothing else until they are there; counted like a
+    /// Reads blocks into memory of the caller's, for one that needs nothing else until they are there; counted like a
     /// request. `into` is a whole number of blocks; after an error it holds anything.
     fn read_into(&self, block: u64, into: &mut [u8], cause: Cause) -> Result<()> {
         read_copied(self, block, into, cause)
     }
 
-    /// Writes blocks for one who needs nothing else until they are on durable media, counted like a request that has
+    /// Writes blocks for one that needs nothing else until they are on durable media, counted like a request that has
     /// completed. Of what was written before it says nothing: that takes a flush. After an error the blocks hold
     /// anything.
     fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {

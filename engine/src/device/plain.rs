@@ -88,7 +88,7 @@ pub(super) fn write_durably(
         group.flush_upto(group.completed(), || image.flush())
     };
     // Of a block device that knows no forced unit access the kernel makes two flushes of such a call, one for the
-    // request and one for the file; and flushes of our own are shared by all who wait for one.
+    // request and one for the file; and flushes of our own are shared by all that wait for one.
     if image.is_block_device() {
         return and_flush(buf, offset);
     }

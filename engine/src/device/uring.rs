@@ -271,7 +271,7 @@ impl UringDevice {
         if reaper {
             state.reaping = false;
         }
-        // Whoever leaves makes sure that somebody reaps for those who stay. A batch that is done was woken
+        // A thread that leaves makes sure that somebody reaps for those that stay. A batch that is done was woken
         // already; it will do the same when it leaves.
         if !state.reaping {
             let State { sleeping, batches, .. } = &mut *state;

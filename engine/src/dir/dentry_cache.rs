@@ -5,25 +5,26 @@
 //! and that a change of a name tells [`DentryCache::forget`] of it.
 //!
 //! A *line* of 64 bytes has one name: the identity of its directory, the name (a longer one than [`INLINE`] as two
-//! hashes of 119 bits under the image's key, which nobody who makes names knows), the identity and type of what it
+//! hashes of 119 bits under the image's key, which nobody that makes names knows), the identity and type of what it
 //! leads to, and whether everyone may search that. [`WAYS`] lines are a bucket; the one that a name's hash prefers is
 //! looked at first. The memory comes as it is first needed, and is counted with the inodes (`vfs::AssembleOptions`).
 //!
 //! # Protocol
 //! Identities are generation and nid, never used twice; so a line about a directory that is gone is never asked for.
-//! 1. A line's version is even, or odd while one thread, who has *claimed* it by a compare-and-swap from the even
+//! 1. A line's version is even, or odd while one thread, which has *claimed* it by a compare-and-swap from the even
 //!    version under which it has read the line, writes all of it. The next version is even again.
 //! 2. *Look*: the version, the words, the version again; what was read counts if both are the same and even, as in
 //!    Linux's walks under RCU. Nobody waits: otherwise the name is not known.
 //! 3. *Put*: with the lock of the name's bucket in its directory held shared at the least, and with what the name leads
 //!    to now. A thread that cannot claim at once leaves it.
-//! 4. *Forget*: with that lock held exclusively, before anything of the change is seen by who does not take the lock.
-//!    Each line that has the name is claimed and emptied. A line that somebody else has claimed is passed over: it is
-//!    to get another name, for by 3 nobody puts this one meanwhile. So whoever begins to look afterwards does not find
-//!    the name.
-//! 5. That everyone may search a directory counts for a walk if the line was made under the count of *permission_generation* with
-//!    which the walk began. Who puts a line reads that count first and the permission then. Who takes the permission
-//!    away counts a closing afterwards, with the directory's lock still held. So it was there at the walk's beginning.
+//! 4. *Forget*: with that lock held exclusively, before anything of the change is seen by a thread that does not take
+//!    the lock. Each line that has the name is claimed and emptied. A line that somebody else has claimed is passed
+//!    over: it is to get another name, for by 3 nobody puts this one meanwhile. So a thread that begins to look
+//!    afterwards does not find the name.
+//! 5. That everyone may search a directory counts for a walk if the line was made under the count of
+//!    *permission_generation* with which the walk began. A thread that puts a line reads that count first and the
+//!    permission then. A thread that takes the permission away counts a closing afterwards, with the directory's lock
+//!    still held. So it was there at the walk's beginning.
 
 use super::hash::NameHash;
 use crate::format::{MAX_NAME, Nid};
@@ -119,7 +120,7 @@ impl Key {
             && words[CHILD] != 0
     }
 
-    /// Spreads names over buckets; who picks names so that they meet makes their own walks slow.
+    /// Spreads names over buckets; a thread that picks names so that they meet makes their own walks slow.
     fn place(&self) -> u64 {
         let about = u64::from(self.dir.generation) << 8 | self.len;
         let mut hash = folded(self.dir.nid ^ 0x9e37_79b9_7f4a_7c15, about ^ 0xd6e8_feb8_6659_fd93);
@@ -145,7 +146,8 @@ impl Line {
         }
         // Relaxed: what they are worth is told by the version.
         let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
-        // Acquire: pairs with the Release fence of a change: who has read a word of it sees its odd version below.
+        // Acquire: pairs with the Release fence of a change: a thread that has read a word of it sees its odd version
+        // below.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then_some((version, words))
     }
@@ -189,7 +191,7 @@ impl DentryCache {
         )
     }
 
-    /// Somebody may not search a directory any more whom a line says may. Its lock is held.
+    /// A caller may not search a directory any more though a line says that it may. Its lock is held.
     pub fn close(&self) {
         // Release: pairs with the Acquire in `permission_generation`.
         self.permission_generation.fetch_add(1, Ordering::Release);

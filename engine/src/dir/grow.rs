@@ -6,15 +6,15 @@
 //! and one split after the other, 1.07 blocks a look-up in place of 1.47 with one split; the buckets are 63 % full in
 //! place of 68 %.)
 //!
-//! While a bucket is split nobody else is in the directory, and to have it for oneself, and to let all in again who have
-//! waited, costs more than a split. So a large directory splits several buckets at a time ([`splits_at_once`]): some come
-//! before anybody needs them, a sixty-fourth of the directory at the most. (Files made in one directory of 100,000 by
-//! two threads on two cores: a tenth to a quarter more a second; by sixteen, a tenth. 1.01 blocks a look-up; the buckets
-//! are 57 % full.)
+//! While a bucket is split nobody else is in the directory, and to have it for oneself, and to let all in again that
+//! have waited, costs more than a split. So a large directory splits several buckets at a time ([`splits_at_once`]):
+//! some come before anybody needs them, a sixty-fourth of the directory at the most. (Files made in one directory of
+//! 100,000 by two threads on two cores: a tenth to a quarter more a second; by sixteen, a tenth. 1.01 blocks a look-up;
+//! the buckets are 57 % full.)
 //!
 //! The splits of one call are one record. A chain too long for it would therefore end all splits, and every chain
 //! would grow from then on: so nobody adds a block but for a bucket that is full when the directory is locked, none
-//! to a chain that the ring could not split then, and whoever has the credits splits a chain of any length.
+//! to a chain that the ring could not split then, and any thread that has the credits splits a chain of any length.
 
 use super::bucket::{self, Dentry, pack};
 use super::change::retain;
@@ -75,11 +75,11 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is,
-    /// [`splits_at_once`] or as many as it takes, within what `most` says, and gives the name's bucket an overflow block
-    /// if no split concerned it. Changes the image.
+    /// [`splits_at_once`] or as many as it takes, within what `most` says, and gives the name's bucket an overflow
+    /// block if no split concerned it. Changes the image.
     ///
-    /// False, and nothing is changed: the name is there, or its bucket has room by now. Who found it full had
-    /// to let the directory go, and others may have come first.
+    /// False, and nothing is changed: the name is there, or its bucket has room by now. The caller that found it full
+    /// had to let the directory go, and others may have come first.
     pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], most: Splits) -> Result<bool> {
         if !self.vacancy(Some(h), image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
             return Ok(false);

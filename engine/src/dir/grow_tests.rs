@@ -4,7 +4,7 @@ use super::grow::splits_at_once;
 use super::tests::{Fixture, name};
 use super::*;
 
-/// Who makes files in a large directory is seldom kept out of it.
+/// A thread that makes files in a large directory is seldom kept out of it.
 #[test]
 fn a_large_directory_splits_several_buckets_at_a_time() {
     let mut fixture = Fixture::new();

@@ -14,7 +14,7 @@ pub const HASH_BITS: u32 = 55;
 /// Bits of a cookie below the hash: they tell entries of equal hash apart.
 pub const TIE_BITS: u32 = 8;
 
-/// The hash of names, keyed by the image: who does not know the key cannot make names meet.
+/// The hash of names, keyed by the image: a thread that does not know the key cannot make names meet.
 #[derive(Debug, Clone, Copy)]
 pub struct NameHash(SipHasher13);
 

@@ -8,12 +8,12 @@
 //! on average, so that many names must be made before anything is split again, and as many removed before the halves
 //! join again: nobody pays for both with one name.
 //!
-//! A removal that leaves little in a block looks whether there is something to join, one in eight of them. Whoever
-//! removes names in the order of hashes finds the last of them in few buckets, and one of those may be among the last
-//! for long, too full to be joined; so the removals that empty a block go on for as long as there is something to join,
-//! up to a bound ([`Left::groups`]). In a large directory that bound is about half of the buckets: where the last names
-//! in the order of hashes are, there is the last bucket of each power of two, and each of these is in the way until a few
-//! blocks are left in it. Beyond [`MOST_AT_ANY_TIME`] groups it is also a matter of time: somebody waits.
+//! A removal that leaves little in a block looks whether there is something to join, one in eight of them. A thread
+//! that removes names in the order of hashes finds the last of them in few buckets, and one of those may be among the
+//! last for long, too full to be joined; so the removals that empty a block go on for as long as there is something to
+//! join, up to a bound ([`Left::groups`]). In a large directory that bound is about half of the buckets: where the last
+//! names in the order of hashes are, there is the last bucket of each power of two, and each of these is in the way
+//! until a few blocks are left in it. Beyond [`MOST_AT_ANY_TIME`] groups it is also a matter of time: somebody waits.
 //!
 //! # One record
 //! The entries of a group's last buckets move into the chains of the others, which are written anew; the last buckets'
@@ -21,17 +21,17 @@
 //! leaves the group as it was or joined. What it logs is bounded by what it may join: a quarter of a group's bytes, and
 //! [`MOST_BLOCKS`] blocks to be freed.
 //!
-//! # Who sees what
-//! [`Dir::shrink`] has the directory exclusively, as [`Dir::grow`] has: whoever looks for a name has it shared from the
-//! number of buckets to the bucket, and whoever let it go in between asks again which bucket it is. It is called with
-//! nothing locked, after the operation that removed the name: there is nothing to wait for in a circle. That operation
-//! is done; if its directory cannot be made smaller (no room for a longer chain, a journal that fails), it stays as it
-//! is.
+//! # What is seen when
+//! [`Dir::shrink`] has the directory exclusively, as [`Dir::grow`] has: a thread that looks for a name has it shared
+//! from the number of buckets to the bucket, and any thread that let it go in between asks again which bucket it is. It
+//! is called with nothing locked, after the operation that removed the name: there is nothing to wait for in a circle.
+//! That operation is done; if its directory cannot be made smaller (no room for a longer chain, a journal that fails),
+//! it stays as it is.
 //!
 //! [`Dir::is_sparse`] is what makes most removals leave it at that: it has the directory shared and no bucket, so that
 //! nobody waits for it. Chains do not change meanwhile, but of a change of a block it may see one piece without the
-//! next, and so read lengths that are none: it takes what it reads for a guess, and what cannot be for no. Who changes
-//! something asks again with the directory in hand.
+//! next, and so read lengths that are none: it takes what it reads for a guess, and what cannot be for no. A thread
+//! that changes something asks again with the directory in hand.
 //!
 //! A reader of the directory knows a cookie and no bucket. Joined buckets are neighbours in the order of cookies, and
 //! entries keep theirs: the bucket where a cookie belongs ends later than it did, and begins at or before it.

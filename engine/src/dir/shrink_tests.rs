@@ -83,7 +83,7 @@ fn long_chains_are_emptied_as_well() {
     assert!(fixture.image.blocks.get() <= 4, "{} blocks", fixture.image.blocks);
 }
 
-/// Who makes and removes names in turn changes the number of buckets once each way at the most.
+/// A thread that makes and removes names in turn changes the number of buckets once each way at the most.
 #[test]
 fn a_name_that_comes_and_goes_moves_no_bucket() {
     let mut fixture = Fixture::new();

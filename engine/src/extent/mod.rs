@@ -5,7 +5,7 @@
 //! its inode object, edits it under a handle, writes it back into the inode's slot with the same handle
 //! ([`Root::store`]) and publishes the copy after the commit. An abort just drops the copy.
 //!
-//! What this leaves to others: locking (whoever edits a tree excludes its readers), the pages of the file,
+//! What this leaves to others: locking (a thread that edits a tree excludes its readers), the pages of the file,
 //! and repetition: what may touch many extents does a bounded part and says whether it is done.
 //!
 //! # Invariants

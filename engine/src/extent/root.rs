@@ -17,7 +17,7 @@ pub struct Root {
     pub nid: Nid,
     /// Its generation.
     pub generation: u32,
-    /// [`Inode::blocks`]: the tree's own functions keep count of data and extent blocks; whoever gives the
+    /// [`Inode::blocks`]: the tree's own functions keep count of data and extent blocks; a thread that gives the
     /// inode other blocks (overflow buckets, attributes) adds them here.
     pub blocks: u64,
     /// Whether what the runs map is metadata: the buckets of a directory.

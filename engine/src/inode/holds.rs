@@ -1,4 +1,4 @@
-//! Who holds an inode: kernel lookups and open files, in one word.
+//! What holds an inode: kernel lookups and open files, in one word.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ impl Holds {
 
     /// The creation is committed.
     pub fn publish(&self) {
-        // Release: pairs with the Acquire in `add`; who holds it sees what was made.
+        // Release: pairs with the Acquire in `add`; a thread that holds it sees what was made.
         self.0.store(0, Ordering::Release);
     }
 
@@ -88,7 +88,7 @@ impl Holds {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Marks the inode as gone if nothing holds it: true for one caller, who frees it.
+    /// Marks the inode as gone if nothing holds it: true for one caller, which frees it.
     pub fn retire(&self) -> bool {
         // AcqRel: pairs with `take`; Relaxed on failure: nothing is done then.
         self.0.compare_exchange(0, GONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()

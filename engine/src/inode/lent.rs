@@ -8,10 +8,10 @@
 //! 1. *Lend*: before a page's bytes are read for the cache (or a write through it is served), `left` becomes
 //!    [`PATIENCE`]. The pages are in the cache already by then, locked until they are filled.
 //! 2. *Recall*: after a write past the cache has taken effect, its writer looks at `left`. If it is 0, nothing is
-//!    cached. Otherwise it is counted down to 1, and the pages written are recalled; who finds it at 1 recalls all, and
-//!    afterwards sets it to 0, if it still is 1.
-//! 3. A fence (SeqCst) lies between 1 and the reading, and between the effect and 2. So either the reader finds what was
-//!    written, or the writer finds that there may be pages.
+//!    cached. Otherwise it is counted down to 1, and the pages written are recalled; a thread that finds it at 1
+//!    recalls all, and afterwards sets it to 0, if it still is 1.
+//! 3. A fence (SeqCst) lies between 1 and the reading, and between the effect and 2. So either the reader finds what
+//!    was written, or the writer finds that there may be pages.
 //!
 //! Invariant: with 0 the cache holds no page. It can be set to 0 only if nothing was lent since a recall of all began,
 //! for lending sets it to something else than 1; and that recall waited for the pages that were being filled.
@@ -71,9 +71,9 @@ impl Lent {
         }
     }
 
-    /// All has been recalled, by one who was told to.
+    /// All has been recalled, by one that was told to.
     pub fn recalled(&self) {
-        // Release: who finds 0 comes after the recall. Relaxed on failure: nothing is read through it.
+        // Release: a thread that finds 0 comes after the recall. Relaxed on failure: nothing is read through it.
         let _ = self.left.compare_exchange(1, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

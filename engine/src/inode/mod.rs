@@ -1,9 +1,9 @@
 //! Inodes in memory: the table, attributes, and the life of an inode between its names and its users.
 //!
-//! This module knows the 256 bytes of an inode and who holds it. It leaves to others: which operation changes
+//! This module knows the 256 bytes of an inode and what holds it. It leaves to others: which operation changes
 //! what (`vfs`), entries (`dir`), bytes (`file`), where an inode's slot comes from (`nat`).
 //!
-//! Life: an inode is freed when it has no name, no open file and no kernel lookup. Whoever brings the last of
+//! Life: an inode is freed when it has no name, no open file and no kernel lookup. A thread that brings the last of
 //! the three to zero calls [`Holds::retire`], which succeeds once, and frees it. Until then an inode without
 //! names is an orphan: the orphan table names it, and recovery frees it.
 

@@ -38,7 +38,7 @@ impl InodeLocation {
 /// and they reach the image with the next record about the inode (times), or once the data is down (size).
 /// The times of a directory whose lock is only shared are staged by themselves, see [`super::touch`].
 ///
-/// Its lines are its own: whoever locks one inode must not slow down who locks its neighbour in memory.
+/// Its lines are its own: a thread that locks one inode must not slow down another that locks its neighbour in memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InodeObj {
@@ -55,7 +55,7 @@ pub struct InodeObj {
     times: Times,
     /// Used since the table's hand passed.
     pub(super) referenced: AtomicBool,
-    /// Number of names as the image has it, for those who do not lock.
+    /// Number of names as the image has it, for those that do not lock.
     nlink: AtomicU32,
     /// Type and permissions likewise.
     mode: AtomicU32,
@@ -69,7 +69,7 @@ pub struct InodeObj {
     has_attributes: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
-    /// Who has the file open for writing.
+    /// How many have the file open for writing.
     writers: AtomicU32,
     /// What a cache above may hold of the file.
     pub lent: Lent,
@@ -162,7 +162,7 @@ impl InodeObj {
     }
     /// Once it has no name it shall get none: a temporary file opened exclusively, and what has lost its last.
     pub fn forbid_links(&self) {
-        // Relaxed: its maker alone knows it yet, or has its lock exclusively, as who asks has.
+        // Relaxed: its maker alone knows it yet, or has its lock exclusively, as a thread that asks has.
         self.unlinkable.store(true, Ordering::Relaxed);
     }
     /// Whether it may get no name once it has none.
@@ -172,8 +172,8 @@ impl InodeObj {
     }
     /// Whether it may have `security.capability`.
     pub fn may_have_capability(&self) -> bool {
-        // Relaxed: set before the attribute is, with the lock held exclusively; who sets one and writes meanwhile has
-        // not said which comes first.
+        // Relaxed: set before the attribute is, with the lock held exclusively; a thread that sets one and writes
+        // meanwhile has not said which comes first.
         self.may_have_capability.load(Ordering::Relaxed)
     }
     /// Notes whether it may have one, with the lock held.
@@ -181,29 +181,29 @@ impl InodeObj {
         // Relaxed: as in `may_have_capability`. Directories have none that anybody heeds.
         self.may_have_capability.store(may_have && !self.is_dir(), Ordering::Relaxed);
     }
-    /// Whether it has attributes in a block of their own, for those who do not lock.
+    /// Whether it has attributes in a block of their own, for those that do not lock.
     pub fn has_attributes(&self) -> bool {
-        // Relaxed: a lone hint; who must know it exactly holds the lock.
+        // Relaxed: a lone hint; a thread that must know it exactly holds the lock.
         self.has_attributes.load(Ordering::Relaxed)
     }
     /// Number of names.
     pub fn nlink(&self) -> u32 {
-        // Relaxed: a lone number; who must know it exactly holds the lock.
+        // Relaxed: a lone number; a thread that must know it exactly holds the lock.
         self.nlink.load(Ordering::Relaxed)
     }
     /// Type and permissions.
     pub fn mode(&self) -> u32 {
-        // Relaxed: a lone number; who must know it exactly holds the lock.
+        // Relaxed: a lone number; a thread that must know it exactly holds the lock.
         self.mode.load(Ordering::Relaxed)
     }
     /// What everyone may do with it, as in a mode's lowest three bits: what its owner, its group and all others may, if
     /// no attribute, which might be an access list, lies beside it.
     pub fn everyone_may(&self) -> u8 {
-        // Relaxed: it changes with the lock held exclusively, so that who has seen it before or after the change by way
-        // of the lock, or was told of it, sees it so here.
+        // Relaxed: it changes with the lock held exclusively, so that a thread that has seen it before or after the
+        // change by way of the lock, or was told of it, sees it so here.
         self.everyone.load(Ordering::Relaxed)
     }
-    /// The times, for somebody who will compare them with later ones.
+    /// The times, for a caller that will compare them with later ones.
     pub fn show_times(&self) -> [Time; 3] {
         self.times.show()
     }

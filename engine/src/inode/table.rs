@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 
 /// The table.
 ///
-/// Invariants: a nid has one object at most, so whoever has the `Arc` has *the* inode. An object is evicted
+/// Invariants: a nid has one object at most, so a thread that has the `Arc` has *the* inode. An object is evicted
 /// only while the table alone refers to it and nobody can be about to use it ([`crate::rcu_table`]). The
 /// lookup counts of an evicted inode stay behind as *parked* counts and come back with it: the kernel may
 /// remember millions of inodes that need not be in memory.
@@ -104,7 +104,7 @@ impl InodeTable {
         let mut shard = self.live.lock(inode.nid());
         if let Some(lookups) = shard.beside().remove(&inode.nid()) {
             inode.holds.restore(lookups);
-            // Who counts may have kept pages of it since it left.
+            // A thread that counts may have kept pages of it since it left.
             inode.lent.lend();
         }
         shard.insert(inode.nid(), inode);

@@ -1,19 +1,19 @@
-//! The times of an inode in memory: when they change, who has seen them, and whether they wait to be logged.
+//! The times of an inode in memory: when they change, whether they were seen, and whether they wait to be logged.
 //!
 //! Threads that write to one file would pass the cache line of its times from core to core with each write. So
 //! changes of content share a time while they are of one tick of the clock, unless somebody looks in between:
-//! who looks twice, with a change of content in between, sees two times.
+//! a reader that looks twice, with a change of content in between, sees two times.
 //!
 //! # Protocol
 //! `state` is SEEN (somebody may have seen the times: the next change of content must show), SETTLED (nobody has
 //! since a change of content set them), or CHANGING.
 //! 1. *Change*: with SETTLED and times of this tick nothing is to be done. Otherwise, with the mutex: CHANGING,
-//!    the new times, the mark that they wait to be logged, SETTLED. So who finds SETTLED finds times that are
+//!    the new times, the mark that they wait to be logged, SETTLED. So a thread that finds SETTLED finds times that are
 //!    complete and marked, and an fsync of its own logs them.
 //! 2. *Look*: if the state is SEEN before and after, the times read in between were. Otherwise, with the mutex:
 //!    SEEN, then the times.
-//! 3. Content is changed before 1 begins, and who looks reads content after 2; a fence (SeqCst) lies in between on
-//!    both sides. So either the change finds SEEN, or who has looked reads what was changed.
+//! 3. Content is changed before 1 begins, and a reader reads content after 2; a fence (SeqCst) lies in between on
+//!    both sides. So either the change finds SEEN, or the reader reads what was changed.
 
 use super::tick::is_of_this_tick;
 use super::{Time, now};
@@ -49,7 +49,7 @@ impl Times {
         }
     }
 
-    /// The times, for somebody who will compare them with later ones.
+    /// The times, for a caller that will compare them with later ones.
     pub fn show(&self) -> [Time; 3] {
         // Acquire: pairs with the Release of SEEN and of SETTLED, for times as new as the state.
         let seen = || self.state.load(Ordering::Acquire) == SEEN;
@@ -68,7 +68,7 @@ impl Times {
         times
     }
 
-    /// The times, for somebody who will not.
+    /// The times, for a caller that will not.
     pub fn get(&self) -> [Time; 3] {
         // Acquire: pairs with the Release of a change, whose CHANGING is seen behind its times.
         [&self.atime, &self.mtime, &self.ctime].map(|time| time.load(Ordering::Acquire))
@@ -133,12 +133,12 @@ impl Times {
     }
 
     fn mark_lazy(&self) {
-        // Release: pairs with the swap in `install`: who takes the flag sees the times.
+        // Release: pairs with the swap in `install`: a thread that takes the flag sees the times.
         self.lazy.store(true, Ordering::Release);
     }
 
-    /// Whether they wait to be logged, or may for all that is known while another thread changes them: who installs an
-    /// image takes the mark away before it looks whether they are newer than that.
+    /// Whether they wait to be logged, or may for all that is known while another thread changes them: a thread that
+    /// installs an image takes the mark away before it looks whether they are newer than that.
     pub fn are_lazy(&self) -> bool {
         // Relaxed: the record that logs them folds in what it finds; the lock orders the second look.
         let lazy = || self.lazy.load(Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Times {
         // stored later set the flag again.
         self.lazy.swap(false, Ordering::Acquire);
         if folded != logged {
-            // Who gave them knows them. Release: as in `show`.
+            // The caller that gave them knows them. Release: as in `show`.
             self.state.store(SEEN, Ordering::Release);
         }
         let mut lazy = false;
@@ -238,7 +238,7 @@ mod loom_models {
     use crate::sync::atomic::AtomicU64;
     use crate::sync::{Arc, thread};
 
-    /// Who sees the same time twice has seen all changes of content that were over at the second look, at the
+    /// A thread that sees the same time twice has seen all changes of content that were over at the second look, at the
     /// first.
     #[test]
     fn no_change_hides_behind_a_time_that_was_seen() {

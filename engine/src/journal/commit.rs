@@ -22,7 +22,7 @@ impl Journal {
             (None, _) => self.commit_in_order(upto),
             (Some(stream), Durability::Power) => self.commit_grouped(stream, upto, Lead::Freely),
             (Some(_), durability) => {
-                // Sealed in the staging is enough, and whoever seals does not sleep before it.
+                // Sealed in the staging is enough, and any thread that seals does not sleep before it.
                 self.sleep(&self.seals, || self.sequence.walk(self.durable(), upto) >= upto);
                 self.settle_upto(upto, durability)
             }
@@ -61,7 +61,7 @@ impl Journal {
             }
             (None, _) => {
                 let upto = upto.min(self.tail());
-                // Relaxed: a hint; whoever stored it publishes a commit beyond it.
+                // Relaxed: a hint; a thread that stored it publishes a commit beyond it.
                 let is_covered = self.reserved_commit.load(Ordering::Relaxed) >= upto;
                 let is_free = || {
                     let tail = self.tail();
@@ -95,7 +95,7 @@ impl Journal {
         let mut own = false;
         while self.durable() < upto {
             self.check()?;
-            // Relaxed: a hint. Whoever stored it publishes a commit beyond it, or fails the journal.
+            // Relaxed: a hint. A thread that stored it publishes a commit beyond it, or fails the journal.
             if self.reserved_commit.load(Ordering::Relaxed) >= upto {
                 self.sleep(&self.commits, || self.durable() >= upto);
             } else if self.claim() {

@@ -6,7 +6,7 @@
 //!
 //! 1. An ordinary taker looks into its lane's cache, then takes from the centre (and fills the cache), but
 //!    leaves the reserve there.
-//! 2. In vain, it queues behind those who starve already. The first of the queue empties all lanes' caches
+//! 2. In vain, it queues behind those that starve already. The first of the queue empties all lanes' caches
 //!    into the centre, takes what it needs if that is there, else asks for a checkpoint, at every look, and
 //!    sleeps. While somebody starves, nobody uses the lanes, and each seal asks for a checkpoint too: the
 //!    record just sealed may hold the very slots that are missing.
@@ -14,7 +14,7 @@
 //! 4. A checkpoint is asked for once the centre falls below a mark. It follows the pace: what was used up while the
 //!    last round ran, and half as much again, is what must be free when the next one begins, lest anybody wait. Where
 //!    that leaves room, the head does not pass the youngest part of the ring ([`Journal::kept_young`]).
-//! 5. Giving back goes to the lane up to its share, else to the centre, then wakes who sleeps; a moved head
+//! 5. Giving back goes to the lane up to its share, else to the centre, then wakes a thread that sleeps; a moved head
 //!    gives to the centre.
 
 use super::{Journal, size};
@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{CachePadded, Mutex, WaitQueue};
 use crate::{Error, Result};
 
-/// Who asks for credits.
+/// The kind of caller that asks for credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditClass {
     /// An operation of a user.
@@ -34,12 +34,12 @@ pub enum CreditClass {
 /// Where to look for room without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Where it is near, and only if nobody waits for any: for who holds credits already, and so must not wait for
-    /// more.
+    /// Where it is near, and only if nobody waits for any: for a thread that holds credits already, and so must not
+    /// wait for more.
     Nearby,
     /// Near, and only while a quarter of the ring would be left to others: for what may as well go elsewhere.
     Ample,
-    /// Wherever it is kept, with a checkpoint asked for where little is left: for who makes room himself.
+    /// Wherever it is kept, with a checkpoint asked for where little is left: for a thread that makes room himself.
     Everywhere,
 }
 
@@ -55,8 +55,8 @@ pub struct Credits<'j> {
 
 impl Journal {
     /// Room for one record of up to `max_slots` slots. To be called before any lock is taken that somebody with
-    /// credits may wait for: it may sleep until a checkpoint has made room. Fails only when the journal has failed, or for more than
-    /// [`max_record_slots`](Journal::max_record_slots).
+    /// credits may wait for: it may sleep until a checkpoint has made room. Fails only when the journal has failed, or
+    /// for more than [`max_record_slots`](Journal::max_record_slots).
     pub fn credits(&self, max_slots: u32, class: CreditClass) -> Result<Credits<'_>> {
         self.check()?;
         if max_slots > self.max_record_slots() {
@@ -200,7 +200,7 @@ impl Pool {
         match class {
             CreditClass::Reserve => take(&self.centre, need, 0),
             CreditClass::Ordinary => {
-                // Relaxed: a hint; who starves collects what it misses here by looking again.
+                // Relaxed: a hint; a thread that starves collects what it misses here by looking again.
                 if self.starving.load(Ordering::Relaxed) != 0 {
                     return false;
                 }
@@ -261,7 +261,7 @@ impl Pool {
             return;
         }
         let lane = self.lane();
-        // Relaxed: hints where to put it; who starves looks everywhere.
+        // Relaxed: hints where to put it; a thread that starves looks everywhere.
         let keep =
             self.starving.load(Ordering::Relaxed) == 0 && lane.load(Ordering::Relaxed) + slots <= self.share;
         let to = if keep { lane } else { &self.centre };
@@ -308,7 +308,7 @@ impl Pool {
     }
 
     /// Whether somebody waits for credits. To be asked after a SeqCst fence that follows the seal: either it
-    /// sees who starves, or who starves looks, and asks for a checkpoint, after the seal.
+    /// sees the starving thread, or that one looks, and asks for a checkpoint, after the seal.
     pub(super) fn is_starving(&self) -> bool {
         // Relaxed: ordered by that fence and the one that a sleeper runs.
         self.starving.load(Ordering::Relaxed) != 0
@@ -326,7 +326,7 @@ impl Pool {
 
 /// Takes `need` from `from` if `leave` stays there.
 fn take(from: &AtomicU64, need: u64, leave: u64) -> bool {
-    // Acquire: pairs with the Release of whoever gave. Relaxed otherwise: nothing was taken.
+    // Acquire: pairs with the Release of any thread that gave. Relaxed otherwise: nothing was taken.
     from.fetch_update(Ordering::Acquire, Ordering::Relaxed, |have| {
         have.checked_sub(need).filter(|rest| *rest >= leave)
     })

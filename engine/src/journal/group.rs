@@ -1,8 +1,8 @@
-//! Group commit on the SSD ring: who waits for which position, who leads, which commits are under way.
+//! Group commit on the SSD ring: which thread waits for which position, which leads, which commits are under way.
 //!
 //! # Protocol
-//! 1. *Enter.* Who needs a commit and finds it neither durable nor under way leads, if a commit is *due*: if
-//!    nobody leads, or one leads and as many wait to be gathered as half of those whom its commit serves. Else
+//! 1. *Enter.* A thread that needs a commit and finds it neither durable nor under way leads, if a commit is *due*: if
+//!    nobody leads, or one leads and as many wait to be gathered as half of those that its commit serves. Else
 //!    it leaves a *waiter*: its sleeping thread, or a call to be made. The look and the deed are one critical
 //!    section.
 //! 2. *Gather.* One leader at a time takes the flag, reserves up to a block boundary, and so begins the next
@@ -11,19 +11,19 @@
 //!    and the device's group flush serves them together. One that has nobody to answer meanwhile writes a range of
 //!    one request by a call that makes it durable: a wait less, and no other write needs that flush.
 //! 4. *Publish.* `committed` moves over the ranges that are down, from the oldest on: a commit is published
-//!    only with all before it. Whoever publishes answers the waiters that are covered now.
+//!    only with all before it. A thread that publishes answers the waiters that are covered now.
 //! 5. *Leave.* A leader goes on while a commit is due, in the sense of 1; a thread that wanted a commit of its
 //!    own leaves as soon as it has it, if another can go on: a leader, or a sleeping thread, which is woken for
 //!    that. Again one critical section.
-//! 6. *Haste.* Who leads with locks in hand ([`Lead::Briefly`]) makes others wait for those. While it leads, any
-//!    newcomer leads beside it, however few wait: so when its own commit is down, nobody waits whom no commit covers,
-//!    or another leads, and it leaves, having answered those whom its commit covers. Only who came in the instant
-//!    between the reservation of that commit and the note of its end may need it for one more.
+//! 6. *Haste.* A thread that leads with locks in hand ([`Lead::Briefly`]) makes others wait for those. While it leads,
+//!    any newcomer leads beside it, however few wait: so when its own commit is down, no thread waits that no commit
+//!    covers, or another leads, and it leaves, having answered those that its commit covers. Only a thread that came in
+//!    the instant between the reservation of that commit and the note of its end may need it for one more.
 //!
-//! Invariant: if somebody waits whom no commit under way covers, then somebody leads or is woken to lead; if
-//! somebody waits whom one covers, then its leader has yet to publish. So nobody waits for ever.
+//! Invariant: if a thread waits that no commit under way covers, then somebody leads or is woken to lead; if
+//! a thread waits that one covers, then its leader has yet to publish. So nobody waits for ever.
 //!
-//! Why two commits may be under way: who comes just after a commit was begun would else wait for nearly two.
+//! Why two commits may be under way: a thread that comes just after a commit was begun would else wait for nearly two.
 //! Why not always: a commit costs the same for one record as for many, so callers should come in few groups. With
 //! the rule of the half, two callers have a commit each, and many fall into two groups that take turns.
 
@@ -93,7 +93,7 @@ impl Journal {
                     break;
                 }
                 if self.is_failed() {
-                    // It may have been woken to lead: then nobody else answers those who wait.
+                    // It may have been woken to lead: then nobody else answers those that wait.
                     let waiters = turns.all();
                     drop(turns);
                     self.answer(waiters);
@@ -150,7 +150,7 @@ impl Journal {
             leads
         };
         if leads {
-            // The call is told of a failure like everybody who waits.
+            // The call is told of a failure like everybody that waits.
             let _ = Leader { journal: self, stream, own: None, lead: Lead::Freely, left: false }.lead();
         } else {
             self.counters.coalesced.add(1);
@@ -218,8 +218,8 @@ impl Leader<'_> {
         if !stream.group.turns.lock().is_needed(self.own) {
             return Ok(None);
         }
-        // Who is not covered has reserved after the last commit, so the flag is up, or its record is between its
-        // reservation and the flag, and a seal follows.
+        // A thread that is not covered has reserved after the last commit, so the flag is up, or its record is between
+        // its reservation and the flag, and a seal follows.
         while !journal.claim() {
             // Relaxed: looked at again by the exchange in `claim`.
             journal.sleep(&journal.seals, || journal.armed.load(Ordering::Relaxed));

@@ -86,10 +86,10 @@ impl Journal {
         let first = self.sequence.reserve(count);
         // From here on the slots must be sealed, whatever happens.
         let reserved = Reserved(Some(Slots { journal: self, first, count }));
-        // Relaxed: who sees the flag up has reserved before whoever will take it down. If the commit of one who has
-        // taken it down had reserved before, this reservation would have acquired that from the tail, and what is
-        // seen here could not be older. So as a rule the line of the flag is only read.
-        // AcqRel: the Release passes this reservation to whoever takes the flag down (Acquire in `claim`),
+        // Relaxed: a thread that sees the flag up has reserved before any thread that will take it down. If the commit
+        // of one that has taken it down had reserved before, this reservation would have acquired that from the tail,
+        // and what is seen here could not be older. So as a rule the line of the flag is only read.
+        // AcqRel: the Release passes this reservation to any thread that takes the flag down (Acquire in `claim`),
         // so that the commit's own comes after it.
         if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
             credits.spend_price();

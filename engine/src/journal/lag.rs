@@ -4,13 +4,13 @@
 //! An fsync that is answered before a loss of power would spare what it covers leaves a *promise*: the position
 //! up to which everything must become durable, and the count of device writes (of file data that went home) that
 //! a flush must cover. The *lag* is the age of the oldest promise that is not kept. Here are the sums of all
-//! promises and the time of the oldest; who commits and flushes is the business of others.
+//! promises and the time of the oldest; a thread that commits and flushes is the business of others.
 //!
 //! # Protocol
 //! 1. *Depend.* Before a record is reserved that makes written blocks reachable, and before a promise, the writes
 //!    are raised to the count that the record or the promise depends on.
-//! 2. *Promise.* The position is raised, then, after a fence, the time is set if it is not. Who sets it wakes the
-//!    streaming thread. Then the fsync looks at the lag: it is answered if that is below the window, else it waits
+//! 2. *Promise.* The position is raised, then, after a fence, the time is set if it is not. A thread that sets it wakes
+//!    the streaming thread. Then the fsync looks at the lag: it is answered if that is below the window, else it waits
 //!    like one that waits for the power durability.
 //! 3. *Begin.* A commit notes the time, and after a fence reserves its slots; then it reads the writes and has them
 //!    flushed before anything of its range is submitted.
@@ -90,7 +90,7 @@ impl Lag {
         // Relaxed: it is only compared.
         let mut since = self.since.load(Ordering::Relaxed);
         if since == 0 {
-            // AcqRel: pairs with itself in `keep`: who takes this time away sees the promise. Relaxed on
+            // AcqRel: pairs with itself in `keep`: a thread that takes this time away sees the promise. Relaxed on
             // failure: only compared.
             match self.since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
@@ -153,14 +153,15 @@ impl Lag {
 
     /// The age of the oldest promise that is not kept.
     pub(super) fn now(&self) -> Duration {
-        // Relaxed: for whoever watches.
+        // Relaxed: for any thread that watches.
         match self.since.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
             since => Duration::from_nanos(self.clock.now().saturating_sub(since)),
         }
     }
 
-    /// Much was promised: the streaming thread begins now, lest whoever needs it durable finds all of it to write.
+    /// Much was promised: the streaming thread begins now, lest a thread that needs it durable finds all of it to
+    /// write.
     pub(super) fn hurry(&self) {
         // Relaxed: a hint, which carries nothing; the queue's fences order it against sleeping.
         if !self.hurried.load(Ordering::Relaxed) && !self.hurried.swap(true, Ordering::Relaxed) {

@@ -2,7 +2,7 @@
 //!
 //! This module carries records (bytes) from memory to media that survive. What the bytes mean, when a page
 //! goes home and when the head may move belong to the store and its checkpoint; which threads run the
-//! periodic commit belongs to whoever assembles the engine.
+//! periodic commit belongs to the module that assembles the engine.
 //!
 //! # Places
 //! A *position* counts slots, grows for ever and never wraps; slot `position mod N` holds it. "Below X" means
@@ -11,18 +11,18 @@
 //!
 //! Four positions move forward: `head <= committed <= sealed <= tail`.
 //!
-//! # Protocol: who may touch what in which state
+//! # Protocol: what may be touched in which state
 //! 1. *Free.* Slots from the tail up to `head + N` belong to nobody. Credits ([`credits`]) promise them: the
 //!    credits granted never exceed the free slots, so a reservation always finds room.
 //! 2. *Reserved.* `k` contiguous slots are taken by one add to the tail. Their bytes, in the front, belong
 //!    to the thread that reserved them, alone. Nobody else reads them before the seal. The add is
 //!    Acquire-Release: a thread whose credits were granted long ago may be the one whose slots were freed by
-//!    the latest move of the head; it learns of that from those who reserved before it.
+//!    the latest move of the head; it learns of that from those that reserved before it.
 //! 3. *Armed.* The reservation hands the price of one commit (taken with its credits) to the `armed` flag;
 //!    if the flag was up already the price goes back, and a look is enough to know that: the tail orders it behind
-//!    the commit of whoever has taken the flag down before. Whoever takes the flag down must make the next commit
-//!    and pays with it. Its commit reserves after taking the flag, so it covers every record that had raised
-//!    the flag. Therefore a commit never waits for credits, and each commit covers a record that no earlier
+//!    the commit of any thread that has taken the flag down before. A thread that takes the flag down must make the
+//!    next commit and pays with it. Its commit reserves after taking the flag, so it covers every record that had
+//!    raised the flag. Therefore a commit never waits for credits, and each commit covers a record that no earlier
 //!    one did.
 //! 4. *Persisted.* The bytes are written, written back and fenced by their thread.
 //! 5. *Applied.* The change was made in memory.
@@ -45,19 +45,19 @@
 //!     only then are the credits of the slots below it given back. Publishing `committed` (Release) and
 //!     reading it there (Acquire) orders every read of a slot by committers before its reuse.
 //! 11. *Settled.* A record in the front is found by recovery once it is persisted, whatever is below it, and
-//!     nothing returns before its seal. So on a mapped ring, and on an SSD ring against the end of the process, an fsync
-//!     waits for no other thread ([`Journal::settle_upto`]). Commits follow where they can and every few
+//!     nothing returns before its seal. So on a mapped ring, and on an SSD ring against the end of the process, an
+//!     fsync waits for no other thread ([`Journal::settle_upto`]). Commits follow where they can and every few
 //!     seconds: they let the head move, and tell a damaged record from one that was never finished.
-//! 12. *Failed.* Once failed, nothing is granted, reserved or committed; all who wait leave with an error.
+//! 12. *Failed.* Once failed, nothing is granted, reserved or committed; all that wait leave with an error.
 //!
 //! Sleeping is allowed for credits and in commits, never between reservation and seal.
 //!
 //! # Horizons
 //! A record in the front survives the process once it is sealed; on a mapped ring it is as durable as the
-//! memory is. On an SSD ring power durability comes with the commit. Who waits for less than that leaves a promise
-//! ([`lag`]): a record that depends on written file data says so before it is reserved, and whoever wants to write
-//! younger data in place keeps all promises first. So what a loss of power leaves is what it could have left, with
-//! everybody waiting for the power durability, at the moment when the first answer was given that is lost.
+//! memory is. On an SSD ring power durability comes with the commit. A thread that waits for less than that leaves a
+//! promise ([`lag`]): a record that depends on written file data says so before it is reserved, and any thread that
+//! wants to write younger data in place keeps all promises first. So what a loss of power leaves is what it could have
+//! left, with everybody waiting for the power durability, at the moment when the first answer was given that is lost.
 
 #![deny(unsafe_code)]
 
@@ -115,7 +115,7 @@ use stream::Stream;
 pub enum Durability {
     /// The records survive the end of the process.
     Process,
-    /// The records survive the end of the process, and a loss of power soon: whoever is told so while the oldest
+    /// The records survive the end of the process, and a loss of power soon: a thread that is told so while the oldest
     /// that was told so waits for that as long as this, waits as for [`Durability::Power`]. On an SSD ring alone.
     Window(Duration),
     /// The records survive the machine's loss of power (as far as the media do).

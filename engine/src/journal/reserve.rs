@@ -1,4 +1,4 @@
-//! The tail and the seal words: who has which slots, and which of them are done.
+//! The tail and the seal words: which operation has which slots, and which of them are done.
 
 use super::ring::Geometry;
 use crate::format::Position;
@@ -56,7 +56,7 @@ impl Sequence {
 
     /// Says that the record from `first` on is done.
     pub(crate) fn seal(&self, first: Position, count: u16) {
-        // Release: pairs with the Acquire in `walk`: who sees the seal sees the slots' bytes.
+        // Release: pairs with the Acquire in `walk`: a thread that sees the seal sees the slots' bytes.
         self.words[self.ring.index(first)].store(self.ring.seal(first, count), Ordering::Release);
     }
 

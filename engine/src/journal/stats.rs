@@ -1,4 +1,4 @@
-//! Numbers of the journal, for whoever watches it.
+//! Numbers of the journal, for any thread that watches it.
 
 use super::Journal;
 use crate::pmem::DurabilityLevel;

@@ -1,7 +1,7 @@
 //! The SSD ring: a commit's way from the staging to the ring region of the image.
 //!
-//! Who commits, and when, is decided in [`super::group`]. A device error fails the journal: what was staged is
-//! not lost, but nothing more is promised.
+//! A thread that commits, and when, is decided in [`super::group`]. A device error fails the journal: what was staged
+//! is not lost, but nothing more is promised.
 
 use crate::planted::{self, Bug};
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ impl Stream {
 
     /// Begins a commit of everything reserved so far: waits until it is sealed, and submits the blocks from the
     /// end of the commit before to its own, once the data are flushed that its records need. `begins` is told that
-    /// end and the time at once, and gives the end before. One caller at a time, who has taken the flag down.
+    /// end and the time at once, and gives the end before. One caller at a time, which has taken the flag down.
     ///
     /// `at_leisure`: the caller has something else to do while the device is at work. Without it, a range of one
     /// request is written by [`Stream::finish`], in one call that returns when it is durable.
@@ -100,7 +100,7 @@ impl Stream {
     }
 
     /// Seals the commit's slots, before anything is on the device: in the staging it is a record like any other,
-    /// and who waits for no more than that does not wait for the device.
+    /// and a caller that waits for no more than that does not wait for the device.
     fn seal(&self, journal: &Journal, reserved: Reserved<'_>, range_start: Position) {
         let mut range_crc = 0;
         for at in range_start..reserved.first() {

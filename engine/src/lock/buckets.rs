@@ -80,7 +80,8 @@ impl BucketLocks {
         BucketLocks { directory: nid, word: OneWord::default(), stripes: OnceLock::new(), growth }
     }
 
-    /// Who gives the directory room holds this, from before it takes credits: they are many, and one set is enough.
+    /// A thread that gives the directory room holds this, from before it takes credits: they are many, and one set is
+    /// enough.
     pub fn growth(&self) -> &RankedMutex<()> {
         &self.growth
     }

@@ -1,7 +1,7 @@
 //! The lock order, and what waiting for each class of lock costs.
 //!
 //! Every lock of the engine that can be held while another is taken has a [`Rank`]: its class, then an order
-//! within the class. A thread may *wait* only for a lock that ranks above all it holds. Who only tries may
+//! within the class. A thread may *wait* only for a lock that ranks above all it holds. A thread that only tries may
 //! take locks in any order, since it never waits; what it took counts as held.
 //!
 //! Debug builds check the rule at every acquisition and panic on an inversion, whether or not it would have

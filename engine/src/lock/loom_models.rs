@@ -16,18 +16,18 @@
 //! | nobody waits until the holders by the word have left | `tries_exclude_too` |
 //! | `Slot::enter`: Acquire to Relaxed, or a word in use is taken | `tries_in_the_table_exclude_and_give_back` |
 //! | `Slot::list`, exchange: Acquire to Relaxed | `tries_in_the_table_exclude_and_give_back` |
-//! | `Slot::list` forgets whom the word held | `readers_and_writers_of_a_slot_agree` |
+//! | `Slot::list` forgets which holder the word had | `readers_and_writers_of_a_slot_agree` |
 //! | `Slot::list` forgets that he writes | `no_writer_in_sight_means_that_all_is_written_among_others_too` |
 //! | `Slot::release`: Release to Relaxed, or whatever the word is | `the_word_of_a_slot_hands_over_to_its_list_and_back` |
 //! | `release_slowly`, store of 0: Release to Relaxed, or while others are listed | `readers_and_writers_of_a_slot_agree` |
 //! | `count`: Release to Relaxed | `no_writer_in_sight_means_that_all_is_written_among_others_too` |
 //! | a writer that is granted at once, or looks again, is not counted | `no_writer_in_sight_means_that_all_is_written_among_others_too` |
-//! | a writer that is granted by who leaves is not counted | `an_overtaken_writer_is_in_sight` |
+//! | a writer that is granted by a thread that leaves is not counted | `an_overtaken_writer_is_in_sight` |
 //! | `Slot::is_written`: Acquire to Relaxed, or LISTED says nothing | `no_writer_in_sight_means_that_all_is_written` |
 //! | `admits` heeds none ahead | `tries_in_the_table_exclude_and_give_back` |
 //! | `admits` heeds none behind | `the_word_of_a_slot_hands_over_to_its_list_and_back` |
-//! | who is called is not woken, or nobody is called | `no_writer_in_sight_means_that_all_is_written_among_others_too` |
-//! | the call is not taken back, or who was granted meanwhile goes on to wait | `the_word_of_a_slot_hands_over_to_its_list_and_back` |
+//! | a called waiter is not woken, or none is called | `no_writer_in_sight_means_that_all_is_written_among_others_too` |
+//! | the call is not taken back, or a waiter that was granted meanwhile goes on to wait | `the_word_of_a_slot_hands_over_to_its_list_and_back` |
 //! | a release takes out one that waits | `the_word_of_a_slot_hands_over_to_its_list_and_back` |
 //! | readers take their slots in another order | `wide_readers_and_writers_do_not_deadlock` |
 //! | writers do | `wide_ranges_do_not_deadlock` |
@@ -80,7 +80,7 @@ fn enter(word: &OneWord, access: Access, table: &AtomicU64) -> Way {
     way
 }
 
-/// Writers by the word exclude each other, and everything they did is seen by who comes after the opening.
+/// Writers by the word exclude each other, and everything they did is seen by a thread that comes after the opening.
 #[test]
 fn the_word_hands_over_to_the_table() {
     loom::model(|| {
@@ -235,7 +235,7 @@ fn tries_exclude_too() {
     });
 }
 
-/// A slot whose word holds a page's range, is listed by whoever meets it there, and goes back to the word.
+/// A slot whose word holds a page's range, is listed by any thread that meets it there, and goes back to the word.
 #[test]
 fn the_word_of_a_slot_hands_over_to_its_list_and_back() {
     bounded(3, || {
@@ -282,8 +282,8 @@ fn readers_and_writers_of_a_slot_agree() {
     });
 }
 
-/// Who sees something of what a writer wrote, and no writer any more, sees all of it; by the word of the file, of
-/// the slot, and by the list.
+/// A thread that sees something of what a writer wrote, and no writer any more, sees all of it; by the word of the
+/// file, of the slot, and by the list.
 #[test]
 fn no_writer_in_sight_means_that_all_is_written() {
     for (open, listed) in [(false, false), (true, false), (true, true)] {
@@ -308,7 +308,7 @@ fn no_writer_in_sight_means_that_all_is_written() {
 }
 
 /// The same where the writer is not alone: it meets a reader, in the word of the file, of the slot or in the list,
-/// before or after its turn. Who looks may hold a range himself, or come upon one.
+/// before or after its turn. A thread that looks may hold a range himself, or come upon one.
 #[test]
 fn no_writer_in_sight_means_that_all_is_written_among_others_too() {
     const PAGE: std::ops::Range<u64> = 0..4096;
@@ -321,7 +321,7 @@ fn no_writer_in_sight_means_that_all_is_written_among_others_too() {
         (true, Some(BESIDE), None, PAGE, PAGE),
         // The word of the slot is listed while the writer has it.
         (true, None, Some(BESIDE), PAGE, PAGE),
-        // The writer waits, and is let in by who looks.
+        // The writer waits, and is let in by a thread that looks.
         (true, Some(0..1), None, PAGE, PAGE),
         // The word of the file is opened while the writer has it.
         (false, None, Some(BESIDE), PAGE, PAGE),
@@ -355,7 +355,7 @@ fn no_writer_in_sight_means_that_all_is_written_among_others_too() {
     }
 }
 
-/// A writer that waits, is called, overtaken by who looks, and then let in by him.
+/// A writer that waits, is called, overtaken by a thread that looks, and then let in by him.
 #[test]
 fn an_overtaken_writer_is_in_sight() {
     bounded(3, || {

@@ -44,7 +44,7 @@ pub enum Access {
 ///
 /// Ranges are half open; an end of `u64::MAX` means to infinity. An empty range counts as one byte. Readers
 /// of overlapping ranges share, writers exclude. Nobody starves. A thread holds at most one range of a file;
-/// who needs two takes one that covers both. Guards stay on their thread.
+/// an operation that needs two takes one that covers both. Guards stay on their thread.
 pub trait FileLock: Send + Sync {
     /// Releases the range when dropped.
     type Guard<'a>

@@ -2,7 +2,7 @@
 //!
 //! Most files and directories are used by one thread at a time: for them a whole-object lock in one word is
 //! both smallest and fastest. When somebody meets a conflict, the word is *opened*, once and for good: its
-//! holders leave, and whoever comes then uses the table that the owner of the word keeps.
+//! holders leave, and any thread that comes then uses the table that the owner of the word keeps.
 //!
 //! # Protocol
 //! The word holds OPEN (bit 0), WRITER (bit 1) and the number of readers (from bit 2).
@@ -11,7 +11,7 @@
 //! 2. A thread that cannot enter so (a conflict, or repeated failure of its compare-and-swap, which is
 //!    contention too) makes the table, then sets OPEN. OPEN is never cleared.
 //! 3. Once OPEN is set nobody enters by the word; its holders stay until they leave. The one whose leaving
-//!    makes the word exactly OPEN wakes who waits for that.
+//!    makes the word exactly OPEN wakes a thread that waits for that.
 //! 4. A thread uses the table only after it has seen the word exactly OPEN. So no holder by the word ever
 //!    coexists with a holder by the table, and what the last did is visible to the first: each leaving is a
 //!    release, leavings and the setting of OPEN are read-modify-writes of one atomic and so one release
@@ -31,7 +31,7 @@ const READER: u64 = 4;
 /// Compare-and-swaps that may fail before contention counts as a conflict.
 const PATIENCE: u32 = 2;
 
-/// The word, and who waits for its holders to leave.
+/// The word, and the threads that wait for its holders to leave.
 #[derive(Debug, Default)]
 pub(super) struct OneWord {
     word: AtomicU64,
@@ -62,11 +62,11 @@ impl OneWord {
             };
             if !free || failures > PATIENCE {
                 make_table();
-                // Release: who sees OPEN sees the table. Acquire: as the load above.
+                // Release: a thread that sees OPEN sees the table. Acquire: as the load above.
                 word = self.word.fetch_or(OPEN, Ordering::AcqRel) | OPEN;
                 break;
             }
-            // Acquire: pairs with the Release of those who left before. Relaxed on failure would do for the
+            // Acquire: pairs with the Release of those that left before. Relaxed on failure would do for the
             // entry, but the value may turn out to be exactly OPEN: as the load above.
             match self.word.compare_exchange_weak(word, word + add, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(Way::Word),
@@ -91,7 +91,7 @@ impl OneWord {
             Access::Read => READER,
             Access::Write => WRITER,
         };
-        // Release: pairs with the Acquire of those who enter later, by the word or by the table.
+        // Release: pairs with the Acquire of those that enter later, by the word or by the table.
         let before = self.word.fetch_sub(added, Ordering::Release);
         if before == OPEN + added {
             self.left.wake_all();

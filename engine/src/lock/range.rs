@@ -4,7 +4,7 @@
 //! slot holds ([`super::slot`]).
 //!
 //! # Protocol
-//! 1. A file's lock starts as one word ([`OneWord`]): whoever enters holds the whole file, whatever range it
+//! 1. A file's lock starts as one word ([`OneWord`]): a thread that enters holds the whole file, whatever range it
 //!    asked for. That costs one compare-and-swap to acquire, one subtraction to release, and no memory.
 //! 2. The first conflict makes the table of slots and opens the word; from then on ranges are exact. There is
 //!    no way back: a file that two threads met at once is likely to be met at again.
@@ -15,8 +15,8 @@
 //! *Exclusion*: two requests that overlap share a segment, so a slot, where the second met the first.
 //!
 //! *No deadlock*: a request waits, in a slot, for one that was granted there, or for one ahead of it in that
-//! slot that insists and waits itself. Who was granted holds its range, or waits in a higher slot. Along such a
-//! chain the slot never goes down, and within a slot the place goes strictly forward until one that was
+//! slot that insists and waits itself. A thread that was granted holds its range, or waits in a higher slot. Along such
+//! a chain the slot never goes down, and within a slot the place goes strictly forward until one that was
 //! granted, so it ends at a holder.
 //!
 //! *No starvation*: in each slot only so many are granted before a request that came earlier and excludes them,

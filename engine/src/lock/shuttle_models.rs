@@ -128,7 +128,7 @@ fn sets_of_inodes_and_buckets_do_not_wait_in_a_circle() {
     );
 }
 
-/// A pool of two among four: whoever gives back wakes one.
+/// A pool of two among four: a thread that gives back wakes one.
 #[test]
 fn a_pool_wakes_who_waits_for_it() {
     shuttle::check_random(

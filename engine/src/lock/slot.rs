@@ -5,7 +5,7 @@
 //! LISTED, with the number of writers that hold a range in the bits above.
 //! 1. While the word is 0, a span that can be packed is had by one compare-and-swap, and given back by one
 //!    from its word to 0. No memory is needed.
-//! 2. Whoever finds something else there takes the mutex of the list and *lists*: it changes the word to LISTED,
+//! 2. A thread that finds something else there takes the mutex of the list and *lists*: it changes the word to LISTED,
 //!    and puts the span that it packed, if any, into the list as a granted entry in its holder's name. Its
 //!    holder finds that its word has gone, and gives the entry back.
 //! 3. LISTED is set and cleared, and the number changed, by the holder of the mutex alone. It is cleared when
@@ -13,23 +13,23 @@
 //! 4. The list is in order of arrival; an entry is *granted* or waits. A waiting entry *insists* once
 //!    [`OVERTAKERS`] that came later and that it excludes were granted before it, or it has waited for
 //!    [`PATIENCE`]. A request is granted if it excludes no granted entry, and no insisting one ahead of it.
-//! 5. Who is not granted spins for a moment, then sleeps until it is *called*. Called, it looks again, under
+//! 5. A thread that is not granted spins for a moment, then sleeps until it is *called*. Called, it looks again, under
 //!    the mutex, and sleeps again if somebody else was faster.
 //! 6. A release takes the entry out and goes over those that wait, in order. What can be granted now and
-//!    insists, is, and its owner called; of the others that could be granted each is called. So who waits and
+//!    insists, is, and its owner called; of the others that could be granted each is called. So a thread that waits and
 //!    could be granted has been called and not yet looked, always. Equal granted entries are interchangeable, so
 //!    an entry needs no name.
 //!
 //! Why not in strict order of arrival: to hand a range to one that sleeps leaves it to nobody until that one
 //! runs, some ten microseconds where a write into the cache takes a tenth of one, and from then on everybody
 //! finds somebody waiting: threads that overwrite one page, or append to one log, would go at the pace of
-//! wake-ups for ever. Those that run now use what is free; who waits is overtaken for a bounded time.
+//! wake-ups for ever. Those that run now use what is free; a thread that waits is overtaken for a bounded time.
 //!
-//! Who may touch what: entries belong to the mutex. A waiter owns nothing but its flag, which is changed
+//! Ownership: entries belong to the mutex. A waiter owns nothing but its flag, which is changed
 //! under the mutex alone.
 //!
-//! *Visibility*: from a release by the word to whoever comes next, through the word (Release, Acquire), whether
-//! it enters by the word or lists; among those in the list through the mutex; from the list to who enters by
+//! *Visibility*: from a release by the word to any thread that comes next, through the word (Release, Acquire), whether
+//! it enters by the word or lists; among those in the list through the mutex; from the list to a thread that enters by
 //! the word through the store of 0.
 
 use super::span::{PACKED, Span};
@@ -135,8 +135,8 @@ impl Slot {
     #[inline]
     pub(super) fn release(&self, span: Span, packed: Option<u64>) {
         if let Some(own) = packed {
-            // Release: pairs with the Acquire of who enters or lists next. Relaxed on failure: it was listed,
-            // and the mutex does the rest.
+            // Release: pairs with the Acquire of the thread that enters or lists next. Relaxed on failure: it was
+            // listed, and the mutex does the rest.
             if self.word.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
@@ -147,7 +147,7 @@ impl Slot {
     /// Whether a writer may hold something of the span just now. False: none did at some moment of the call.
     #[inline]
     pub(super) fn is_written(&self, span: &Span) -> bool {
-        // Acquire: what the caller reads next is read after this. Pairs with the Release of who left.
+        // Acquire: what the caller reads next is read after this. Pairs with the Release of the thread that left.
         let word = self.word.load(Ordering::Acquire);
         match word {
             0 => false,
@@ -163,7 +163,7 @@ impl Slot {
     #[inline]
     fn enter(&self, packed: Option<u64>) -> bool {
         let Some(own) = packed else { return false };
-        // Acquire: pairs with the Release of who left by the word, or emptied the list. Relaxed on failure:
+        // Acquire: pairs with the Release of the thread that left by the word, or emptied the list. Relaxed on failure:
         // nothing is read through it.
         self.word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -206,7 +206,7 @@ impl Slot {
         entered
     }
 
-    /// Rule 5: whether the one who was called has its entry granted, perhaps just now.
+    /// Rule 5: whether the one that was called has its entry granted, perhaps just now.
     fn look_again(&self, waiter: &Arc<Waiter>) -> bool {
         let mut entries = self.entries.lock();
         // Relaxed: under the mutex.
@@ -246,7 +246,7 @@ impl Slot {
                 (0, None) => LISTED,
                 _ => LISTED + is_writer(&Span::unpack(word)),
             };
-            // Acquire: pairs with the Release of who left by the word. Relaxed on failure: tried again.
+            // Acquire: pairs with the Release of the thread that left by the word. Relaxed on failure: tried again.
             match self.word.compare_exchange(word, listed, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) if listed & LISTED == 0 => return None,
                 Ok(_) => {
@@ -266,7 +266,7 @@ impl Slot {
         if more != less {
             // Relaxed: only the holder of the mutex changes the word now.
             let word = self.word.load(Ordering::Relaxed);
-            // Release: pairs with the Acquire in `is_written`: who sees a writer gone sees what it wrote.
+            // Release: pairs with the Acquire in `is_written`: a thread that sees a writer gone sees what it wrote.
             self.word.store(word + more - less, Ordering::Release);
         }
     }
@@ -285,7 +285,7 @@ impl Slot {
                 if entries.capacity() > KEPT_ENTRIES {
                     *entries = Vec::new();
                 }
-                // Release: pairs with the Acquire of who enters by the word.
+                // Release: pairs with the Acquire of the thread that enters by the word.
                 self.word.store(0, Ordering::Release);
             } else {
                 let writers = self.call(&mut entries, &span, &mut called);
@@ -297,7 +297,7 @@ impl Slot {
         }
     }
 
-    /// Rule 6, after `released` was taken out: who is to be woken, and the writers granted.
+    /// Rule 6, after `released` was taken out: a thread that is to be woken, and the writers granted.
     fn call(&self, entries: &mut [Entry], released: &Span, called: &mut Vec<Arc<Waiter>>) -> u64 {
         let mut writers = 0;
         for at in 0..entries.len() {

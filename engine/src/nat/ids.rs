@@ -69,7 +69,7 @@ impl IdBlock {
     }
 
     fn is_full(&self) -> bool {
-        // Relaxed: see the fences of those who need more.
+        // Relaxed: see the fences of those that need more.
         self.taken.iter().all(|word| word.load(Ordering::Relaxed) == u64::MAX)
     }
 
@@ -147,7 +147,7 @@ impl Ids {
 
     /// Gives a block to a lane, unless another has it.
     pub fn adopt(&self, block: &Arc<IdBlock>, lane: usize) {
-        // Relaxed: who owns a block only decides which list it is on.
+        // Relaxed: a thread that owns a block only decides which list it is on.
         if block.owner.compare_exchange(NOBODY, lane, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.list(block);
         }
@@ -186,8 +186,9 @@ impl Ids {
         }
     }
 
-    /// Gives the lane a block of another lane that has free ids in several: who used to draw from them may have gone,
-    /// and a table that is large enough must not grow. `left` of them stay with the other. False if there is none.
+    /// Gives the lane a block of another lane that has free ids in several: threads that used to draw from them may
+    /// have gone, and a table that is large enough must not grow. `left` of them stay with the other. False if there is
+    /// none.
     pub fn take_over(&self, lane: usize, left: usize) -> bool {
         let others = (1..self.lanes.len()).map(|ahead| &self.lanes[(lane + ahead) % self.lanes.len()]);
         let found = others.into_iter().find_map(|other| {
@@ -196,8 +197,8 @@ impl Ids {
             (owned.len() > left).then(|| owned.remove(0))
         });
         let Some(block) = found else { return false };
-        // Relaxed: as in `adopt` and `list`. Whoever gives an id back before the block is listed again leaves the
-        // listing to us; whoever does after that lists it, and we do not.
+        // Relaxed: as in `adopt` and `list`. A thread that gives an id back before the block is listed again leaves the
+        // listing to us; a thread that does after that lists it, and we do not.
         block.owner.store(lane, Ordering::Relaxed);
         block.listed.store(false, Ordering::Relaxed);
         self.list(&block);

@@ -11,7 +11,7 @@
 //! - An id, and a slot, is given to one operation at a time: the bit is taken before it is staged, and given
 //!   back by an abort, or after it was freed: the slot with the commit, the id once the record is durable.
 //! - The generation of an id grows each time it is given out.
-//! - A node block is freed by the record that frees its last inode. Whoever frees an inode while all others
+//! - A node block is freed by the record that frees its last inode. A thread that frees an inode while all others
 //!   of its block are just being made or freed waits for them; therefore [`Nat::allocate`] and [`Nat::free`]
 //!   come after the last lock that an operation takes, and a handle frees one inode at most, and makes none then.
 
@@ -146,8 +146,8 @@ impl Shared {
         }
     }
 
-    /// Gives the lane those of these NAT blocks that nobody owns and that may have free ids. Their pages come into memory
-    /// together.
+    /// Gives the lane those of these NAT blocks that nobody owns and that may have free ids. Their pages come into
+    /// memory together.
     fn look_into(&self, indexes: Range<u64>, lane: usize) -> Result<()> {
         let mut wanted = Vec::new();
         for index in indexes {

@@ -110,7 +110,7 @@ fn an_aborted_create_leaves_no_trace() {
 }
 
 /// A creation that has picked a slot beside the last inode, and is given up or not while that inode is freed:
-/// the block goes with whoever is the last.
+/// the block goes with any thread that is the last.
 #[test]
 fn a_block_with_a_creation_under_way_goes_with_its_last_inode() {
     for gives_up in [true, false] {

@@ -73,7 +73,7 @@ impl Fs {
         Ok(Fs { files: Files::new(Arc::clone(running.fs())), running, mounted })
     }
 
-    /// Writes everything home and marks the image clean. Whoever still has [`Files`] of it can change nothing
+    /// Writes everything home and marks the image clean. A thread that still has [`Files`] of it can change nothing
     /// afterwards.
     ///
     /// # Errors

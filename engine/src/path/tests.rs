@@ -136,7 +136,7 @@ fn user(uid: u32, groups: &[u32]) -> vfs::Context {
     vfs::Context::with_groups(uid, uid, groups.to_vec())
 }
 
-/// Whoever opened a file is who writes, cuts and allocates.
+/// Writes, cuts and allocations are those of the caller that opened the file.
 #[test]
 fn a_file_is_used_by_the_caller_who_opened_it() {
     let all = files();

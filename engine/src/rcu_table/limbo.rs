@@ -1,4 +1,4 @@
-//! What has been unlinked and may have been found before: kept until those who read then have left.
+//! What has been unlinked and may have been found before: kept until those that read then have left.
 
 use super::leaf::{Directory, Leaf};
 use super::own::Own;

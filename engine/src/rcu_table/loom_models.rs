@@ -29,7 +29,7 @@ struct Thing {
     count: AtomicUsize,
     key: u64,
     there: UnsafeCell<bool>,
-    /// Changed by one who refers to it, and looked at when it goes.
+    /// Changed by one that refers to it, and looked at when it goes.
     note: UnsafeCell<u32>,
 }
 
@@ -59,7 +59,7 @@ impl Reference {
 
     /// Uses it; loom notices if it is or was freed.
     fn key(&self) -> u64 {
-        // SAFETY: changed by who frees it alone.
+        // SAFETY: changed by a thread that frees it alone.
         self.thing().there.with(|there| assert!(unsafe { *there }, "used after it was freed"));
         self.thing().key
     }
@@ -175,7 +175,7 @@ fn what_a_finder_has_is_not_evicted() {
 }
 
 /// A mark is taken away one step before its period ends, and the entry would be marked anew: that step says nothing of
-/// who has found it in between.
+/// that has found it in between.
 #[test]
 fn a_mark_that_was_taken_away_lends_no_period() {
     bounded(3, || {
@@ -188,7 +188,7 @@ fn a_mark_that_was_taken_away_lends_no_period() {
         assert!(finds(&table, 0), "with the lock, which takes the mark away");
         let finder = spawn(&table, |table| finds(table, 0));
         let may_go = |_: &Reference| {
-            // The last who held the period up.
+            // The last that held the period up.
             second = None;
             true
         };
@@ -280,7 +280,7 @@ fn what_is_there_is_found_while_others_go() {
     });
 }
 
-/// A leaf that is emptied, and one that is made, beside who evicts the first.
+/// A leaf that is emptied, and one that is made, beside a thread that evicts the first.
 #[test]
 fn what_oneself_has_put_there_is_found_beside_a_sweep() {
     bounded(3, || {

@@ -8,19 +8,19 @@
 //! about to leave. Unlinked is what cannot be reached any more from the shard.
 //!
 //! # Protocol
-//! 1. Places, directories and leaves are changed by who holds the shard's lock, and an entry's count of the table's is
-//!    given up by it alone.
+//! 1. Places, directories and leaves are changed by a thread that holds the shard's lock, and an entry's count of the
+//!    table's is given up by it alone.
 //! 2. A reader enters [`Readers`], goes from the shard to the place, adds one to the count of the entry that it finds,
 //!    and leaves: it waits for nobody, and writes nothing that is not its core's or the entry's. A marked entry it does
 //!    not touch: it leaves and asks again with the lock held.
 //! 3. What is *removed or replaced* (entries, empty leaves, outgrown directories) is unlinked first, and kept in
 //!    [`limbo`] for a grace period: a reader may be about to count itself in.
-//! 4. Who *sweeps* looks for entries that the table alone refers to and that may go, and marks them. When a grace
-//!    period has passed, no reader is about to count itself in with one of them, and none will: what the count says
-//!    holds for as long as the lock is held. Those that are still marked, that the table alone refers to and that
+//! 4. A thread that *sweeps* looks for entries that the table alone refers to and that may go, and marks them. When a
+//!    grace period has passed, no reader is about to count itself in with one of them, and none will: what the count
+//!    says holds for as long as the lock is held. Those that are still marked, that the table alone refers to and that
 //!    may go are unlinked and given up; the others lose their marks.
-//! 5. Who finds a marked entry with the lock held takes the mark away, and the entry stays. So that nothing is marked
-//!    anew within the period of another mark, a shard marks only while none of its marks waits.
+//! 5. A thread that finds a marked entry with the lock held takes the mark away, and the entry stays. So that nothing
+//!    is marked anew within the period of another mark, a shard marks only while none of its marks waits.
 //! 6. Nobody waits for a grace period. What comes in meanwhile comes on top of the limit; a reader is held up by the
 //!    scheduler alone, so that is what comes in while a thread is off its core.
 //!
@@ -68,7 +68,7 @@ impl<R: Counted, S> RcuTable<R, S> {
     pub fn get(&self, key: u64) -> Option<R> {
         let shard = self.shard(key);
         let reading = self.readers.enter();
-        // SAFETY: the readers are those whom all that is unlinked in this table waits for. Guarded by `loom_models`.
+        // SAFETY: the readers are those that all that is unlinked in this table waits for. Guarded by `loom_models`.
         let glance = unsafe { shard.glance(key) };
         drop(reading);
         match glance {

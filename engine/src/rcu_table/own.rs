@@ -29,8 +29,8 @@ pub(crate) unsafe trait Counted: Sized + Send + Sync {
     fn is_alone(&self) -> bool;
 }
 
-// SAFETY: `Arc::into_raw` gives where the value lies, of an even address by the assertion. Guarded by `rcu_table::tests`
-// and `loom_models` (with a count of their own).
+// SAFETY: `Arc::into_raw` gives where the value lies, of an even address by the assertion. Guarded by
+// `rcu_table::tests` and `loom_models` (with a count of their own).
 unsafe impl<T: Send + Sync> Counted for Arc<T> {
     fn into_ptr(self) -> *mut () {
         const { assert!(align_of::<T>() >= 2) };
@@ -117,8 +117,8 @@ impl<T> std::ops::Deref for Own<T> {
 #[cfg(not(loom))]
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        // SAFETY: it was made from a box in `new`; who drops what readers could reach waits for them (see `limbo`).
-        // Guarded by `rcu_table::tests`.
+        // SAFETY: it was made from a box in `new`; a thread that drops what readers could reach waits for them (see
+        // `limbo`). Guarded by `rcu_table::tests`.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

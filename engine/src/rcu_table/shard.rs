@@ -1,4 +1,4 @@
-//! A shard: what its readers see, and what who holds its lock does. The protocol is at the head of [`super`].
+//! A shard: what its readers see, and what the holder of its lock does. The protocol is at the head of [`super`].
 
 use super::leaf::{Directory, Found, KEYS, Leaf, index_of, number_of};
 use super::limbo::{Kept, Limbo};
@@ -219,7 +219,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
         }
     }
 
-    /// Ends what [`Locked::mark`] began, if those who read then have left.
+    /// Ends what [`Locked::mark`] began, if those that read then have left.
     fn let_leave(&mut self, may_go: &mut impl FnMut(&R) -> bool, left: &mut impl FnMut(&mut S, u64, &R)) {
         let readers = self.readers;
         let Some((_, keys)) = self.inner.leaving.take_if(|(since, _)| readers.poll(*since)) else { return };
@@ -325,7 +325,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
             directory.put(leaf.number(), leaf.pointer());
         }
         inner.used = inner.leaves.len();
-        // Release: pairs with the Acquire of `glance`: who finds the directory finds its leaves.
+        // Release: pairs with the Acquire of `glance`: a thread that finds the directory finds its leaves.
         self.shard.directory.store(directory.pointer(), Ordering::Release);
         if let Some(old) = inner.directory.take() {
             inner.limbo.put(self.readers, Kept::Directory(old));

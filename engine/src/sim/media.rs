@@ -62,7 +62,7 @@ pub enum Event {
         offset: usize,
         /// The bytes.
         data: Vec<u8>,
-        /// Who stored.
+        /// The thread that stored.
         thread: ThreadId,
     },
     /// A write-back of cache lines.
@@ -73,7 +73,7 @@ pub enum Event {
         first_line: usize,
         /// Number of lines.
         lines: usize,
-        /// Who asked.
+        /// The thread that asked.
         thread: ThreadId,
     },
     /// A fence.

@@ -105,7 +105,7 @@ fn a_step_that_began_before_says_nothing() {
     });
 }
 
-/// Another than the one who unlinked frees it.
+/// Another than the one that unlinked frees it.
 #[test]
 fn what_one_has_seen_of_readers_is_handed_on() {
     bounded(3, || {

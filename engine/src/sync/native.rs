@@ -98,9 +98,9 @@ impl<T: ?Sized> RwLock<T> {
         self.0.read()
     }
 
-    /// Waits for the whole lock. Readers that come one after the other leave no moment at which nobody holds it: who
-    /// finds readers alone says that it waits, which lets no more in, for as long as readers usually take; and gives
-    /// that up before it sleeps.
+    /// Waits for the whole lock. Readers that come one after the other leave no moment at which nobody holds it: a
+    /// thread that finds readers alone says that it waits, which lets no more in, for as long as readers usually take;
+    /// and gives that up before it sleeps.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let mut found = self.0.try_write();
         if found.is_none() {

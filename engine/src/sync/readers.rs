@@ -1,8 +1,9 @@
 //! Readers counted by core, and the moment when those of before have left.
 //!
-//! Who follows pointers that another thread may take away does so between [`Readers::enter`] and the end of the
-//! [`Reading`] that it gives. Who takes a pointer away keeps what it led to until every reader that may have seen it
-//! has left (a *grace period*); nobody ever waits for that: it is looked at now and then ([`Readers::poll`]).
+//! A thread that follows pointers that another thread may take away does so between [`Readers::enter`] and the end of
+//! the [`Reading`] that it gives. A thread that takes a pointer away keeps what it led to until every reader that may
+//! have seen it has left (a *grace period*); nobody ever waits for that: it is looked at now and then
+//! ([`Readers::poll`]).
 //!
 //! What this leaves to others: what waits for the end of a period (`rcu_table::limbo`), and that readers are brief: a
 //! reader takes no lock, makes no system call and does not allocate, so that it is held up by the scheduler alone.
@@ -12,12 +13,12 @@
 //! 1. A reader reads the epoch and adds one to the counter of that parity of its core; a fence follows; then it reads.
 //!    It may have read an old epoch: nothing depends on which of the two it takes.
 //! 2. It leaves by taking one from the very counter it added to, wherever it runs by then.
-//! 3. The epoch goes from e to e + 1 by who has, after reading e and a fence, found all counters of the parity of
-//!    e + 1 at zero. Readers of that parity stay out meanwhile but for stragglers, so they come to zero.
+//! 3. The epoch goes from e to e + 1 by a thread that has, after reading e and a fence, found all counters of the
+//!    parity of e + 1 at zero. Readers of that parity stay out meanwhile but for stragglers, so they come to zero.
 //! 4. What was unlinked may be freed when the epoch is three further than it was found after the unlinking and a
 //!    fence. Of these three steps the first may have been under way before; the second and the third began later, and
-//!    have seen each of a core's two counters at zero in between. A counter that is at zero has been left by all who
-//!    entered before; and by the fences, who enters it afterwards does not see what was unlinked.
+//!    have seen each of a core's two counters at zero in between. A counter that is at zero has been left by all that
+//!    entered before; and by the fences, a thread that enters it afterwards does not see what was unlinked.
 //!
 //! This is the sleepable RCU of Linux (McKenney, "Sleepable Read-Copy Update", 2006) with one count in place of its
 //! two, as readers here know where they entered, and without its waiting. Models: `loom_readers.rs`.
@@ -30,7 +31,7 @@ const MOST_CORES: usize = 128;
 /// Steps of the epoch that make up a grace period.
 const STEPS: u64 = 3;
 
-/// Those who read now, by core.
+/// Those that read now, by core.
 #[derive(Debug)]
 pub struct Readers {
     epoch: CachePadded<AtomicU64>,
@@ -93,13 +94,13 @@ impl Readers {
         Grace(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// Whether all who read at that moment have left.
+    /// Whether all that read at that moment have left.
     pub fn passed(&self, since: Grace) -> bool {
         // Acquire: pairs with the Release in `advance`, which has acquired what the readers released on leaving.
         self.epoch.load(Ordering::Acquire) >= since.0 + STEPS
     }
 
-    /// The same, after moving the epoch on as far as those who read now permit.
+    /// The same, after moving the epoch on as far as those that read now permit.
     pub fn poll(&self, since: Grace) -> bool {
         for _ in 0..STEPS {
             if self.passed(since) {
@@ -116,7 +117,8 @@ impl Readers {
     fn advance(&self) -> bool {
         // Relaxed: what earlier steps have seen of readers goes on with theirs, as each step is an exchange.
         let epoch = self.epoch.load(Ordering::Relaxed);
-        // SeqCst: pairs with the fence of `enter`, and with that of `now` for who has found the epoch before this.
+        // SeqCst: pairs with the fence of `enter`, and with that of `now` for a thread that has found the epoch before
+        // this.
         fence(Ordering::SeqCst);
         let parity = (epoch as usize + 1) % 2;
         // Acquire: pairs with the Release of a reader that leaves.

@@ -1,4 +1,4 @@
-//! Sleeping until a condition on atomics holds, at next to no cost for those who make it hold.
+//! Sleeping until a condition on atomics holds, at next to no cost for those that make it hold.
 //!
 //! # Protocol
 //! A queue has a *count* of waiters and a *ticket* that sleepers sleep on.
@@ -67,12 +67,12 @@ impl WaitQueue {
         found.expect("the wait ends when something is found")
     }
 
-    /// Wakes everyone who waits, to look again. Costs a fence and a load when nobody does.
+    /// Wakes everyone that waits, to look again. Costs a fence and a load when nobody does.
     pub fn wake_all(&self) {
         self.wake(u32::MAX >> 1);
     }
 
-    /// Wakes one who waits, if anyone does. Only for queues where any waiter can use what came free; a waiter
+    /// Wakes one that waits, if anyone does. Only for queues where any waiter can use what came free; a waiter
     /// that leaves without using it must pass the wake-up on.
     pub fn wake_one(&self) {
         self.wake(1);
@@ -91,7 +91,7 @@ impl WaitQueue {
         if self.waiters.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // Relaxed: the fence makes it a release. It pairs with the Acquire load in `sleep`: who sees the new
+        // Relaxed: the fence makes it a release. It pairs with the Acquire load in `sleep`: a thread that sees the new
         // ticket sees the change.
         self.ticket.word.fetch_add(1, Ordering::Relaxed);
         self.ticket.wake(n);

@@ -273,8 +273,8 @@ impl Fs {
         Ok(self.attr_of(inode, &inode.lock.read()))
     }
 
-    /// Drops what a change of a file's content takes from it: what it may do when it is run, whoever changes it, and
-    /// setuid and setgid unless the one who changes it is `privileged`.
+    /// Drops what a change of a file's content takes from it: what it may do when it is run, whatever changes it, and
+    /// setuid and setgid unless the caller is `privileged`.
     pub(super) fn strip(&self, inode: &Arc<InodeObj>, privileged: bool) -> Result<()> {
         let bits = |mode| if privileged { 0 } else { stripped(mode) };
         let has_capability = self.has_capability(inode)?;

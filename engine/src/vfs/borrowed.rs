@@ -4,17 +4,17 @@
 //! their inodes by lookup counts for as long as they are open. For one call such a file is *borrowed*; nothing is given
 //! back afterwards.
 //!
-//! What this leaves to others: everything that is done with the handle, and who has been told of which failure (the
+//! What this leaves to others: everything that is done with the handle, and which failure has been told already (the
 //! mark, which the borrower brings along).
 //!
 //! # Invariants
-//! A borrowed handle counts nowhere as open. So nothing may hang on the close of a file: what is done there for those who
-//! open files here is for their sake alone.
+//! A borrowed handle counts nowhere as open. So nothing may hang on the close of a file: what is done there for callers
+//! that open files here is for their sake alone.
 
 use super::*;
 
 impl Fs {
-    /// Borrows a file or directory that the caller holds by a lookup count. `mark` says what the one who asks has been
+    /// Borrows a file or directory that the caller holds by a lookup count. `mark` says what the borrower has been
     /// told of failures; without one it is told of all that are remembered.
     ///
     /// # Errors

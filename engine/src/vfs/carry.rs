@@ -1,8 +1,8 @@
 //! The moments between a record and the objects in memory that it changed.
 //!
 //! Pages are changed by the commit itself; what the inodes in memory say is changed behind it, with their locks held.
-//! Who panics between the two leaves an inode that is older than its page: the next operation would log the old one
-//! again. So then the file system goes read-only, and the next mount finds what was logged.
+//! An operation that panics between the two leaves an inode that is older than its page: the next operation would log
+//! the old one again. So then the file system goes read-only, and the next mount finds what was logged.
 
 use super::meta::Meta;
 use crate::Result;

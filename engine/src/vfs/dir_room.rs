@@ -17,11 +17,11 @@ pub(super) fn is_removed(image: &Inode) -> bool {
 }
 
 impl Fs {
-    /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: who wants to put
-    /// the name there looks again.
+    /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: a thread that
+    /// wants to put the name there looks again.
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {
-        // Credits for many splits are a large part of a small ring: one at a time takes them, and who has waited for
-        // that one finds room, as a rule.
+        // Credits for many splits are a large part of a small ring: one at a time takes them, and the next finds
+        // room, as a rule.
         let _turn = dir.bucket_locks().growth().lock();
         let (mut may_split, mut most_splits) = (true, u32::MAX);
         loop {

@@ -109,8 +109,8 @@ impl Fs {
         }
     }
 
-    /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: who finds
-    /// some when it is locked asks again, see [`are_short`].
+    /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: a thread
+    /// that finds some when it is locked asks again, see [`are_short`].
     fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
         // A directory that many make files in is not locked twice for that.
         if !dir.has_attributes() {
@@ -133,7 +133,7 @@ impl Fs {
     ) -> Result<Made> {
         let file_type = FileType::from_mode(new.mode).ok_or(Error::Errno(libc::EINVAL))?;
         let mut perm = new.mode & 0o7777;
-        // Asked for where there may be some alone: all who make files in the directory would count the lists' users.
+        // Asked for where there may be some alone: all that make files in the directory would count the lists' users.
         let lists = (parent.xattr_block.get() != 0).then(|| self.acls(dir, parent)).transpose()?;
         let mut attributes = Attributes::new();
         let mut own = Acls::default();

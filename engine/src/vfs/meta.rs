@@ -195,7 +195,7 @@ impl Meta {
         Ok(())
     }
 
-    /// The same for who has the page.
+    /// The same for a thread that has the page.
     pub(super) fn stage_on(h: &mut Handle<'_>, node: &PageRef, inode: &InodeObj, image: &Inode) {
         h.edit(node, inode.place().range()).copy_from_slice(image_bytes(image));
     }
@@ -324,7 +324,7 @@ impl Meta {
                 }
                 let carrying = self.commit(h)?;
                 *image = draft.image;
-                // Whoever still has the object, to write its data home or to log its times, finds it freed.
+                // A thread that still has the object, to write its data home or to log its times, finds it freed.
                 image.nid.set(0);
                 drop(carrying);
                 drop(image);

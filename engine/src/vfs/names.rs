@@ -1,4 +1,4 @@
-//! Names: what they lead to, which callers may look them up and change them, and the lookup counts of those who know
+//! Names: what they lead to, which callers may look them up and change them, and the lookup counts of those that know
 //! inodes by number. What makes an inode is in `make`.
 
 use super::*;
@@ -92,8 +92,8 @@ impl Fs {
         Ok(self.entry(&inode))
     }
 
-    /// The directory above one that is locked: for as long as that is so it is not empty, and cannot go. What was removed
-    /// has none: the id that it remembers may be another's.
+    /// The directory above one that is locked: for as long as that is so it is not empty, and cannot go. What was
+    /// removed has none: the id that it remembers may be another's.
     pub(super) fn parent_of(&self, image: &Inode) -> Result<Arc<InodeObj>> {
         match image.flags.get() & InodeFlags::DEAD.bits() {
             0 => self.meta.inode(image.parent.get()),

@@ -188,7 +188,7 @@ impl Fs {
             return Err(Error::Errno(if exclusive { libc::EEXIST } else { libc::EISDIR }));
         }
         dir::check_name(name)?;
-        // Making it takes room in the journal: who only opens it needs none.
+        // Making it takes room in the journal: a thread that only opens it needs none.
         if !exclusive || self.meta.options.read_only {
             match self.walk(ctx, dir, name, false, Arrive::Opening) {
                 Ok(Walked::There(found)) if exclusive => {

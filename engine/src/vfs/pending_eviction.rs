@@ -1,7 +1,7 @@
 //! Inodes on their way out: they have no name any more, and their last holders are about to let go.
 //!
 //! The kernel tells of the close of a file, and of the inode that it has dropped, only after close(2) and
-//! unlink(2) have returned. Whoever then finds the image full, or asks how full it is, waits here, so that
+//! unlink(2) have returned. A thread that then finds the image full, or asks how full it is, waits here, so that
 //! what a program has removed is free when it looks.
 //!
 //! What this leaves to others: freeing the inodes.
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 const SHARDS: usize = 16;
 /// How long to wait for the end of an inode that is not open: far longer than the kernel takes to tell.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long whoever only asks waits for that of one whose file may have been closed just now, or not.
+/// How long a thread that only asks waits for that of one whose file may have been closed just now, or not.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// Why an inode is here.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
-    /// Its place in the order of arrival; who waits does so for those that came before.
+    /// Its place in the order of arrival; a thread that waits does so for those that came before.
     order: u64,
     /// A file of it was open then.
     open: bool,
@@ -66,7 +66,7 @@ impl PendingEviction {
         let mut inodes = self.shard(nid).inodes.lock();
         if !unless() {
             inodes.arrived += 1;
-            // Whoever waits for it already goes on doing so.
+            // A thread that waits for it already goes on doing so.
             let order = inodes.expected.get(&nid).map_or(inodes.arrived, |e| e.order);
             inodes.expected.insert(nid, Expected { order, open, in_vain: false });
         }
@@ -87,7 +87,7 @@ impl PendingEviction {
         if inode.nlink() == 0 {
             // Relaxed: it is set before anybody can hold an inode so.
             let open = inode.holds.opens() > 0 || self.maybe_open.load(Ordering::Relaxed);
-            // If it is gone by now, whoever frees it is here already, or has been.
+            // If it is gone by now, a thread that frees it is here already, or has been.
             self.insert(inode.nid(), open, || inode.holds.is_gone());
         }
     }

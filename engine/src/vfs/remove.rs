@@ -40,7 +40,7 @@ impl Fs {
         draft.image.nlink.set(left);
         draft.image.ctime.set(at);
         if left == 0 {
-            // Whoever found it before waits for its lock, to give it another name perhaps; it is being freed.
+            // A thread that found it before waits for its lock, to give it another name perhaps; it is being freed.
             inode.forbid_links();
             let dead = if inode.is_dir() { InodeFlags::DEAD.bits() } else { 0 };
             draft.image.flags.set(draft.image.flags.get() | InodeFlags::ORPHAN.bits() | dead);
@@ -68,8 +68,8 @@ impl Fs {
 
     /// As [`Fs::unlink`], in a directory that a walk has reached.
     ///
-    /// The name is looked up once, under its bucket's lock; the inode's lock, which may come before that in the order of
-    /// locks, is tried then. If it is taken, all begins again with the inode's lock.
+    /// The name is looked up once, under its bucket's lock; the inode's lock, which may come before that in the order
+    /// of locks, is tried then. If it is taken, all begins again with the inode's lock.
     pub fn unlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
         scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
         let dir = &dir.0;
@@ -107,8 +107,8 @@ impl Fs {
             };
             self.may_change_entries(ctx, dir, &image)?;
             self.check_sticky(ctx, &image, &own)?;
-            // Held over the commit where the inode goes with its last name: no write-back comes after it. Whoever is
-            // busy with the file is not waited for.
+            // Held over the commit where the inode goes with its last name: no write-back comes after it. A thread that
+            // is busy with the file is not waited for.
             let has_data = inode.file_type() == FileType::Regular;
             let quiet = (has_data && own.nlink.get() == 1 && inode.holds.is_free())
                 .then(|| self.data.try_quiet(&*inode))
@@ -134,7 +134,7 @@ impl Fs {
                 self.forget_unlinked(dir, name);
                 dir.show_content_time(at);
                 inode.install(&mut own, &draft);
-                // The slot is another's from now on: who still knows the inode logs nothing about it.
+                // The slot is another's from now on: a thread that still knows the inode logs nothing about it.
                 own.nid.set(0);
                 drop(carrying);
                 drop((own, bucket, image));
@@ -169,7 +169,7 @@ impl Fs {
         }
     }
 
-    /// What is answered to one who would unlink a directory. No lock is held.
+    /// What is answered to a caller that would unlink a directory. No lock is held.
     fn not_a_file(&self, ctx: &Context, dir: &InodeObj, inode: &InodeObj) -> Error {
         let own = *inode.lock.read();
         let image = dir.lock.read();
@@ -237,8 +237,8 @@ impl Fs {
 
     /// Frees an inode that has neither names nor holders.
     pub(super) fn reap(&self, inode: &Arc<InodeObj>) {
-        // Pairs with itself: of one who takes the last name and one who takes the last hold, either the first
-        // finds no hold or the second no name.
+        // Pairs with itself: of the thread that takes the last name and the one that takes the last hold, either the
+        // first finds no hold or the second no name.
         fence(Ordering::SeqCst);
         if inode.nlink() != 0 {
             return;

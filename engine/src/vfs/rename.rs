@@ -69,7 +69,7 @@ impl Fs {
             let Some(mut own) = (!source.is_dir()).then(|| source.lock.try_write()).flatten() else {
                 return Ok(None);
             };
-            // First, so that the room of the old name is seen by whoever looks for room for the new one.
+            // First, so that the room of the old name is seen by any thread that looks for room for the new one.
             let left = old_entries.take(&mut h, &found)?;
             let Ok(vacancy) = new_entries.vacancy(Some(&h), new_image, to)? else { return Ok(None) };
             self.may_change_entries(ctx, old_dir, old_image)?;
@@ -125,9 +125,9 @@ impl Fs {
         }
     }
 
-    /// Has the content of a file that is to replace another recorded before, in the journal or in place. It is opened for
-    /// that: a file that loses its name meanwhile is freed afterwards. False: it is gone, and the name leads elsewhere by
-    /// now, or nowhere.
+    /// Has the content of a file that is to replace another recorded before, in the journal or in place. It is opened
+    /// for that: a file that loses its name meanwhile is freed afterwards. False: it is gone, and the name leads
+    /// elsewhere by now, or nowhere.
     pub(super) fn log_content_held(&self, source: &Arc<InodeObj>) -> Result<bool> {
         if !source.holds.open() {
             return Ok(false);

@@ -1,11 +1,11 @@
 //! Walks from name to name along a path, as the path API and programs without a mount resolve it.
 //!
-//! A step to a name that [`DentryCache`](crate::dir::DentryCache) has, in a directory that everyone may search, takes no lock,
-//! holds nothing, and writes nothing that others see. Any other step is a lookup under the locks of the directory, for
-//! that step alone; it makes the name known. What a walk has reached at its end is a reference to the inode in memory,
-//! which by itself keeps nobody from removing the inode: that is [`Arrive::Opening`], an open count that is taken
-//! before the name can have lost its inode unnoticed. Lookup counts are for those who remember inodes by number, as the
-//! kernel does.
+//! A step to a name that [`DentryCache`](crate::dir::DentryCache) has, in a directory that everyone may search, takes
+//! no lock, holds nothing, and writes nothing that others see. Any other step is a lookup under the locks of the
+//! directory, for that step alone; it makes the name known. What a walk has reached at its end is a reference to the
+//! inode in memory, which by itself keeps nobody from removing the inode: that is [`Arrive::Opening`], an open count
+//! that is taken before the name can have lost its inode unnoticed. Lookup counts are for those that remember inodes by
+//! number, as the kernel does.
 //!
 //! Each step finds its name as it was at a moment of the walk, one after the other, as in every walk of a kernel: what
 //! renames move meanwhile may be met in either place. A directory that is removed under a walk has no names any more.

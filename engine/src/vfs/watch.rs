@@ -1,11 +1,11 @@
-//! Who is told of changes: the kernel, in front of a mount, that trusts what it knows of a file system for as long as it
-//! is not told otherwise, while a program changes the same one through the library.
+//! The watcher of changes: the kernel, in front of a mount, that trusts what it knows of a file system for as long as
+//! it is not told otherwise, while a program changes the same one through the library.
 //!
 //! What this leaves to others: how the kernel is told (the mount).
 //!
 //! # Invariants
 //! 1. A change is told before the call that made it returns, after the change is visible, and with no lock of the file
-//!    system in hand: who is told may wait for operations that are under way.
+//!    system in hand: the watcher may wait for operations that are under way.
 //! 2. What a mount's own kernel asked for ([`Context::by_kernel`]) is not told: it sees that by itself.
 
 use super::*;
@@ -44,11 +44,11 @@ pub trait Watch: Send + Sync {
     fn changed(&self, change: Changed<'_>);
 }
 
-/// The one who is told, if there is one.
+/// The watcher, if there is one.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// Whether there is one, so that nobody takes the lock for nothing. SeqCst is not needed: who begins to trust what
-    /// it knows has set it before it knew anything.
+    /// Whether there is one, so that nobody takes the lock for nothing. SeqCst is not needed: a thread that begins to
+    /// trust what it knows has set it before it knew anything.
     is_watched: AtomicBool,
     watch: RwLock<Option<Arc<dyn Watch>>>,
 }

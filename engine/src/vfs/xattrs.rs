@@ -132,8 +132,8 @@ impl Fs {
         })
     }
 
-    /// Bytes of the attributes that lie in blocks, if any do. They may grow before the lock is taken: who
-    /// plans a record by them adds some.
+    /// Bytes of the attributes that lie in blocks, if any do. They may grow before the lock is taken: a
+    /// record that is planned by them allows for some more.
     pub(super) fn attribute_bytes(&self, inode: &InodeObj) -> Result<Option<usize>> {
         let image = inode.lock.read();
         if image.xattr_block.get() == 0 {
@@ -151,7 +151,7 @@ impl Fs {
         let image = inode.lock.read();
         let has = self.without_capability(inode, &image, true)?.is_some();
         if !has {
-            // With the lock in hand: who sets one has it exclusively.
+            // With the lock in hand: a thread that sets one has it exclusively.
             inode.note_capability(false);
         }
         Ok(has)

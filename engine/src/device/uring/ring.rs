@@ -1,6 +1,6 @@
 //! One ring: what its mutex guards, and the calls into the kernel.
 //!
-//! What this leaves to others: who calls when, and what becomes of a result (the module above).
+//! What this leaves to others: which caller calls when, and what becomes of a result (the module above).
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
-//! Who leads, whom a commit that was begun covers, and who waits: what the callers of commits look at and change under
-//! one mutex, and the rules that they follow there.
+//! Which thread leads, which waiters a commit that was begun covers, and which wait: what the callers of commits look
+//! at and change under one mutex, and the rules that they follow there.
 //!
 //! What this leaves to others: the protocol that this is a part of, and all that takes time (the module above).
 
@@ -14,7 +14,7 @@ use crate::sync::{Arc, WaitQueue};
 /// Commits under way at most.
 const MOST_LEADERS: usize = 2;
 
-/// A second commit is begun when this part of those whom the first serves wait for it.
+/// A second commit is begun when this part of those that the first serves wait for it.
 const DUE_PART: usize = 2;
 
 pub(super) struct Turns {
@@ -23,12 +23,12 @@ pub(super) struct Turns {
     hasty: usize,
     /// End of the last commit that was begun.
     begun: Position,
-    /// Whom that commit serves.
+    /// How many that commit serves.
     served: usize,
     /// Commits that are not published, in order.
     under_way: VecDeque<UnderWay>,
     pub waiting: Vec<Waiter>,
-    /// Those of them whom no commit that was begun covers.
+    /// Those of them that no commit that was begun covers.
     pub ungathered: usize,
 }
 
@@ -77,7 +77,7 @@ impl Turns {
         }
     }
 
-    /// Whether a commit should begin for so many who wait, beside so many other leaders.
+    /// Whether a commit should begin for so many waiters, beside so many other leaders.
     fn is_due(&self, count: usize, others: usize) -> bool {
         // A leader whose commit is not under way yet will gather them.
         let free = others < MOST_LEADERS && others <= self.under_way.len();
@@ -142,11 +142,11 @@ impl Turns {
         mem::take(&mut self.waiting)
     }
 
-    /// Ends a turn if the leader need not go on; gives whom to wake to go on in its place.
+    /// Ends a turn if the leader need not go on; gives the waiter to wake to go on in its place.
     pub fn leave(&mut self, own: Option<Position>, lead: Lead) -> Option<Option<Waiter>> {
         let mut successor = None;
         if self.is_due(self.ungathered, self.leaders - 1) {
-            // Who leads for a call serves on: no thread has to wake up then.
+            // A thread that leads for a call serves on: no thread has to wake up then.
             own?;
             let begun = self.begun;
             let is_thread = |w: &Waiter| w.upto > begun && matches!(w.who, Who::Thread(_));

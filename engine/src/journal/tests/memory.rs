@@ -11,11 +11,11 @@ use crate::format::{RING_HEADER_SPACE, SLOT_SIZE};
 use crate::pmem::{DurabilityLevel, PersistentMemory};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Tells loom who touches a cell.
+/// Tells loom which thread touches a cell.
 #[cfg(loom)]
 struct Tracked(loom::cell::UnsafeCell<()>);
 
-// SAFETY: there is nothing in the cell, and its pointer is never used; loom checks who accesses it. Guarded
+// SAFETY: there is nothing in the cell, and its pointer is never used; loom checks which threads access it. Guarded
 // by the models themselves.
 #[cfg(loom)]
 #[allow(unsafe_code)]

@@ -75,7 +75,7 @@ fn checkpoint(journal: &Journal, round: u64) {
     journal.advance_head(journal.committed(DurabilityLevel::Power), round).expect("moved");
 }
 
-/// A record that says who made it, and that is whole.
+/// A record that says which thread made it, and that is whole.
 #[cfg(not(any(loom, shuttle)))]
 fn payload(thread: u64, number: u64) -> Vec<u8> {
     let fill = (number * 53 + thread * 7) % 700;
@@ -84,7 +84,7 @@ fn payload(thread: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Who made a record; it must be whole.
+/// The thread that made a record; it must be whole.
 #[cfg(not(any(loom, shuttle)))]
 fn parse(bytes: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));

@@ -116,7 +116,7 @@ fn ssd_model() -> (Arc<TestMemory>, Arc<Journal>) {
     (staging, Arc::new(Journal::start(media, options(SLOTS, 0)).expect("starts")))
 }
 
-/// What lies between head and end must verify for whoever learnt that it is committed.
+/// What lies between head and end must verify for any thread that learnt that it is committed.
 fn verify(memory: &TestMemory, journal: &Journal, end: Position) {
     for position in journal.head()..end {
         let mut slot = [0; SLOT_SIZE];
@@ -143,8 +143,8 @@ fn commits_cover_what_is_sealed((memory, journal): (Arc<TestMemory>, Arc<Journal
     other.join().expect("no panic");
 }
 
-/// Whoever settles finds its own records in the memory, wherever the others stand, and commits neither overlap nor
-/// pass what is not sealed.
+/// A thread that settles finds its own records in the memory, wherever the others stand, and commits neither overlap
+/// nor pass what is not sealed.
 fn what_is_settled_is_there((memory, journal): (Arc<TestMemory>, Arc<Journal>), durability: Durability) {
     let settle = move |memory: &TestMemory, journal: &Journal, payload: &[u8]| {
         let end = log(journal, payload);
@@ -218,7 +218,7 @@ fn nobody_is_left_behind(journal: Arc<Journal>) {
     assert_eq!(told.load(Ordering::SeqCst), 12, "all have been told when all leaders have left");
 }
 
-/// A failure reaches those who wait and those who are to be called, whenever it comes.
+/// A failure reaches those that wait and those that are to be called, whenever it comes.
 #[cfg(shuttle)]
 fn a_failure_is_told_to_all((_, journal): (Arc<TestMemory>, Arc<Journal>)) {
     let told = Arc::new(AtomicU64::new(0));
@@ -303,7 +303,7 @@ fn old_credits_find_free_slots((_, journal): (Arc<TestMemory>, Arc<Journal>)) {
     other.join().expect("no panic");
 }
 
-/// Who starves is woken, whether credits come back to a lane or to the centre.
+/// A thread that starves is woken, whether credits come back to a lane or to the centre.
 fn credits_come_back() {
     let pool = Arc::new(Pool::new(SLOTS, 1, 2));
     let turn = |pool: &Pool| {
@@ -339,7 +339,7 @@ fn a_starving_taker_gets_room_from_a_checkpoint() {
     other.join().expect("no panic");
 }
 
-/// A failure wakes whoever waits for what will not come.
+/// A failure wakes a thread that waits for what will not come.
 fn a_failure_ends_every_wait() {
     let (_, journal) = mapped_model();
     let credits = journal.credits(1, CreditClass::Ordinary).expect("room");

@@ -1,4 +1,4 @@
-//! Who waits for whom among the owners of POSIX locks, over all files.
+//! Which owner waits for which among the owners of POSIX locks, over all files.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,7 +10,7 @@ pub(super) struct WaitGraph {
 }
 
 impl WaitGraph {
-    /// Notes that the request `id` of `owner` waits for `blockers`, in place of whom it waited for before.
+    /// Notes that the request `id` of `owner` waits for `blockers`, in place of those it waited for before.
     /// False says that this would close a cycle; the request is then not noted any more.
     pub(super) fn wait(&mut self, owner: u64, id: u64, blockers: Vec<u64>) -> bool {
         self.edges.remove(&(owner, id));

@@ -8,8 +8,8 @@
 //! for each process's open files, or for each open file description), and calling
 //! [`release_owner`](AdvisoryLocks::release_owner) when the owner closes.
 //!
-//! Invariants: within a table no two owners hold overlapping ranges unless both read; nobody waits who is
-//! not blocked by something held; the wait graph has an edge for every waiting record lock and no cycle.
+//! Invariants: within a table no two owners hold overlapping ranges unless both read; no request waits
+//! that is not blocked by something held; the wait graph has an edge for every waiting record lock and no cycle.
 //! A file that has no lock takes no memory. Mutexes: a file's shard, then the graph; nothing below them.
 //!
 //! Deadlock is looked for among record locks only, and an owner that is an open file description is not told
@@ -42,9 +42,9 @@ pub enum AdvisoryKind {
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRequest {
-    /// Who asks: equal owners never conflict.
+    /// The owner that asks: equal owners never conflict.
     pub owner: u64,
-    /// The process to name to others who are blocked.
+    /// The process to name to others that are blocked.
     pub pid: u32,
     /// Bytes, half open; `u64::MAX` as end is infinity. All of them for [`AdvisoryKind::Flock`].
     pub range: Range<u64>,
@@ -156,7 +156,7 @@ impl AdvisoryLocks {
             let owner = waiting.request.owner;
             let blocked = table.conflict(&waiting.request).is_some();
             if blocked && kind == AdvisoryKind::Flock && table.holds(owner) {
-                // Two sharers who both want to be exclusive would wait for each other.
+                // Two sharers that both want to be exclusive would wait for each other.
                 table.remove(owner, &(0..u64::MAX));
             }
             // `with_table` grants it, or finds that it would wait in a circle.

@@ -1,4 +1,4 @@
-//! The advisory locks of one kind on one file: what is held, and who waits in which order.
+//! The advisory locks of one kind on one file: what is held, and what waits in which order.
 
 use std::collections::VecDeque;
 use std::ops::Range;

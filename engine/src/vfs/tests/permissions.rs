@@ -41,7 +41,7 @@ fn setgid_directories_hand_their_group_down() {
     assert_eq!(file(&fs, &user(5), d.nid, "f").attr.gid, 77);
 }
 
-/// Who makes a file asks what the directory hands down, and locks it after that.
+/// A thread that makes a file asks what the directory hands down, and locks it after that.
 #[test]
 fn lists_come_and_go_while_files_are_made() {
     let fs = fs();

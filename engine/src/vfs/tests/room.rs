@@ -57,7 +57,8 @@ fn a_full_bucket_of_a_small_directory_waits_for_its_turn() {
     assert_eq!(most, PATIENCE);
 }
 
-/// The move gives back the lock over moves first: who waits for credits holds nothing that others with credits wait for.
+/// The move gives back the lock over moves first: a thread that waits for credits holds nothing that others with
+/// credits wait for.
 #[test]
 fn a_directory_moves_to_where_room_must_be_made() {
     let fs = fs();

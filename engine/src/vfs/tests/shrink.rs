@@ -5,8 +5,8 @@ use super::*;
 use crate::format::JournalKind;
 use crate::fsck;
 
-/// Some threads fill and empty a directory, by removal and by rename; whoever reads it or asks for a name that stays
-/// finds it, once.
+/// Some threads fill and empty a directory, by removal and by rename; a thread that reads it or asks for a name that
+/// stays finds it, once.
 #[test]
 fn what_stays_is_found_while_threads_fill_and_empty_a_directory() {
     const STAY: u32 = 60;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The locks of a name and of what it leads to come in one order: who finds the inode taken, which comes first, lets
-/// the directory go meanwhile.
+/// The locks of a name and of what it leads to come in one order: a thread that finds the inode taken, which comes
+/// first, lets the directory go meanwhile.
 #[test]
 fn who_unlinks_holds_no_directory_while_waiting_for_an_inode_that_comes_before_it() {
     let fs = fs();

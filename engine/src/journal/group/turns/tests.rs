@@ -1,4 +1,4 @@
-//! Turns by hand: who leads, whom a commit gathers, what is published.
+//! Turns by hand: which thread leads, which waiters a commit gathers, what is published.
 
 use super::*;
 
