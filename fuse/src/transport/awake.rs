@@ -1,8 +1,8 @@
 //! Keeps idle cores from halting while requests come.
 //!
-//! A client sleeps until its request is answered, and so does whoever answers until the next one. Between the two the
-//! core goes idle and halts, and a core of a virtual machine that has halted takes tens of microseconds to be woken:
-//! the hypervisor must schedule it again. The kernel's device `/dev/cpu_dma_latency` takes the longest time, in
+//! A client sleeps until its request is answered, and so does a thread that answers until the next one. Between the two
+//! the core goes idle and halts, and a core of a virtual machine that has halted takes tens of microseconds to be
+//! woken: the hypervisor must schedule it again. The kernel's device `/dev/cpu_dma_latency` takes the longest time, in
 //! microseconds, that an idle core may need to wake: at 0 it looks for work in place of halting, and is woken by a
 //! write to memory. The kernel forgets a wish when its descriptor is closed, so that no end of the server, not even a
 //! kill, leaves cores awake.
@@ -54,7 +54,7 @@ const GUEST: &str = "haltpoll";
 const NO_HALT: i32 = 0;
 /// Cores of a machine of its own halt, but sleep no deeper.
 const LIGHT_SLEEP: i32 = 2;
-/// What the device says of one who wishes nothing.
+/// What the device says where nothing is wished.
 const NO_WISH: i32 = 2_000_000_000;
 
 /// Keeps cores awake while they are needed.

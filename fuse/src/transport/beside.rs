@@ -17,11 +17,11 @@
 //!    is. A trial that is lost doubles `period`, one that is won makes it the shortest again.
 //! 3. A window that costs more than twice what one cost when places were compared brings the next trial on at once:
 //!    something has changed.
-//! 4. Who watches and is *set aside* [`MOST_ASIDE`] times within a window (more than [`ASIDE`] pass between two looks)
-//!    takes a core from somebody who needs it. The client goes home for `hold` requests, twice as many each time;
-//!    half as many again when it has stayed beside until a trial of home was lost.
+//! 4. A thread that watches and is *set aside* [`MOST_ASIDE`] times within a window (more than [`ASIDE`] pass between
+//!    two looks) takes a core from somebody that needs it. The client goes home for `hold` requests, twice as many each
+//!    time; half as many again when it has stayed beside until a trial of home was lost.
 //!
-//! What it leaves to others: who is a lone client, and on which core ([`super::focus`]).
+//! What it leaves to others: which client is a lone one, and on which core ([`super::focus`]).
 //!
 //! Invariants: a lost trial costs about as much again as a window at the better place, so that trials take a share
 //! that falls to a thousandth; nobody watches for longer than [`PATIENCE`] without a request, so that an idle mount

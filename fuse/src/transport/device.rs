@@ -28,8 +28,8 @@ pub struct DevicePort {
     largest: usize,
     /// Nobody else reads from the descriptor: whether that waits may be changed.
     is_own: bool,
-    /// Whether reading does not wait. Relaxed is enough: who holds the lane's reading role alone reads and changes it,
-    /// and the role is handed over under a mutex.
+    /// Whether reading does not wait. Relaxed is enough: a thread that holds the lane's reading role alone reads and
+    /// changes it, and the role is handed over under a mutex.
     nonblocking: AtomicBool,
 }
 

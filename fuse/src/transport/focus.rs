@@ -9,11 +9,11 @@
 //!
 //! # Protocol
 //! 1. While all lanes read, the reader of each counts by itself ([`Seen`]) how many requests one thread has made in a
-//!    row. Who has counted enough takes the mutex, and sets `alone` if nobody else has.
+//!    row. A thread that has counted enough takes the mutex, and sets `alone` if nobody else has.
 //! 2. While a lane reads alone, each request is noted under the mutex: one lane takes it, so nobody waits for it. The
 //!    lanes that were asleep in the kernel when it began read one more request, then they rest.
-//! 3. `alone` is changed under the mutex only. It is looked at in passing to find which of the two holds: who finds an
-//!    old value counts a request too many, or finds the right one under the mutex.
+//! 3. `alone` is changed under the mutex only. It is looked at in passing to find which of the two holds: a thread that
+//!    finds an old value counts a request too many, or finds the right one under the mutex.
 //!
 //! What it leaves to others: reading and serving (`lane`); on which side of a client it is served faster (`beside`). A
 //! transport with a queue for each core needs none of this.
@@ -55,8 +55,8 @@ pub struct Focus {
     /// Whether a client may be served from another core than its own.
     may_watch: bool,
     began: Instant,
-    /// What reads alone, or [`ALL`]. Relaxed is enough to look at it in passing: who rests looks again under the
-    /// mutex, under which it is changed.
+    /// What reads alone, or [`ALL`]. Relaxed is enough to look at it in passing: a thread that rests looks again under
+    /// the mutex, under which it is changed.
     alone: AtomicUsize,
     /// How often the row has doubled. Relaxed as `alone`, and changed as that.
     doublings: AtomicU32,

@@ -32,7 +32,7 @@ pub trait Channel: Send + Sync {
     /// kernel did not take it: the caller died, or the mount is gone.
     fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()>;
 
-    /// As [`Channel::send`], but whoever passes the message on may sleep: true if it has to be woken, see
+    /// As [`Channel::send`], but any thread that passes the message on may sleep: true if it has to be woken, see
     /// [`Channel::wake`].
     fn post(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<bool> {
         self.send(unique, error, parts).map(|()| false)
@@ -74,7 +74,7 @@ pub trait Port: Channel + 'static {
 
 /// What serves the requests.
 pub trait Service: Send + Sync + 'static {
-    /// Serves one request, on the thread that received it. Whoever is about to sleep in here must say so by
+    /// Serves one request, on the thread that received it. A thread that is about to sleep in here must say so by
     /// [`narufs_engine::blocking::about_to_block`]; the lane's other threads then serve what comes next.
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>);
 }

@@ -88,7 +88,7 @@ impl ReplyHandle {
         match self.channel.take() {
             Some(channel) => {
                 if channel.post(self.unique, error, parts)? {
-                    // One who has several replies to give wakes behind the last.
+                    // A thread that has several replies to give wakes behind the last.
                     deferred::after_replies(move || channel.wake());
                 }
                 Ok(())

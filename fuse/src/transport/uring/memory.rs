@@ -29,7 +29,7 @@ pub(super) struct Memory {
     pub room: usize,
 }
 
-// SAFETY: the memory belongs to no thread; who may touch which part when is the protocol of the port.
+// SAFETY: the memory belongs to no thread; which thread may touch which part when is the protocol of the port.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

@@ -7,12 +7,12 @@
 //! # Protocol
 //! 1. The kernel has *places*, each a header and room for the data of a request or its reply. A completion says
 //!    that a place holds a request; the submission that *commits* its reply gives the place back to the kernel.
-//! 2. Whoever holds the lane's reading role receives: it takes the next completion, or if there is none, commits
+//! 2. A thread that holds the lane's reading role receives: it takes the next completion, or if there is none, commits
 //!    the replies and sleeps in the kernel. So replies travel together as long as requests wait, at most
 //!    [`MOST_HELD`] of them.
-//! 3. Any thread may reply: it leaves the reply in [`Replies`], and wakes the reader if that sleeps; who has several
-//!    replies to give, behind the last of them. Another who replies meanwhile finds the reader asleep still, and wakes
-//!    it: nobody's reply waits for somebody else's.
+//! 3. Any thread may reply: it leaves the reply in [`Replies`], and wakes the reader if that sleeps; a thread that has
+//!    several replies to give, behind the last of them. Another thread that replies meanwhile finds the reader asleep
+//!    still, and wakes it: nobody's reply waits for somebody else's.
 //!
 //! What it leaves to others: FORGET and INTERRUPT, which come by `/dev/fuse` still, and so does everything until
 //! each of the kernel's queues has a place, or if it refuses one.
@@ -83,8 +83,8 @@ pub struct UringPort {
     memory: Memory,
     /// The kernel's queue of each place.
     queues: Vec<u16>,
-    /// The request that each place holds or held last. Relaxed is enough: who replies was given the request by
-    /// whoever stored it.
+    /// The request that each place holds or held last. Relaxed is enough: a thread that replies was given the request
+    /// by any thread that stored it.
     uniques: Box<[AtomicU64]>,
     /// Whether others wait for its reply beside its caller. Relaxed as `uniques`.
     urgent: Box<[AtomicBool]>,

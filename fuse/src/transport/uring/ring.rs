@@ -3,7 +3,7 @@
 //! What touches the ring's queues takes the [`Turn`], which shows that its thread holds the mutex: it is the only one
 //! there.
 //!
-//! What this leaves to others: what a completion means, and who replies when ([`super`]).
+//! What this leaves to others: what a completion means, and which thread replies when ([`super`]).
 
 #![allow(unsafe_code, reason = "a leaf module: queues shared with the kernel")]
 
