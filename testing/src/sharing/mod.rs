@@ -52,6 +52,8 @@ pub struct Traced {
     pub lanes: [Footprint; 2],
     /// Instructions of the first run, by the place in the engine that carries them out or has them carried out.
     pub steps: BTreeMap<String, u64>,
+    /// The source files of the engine that the first run passes, in the order in which they first come.
+    pub files: Vec<String>,
 }
 
 /// The cache lines of a pair that would travel: where each is touched, and how many lines there are of that kind.

@@ -10,10 +10,12 @@ use std::rc::Rc;
 /// Accesses of the C library's heap.
 pub const HEAP: &str = "heap of the C library";
 
+/// What is no access of the engine's, nor for it.
+const OUTSIDE: &str = "outside the engine";
 /// Where the engine's sources lie.
 const ENGINE: &str = "engine/src/";
 /// Sources that wrap primitives for all others, and name no structure.
-const WRAPPERS: [&str; 5] = ["sync/", "lane.rs", "blocking.rs", "numbers.rs", "lib.rs"];
+const WRAPPERS: [&str; 5] = ["sync/", "lane.rs", "blocking.rs", "hasher.rs", "lib.rs"];
 
 /// A mapped object file.
 struct Module {
@@ -62,15 +64,14 @@ impl Places {
             modules.push(Module { start, end, base, path: path.into() });
         }
         let program = fs::canonicalize(program)?;
-        let engine = Rc::from("outside the engine");
-        Ok(Places {
-            modules,
-            program,
-            loaders: HashMap::new(),
-            known: HashMap::new(),
-            engine,
-            in_heap: false,
-        })
+        let (loaders, known, engine) = (HashMap::new(), HashMap::new(), Rc::from(OUTSIDE));
+        Ok(Places { modules, program, loaders, known, engine, in_heap: false })
+    }
+
+    /// What comes next belongs to no place of before.
+    pub fn begin(&mut self) {
+        self.engine = Rc::from(OUTSIDE);
+        self.in_heap = false;
     }
 
     /// The name of what an instruction does that comes next: where the engine is, or what it has called.

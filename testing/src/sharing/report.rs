@@ -49,6 +49,10 @@ pub fn text(traced: &[Traced]) -> String {
     for one in traced {
         let _ = writeln!(out, "| {} | {} |", one.name, modules(one));
     }
+    out.push_str(FILES);
+    for one in traced {
+        let _ = writeln!(out, "| {} | {} | {} |", one.name, one.files.len(), one.files.join(", "));
+    }
     out
 }
 
@@ -71,6 +75,14 @@ Operations that commute should not wait for each other's cache lines. Each opera
 
 `make sharing` makes this page and [the picture](sharing.svg); a test fails when a pair that shared no byte begins to. Bytes, for which objects of the heap lie side by side in a line differs from run to run.
 
+";
+
+const FILES: &str = "
+## The files that an operation passes
+Source files of the engine in which an instruction was carried out, in the order in which they first come.
+
+| operation | files | in order |
+| --- | ---: | --- |
 ";
 
 fn columns(count: usize) -> String {

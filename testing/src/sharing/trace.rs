@@ -118,9 +118,33 @@ pub fn run(program: &Path) -> io::Result<Vec<Traced>> {
         return Err(io::Error::other(format!("{} operations were seen", windows.len())));
     }
     let both = windows.into_iter().zip(second).zip(OPERATIONS);
-    let traced =
-        both.map(|(((first, steps), (second, _)), (name, _))| Traced { name, lanes: [first, second], steps });
+    let traced = both.map(|((first, second), (name, _))| Traced {
+        name,
+        lanes: [first.footprint, second.footprint],
+        steps: first.steps,
+        files: first.files,
+    });
     Ok(traced.collect())
+}
+
+/// One run of an operation.
+#[derive(Default)]
+struct Window {
+    footprint: Footprint,
+    steps: BTreeMap<String, u64>,
+    files: Vec<String>,
+}
+
+impl Window {
+    /// Takes note of a place that comes for the first time.
+    fn first_at(&mut self, place: &str) {
+        self.steps.insert(place.to_owned(), 1);
+        // Names outside of the engine have no file in them.
+        let file = place.split_once(".rs ").map(|(file, _)| format!("{file}.rs"));
+        if let Some(file) = file.filter(|file| !self.files.contains(file)) {
+            self.files.push(file);
+        }
+    }
 }
 
 /// What a tracer knows of the code it sees.
@@ -142,13 +166,14 @@ impl Tracer {
     }
 
     /// Follows a thread to the next signal, and lets it go on.
-    fn window(&mut self, tid: Tid) -> io::Result<(Footprint, BTreeMap<String, u64>)> {
-        let (mut footprint, mut steps, mut signal) = (Footprint::new(), BTreeMap::new(), 0);
+    fn window(&mut self, tid: Tid) -> io::Result<Window> {
+        let (mut window, mut signal) = (Window::default(), 0);
+        self.places.begin();
         loop {
-            let place = self.account(tid, &mut footprint)?;
-            match steps.get_mut(&*place) {
+            let place = self.account(tid, &mut window.footprint)?;
+            match window.steps.get_mut(&*place) {
                 Some(count) => *count += 1,
-                None => drop(steps.insert(place.to_string(), 1)),
+                None => window.first_at(&place),
             }
             ptrace::step(tid, signal)?;
             signal = match ptrace::wait(tid)?.1 {
@@ -161,7 +186,7 @@ impl Tracer {
             };
         }
         ptrace::go_on(tid, 0)?;
-        Ok((footprint, steps))
+        Ok(window)
     }
 
     /// Notes what the next instruction will touch; gives its place.
