@@ -2,49 +2,51 @@
 //!
 //! A program that wants files uses [`format`](fn@format) and [`Fs`]; see [`path`].
 //!
-//! The modules read in the order of a request's way through the system; each uses only those after it.
+//! The modules stand in the order of ARCHITECTURE.md, top to bottom; each uses only those after it.
 
-pub mod acl;
-pub mod alloc;
-pub mod blocking;
-mod buffer_pool;
-pub mod cache;
-pub mod checkpoint;
-pub mod clock;
-pub mod deferred;
-pub mod device;
-pub mod dir;
-pub mod error;
-pub mod extent;
-pub mod file;
-pub mod format;
-pub mod fsck;
-#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
-pub mod fuzzing;
-mod hasher;
-pub mod inode;
-pub mod journal;
-pub mod lane;
-pub mod lock;
-pub mod mkfs;
-pub mod mount;
-pub mod nat;
-pub mod orphan;
 pub mod path;
-pub mod planted;
-pub mod pmem;
-mod rcu_table;
-pub mod recovery;
-mod scoped;
-pub mod scratch;
-#[cfg(any(test, feature = "sim"))]
-pub mod sim;
+pub mod mount;
+pub mod fsck;
+pub mod mkfs;
 pub mod stats;
+pub mod recovery;
+pub mod vfs;
+pub mod file;
+pub mod dir;
+pub mod xattr;
+pub mod acl;
+pub mod inode;
+pub mod cache;
+pub mod lock;
+pub mod orphan;
+pub mod extent;
+pub mod nat;
+pub mod alloc;
+pub mod checkpoint;
+pub mod scratch;
 pub mod store;
 pub mod superblock;
+pub mod journal;
+pub mod pmem;
+pub mod device;
+pub mod format;
+mod rcu_table;
+mod buffer_pool;
+mod hasher;
+mod scoped;
+pub mod deferred;
+pub mod blocking;
+pub mod clock;
+pub mod lane;
+pub mod planted;
+pub mod error;
 pub mod sync;
-pub mod vfs;
-pub mod xattr;
+
+// For tests.
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
+pub mod fuzzing;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 
 pub use error::{Error, Result};
 pub use mkfs::FormatOptions;

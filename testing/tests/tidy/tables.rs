@@ -2,40 +2,29 @@
 //! test that is named exists.
 
 use std::collections::HashSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use super::exceptions;
+use super::hold;
+use super::source::TREE;
+use super::tokens;
 
 /// Opens a cell of an operation for which there can be no such test; the reason follows.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_owned()
-}
-
-/// The names of all tests in the tree: functions of Rust and Python files, and the program tests themselves.
+/// The names of all tests in the tree: functions with `#[test]`, those of Python, and programs.
 fn tests() -> HashSet<String> {
     let mut names = HashSet::new();
-    let mut left: Vec<PathBuf> =
-        ["engine", "fuse", "cli", "testing", "fuzz"].iter().map(|d| root().join(d)).collect();
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            if path.file_name().is_some_and(|n| n != "target") {
-                left.extend(fs::read_dir(&path).expect("list").map(|e| e.expect("entry").path()));
-            }
-            continue;
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for source in &TREE.rust {
+        names.extend(tokens::read(&source.path, &source.text).tests);
+    }
+    for path in &TREE.all {
+        let name = path.rsplit('/').next().expect("a part");
         if name.ends_with(".sh") {
-            names.insert(name);
-        } else if name.ends_with(".rs") || name.ends_with(".py") {
-            let text = fs::read_to_string(&path).expect("source");
-            let words = text.lines().filter_map(|line| {
-                let line = line.trim_start();
-                let rest = line.strip_prefix("pub ").unwrap_or(line);
-                let rest = rest.strip_prefix("fn ").or_else(|| rest.strip_prefix("def "))?;
-                Some(rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?.to_owned())
-            });
-            names.extend(words);
+            names.insert(name.to_owned());
+        } else if name.ends_with(".py") {
+            let text = std::fs::read_to_string(TREE.root.join(path)).expect("source");
+            let functions = text.lines().filter_map(|line| line.trim_start().strip_prefix("def "));
+            names.extend(functions.filter_map(|f| f.split('(').next()).map(str::to_owned));
         }
     }
     names
@@ -43,7 +32,7 @@ fn tests() -> HashSet<String> {
 
 /// Rows of the table whose heading begins so, with its cells.
 fn table(file: &str, heading: &str) -> Vec<Vec<String>> {
-    let text = fs::read_to_string(root().join("docs").join(file)).expect("document");
+    let text = TREE.prose(&format!("docs/{file}"));
     let rows: Vec<Vec<String>> = text
         .lines()
         .skip_while(|line| !line.starts_with(heading))
@@ -84,7 +73,7 @@ fn every_operation_and_flag_names_its_tests() {
             complaints.push(format!("{row:?} has an empty cell"));
         }
     }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    hold("operations", exceptions::UNTESTED_OPERATIONS, &complaints);
 }
 
 #[test]
@@ -97,5 +86,28 @@ fn every_sentence_of_the_contract_names_its_tests() {
             _ => Some(format!("{row:?} does not have two cells")),
         })
         .collect();
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    hold("sentences", exceptions::UNTESTED_SENTENCES, &complaints);
+}
+
+/// A document that says "the test `name`" means one that is there.
+#[test]
+fn every_test_that_is_named_exists() {
+    let tests = tests();
+    let mut found = Vec::new();
+    for source in TREE.prose.iter().chain(&TREE.rust) {
+        for (number, line) in source.text.lines().enumerate() {
+            let comment = line.trim_start().strip_prefix("//");
+            let Some(text) = comment.or_else(|| source.path.ends_with(".md").then_some(line)) else {
+                continue;
+            };
+            for behind in text.match_indices("test `").map(|(at, m)| &text[at + m.len()..]) {
+                let name = behind.split('`').next().expect("a part").rsplit("::").next().expect("a part");
+                let is_name = name.contains('_') && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+                if is_name && !tests.contains(name) {
+                    found.push(format!("{}:{}: {name}", source.path, number + 1));
+                }
+            }
+        }
+    }
+    hold("tests", exceptions::MISSING_TESTS, &found);
 }

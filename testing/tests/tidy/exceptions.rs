@@ -1,0 +1,85 @@
+//! What the rules allow: exceptions for good, each with its reason, and baselines, which only sink.
+
+/// How many cases a rule still finds in the tree. Lowered with each that goes; the aim is zero.
+#[derive(Clone, Copy)]
+pub struct Baseline(pub usize);
+
+/// Whether a baseline above what is found fails, so that it must be lowered.
+pub const STRICT: bool = false;
+
+/// Imports that may run up: the file, the module it names, the reason.
+pub const UPWARD: [(&str, &str, &str); 0] = [];
+
+/// Imports of a module above.
+pub const UPWARD_IMPORTS: Baseline = Baseline(16);
+
+/// Imports that close circles of files across modules.
+pub const CIRCLE_EDGES: Baseline = Baseline(7);
+
+/// Inherent methods on a type of another module.
+pub const FOREIGN_METHODS: Baseline = Baseline(4);
+
+/// Files of Rust that are too long.
+pub const LONG_FILES: Baseline = Baseline(2);
+
+/// Public items without a word.
+pub const WITHOUT_DOCS: Baseline = Baseline(80);
+
+/// Links of documents to nothing.
+pub const BROKEN_LINKS: Baseline = Baseline(0);
+
+/// Names of files in documents and comments that are not there.
+pub const MISSING_FILES: Baseline = Baseline(4);
+
+/// What looks like a file of ours and is not, with the reason.
+pub const NOT_OURS: [(&str, &str); 0] = [];
+
+/// Names of tests in documents and comments that are not there.
+pub const MISSING_TESTS: Baseline = Baseline(0);
+
+/// Rows of docs/POSIX.md that name no test.
+pub const UNTESTED_OPERATIONS: Baseline = Baseline(0);
+
+/// Rows of docs/CONSISTENCY.md that name no test.
+pub const UNTESTED_SENTENCES: Baseline = Baseline(0);
+
+/// Lines of prose that are too long.
+pub const LONG_LINES: Baseline = Baseline(112);
+
+/// Files that hold a name that was renamed away.
+pub const OLD_NAMES_LEFT: Baseline = Baseline(135);
+
+/// Names that were renamed away, as files whose path contains this may not have them, and what took their place. In
+/// snake case they are meant as part of longer names too; with a capital, they are the whole name.
+pub const OLD_NAMES: [(&str, &str, &str); 30] = [
+    ("reached", "engine/src/vfs/", "at"),
+    ("by_name", "engine/src/vfs/", "by_nid"),
+    ("glance", "", "optimistic read"),
+    ("is_as_seen", "", "validate"),
+    ("relief", "", "flusher"),
+    ("press", "engine/src/file/", "pressure"),
+    ("pace", "engine/src/file/", "throttle"),
+    ("together", "engine/src/file/", "batch"),
+    ("pieces", "engine/src/file/", "extents or submit"),
+    ("growth", "engine/src/file/", "speculative preallocation"),
+    ("in_hands", "", "under write-back"),
+    ("doomed", "", "truncate pending"),
+    ("rewritings", "", "truncate generation"),
+    ("stick", "", "poison"),
+    ("stash", "", "frame reservation"),
+    ("staging", "engine/src/file/", "bounce buffers"),
+    ("ledger", "", "readahead budget"),
+    ("flight", "engine/src/file/", "request"),
+    ("landing", "engine/src/file/", "hand-off"),
+    ("departing", "", "pending eviction"),
+    ("closings", "", "permission generation"),
+    ("unborn", "", "new"),
+    ("bring_forth", "", "publish"),
+    ("ranged", "engine/src/", "RCU table"),
+    ("crew", "", "scoped threads"),
+    ("loan", "", "lease"),
+    ("wary", "", "back-off"),
+    ("horizon", "", "durability"),
+    ("Wanted", "engine/src/", "durability"),
+    ("Home", "engine/src/", "file metadata"),
+];
