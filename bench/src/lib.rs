@@ -14,7 +14,6 @@
 //! What one operation of each workload is, and why a row counts: docs/BENCH.md.
 //!
 //! A build for loom has the lanes of [`journal`] alone, whose models it is for.
-#![deny(unsafe_code)]
 
 #[cfg(not(loom))]
 pub mod check;

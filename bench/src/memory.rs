@@ -4,7 +4,8 @@
 //! tens of times as long as for the kernel's zeros. That meets whoever takes large pieces of memory for the first time,
 //! an engine in a new process above all, and spares who gets what another has just let go. So all of them find their
 //! memory touched.
-#![allow(unsafe_code)]
+
+#![allow(unsafe_code, reason = "touches memory of a mapping of its own")]
 
 use crate::workload::{Needs, Spec};
 use rustix::mm::{Advice, MapFlags, ProtFlags};

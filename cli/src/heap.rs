@@ -9,7 +9,8 @@
 //! nowhere but against the limit of a control group (40 to 90 MiB, in a server that had been told to keep to 24). So who
 //! serves says which pages it is to have ([`use_pages`]): huge ones where memory is in plenty, for they save a mail
 //! server's calls a tenth of their time.
-#![allow(unsafe_code)]
+
+#![allow(unsafe_code, reason = "a leaf module: the global allocator")]
 
 use mimalloc::MiMalloc;
 use rustix::mm::{Advice, madvise};

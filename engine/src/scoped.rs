@@ -2,7 +2,6 @@
 //!
 //! Threads of the standard library: models do not come here, and the threads end before the call does. Where the system
 //! has no thread to give, fewer do the work: at the least the caller, so a call never fails for want of one.
-#![deny(unsafe_code)]
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, ScopedJoinHandle, scope};

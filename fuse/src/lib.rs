@@ -5,8 +5,6 @@
 //! the parts together, and [`binding`] puts the engine under them; [`control`] is for other processes that ask a mount
 //! about itself.
 
-#![deny(unsafe_code)]
-
 pub mod binding;
 pub mod control;
 pub mod mount;

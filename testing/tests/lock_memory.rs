@@ -1,5 +1,7 @@
 //! What a range lock costs in memory while nobody is in the way: nothing. One test, for it counts allocations.
 
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
 use narufs_engine::lock::{FileLock, RangeLock};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

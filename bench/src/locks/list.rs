@@ -9,7 +9,8 @@
 //!
 //! Waiters sleep in one queue for all. A writer may begin again for ever: the paper's remedy, a lock that the
 //! impatient take, is left out, as it costs those who are not. Nodes are freed by epochs.
-#![allow(unsafe_code)]
+
+#![allow(unsafe_code, reason = "nodes that are freed by epochs")]
 
 use super::Span;
 use crossbeam_epoch::{self as epoch, Atomic, Guard, Owned, Shared};

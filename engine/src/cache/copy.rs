@@ -8,6 +8,8 @@
 //! It is also faster than `memcpy` where that uses `rep movsb`, which takes twenty times as long on some
 //! processors when source and destination lie unevenly within their pages.
 
+#![allow(unsafe_code, reason = "a leaf module: copies of bytes that other threads change")]
+
 /// Copies `len` bytes.
 ///
 /// # Safety

@@ -12,6 +12,8 @@
 //!
 //! Invariant: a frame on a list is busy, and the list's.
 
+#![allow(unsafe_code, reason = "gives the memory of free frames back to the system")]
+
 use super::frame::taken_over;
 use super::memory::{FrameMemory, trim_heap};
 use crate::device::BLOCK_SIZE;

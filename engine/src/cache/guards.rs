@@ -1,5 +1,7 @@
 //! The guards through which the bytes of a frame are reached.
 
+#![allow(unsafe_code, reason = "a leaf module: the bytes of frames behind their guards")]
+
 use super::copy::copy;
 use super::frame::{Frame, FrameState, Seen};
 use super::index::Slot;

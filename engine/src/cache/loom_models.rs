@@ -26,6 +26,8 @@
 //! Not needed, but cheap: that `see` refuses a latched frame, and `is_as_seen` a busy one, for the version tells of
 //! both; and the Release in `Slot::name`, for a fence comes before it.
 
+#![allow(unsafe_code, reason = "models of the frames' memory, which loom checks")]
+
 use super::evict::Eviction;
 use super::frame::{self, Frame};
 use super::ring::Ring;

@@ -1,5 +1,7 @@
 //! The bytes of all frames: one anonymous mapping, of huge pages if the kernel has any.
 
+#![allow(unsafe_code, reason = "a leaf module: the mapping that frames lie in")]
+
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Error, Result};

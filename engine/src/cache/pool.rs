@@ -7,6 +7,8 @@
 //! is a system call and an interrupt of every core: a few frames more or less than indexes take are no reason. A pool
 //! whose memory is another's too ([`FramePool::sharing`]) leaves all that to the owner that shares it out.
 
+#![allow(unsafe_code, reason = "copies of frames by optimistic readers, and slots that outlive frames")]
+
 use super::copy::copy;
 use super::evict::Eviction;
 use super::frame::{Frame, FrameState, Use};

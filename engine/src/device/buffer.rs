@@ -3,6 +3,8 @@
 //! A buffer begins on a block boundary of memory, as direct I/O asks for, and does not move when it changes
 //! hands. It either owns its memory or borrows somebody else's that it keeps alive.
 
+#![allow(unsafe_code, reason = "a leaf module: aligned memory and borrowed parts of it")]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;

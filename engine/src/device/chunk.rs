@@ -4,6 +4,8 @@
 //! that nothing else fits, several times what is ever in use. Here they are all of one size, so that any serves
 //! any other, and what is kept is bounded.
 
+#![allow(unsafe_code, reason = "a leaf module: mappings that serve as large buffers")]
+
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

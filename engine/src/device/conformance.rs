@@ -1,5 +1,4 @@
 //! What every block device must do, run over each implementation.
-#![deny(unsafe_code)]
 
 use super::*;
 use crate::sync::Arc;

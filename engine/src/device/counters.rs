@@ -1,5 +1,4 @@
 //! Bytes and requests by cause.
-#![deny(unsafe_code)]
 
 use crossbeam_utils::CachePadded;
 

@@ -1,5 +1,4 @@
 //! Batches that were carried out when they were submitted and wait to be fetched.
-#![deny(unsafe_code)]
 
 use std::collections::HashMap;
 

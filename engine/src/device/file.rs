@@ -6,7 +6,6 @@
 //!
 //! Direct I/O is used where the file system offers it; otherwise requests go through the page cache, which
 //! changes speed but not the meaning of a flush.
-#![deny(unsafe_code)]
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

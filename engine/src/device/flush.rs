@@ -9,7 +9,6 @@
 //!    fails from then on. What earlier flushes covered stays covered.
 //! 4. Opening a device counts as one completed write: what an earlier process wrote may still lie in a
 //!    volatile cache, so the first flush after opening is never skipped.
-#![deny(unsafe_code)]
 
 use crossbeam_utils::CachePadded;
 

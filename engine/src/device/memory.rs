@@ -1,7 +1,6 @@
 //! A device in memory: for tests, and for scratch space that nothing outlives.
 //!
 //! Chunks come into being when they are first written, so a large sparse device costs what it holds.
-#![deny(unsafe_code)]
 
 use super::counters::Counters;
 use super::done::DoneBatches;

@@ -1,5 +1,4 @@
 //! Values in numbered slots that are used again.
-#![deny(unsafe_code)]
 
 /// Values in numbered slots that are used again.
 #[derive(Debug)]

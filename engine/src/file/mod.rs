@@ -26,8 +26,6 @@
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
 //! mutex takes those of other files only if they are free ([`writeback::batch`]).
 
-#![deny(unsafe_code)]
-
 mod copy;
 mod data;
 mod data_path;

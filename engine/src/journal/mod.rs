@@ -59,8 +59,6 @@
 //! wants to write younger data in place keeps all promises first. So what a loss of power leaves is what it could have
 //! left, with everybody waiting for the power durability, at the moment when the first answer was given that is lost.
 
-#![deny(unsafe_code)]
-
 mod carry;
 mod commit;
 mod credits;

@@ -4,6 +4,8 @@
 //! On aarch64 `dc cvap` cleans to the point of persistence, where the processor has one, and `dsb` waits. No
 //! other processor is served.
 
+#![allow(unsafe_code, reason = "a leaf module: instructions that write cache lines back")]
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Memory of this process in the place of persistent memory, for tests: nothing survives.
 
+#![allow(unsafe_code, reason = "a leaf module: memory that serves as persistent memory")]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 

@@ -11,6 +11,8 @@
 //! The file belongs to the user who runs the engine, is locked as long as it is mapped, and its space is
 //! reserved: a full file system is an error here, not a SIGBUS later.
 
+#![allow(unsafe_code, reason = "a leaf module: a mapping of persistent memory")]
+
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

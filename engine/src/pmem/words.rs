@@ -4,6 +4,8 @@
 //! writer gets torn bytes at worst, as the seam says, and never undefined behaviour. The standard library's
 //! atomics are used even under a model checker: the memory lies outside the program.
 
+#![allow(unsafe_code, reason = "a leaf module: atomic accesses to mapped memory")]
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

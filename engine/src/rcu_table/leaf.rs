@@ -2,6 +2,8 @@
 //!
 //! Readers look at both without a lock; changes are made with the shard's lock held, and each shows as one store.
 
+#![allow(unsafe_code, reason = "a leaf module: nodes that readers reach without a lock")]
+
 use super::own::Node;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr::{null_mut, without_provenance_mut};

@@ -19,6 +19,8 @@
 //! | `is_alone`: no fence | `what_a_finder_has_is_not_evicted` |
 //! | a mark stays on what is found with the lock held | `tests::what_is_marked_waits_for_readers_and_stays_if_it_is_wanted` |
 
+#![allow(unsafe_code, reason = "models of entries that are freed behind readers, which loom checks")]
+
 use super::*;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, thread};

@@ -27,6 +27,8 @@
 //! A key that is removed and inserted again beside a reader is found, or was not there at some moment of the look: it
 //! is looked for in one leaf, and leaves for one number follow each other. Models: `loom_models.rs`.
 
+#![allow(unsafe_code, reason = "a reader that is inside looks at a shard")]
+
 mod leaf;
 mod limbo;
 #[cfg(all(test, loom))]

@@ -1,5 +1,7 @@
 //! What is found through a pointer: the references that a table keeps as pointers, and its own nodes.
 
+#![allow(unsafe_code, reason = "a leaf module: pointers to entries and nodes, and their ends")]
+
 use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
 use std::ptr::NonNull;

@@ -1,5 +1,7 @@
 //! A shard: what its readers see, and what the holder of its lock does. The protocol is at the head of [`super`].
 
+#![allow(unsafe_code, reason = "a leaf module: entries that readers reach without a lock")]
+
 use super::leaf::{Directory, Found, KEYS, Leaf, index_of, number_of};
 use super::limbo::{Kept, Limbo};
 use super::own::{Counted, Node, Own};

@@ -19,7 +19,6 @@
 //! - a discarded block reads as a pattern that no one wrote, so that nobody relies on it.
 //!
 //! Compiled for tests and under the feature `sim`.
-#![deny(unsafe_code)]
 
 mod crash;
 mod device;

@@ -13,6 +13,8 @@
 //! | the wrong parity is waited for | none: `readers_that_overlap_for_ever_hold_nothing_up` |
 //! | `advance` reads the epoch: Acquire to Relaxed | nothing: each step is an exchange; so it *is* Relaxed |
 
+#![allow(unsafe_code, reason = "models of memory that is freed behind readers, which loom checks")]
+
 use super::atomic::{AtomicUsize, Ordering};
 use super::readers::Readers;
 use super::{Arc, thread};

@@ -1,5 +1,7 @@
 //! Shared mappings of files, beside every way of reading and writing.
 
+#![allow(unsafe_code, reason = "shared mappings are what is tested")]
+
 use crate::support::{Aligned, BLOCK, Served, served_with};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::Io;

@@ -1,5 +1,7 @@
 //! Names: made, moved, listed, removed, and found by handle.
 
+#![allow(unsafe_code, reason = "system calls on file handles, which no crate wraps")]
+
 use crate::support::{Served, served};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, mknodat, open, renameat_with};
 use rustix::io::Errno;

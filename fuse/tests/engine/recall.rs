@@ -1,5 +1,7 @@
 //! Buffered reads beside asynchronous writes past the kernel's cache.
 
+#![allow(unsafe_code, reason = "raw asynchronous writes are what is tested")]
+
 use crate::support::{Aligned, BLOCK, Served, served_with};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::Io;

@@ -1,5 +1,7 @@
 //! An image that is made, mounted and served for one test, and nothing of it left afterwards.
 
+#![allow(unsafe_code, reason = "one system call that changes the ids of a thread alone")]
+
 use crate::transports::transport;
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};

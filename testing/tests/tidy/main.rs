@@ -15,6 +15,7 @@
 mod exceptions;
 mod items;
 mod layers;
+mod leaves;
 mod markdown;
 mod modules;
 mod names;

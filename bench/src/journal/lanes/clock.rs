@@ -1,5 +1,6 @@
 //! What stamps are drawn from: the time stamp counter where all cores show the same one, else a word that all add to.
-#![allow(unsafe_code)]
+
+#![allow(unsafe_code, reason = "an instruction that reads the time stamp counter")]
 
 use super::Stamp;
 use narufs_engine::sync::CachePadded;

@@ -2,6 +2,8 @@
 //!
 //! What this leaves to others: which caller calls when, and what becomes of a result (the module above).
 
+#![allow(unsafe_code, reason = "a leaf module: queues shared with the kernel")]
+
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 

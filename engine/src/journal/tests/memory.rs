@@ -18,7 +18,7 @@ struct Tracked(loom::cell::UnsafeCell<()>);
 // SAFETY: there is nothing in the cell, and its pointer is never used; loom checks which threads access it. Guarded
 // by the models themselves.
 #[cfg(loom)]
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory that is watched, shared by threads")]
 unsafe impl Sync for Tracked {}
 
 /// The memory.
