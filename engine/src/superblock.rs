@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    BLOCKS_PER_GROUP, FORMAT_VERSION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC, Superblock,
+    BLOCKS_PER_GROUP, FORMAT_VERSION, MAX_POSITION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC,
+    Superblock,
 };
-use crate::journal::MAX_POSITION;
 use crate::{Error, Result};
 
 /// Features that this version knows, of those that must be known.

@@ -50,7 +50,6 @@ pub use home::{
 pub use read::Keep;
 pub use seek::SeekTo;
 pub use sync::fsync::{BegunSync, SyncKind};
-pub use sync::redo::{DataRedo, Resolve};
 pub use write::{At, Written};
 
 /// Most bytes that one fsync absorbs into the journal.

@@ -44,3 +44,6 @@ pub const ROOT_NID: Nid = 1;
 
 /// A position in the journal: it counts slots, grows for ever and never wraps.
 pub type Position = u64;
+
+/// No position lies beyond; a lap number of a ring of the least size then fits a seal word.
+pub const MAX_POSITION: Position = 1 << 52;

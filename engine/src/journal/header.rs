@@ -6,11 +6,13 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::MIN_SLOTS;
-use super::ring::{BLOCK_SLOTS, MAX_POSITION};
+use super::ring::BLOCK_SLOTS;
 use super::stream::Stream;
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
-use crate::format::{Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE};
+use crate::format::{
+    MAX_POSITION, Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE,
+};
 use crate::planted::{self, Bug};
 use crate::pmem::PersistentMemory;
 

@@ -77,13 +77,12 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use crate::format::Position;
+pub use crate::format::{MAX_POSITION, Position};
 pub use credits::{CreditClass, Credits, Look};
 pub use front::{JournalFront, conformance};
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
-pub use ring::MAX_POSITION;
 pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;

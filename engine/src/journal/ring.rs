@@ -9,9 +9,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::format::{Position, SLOT_HEADER_SIZE, SLOT_PAYLOAD, SLOT_SIZE, SlotHeader, SlotKind};
 
-/// No position lies beyond; with [`super::MIN_SLOTS`] a lap number then fits a seal word.
-pub const MAX_POSITION: Position = 1 << 52;
-
 /// Slots of a block of the ring region; models make do with less.
 pub(crate) const BLOCK_SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { crate::format::SLOTS_PER_BLOCK };
 
@@ -117,6 +114,7 @@ pub(crate) const CRC_AT: usize = std::mem::offset_of!(SlotHeader, crc);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::MAX_POSITION;
     use proptest::prelude::*;
 
     const RING: u64 = 64;

@@ -18,6 +18,7 @@
 //! Where the journal is damaged nothing at all is written home, and nothing more once a page that it needs turns
 //! out to be: the mount recovers into memory, as for any reader, and is read-only with the reason.
 
+pub(crate) mod absorbed;
 mod redo;
 mod resolve;
 mod restore;
@@ -25,11 +26,11 @@ mod restore;
 pub(crate) use restore::{Area, make_blank, unreadable};
 
 use crate::checkpoint::RoundId;
-use crate::file::DataRedo;
 use crate::journal::Scan;
 use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::{Error, Result};
+use absorbed::DataRedo;
 use resolve::Recovered;
 
 /// What recovery found.

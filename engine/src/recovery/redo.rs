@@ -1,7 +1,7 @@
 //! Redo of metadata: the records' deltas onto the pages.
 
+use super::absorbed::DataRedo;
 use crate::checkpoint::RoundId;
-use crate::file::DataRedo;
 use crate::format::Position;
 use crate::journal::{Journal, Scan};
 use crate::store::{Delta, Store, decode};

@@ -1,8 +1,8 @@
 //! Where recovered metadata say that file data belong.
 
+use super::absorbed::Resolve;
 use crate::Result;
-use crate::extent::{self, Root};
-use crate::file::{Mapping, Resolve};
+use crate::extent::{self, Mapping, Root};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, INODE_SIZE, INODES_PER_BLOCK, Inode, NAT_INDEX_PER_BLOCK, NatEntry,
     NatIndexEntry, Nid, nat_place,
@@ -46,16 +46,11 @@ impl Resolve for Recovered<'_> {
         Ok(inode.map(|inode| inode.size.get()))
     }
 
-    fn map(&self, nid: Nid, page: u64) -> Result<Mapping> {
-        let (Some(inode), Ok(page)) = (self.inode(nid)?, u32::try_from(page)) else {
-            return Ok(Mapping::Hole { len: 1 });
-        };
-        let found = extent::lookup(self.store, &Root::load(&inode)?, page)?;
-        Ok(match found {
-            extent::Mapping::Hole { len } => Mapping::Hole { len },
-            extent::Mapping::Mapped { block, len, unwritten } => {
-                Mapping::Mapped { block, len: u64::from(len), unwritten }
-            }
+    fn block(&self, nid: Nid, page: u64) -> Result<Option<u64>> {
+        let (Some(inode), Ok(page)) = (self.inode(nid)?, u32::try_from(page)) else { return Ok(None) };
+        Ok(match extent::lookup(self.store, &Root::load(&inode)?, page)? {
+            Mapping::Mapped { block, unwritten: false, .. } => Some(block),
+            Mapping::Mapped { .. } | Mapping::Hole { .. } => None,
         })
     }
 }

@@ -5,8 +5,9 @@ mod home;
 use super::lossy::LossyDevice;
 use crate::Result;
 use crate::device::BlockDevice;
-use crate::file::{Change, DataInode, DataOptions, DataPath, DataRedo, FileData, Home, Mapping, Resolve};
+use crate::file::{Change, DataInode, DataOptions, DataPath, FileData, Home, Mapping};
 use crate::format::{DataKey, Nid, Position};
+use crate::recovery::absorbed::{DataRedo, Resolve};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Arc, Mutex};
 use rand::Rng;
@@ -222,8 +223,11 @@ impl Resolve for Recovered<'_> {
         assert_eq!(generation, 1);
         Ok(self.0.get(&nid).map(|meta| meta.size))
     }
-    fn map(&self, nid: Nid, page: u64) -> Result<Mapping> {
-        Ok(lookup(&self.0[&nid], page))
+    fn block(&self, nid: Nid, page: u64) -> Result<Option<u64>> {
+        Ok(match lookup(&self.0[&nid], page) {
+            Mapping::Mapped { block, unwritten: false, .. } => Some(block),
+            Mapping::Mapped { .. } | Mapping::Hole { .. } => None,
+        })
     }
 }
 

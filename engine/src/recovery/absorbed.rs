@@ -5,7 +5,6 @@
 //! is no more is left out, and so is what lies beyond the recovered size.
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
-use crate::file::Mapping;
 use crate::format::{DataKey, Nid};
 use crate::planted::{self, Bug};
 use crate::{Error, Result};
@@ -13,16 +12,16 @@ use std::collections::BTreeMap;
 
 /// Absorbed data of all files.
 #[derive(Debug, Default)]
-pub struct DataRedo {
+pub(crate) struct DataRedo {
     files: BTreeMap<(Nid, u32), BTreeMap<u64, Vec<u8>>>,
 }
 
 /// What redo asks of recovered metadata.
-pub trait Resolve {
+pub(crate) trait Resolve {
     /// The recovered size of a regular file, if this generation of it exists.
     fn size(&self, nid: Nid, generation: u32) -> Result<Option<u64>>;
-    /// What lies at a page of it.
-    fn map(&self, nid: Nid, page: u64) -> Result<Mapping>;
+    /// The block of a page of it, where that is allocated and written.
+    fn block(&self, nid: Nid, page: u64) -> Result<Option<u64>>;
 }
 
 impl DataRedo {
@@ -120,9 +119,7 @@ fn finish_file(
     }
     for (page, parts) in pages {
         // A hole: what was absorbed there is gone for good, by a record without a supersede of its own.
-        let Mapping::Mapped { block, unwritten: false, .. } = resolve.map(nid, page)? else {
-            continue;
-        };
+        let Some(block) = resolve.block(nid, page)? else { continue };
         let whole = parts.len() == 1 && parts[0].1.len() == BLOCK_SIZE;
         let mut buf = IoBuf::zeroed(BLOCK_SIZE);
         if !whole {
