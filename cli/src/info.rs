@@ -6,7 +6,7 @@ use crate::output::say;
 use crate::size::Size;
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use narufs_engine::format::{
-    JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock,
+    Access, Features, JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, SUPERBLOCK_BLOCKS, Superblock,
 };
 use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::scratch::is_spill_space;
@@ -25,6 +25,8 @@ struct Shown {
     block_size: usize,
     groups: u64,
     format_version: u32,
+    /// What the image uses beyond its version.
+    features: ShownFeatures,
     journal: JournalKind,
     /// What survives the loss of power, or of the process alone, once fsync has returned.
     survives: DurabilityLevel,
@@ -36,6 +38,16 @@ struct Shown {
     created_unix_s: u64,
 }
 
+/// The words of features, and what this build may do with them.
+#[derive(Debug, serde::Serialize)]
+struct ShownFeatures {
+    compat: u64,
+    ro_compat: u64,
+    incompat: u64,
+    /// `write`, `read` or `refused`.
+    access: &'static str,
+}
+
 /// Prints it.
 pub fn run(args: &Info) -> Result<(), Failure> {
     let sb = read(&args.image).map_err(|e| Failure::about(Status::Failed, &args.image, e))?;
@@ -44,7 +56,7 @@ pub fn run(args: &Info) -> Result<(), Failure> {
         let json = serde_json::to_string_pretty(&shown);
         say!("{}", json.map_err(|e| Failure::new(Status::Failed, e.to_string()))?);
     } else {
-        shown.print();
+        shown.print(Features::of(&sb));
     }
     Ok(())
 }
@@ -59,7 +71,7 @@ fn read(image: &Path) -> Result<Superblock, String> {
         file.read_exact_at(&mut buf, block * BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
         copy.run(vec![Request::write(block, buf, Cause::Superblock)]).map_err(|e| e.to_string())?;
     }
-    narufs_engine::superblock::read(&copy).map_err(|e| match is_spill_space(image) {
+    narufs_engine::superblock::read_with_any_features(&copy).map_err(|e| match is_spill_space(image) {
         Ok(true) => "spill space of a scratch file system, no image: narufs stats DIR shows its mount".into(),
         _ => e.to_string(),
     })
@@ -68,6 +80,21 @@ fn read(image: &Path) -> Result<Superblock, String> {
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+impl ShownFeatures {
+    fn of(sb: &Superblock) -> ShownFeatures {
+        ShownFeatures {
+            compat: sb.compat.get(),
+            ro_compat: sb.ro_compat.get(),
+            incompat: sb.incompat.get(),
+            access: match Features::of(sb).access() {
+                Access::Write => "write",
+                Access::Read => "read",
+                Access::Refused => "refused",
+            },
+        }
+    }
 }
 
 impl Shown {
@@ -85,6 +112,7 @@ impl Shown {
             block_size: BLOCK_SIZE,
             groups: sb.groups.get(),
             format_version: sb.version.get(),
+            features: ShownFeatures::of(sb),
             journal,
             survives: match journal {
                 JournalKind::Emulated => DurabilityLevel::Process,
@@ -99,7 +127,7 @@ impl Shown {
         }
     }
 
-    fn print(&self) {
+    fn print(&self, features: Features) {
         let journal = match self.journal {
             JournalKind::Ssd => "ring on the image, staged in shared memory".to_owned(),
             JournalKind::Pmem => {
@@ -116,6 +144,11 @@ impl Shown {
             DurabilityLevel::Process => "the end of the server, not of the machine",
             DurabilityLevel::Power => "a loss of power (with durability=process: the end of the server)",
         };
+        let features = match features.access() {
+            Access::Write => features.to_string(),
+            Access::Read => format!("{features}: this narufs can only read the image"),
+            Access::Refused => format!("{features}: this narufs cannot use the image"),
+        };
         let rows = [
             ("label", if self.label.is_empty() { "(none)".to_owned() } else { self.label.clone() }),
             ("uuid", self.uuid.clone()),
@@ -123,6 +156,7 @@ impl Shown {
             ("size", Size(self.size_bytes).to_string()),
             ("groups", self.groups.to_string()),
             ("format", self.format_version.to_string()),
+            ("features", features),
             ("journal", format!("{}, {journal}", Size(self.journal_bytes))),
             ("fsync survives", survives.to_owned()),
             ("double-write", Size(self.double_write_bytes).to_string()),

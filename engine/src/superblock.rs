@@ -1,21 +1,17 @@
 //! The superblock on its device: reading, judging and writing it, two copies in turn.
 //!
 //! What the fields mean for a mount (epochs, clean or not) is the assembly's; here a superblock is either
-//! whole, of a version this code knows, and consistent with the device, or refused in words.
+//! whole, of a version and with features that this code knows, and consistent with the device, or refused in
+//! words. A mount that writes asks [`check_writable`] first, a check or repair [`check_checkable`].
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    BLOCKS_PER_GROUP, FORMAT_VERSION, MAX_POSITION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC,
-    Superblock,
+    Access, BLOCKS_PER_GROUP, FORMAT_VERSION, Features, MAX_POSITION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS,
+    SUPERBLOCK_MAGIC, Superblock,
 };
 use crate::{Error, Result};
-
-/// Features that this version knows, of those that must be known.
-const KNOWN_INCOMPAT: u64 = 0;
-/// Features that this version knows, of those that must be known for writing.
-const KNOWN_RO_COMPAT: u64 = 0;
 
 /// Where blocks can be that belong to files and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +35,60 @@ impl Bounds {
     }
 }
 
-/// Reads the superblock that counts.
+/// Reads the superblock that counts, of an image that can be read at the least.
 ///
 /// # Errors
 /// [`Error::Refused`], saying what the device holds instead and what to do.
 pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
+    let sb = read_with_any_features(device)?;
+    let features = Features::of(&sb);
+    if features.access() == Access::Refused {
+        return refused(format!(
+            "the image uses features that this narufs does not know ({}); use a newer narufs",
+            features.unknown()
+        ));
+    }
+    Ok(sb)
+}
+
+/// Refuses a superblock with features that this build may read but not write.
+///
+/// # Errors
+/// [`Error::Refused`], saying that a read-only mount is possible.
+pub fn check_writable(sb: &Superblock) -> Result<()> {
+    let features = Features::of(sb);
+    if features.access() == Access::Write {
+        return Ok(());
+    }
+    refused(format!(
+        "the image uses features that this narufs can read but not write ({}); mount it read-only (-o ro), or use \
+         a newer narufs",
+        features.unknown()
+    ))
+}
+
+/// Refuses a superblock with features that this build may read only: a check would take them for damage, and a
+/// repair would destroy them.
+///
+/// # Errors
+/// [`Error::Refused`].
+pub fn check_checkable(sb: &Superblock) -> Result<()> {
+    let features = Features::of(sb);
+    if features.access() == Access::Write {
+        return Ok(());
+    }
+    refused(format!(
+        "the image uses features that this narufs can read but not check or mend ({}); use the fsck of a newer \
+         narufs",
+        features.unknown()
+    ))
+}
+
+/// Reads the superblock that counts, whatever features it names: to show them, or to see that there is an image.
+///
+/// # Errors
+/// As [`read`], features aside.
+pub fn read_with_any_features(device: &dyn BlockDevice) -> Result<Superblock> {
     if device.blocks() <= SUPERBLOCK_BLOCKS[1] {
         return refused(format!(
             "not a narufs image: {} blocks of 4 KiB are too few for one",
@@ -76,6 +121,25 @@ pub fn read(device: &dyn BlockDevice) -> Result<Superblock> {
         });
     }
     refused("this is not a narufs image; make one with mkfs, or check the path".into())
+}
+
+/// The identity of the image that lies on a device, whether this build could work with it or not.
+pub(crate) fn identity(device: &dyn BlockDevice) -> Option<[u8; 16]> {
+    if device.blocks() <= SUPERBLOCK_BLOCKS[1] {
+        return None;
+    }
+    let requests = SUPERBLOCK_BLOCKS
+        .iter()
+        .map(|block| Request::read(*block, IoBuf::zeroed(BLOCK_SIZE), Cause::Superblock))
+        .collect();
+    let done = device.wait(device.submit(requests));
+    let copies =
+        done.iter().filter(|d| d.result.is_ok()).filter_map(|d| Superblock::read_from_prefix(&d.buf).ok());
+    // What a newer version has put under its checksum is not known.
+    let is_image = |sb: &Superblock| {
+        sb.magic.get() == SUPERBLOCK_MAGIC && (sb.crc.get() == crc(sb) || sb.version.get() > FORMAT_VERSION)
+    };
+    copies.map(|(sb, _)| sb).filter(is_image).max_by_key(|sb| sb.sequence.get()).map(|sb| sb.uuid)
 }
 
 /// Both copies: whole, or why not.
@@ -122,18 +186,10 @@ fn newer(sb: &Superblock) -> String {
     )
 }
 
-/// Whether this code can work with a superblock that is whole.
+/// Whether a superblock that is whole is of a known version and consistent with its device.
 fn check(sb: &Superblock, device_blocks: u64) -> Result<()> {
     if sb.version.get() > FORMAT_VERSION {
         return refused(newer(sb));
-    }
-    let unknown = (sb.incompat.get() & !KNOWN_INCOMPAT, sb.ro_compat.get() & !KNOWN_RO_COMPAT);
-    if unknown != (0, 0) {
-        return refused(format!(
-            "the image uses features that this narufs does not know (incompat {:#x}, ro_compat {:#x}); use a \
-             newer narufs",
-            unknown.0, unknown.1
-        ));
     }
     if sb.blocks.get() > device_blocks {
         return refused(format!(
@@ -167,6 +223,7 @@ fn inconsistency(sb: &Superblock) -> Option<&'static str> {
         .and_then(|last| last.checked_mul(BLOCKS_PER_GROUP))
         .and_then(|offset| offset.checked_add(sb.groups_start.get()));
     [
+        (sb.version.get() > 0, "the format version"),
         (ring_blocks == 0 || region(sb.ring_start.get(), ring_blocks), "the ring region"),
         (ring_fits, "the number of ring slots"),
         (region(sb.dw_start.get(), sb.dw_blocks.get()) && sb.dw_blocks.get() >= 2, "the double-write area"),

@@ -5,10 +5,11 @@ use narufs_engine::mkfs::FormatOptions;
 
 use crate::support::{Work, killed_after_sync, narufs, used};
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "block_size",
     "created_unix_s",
     "double_write_bytes",
+    "features",
     "format_version",
     "groups",
     "journal",

@@ -47,11 +47,11 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Name given by the user, UTF-8, zero-padded.
     pub label: [u8; 32],
-    /// Features that an older version may ignore.
+    /// [`Compat`](super::Compat): features that a build which does not know them may ignore.
     pub compat: U64,
-    /// Features that an older version may read but not write.
+    /// [`RoCompat`](super::RoCompat): features that such a build may read but not write.
     pub ro_compat: U64,
-    /// Features that an older version must refuse.
+    /// [`Incompat`](super::Incompat): features that such a build must refuse.
     pub incompat: U64,
     /// Counts writes of the superblock.
     pub sequence: U64,

@@ -177,6 +177,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
     let mut progress = Progress::new(options);
     let mut findings = Findings::default();
     let mut sb = superblock::read(&*media.device)?;
+    superblock::check_checkable(&sb)?;
     let unclean = sb.state.get() == STATE_MOUNTED;
     if unclean && options.repair {
         if !recover::carry_out(media, options.discard_journal, &mut findings)? {

@@ -61,6 +61,18 @@ fn parse(bytes: &[u8], copy: u64) -> Option<RingHeader> {
     valid.then_some(header)
 }
 
+/// The version of a mapped ring that is newer than this code, by its first bytes: of the copies of its header at the
+/// places where every version has them. Whether they are whole cannot be known.
+pub(crate) fn newer_version(start: &[u8]) -> Option<u32> {
+    [0, RING_HEADER_COPY]
+        .into_iter()
+        .filter_map(|at| RingHeader::read_from_prefix(start.get(at..)?).ok())
+        .map(|(header, _)| header)
+        .filter(|header| header.magic.get() == RING_MAGIC && header.version.get() > RING_VERSION)
+        .map(|header| header.version.get())
+        .max()
+}
+
 fn newest(copies: [Option<RingHeader>; 2]) -> Option<RingHeader> {
     copies.into_iter().flatten().max_by_key(|h| h.sequence.get())
 }

@@ -82,6 +82,7 @@ pub use credits::{CreditClass, Credits, Look};
 pub use front::{JournalFront, conformance};
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
+pub(crate) use header::newer_version;
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
 pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use size::{MIN_SLOTS, least_slots};

@@ -120,11 +120,11 @@ pub(crate) const SPARED_BLOCKS: u64 = 4;
 
 fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> Result<Superblock> {
     if !options.force
-        && let Ok(found) = superblock::read(device)
+        && let Some(uuid) = superblock::identity(device)
     {
         return Err(Error::Refused(format!(
             "there is a narufs file system already ({}); use --force to destroy it",
-            uuid::Uuid::from_bytes(found.uuid)
+            uuid::Uuid::from_bytes(uuid)
         )));
     }
     let mut sb = geometry(device.blocks(), options, least_slots)?;

@@ -53,9 +53,16 @@ fn other_images_are_refused_each_in_its_own_words() {
     sb.incompat = 1.into();
     superblock::write(&device, &mut sb).expect("memory");
     assert!(refused(&device).contains("features"));
+    let why = format_cramped(&device, &tiny()).expect_err("there is an image");
+    assert!(why.to_string().contains("--force"), "{why}");
     (sb.incompat, sb.version) = (0.into(), 9.into());
     superblock::write(&device, &mut sb).expect("memory");
     assert!(refused(&device).contains("version 9"));
+    let why = format_cramped(&device, &tiny()).expect_err("there is an image");
+    assert!(why.to_string().contains("--force"), "{why}");
+    sb.version.set(0);
+    superblock::write(&device, &mut sb).expect("memory");
+    assert!(refused(&device).contains("the format version"));
     (sb.version, sb.blocks) = (FORMAT_VERSION.into(), 65.into());
     superblock::write(&device, &mut sb).expect("memory");
     assert!(refused(&device).contains("truncated"));

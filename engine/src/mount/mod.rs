@@ -114,6 +114,9 @@ pub struct Mounted {
 pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
     let Media { device, ring, staging_file } = media;
     let mut sb = superblock::read(device.as_ref())?;
+    if !options.read_only {
+        superblock::check_writable(&sb)?;
+    }
     let unclean = sb.state.get() == STATE_MOUNTED;
     let read_only = options.read_only || sb.state.get() == STATE_DAMAGED;
     let mut new_journal = None;
@@ -122,7 +125,7 @@ pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
         Ring::None(absence) if unclean && !options.discard_journal => {
             return Err(Error::Refused(lost(&absence)));
         }
-        Ring::None(absence @ Absence::OtherImage(_)) if !read_only => {
+        Ring::None(absence @ (Absence::OtherImage(_) | Absence::OtherVersion(_))) if !read_only => {
             return Err(Error::Refused(foreign(&absence)));
         }
         Ring::None(absence) => {

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::device::BlockDevice;
 use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, Superblock};
-use crate::journal::{self, Scan, read_device_header, read_mapped_header, scan_device, scan_mapped};
+use crate::journal::{
+    self, Scan, newer_version, read_device_header, read_mapped_header, scan_device, scan_mapped,
+};
 use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
 use crate::sync::Arc;
@@ -83,6 +85,8 @@ pub enum Absence {
     Damaged,
     /// It belongs to the image with this UUID.
     OtherImage([u8; 16]),
+    /// It has this format version, which this code does not know.
+    OtherVersion(u32),
     /// It is a ring of this image, but was replaced by another.
     Replaced,
     /// It has another number of slots.
@@ -113,6 +117,9 @@ impl fmt::Display for Absence {
             Absence::Damaged => write!(f, "the journal has no valid ring header"),
             Absence::OtherImage(uuid) => {
                 write!(f, "the journal belongs to another image ({})", uuid::Uuid::from_bytes(*uuid))
+            }
+            Absence::OtherVersion(version) => {
+                write!(f, "the journal has format version {version}, that of a newer narufs")
             }
             Absence::Replaced => write!(f, "the journal is not the image's last: another has replaced it"),
             Absence::OtherSize { found, wanted } => {
@@ -268,7 +275,11 @@ impl RingMedia {
 fn blank_or_damaged(memory: &dyn PersistentMemory) -> Absence {
     let mut start = vec![0; memory.len().min(RING_HEADER_SPACE)];
     memory.read(0, &mut start);
-    if start.iter().all(|b| *b == 0) { Absence::Blank } else { Absence::Damaged }
+    match newer_version(&start) {
+        _ if start.iter().all(|b| *b == 0) => Absence::Blank,
+        Some(version) => Absence::OtherVersion(version),
+        None => Absence::Damaged,
+    }
 }
 
 fn create(file: &RingFile) -> Result<MappedMemory> {

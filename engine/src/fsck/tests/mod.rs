@@ -260,6 +260,27 @@ fn regions_that_overlap_are_beyond_repair() {
     assert_eq!((report.status(), report.of(IssueKind::Layout).count()), (4, 1));
 }
 
+#[test]
+fn a_repair_keeps_the_features_that_it_may_ignore() {
+    for one_copy in [false, true] {
+        let made = made();
+        let mut sb = superblock::read(&*made.device).expect("an image");
+        sb.compat.set(1 << 63);
+        sb.state.set(STATE_DAMAGED);
+        superblock::write(&*made.device, &mut sb).expect("memory");
+        if one_copy {
+            let other = (sb.sequence.get() + 1) % 2;
+            let smash = Request::write(other, IoBuf::from_slice(&[9; 4096]), Cause::Fsck);
+            made.device.run(vec![smash]).expect("memory");
+        }
+        assert_eq!(made.repair().status(), 1);
+        for copy in superblock::copies(&*made.device) {
+            assert_eq!(copy.expect("whole").compat.get(), 1 << 63);
+        }
+        assert_eq!(made.check().issues, []);
+    }
+}
+
 /// Changes random bytes of metadata, sealed or not.
 fn mutate(made: &Made, random: &mut StdRng) {
     made.damage(|tool| {

@@ -6,6 +6,7 @@
 
 mod area;
 mod crash;
+mod features;
 mod refused;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Journals that are not the image's: each is told apart, refused where it is needed, and made anew where not.
 
 use super::*;
-use crate::format::{RING_HEADER_SPACE, RingHeader, Superblock};
+use crate::format::{RING_HEADER_SPACE, RING_MAGIC, RingHeader, Superblock};
 use crate::journal::{init_mapped, read_mapped_header};
 use crate::pmem::{HeapMemory, PersistentMemory};
 
@@ -72,6 +72,9 @@ fn absences(sb: &Superblock) -> Vec<(Arc<HeapMemory>, &'static str, bool)> {
     let blank = || Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
     let damaged = blank();
     damaged.write(100, b"something");
+    let newer = blank();
+    newer.write(std::mem::offset_of!(RingHeader, version), &2u32.to_le_bytes());
+    newer.write(std::mem::offset_of!(RingHeader, magic), &RING_MAGIC.to_le_bytes());
     vec![
         (blank(), "is blank", true),
         (damaged, "no valid ring header", true),
@@ -83,13 +86,14 @@ fn absences(sb: &Superblock) -> Vec<(Arc<HeapMemory>, &'static str, bool)> {
             "older than the image: of mount 0, the image of mount 3",
             true,
         ),
+        (newer, "format version 2, that of a newer narufs", false),
     ]
 }
 
 #[test]
 fn each_wrong_journal_is_told_apart() {
     for unclean in [true, false] {
-        for which in 0..6 {
+        for which in 0..7 {
             let (sim, sb) = image(3, unclean);
             let (memory, words, goes_on) = absences(&sb).swap_remove(which);
             let before = sim.events();
