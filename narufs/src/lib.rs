@@ -1,8 +1,85 @@
-//! narufs, the library: a crash-consistent, multi-core-scalable file system inside a process.
+//! narufs, the library: a crash-consistent, multi-core-scalable file system inside a process, in the shape of
+//! [`std::fs`].
+//!
+//! [`Fs::format`] makes a file system on a file or block device, [`Fs::open`] opens it (and recovers it after a
+//! crash), [`Fs::scratch`] makes one that lives in memory and overflows to disk. From there on it reads as `std::fs`
+//! does: [`File`], [`OpenOptions`], [`Metadata`], [`ReadDir`], and [`Dir`] for calls that begin at an open directory.
+//! What a [`File`] has been told to sync survives a loss of power; no system call lies on the way to what memory holds.
+//!
+//! ```
+//! use narufs::{FormatOptions, Fs, MountOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let place = tempfile::tempdir()?;
+//! let image = place.path().join("image");
+//! Fs::format(&image, &FormatOptions::new().size(16 << 20))?;
+//!
+//! let fs = Fs::open(&image, &MountOptions::new())?;
+//! fs.create_dir_all("/var/lib/queue")?;
+//! let file = fs.create("/var/lib/queue/1")?;
+//! file.write_all_at(b"a message", 0)?;
+//! file.sync_all()?; // durable now
+//! fs.rename("/var/lib/queue/1", "/var/lib/queue/done")?;
+//! drop(file);
+//! fs.close()?;
+//!
+//! let fs = Fs::open(&image, &MountOptions::new())?;
+//! assert_eq!(fs.read("/var/lib/queue/done")?, b"a message");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Paths
+//! Paths are `AsRef<Path>`. They begin at the root, with or without a slash at their beginning, those given to a
+//! [`Dir`] at that directory. Symlinks are followed, 40 at the most; a slash at the end asks for a directory, as in the
+//! system calls of Linux. There is no working directory and no umask.
+//!
+//! # Units
+//! Offsets, lengths and sizes are bytes; times are [`SystemTime`](std::time::SystemTime)s with nanoseconds.
+//!
+//! # Errors
+//! Every call fails with an [`Error`], which knows the errno that a system call would have given, the operation, and
+//! the path if there was one; it converts into [`std::io::Error`]. Beside what a call lists, each can fail with EIO if
+//! the device fails or what it reads is damaged, with EROFS if a change is asked for where nothing may be changed
+//! ([`Fs::damage`] tells why), and with [`Cause::Forked`].
+//!
+//! # Threads and processes
+//! Everything is [`Send`] and [`Sync`], and many threads may use one [`File`]. A file system belongs to the process
+//! that has opened it. In a child that was forked from it every call is an error ([`Cause::Forked`]), and dropping does
+//! nothing, so that the image stays whole; the child may open file systems of its own. (A child made by a bare
+//! `clone` system call, past the C library, is not noticed.)
 
-pub use narufs_engine::path::File;
-pub use narufs_engine::path::OpenOptions;
-pub use narufs_engine::{Error, Files, FormatOptions, Fs, MountOptions, Result, ScratchOptions, format};
+mod dir;
+mod engine;
+mod error;
+mod file;
+mod fork;
+mod fs;
+mod metadata;
+mod open_options;
+mod options;
+
+pub use dir::{Dir, DirEntry, DirPosition, ReadDir, RenameMode};
+pub use error::{Cause, Error, Result};
+pub use file::{Appended, File, LockConflict, LockKind, LockOwner};
+pub use fs::{Fs, Recovery, Space};
+pub use metadata::{FileTimes, FileType, Metadata, XattrMode};
+pub use open_options::OpenOptions;
+pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, ScratchOptions};
+
+/// What everything that a program holds must be.
+const _: () = {
+    const fn shared<T: Send + Sync + 'static>() {}
+    shared::<Fs>();
+    shared::<File>();
+    shared::<Dir>();
+    shared::<ReadDir>();
+    shared::<DirEntry>();
+    shared::<Error>();
+    shared::<Metadata>();
+    shared::<OpenOptions>();
+    shared::<MountOptions>();
+};
 
 #[doc = include_str!("../../README.md")]
 #[cfg(doctest)]

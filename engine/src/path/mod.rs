@@ -35,6 +35,7 @@
 //! ```
 
 mod file;
+mod handles;
 mod image;
 #[cfg(test)]
 mod slashes;
@@ -66,6 +67,8 @@ struct Last<'p> {
 pub struct Files {
     fs: Arc<vfs::Fs>,
     caller: Context,
+    /// Where paths begin that begin with no slash; without one, at the root.
+    start: Option<InodeRef>,
 }
 
 /// One entry of a directory.
@@ -82,12 +85,12 @@ pub struct Listed {
 impl Files {
     /// Paths of a file system, used as uid 0.
     pub fn new(fs: Arc<vfs::Fs>) -> Files {
-        Files { fs, caller: Context::root() }
+        Files::acting_as(fs, Context::root())
     }
 
     /// The same for another caller.
     pub fn acting_as(fs: Arc<vfs::Fs>, caller: Context) -> Files {
-        Files { fs, caller }
+        Files { fs, caller, start: None }
     }
 
     /// Returns when everything that a sync was answered for survives a loss of power, and every operation on
@@ -115,9 +118,13 @@ impl Files {
         self.fs.trim(0..u64::MAX, least)
     }
 
+    fn start(&self) -> Result<&InodeRef> {
+        self.start.as_ref().map_or_else(|| self.fs.root(), Ok)
+    }
+
     /// Where a path leads; with `follow` through a symlink at its end.
     fn walk(&self, path: &[u8], follow: bool, arrive: Arrive) -> Result<InodeRef> {
-        self.walk_from(self.fs.root()?, path, follow, arrive, &mut 0)
+        self.walk_from(self.start()?, path, follow, arrive, &mut 0)
     }
 
     fn walk_from(
@@ -167,7 +174,7 @@ impl Files {
 
     /// The directory where a path's last name lies, and that name.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(InodeRef, Last<'p>)> {
-        self.parent_from(self.fs.root()?, path, &mut 0)
+        self.parent_from(self.start()?, path, &mut 0)
     }
 
     fn parent_from<'p>(
@@ -204,14 +211,7 @@ impl Files {
 
     /// Opens, and with the options creates, a file.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File> {
-        let path = path.as_ref();
-        let flags = options.flags();
-        if options.create || options.create_new {
-            let made = self.create_from(self.fs.root()?, path, &options, &mut 0);
-            return made.map(|handle| self.file(handle));
-        }
-        let found = self.walk(path, !flags.contains(OpenFlags::NO_FOLLOW), Arrive::Opening)?;
-        self.fs.open_at(&self.caller, found, flags).map(|handle| self.file(handle))
+        self.open_handle(path.as_ref(), &options).map(|handle| self.file(handle))
     }
 
     /// Opens a file that is made if it is not there; at the end of the symlinks that lead to it.
@@ -277,16 +277,14 @@ impl Files {
         Ok(self.fs.getattr_at(&self.walk(path.as_ref(), false, Arrive::Looking)?))
     }
 
-    /// Sets attributes.
+    /// Sets attributes; those of its target for a symlink.
     pub fn set_attributes(&self, path: impl AsRef<[u8]>, set: &SetAttr) -> Result<Attr> {
-        let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
-        self.fs.setattr_at(&self.caller, found, set)
+        self.set_attributes_of(path.as_ref(), true, set)
     }
 
     /// Makes a directory (mode 0755).
     pub fn create_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (dir, Last { name, .. }) = self.parent(path.as_ref())?;
-        self.fs.mkdir_at(&self.caller, &dir, name, 0o755)
+        self.create_dir_with(path.as_ref(), 0o755)
     }
 
     /// Makes a directory and those above it, as far as they are missing.
@@ -307,8 +305,7 @@ impl Files {
 
     /// The entries of a directory, without "." and "..".
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
-        let found = self.walk(path.as_ref(), true, Arrive::Opening)?;
-        let handle = self.fs.open_at(&self.caller, found, OpenFlags::DIRECTORY)?;
+        let handle = self.open_dir(path.as_ref())?;
         let mut listed = Vec::new();
         let read = self.fs.readdir(&handle, 2, &mut |e| {
             listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });
@@ -320,11 +317,7 @@ impl Files {
 
     /// Renames; a file or empty directory that has the new name is replaced.
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let (old, from) = self.parent(from.as_ref())?;
-        let (new, to) = self.parent(to.as_ref())?;
-        let mut flags = RenameFlags::empty();
-        flags.set(RenameFlags::DIRECTORY, from.slash || to.slash);
-        self.fs.rename_at(&self.caller, (&old, from.name), (&new, to.name), flags)
+        self.rename_into(from.as_ref(), self, to.as_ref(), RenameFlags::empty())
     }
 
     /// Removes a name that is not a directory.
@@ -374,12 +367,7 @@ impl Files {
 
     /// Gives a file another name.
     pub fn hard_link(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let found = self.walk(from.as_ref(), false, Arrive::Looking)?;
-        let (dir, Last { name, slash }) = self.parent(to.as_ref())?;
-        if slash {
-            return Err(self.no_directory(&dir, name));
-        }
-        self.fs.link_at(&self.caller, &found, &dir, name)
+        self.hard_link_into(from.as_ref(), self, to.as_ref())
     }
 }
 

@@ -56,6 +56,18 @@ impl Fs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<usize> {
+        self.write_located(ctx, handle, offset, data, flags).map(|written| written.len)
+    }
+
+    /// As [`Fs::write`], and tells where the bytes are.
+    pub fn write_located(
+        &self,
+        ctx: &Context,
+        handle: &FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<Written> {
         // Where it fails, some of it may have been written.
         let mut changed = scopeguard::guard((0, u64::MAX), |(offset, len)| {
             self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len });
@@ -66,7 +78,7 @@ impl Fs {
         self.writable()?;
         if data.is_empty() {
             *changed = (offset, 0);
-            return Ok(0);
+            return Ok(Written { offset, len: 0 });
         }
         let from_cache = flags.contains(WriteFlags::FROM_CACHE);
         let kills = flags.contains(WriteFlags::KILL_SUIDGID);
@@ -92,7 +104,7 @@ impl Fs {
             self.fsync(handle, !sync)?;
         }
         *changed = (written.offset, written.len as u64);
-        Ok(written.len)
+        Ok(written)
     }
 
     /// Allocates, punches, zeroes or moves a range.

@@ -35,7 +35,7 @@ mod walk;
 mod watch;
 mod xattrs;
 
-pub use crate::file::ErrorMark;
+pub use crate::file::{ErrorMark, Written};
 pub use crate::inode::{Lent, Recall};
 pub use assemble::{AssembleOptions, Running};
 pub use meta::{InodeSpace, Meta, NewSlot};

@@ -1,0 +1,236 @@
+//! Advisory locks: of a whole file as flock(2), of ranges as fcntl(2). The two kinds do not know of each other.
+
+use super::File;
+use crate::engine::{Access, AdvisoryKind, FileHandle, LockRequest, told};
+use crate::error::{Error, Result};
+use std::fs::TryLockError;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+/// Who has locks of ranges: equal owners are never in each other's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LockOwner(u64);
+
+impl LockOwner {
+    /// An owner that differs from every other.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> LockOwner {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: they need only differ.
+        LockOwner(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whom a lock leaves beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Others that are shared.
+    Shared,
+    /// Nobody.
+    Exclusive,
+}
+
+/// A lock that is in the way of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockConflict {
+    /// Its bytes; `u64::MAX` as their end stands for the end of the file, wherever that is.
+    pub range: Range<u64>,
+    /// Whom it leaves beside it.
+    pub kind: LockKind,
+}
+
+impl LockKind {
+    fn to_engine(self) -> Access {
+        match self {
+            LockKind::Shared => Access::Read,
+            LockKind::Exclusive => Access::Write,
+        }
+    }
+}
+
+const ALL: Range<u64> = 0..u64::MAX;
+
+/// Those whose locks of one open file are to be given back when it is closed.
+pub(super) struct Owners {
+    own: LockOwner,
+    others: Mutex<Vec<LockOwner>>,
+}
+
+impl Owners {
+    pub(super) fn own(&self) -> u64 {
+        self.own.0
+    }
+
+    /// Gives back the locks of ranges.
+    pub(super) fn release(&self, engine: &narufs_engine::vfs::Fs, handle: &FileHandle) {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        for owner in others.iter().chain([&self.own]) {
+            engine.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner.0);
+        }
+    }
+}
+
+impl File {
+    fn owners(&self) -> &Owners {
+        self.owners.get_or_init(|| Box::new(Owners { own: LockOwner::new(), others: Mutex::new(Vec::new()) }))
+    }
+
+    /// The owner of the locks that this open file has by itself: nobody else's.
+    pub fn lock_owner(&self) -> LockOwner {
+        self.owners().own
+    }
+
+    fn request(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> LockRequest {
+        LockRequest { owner: owner.0, pid: std::process::id(), range, access: kind.to_engine() }
+    }
+
+    /// Remembers to give the locks of this owner back.
+    fn remember(&self, owner: LockOwner) {
+        let owners = self.owners();
+        if owner != owners.own {
+            let mut others = owners.others.lock().unwrap_or_else(PoisonError::into_inner);
+            if !others.contains(&owner) {
+                others.push(owner);
+            }
+        }
+    }
+
+    fn wait(&self, advisory: AdvisoryKind, request: LockRequest) -> Result<()> {
+        let engine = self.session.enter("lock")?;
+        let (done, granted) = mpsc::sync_channel(1);
+        let complete = Box::new(move |outcome| {
+            // The other end waits below.
+            let _ = done.send(outcome);
+        });
+        engine.locks().lock(self.handle().nid(), advisory, request, complete);
+        let outcome = granted.recv().map_err(|_| Error::of_errno("lock", libc::EINTR))?;
+        outcome.map_err(|e| told("lock", e))
+    }
+
+    fn try_now(&self, advisory: AdvisoryKind, request: &LockRequest) -> Result<(), TryLockError> {
+        let engine = self.session.enter("lock").map_err(|e| TryLockError::Error(e.into()))?;
+        match engine.locks().try_lock(self.handle().nid(), advisory, request) {
+            Ok(()) => Ok(()),
+            Err(e) if e.errno() == libc::EAGAIN => Err(TryLockError::WouldBlock),
+            Err(e) => Err(TryLockError::Error(told("lock", e).into())),
+        }
+    }
+
+    /// Locks the file for this open file alone; waits until that can be. A lock that it has already is converted, and
+    /// is given up while it waits. As flock(2) and [`std::fs::File::lock`].
+    ///
+    /// # Errors
+    /// ENOLCK if the file has too many.
+    pub fn lock(&self) -> Result<()> {
+        self.wait(AdvisoryKind::Flock, self.request(self.lock_owner(), LockKind::Exclusive, ALL))
+    }
+
+    /// As [`File::lock`], beside others that are shared.
+    ///
+    /// # Errors
+    /// As [`File::lock`].
+    pub fn lock_shared(&self) -> Result<()> {
+        self.wait(AdvisoryKind::Flock, self.request(self.lock_owner(), LockKind::Shared, ALL))
+    }
+
+    /// As [`File::lock`], without waiting.
+    ///
+    /// ```
+    /// # use narufs::{Fs, ScratchOptions};
+    /// # let fs = Fs::scratch(&ScratchOptions::new(64 << 20))?;
+    /// let (one, other) = (fs.create("/f")?, fs.open("/f")?);
+    /// one.lock()?;
+    /// assert!(matches!(other.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)));
+    /// drop(one);
+    /// assert!(other.try_lock().is_ok());
+    /// # Ok::<(), narufs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] if another open file's is in the way; else as [`File::lock`].
+    pub fn try_lock(&self) -> Result<(), TryLockError> {
+        let request = self.request(self.lock_owner(), LockKind::Exclusive, ALL);
+        self.try_now(AdvisoryKind::Flock, &request)
+    }
+
+    /// As [`File::try_lock`], beside others that are shared.
+    ///
+    /// # Errors
+    /// As [`File::try_lock`].
+    pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
+        let request = self.request(self.lock_owner(), LockKind::Shared, ALL);
+        self.try_now(AdvisoryKind::Flock, &request)
+    }
+
+    /// Gives the lock of the whole file back; so does closing the file.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub fn unlock(&self) -> Result<()> {
+        let engine = self.session.enter("unlock")?;
+        engine.locks().release_owner(self.handle().nid(), AdvisoryKind::Flock, self.lock_owner().0);
+        Ok(())
+    }
+
+    /// Locks bytes for an owner; waits until that can be. What the owner has there already is replaced. An end of
+    /// `u64::MAX` stands for the end of the file, wherever that is.
+    ///
+    /// The locks of an owner are given back by [`File::unlock_range`], or when an open file through which it has taken
+    /// some of this file's is closed. With [`File::lock_owner`] they are those of this open file alone.
+    ///
+    /// # Errors
+    /// EDEADLK if owners would wait for each other in a circle; ENOLCK if the file has too many; EINVAL for an empty
+    /// range.
+    pub fn lock_range(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> Result<()> {
+        self.remember(owner);
+        self.wait(AdvisoryKind::Record, self.request(owner, kind, range))
+    }
+
+    /// As [`File::lock_range`], without waiting.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] if another owner's is in the way; else as [`File::lock_range`].
+    pub fn try_lock_range(
+        &self,
+        owner: LockOwner,
+        kind: LockKind,
+        range: Range<u64>,
+    ) -> Result<(), TryLockError> {
+        self.remember(owner);
+        self.try_now(AdvisoryKind::Record, &self.request(owner, kind, range))
+    }
+
+    /// Gives what an owner has of these bytes back.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub fn unlock_range(&self, owner: LockOwner, range: Range<u64>) -> Result<()> {
+        let engine = self.session.enter("unlock")?;
+        engine.locks().unlock(self.handle().nid(), AdvisoryKind::Record, owner.0, range);
+        Ok(())
+    }
+
+    /// The lock that would be in the way of one of these bytes, if any.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub fn test_lock_range(
+        &self,
+        owner: LockOwner,
+        kind: LockKind,
+        range: Range<u64>,
+    ) -> Result<Option<LockConflict>> {
+        let engine = self.session.enter("test_lock")?;
+        let request = self.request(owner, kind, range);
+        let conflict = engine.locks().test(self.handle().nid(), AdvisoryKind::Record, &request);
+        Ok(conflict.map(|conflict| LockConflict {
+            range: conflict.range,
+            kind: match conflict.access {
+                Access::Read => LockKind::Shared,
+                Access::Write => LockKind::Exclusive,
+            },
+        }))
+    }
+}

@@ -1,0 +1,40 @@
+//! Whether this process is the one that has opened a file system.
+//!
+//! A child that is forked has the parent's memory, but neither its threads nor its journal: whatever it did would be
+//! done behind the parent's back. The C library calls a handler in each child, which counts one generation more; a
+//! file system remembers the generation that it was opened in, and each call compares: one load of a word that is
+//! never written in between.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn in_the_child() {
+    // Relaxed: the child has one thread.
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A generation of processes: that of this one, when it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    /// This process's; from now on it is told apart from that of its children.
+    pub(crate) fn of_this_process() -> Generation {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(|| {
+            // SAFETY: the handler does nothing but add to an atomic, which any child may do, also of a process of many
+            // threads; and it lives as long as the library does.
+            let failed = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+            assert_eq!(failed, 0, "the C library has no memory for a handler of forks");
+        });
+        Generation(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether this is still the process where it was taken.
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self.0 == GENERATION.load(Ordering::Relaxed)
+    }
+}
