@@ -5,6 +5,8 @@
 //! file system remembers the generation that it was opened in, and each call compares: one load of a word that is
 //! never written in between.
 
+#![allow(unsafe_code, reason = "a leaf module: asks the C library to call a handler in each child")]
+
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
