@@ -85,7 +85,7 @@ pub const OLD_NAMES: [(&str, &str, &str); 30] = [
 ];
 
 /// Files with unsafe code. Each gives its reason beside its `allow(unsafe_code)`.
-pub const UNSAFE: [&str; 34] = [
+pub const UNSAFE: [&str; 36] = [
     "bench/src/journal/lanes/clock.rs",
     "bench/src/locks/list.rs",
     "bench/src/memory.rs",
@@ -118,6 +118,8 @@ pub const UNSAFE: [&str; 34] = [
     "fuse/tests/engine/names.rs",
     "fuse/tests/engine/recall.rs",
     "fuse/tests/engine/support.rs",
+    "narufs/src/fork.rs",
+    "narufs/tests/fork.rs",
     "testing/src/sharing/ptrace.rs",
     "testing/tests/lock_memory.rs",
 ];
