@@ -12,6 +12,7 @@ pub mod stats;
 pub mod recovery;
 pub mod vfs;
 pub mod file;
+pub mod meta;
 pub mod dir;
 pub mod xattr;
 pub mod acl;

@@ -26,6 +26,7 @@ mod budget;
 mod group;
 mod groups;
 mod grow;
+mod inode_block;
 mod load;
 mod pick;
 mod quarantine;

@@ -7,7 +7,7 @@ use crate::file::read::streams::Streams;
 use crate::file::sync::old_content::Kept;
 use crate::format::{Nid, Position};
 use crate::lock::{FileLock, RangeGuard, RangeLock};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Margin, Mutex, OnceLock};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,24 @@ pub(in crate::file) struct Live {
 #[derive(Debug)]
 struct ErrorLog {
     failures: AtomicU64,
+}
+
+/// A regular file's inode, as far as its data go.
+pub trait DataInode: Send + Sync + 'static {
+    /// Its number.
+    fn nid(&self) -> Nid;
+    /// The generation of its number.
+    fn generation(&self) -> u32;
+    /// Its data, made now if need be.
+    fn data(&self) -> &FileData;
+    /// Its data, if somebody has asked for them.
+    fn made_data(&self) -> Option<&FileData>;
+    /// How many have the file open for writing.
+    fn writers(&self) -> &AtomicU32;
+    /// The content changed: modification and change time become now, in memory. Called for every write.
+    fn touch(&self);
+    /// Whether times have changed in memory that no record holds yet.
+    fn attributes_dirty(&self) -> bool;
 }
 
 /// What an open file has been told of failures.

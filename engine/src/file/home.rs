@@ -6,144 +6,15 @@
 //! Lock order, for every caller: range, credits, write-back mutex of the file, and below them whatever the
 //! implementation takes (the inode lock, page latches, the allocator).
 
+use crate::Result;
 use crate::device::BlockDevice;
-use crate::format::{DataKey, Nid, Position};
+use crate::format::Position;
+use crate::inode::InodeObj;
 use crate::store::Profile;
-use crate::sync::atomic::AtomicU32;
-use crate::{Error, Result};
 use std::ops::Range;
 
-use crate::file::FileData;
-
-/// Consecutive blocks on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Blocks {
-    /// The first.
-    pub start: u64,
-    /// How many.
-    pub len: u32,
-}
-
-/// What lies at a page of a file, and for how many pages from there on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mapping {
-    /// Nothing: it reads as zeros.
-    Hole {
-        /// Pages of the hole from here on; at least 1.
-        len: u64,
-    },
-    /// Blocks.
-    Mapped {
-        /// Block of the page asked for.
-        block: u64,
-        /// Pages that follow one another on the device, this one among them; at least 1.
-        len: u64,
-        /// Allocated, but it reads as zeros.
-        unwritten: bool,
-    },
-}
-
-impl Mapping {
-    /// Pages that the answer covers.
-    pub fn len(&self) -> u64 {
-        match self {
-            Mapping::Hole { len } | Mapping::Mapped { len, .. } => *len,
-        }
-    }
-
-    /// Never so: every answer covers a page.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// A run of pages that becomes reachable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Insert {
-    /// First page of the file.
-    pub page: u64,
-    /// Where it lies: blocks of one answer of [`Home::allocate`].
-    pub blocks: Blocks,
-    /// Whether it reads as zeros.
-    pub unwritten: bool,
-}
-
-/// One record about a file: everything in it happens, or nothing. Times that changed in memory go with it.
-#[derive(Debug, Default)]
-pub struct Change {
-    /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is left to
-    /// [`Home::finish_removal`], unless the credits were taken for dropping the whole file. One range: a file has
-    /// one such intent.
-    pub remove: Option<Range<u64>>,
-    /// Runs that become reachable, in ascending order.
-    pub insert: Vec<Insert>,
-    /// Unwritten pages that now hold data.
-    pub mark_written: Vec<Range<u64>>,
-    /// The new size in bytes.
-    pub size: Option<u64>,
-    /// Absorbed data.
-    pub data: Vec<(DataKey, Vec<u8>)>,
-    /// Absorbed data that counts no more.
-    pub supersede: Vec<DataKey>,
-}
-
-impl Change {
-    /// Whether there is nothing to record (times apart).
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_none()
-            && self.insert.is_empty()
-            && self.mark_written.is_empty()
-            && self.size.is_none()
-            && self.data.is_empty()
-            && self.supersede.is_empty()
-    }
-}
-
-/// What a record about a file may have to hold: its credits are taken for so much.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Need {
-    /// Runs inserted or marked, and ranges superseded.
-    pub runs: usize,
-    /// Extents, all that the file has, that are dropped before the runs are inserted; 0: nothing of the kind.
-    pub dropped: usize,
-    /// Bytes of absorbed data.
-    pub data: usize,
-    /// The caller begins anew after [`ROOM_CHANGED`]: the room may be what the change takes in the file as it is now,
-    /// and need not allow for all that others may do to it meanwhile.
-    pub again: bool,
-}
-
-/// What [`Home::log`] answers if others have changed a file such that the room taken for it ([`Need::again`]) is too
-/// little by now. Nothing has happened.
-pub const ROOM_CHANGED: Error = Error::Errno(libc::EAGAIN);
-
-/// A change that was recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Logged {
-    /// Position after the record.
-    pub end: Position,
-    /// Pages whose blocks are still to be freed: the record names them as an intent, and the caller lets go of
-    /// the write-back mutex and calls [`Home::finish_removal`].
-    pub left: Option<Range<u64>>,
-}
-
-/// A regular file's inode, as far as its data go.
-pub trait DataInode: Send + Sync + 'static {
-    /// Its number.
-    fn nid(&self) -> Nid;
-    /// The generation of its number.
-    fn generation(&self) -> u32;
-    /// Its data, made now if need be.
-    fn data(&self) -> &FileData;
-    /// Its data, if somebody has asked for them.
-    fn made_data(&self) -> Option<&FileData>;
-    /// How many have the file open for writing.
-    fn writers(&self) -> &AtomicU32;
-    /// The content changed: modification and change time become now, in memory. Called for every write.
-    fn touch(&self);
-    /// Whether times have changed in memory that no record holds yet.
-    fn attributes_dirty(&self) -> bool;
-}
+use crate::file::{Change, DataInode, Logged, Need};
+use crate::meta::{Blocks, Mapping, Meta, Room};
 
 /// The metadata beneath the data path.
 pub trait Home: Send + Sync + 'static {
@@ -211,7 +82,7 @@ pub trait Home: Send + Sync + 'static {
     fn log(&self, credits: Self::Credits<'_>, inode: &Self::Inode, change: Change) -> Result<Logged>;
 
     /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
-    /// caller has their range. If it fails, it has called [`FileData::stick`]: the intent stays, and the next
+    /// caller has their range. If it fails, it has called [`InodeObj::poison`]: the intent stays, and the next
     /// mount acts on it, so nobody may use the file until then. The same goes for the moves below, once they
     /// have begun.
     fn finish_removal(&self, inode: &Self::Inode, pages: Range<u64>) -> Result<()>;
@@ -257,8 +128,91 @@ pub trait Home: Send + Sync + 'static {
     fn absorbs(&self) -> bool;
 }
 
-/// Runs (inserted, marked and superseded together) in one [`Change`].
-pub const MAX_RUNS: usize = 32;
-
-/// The same where a file's whole old content is replaced: the new must go in one record if it can.
-pub const MAX_NEW_RUNS: usize = 4096;
+impl Home for Meta {
+    type Inode = InodeObj;
+    type Credits<'a> = Room<'a>;
+    fn device(&self) -> &dyn BlockDevice {
+        Meta::device(self)
+    }
+    fn profile(&self) -> Profile {
+        Meta::profile(self)
+    }
+    fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
+        Meta::map(self, inode, page)
+    }
+    fn reserve(&self, blocks: u64) -> Result<()> {
+        Meta::reserve(self, blocks)
+    }
+    fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        Meta::reserve_for_record(self, blocks)
+    }
+    fn make_room_for(&self, blocks: u64) -> Result<()> {
+        Meta::make_room_for(self, blocks)
+    }
+    fn unreserve(&self, blocks: u64) {
+        Meta::unreserve(self, blocks)
+    }
+    fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
+        Meta::allocate(self, want, ahead, goal)
+    }
+    fn release(&self, blocks: Blocks) {
+        Meta::release(self, blocks)
+    }
+    fn allocate_spare(&self, want: u32) -> Result<Blocks> {
+        Meta::allocate_spare(self, want)
+    }
+    fn release_spare(&self, blocks: Blocks) {
+        Meta::release_spare(self, blocks)
+    }
+    fn fitting(&self, inode: &InodeObj, need: Need) -> usize {
+        Meta::fitting(self, inode, need)
+    }
+    fn credits(&self, inode: &InodeObj, need: Need) -> Result<Room<'_>> {
+        Meta::credits(self, inode, need)
+    }
+    fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        Meta::try_credits(self, inode, need)
+    }
+    fn ample_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        Meta::ample_credits(self, inode, need)
+    }
+    fn log(&self, credits: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
+        Meta::log(self, credits, inode, change)
+    }
+    fn finish_removal(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
+        Meta::finish_removal(self, inode, pages)
+    }
+    fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
+        Meta::collapse(self, inode, range, size)
+    }
+    fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
+        Meta::insert_hole(self, inode, at, by, size)
+    }
+    fn tail(&self) -> Position {
+        Meta::tail(self)
+    }
+    fn commit_upto(&self, upto: Position) -> Result<()> {
+        Meta::commit_upto(self, upto)
+    }
+    fn settle_upto(&self, upto: Position) -> Result<()> {
+        Meta::settle_upto(self, upto)
+    }
+    fn commit_power(&self, upto: Position) -> Result<()> {
+        Meta::commit_power(self, upto)
+    }
+    fn may_lag(&self) -> bool {
+        Meta::may_lag(self)
+    }
+    fn order_after(&self, writes: u64) -> Result<()> {
+        Meta::order_after(self, writes)
+    }
+    fn keep_promises(&self) -> Result<()> {
+        Meta::keep_promises(self)
+    }
+    fn head(&self) -> Position {
+        Meta::head(self)
+    }
+    fn absorbs(&self) -> bool {
+        Meta::absorbs(self)
+    }
+}

@@ -41,12 +41,11 @@ mod truncate;
 mod write;
 mod writeback;
 
-pub use data::{ErrorMark, FileData};
+pub use crate::meta::{Blocks, Change, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED};
+pub use data::{DataInode, ErrorMark, FileData};
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;
-pub use home::{
-    Blocks, Change, DataInode, Home, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED,
-};
+pub use home::Home;
 pub use read::Keep;
 pub use seek::SeekTo;
 pub use sync::fsync::{BegunSync, SyncKind};

@@ -152,6 +152,11 @@ impl InodeObj {
     pub fn is_idle(&self) -> bool {
         self.data.get().is_none_or(|data| data.is_idle())
     }
+    /// An operation of many records on its data was given up between two of them: nobody may use them until the next
+    /// mount, which goes on with it.
+    pub fn poison(&self) {
+        self.data().stick();
+    }
     /// Whether no operation on its data was given up half-way.
     pub fn is_usable(&self) -> bool {
         self.data.get().is_none_or(|data| data.check_usable().is_ok())

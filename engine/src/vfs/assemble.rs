@@ -8,6 +8,7 @@ use crate::dir::dentry_cache::LINE_BYTES;
 use crate::extent;
 use crate::format::{Intent, OrphanEntry};
 use crate::journal::Durability;
+use crate::meta::InodeSpace;
 use crate::planted::{self, Bug};
 use crate::store::{Observer, Store};
 use crate::sync::{Mutex, Weak};
@@ -73,7 +74,7 @@ impl Running {
     pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
         check_window(store, options.durability)?;
         let alloc = Alloc::load(store)?;
-        let space = Arc::new(ImageSpace::load(store, &alloc)?);
+        let space = Arc::new(InodeSpace::load(store, &alloc)?);
         let room: Weak<Store> = Arc::downgrade(store);
         alloc.set_make_room(Box::new(move || match room.upgrade() {
             Some(store) => {
@@ -82,10 +83,9 @@ impl Running {
             }
             None => Ok(()),
         }));
-        let as_space = Arc::clone(&space) as Arc<dyn InodeSpace>;
         let (durability, inodes, step) = (options.durability, options.inodes, options.step);
-        let meta = Meta::new(Arc::clone(store), alloc, as_space, options.fs, durability, inodes, step);
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.data)?);
+        let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
+        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;

@@ -256,7 +256,7 @@ impl Fs {
             }
             draft.image.ctime.set(at);
             if let Some(attributes) = changed {
-                xattr::stage(&self.meta, h, &mut draft.image, &attributes)?;
+                xattr::stage(&self.meta.alloc, h, &mut draft.image, &attributes)?;
             }
             if lists.is_some() {
                 *inode.acls.write() = None;
@@ -285,7 +285,7 @@ impl Fs {
         let slots = ATTR_SLOTS + bytes.map_or(0, |bytes| xattr::slots(bytes + 8192));
         self.change(inode, slots, |h, image, draft| {
             if let Some(rest) = self.without_capability(inode, image, has_capability)? {
-                xattr::stage(&self.meta, h, &mut draft.image, &rest)?;
+                xattr::stage(&self.meta.alloc, h, &mut draft.image, &rest)?;
             }
             let mode = u32::from(image.mode.get());
             draft.image.mode.set((mode & !bits(mode)) as u16);

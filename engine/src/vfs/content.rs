@@ -33,11 +33,11 @@ impl Fs {
 
     /// Moves the access time on as the mount wants it.
     pub(super) fn accessed(&self, handle: &FileHandle) {
-        if self.meta.options.read_only || handle.flags.contains(OpenFlags::NO_ATIME) {
+        if self.options.read_only || handle.flags.contains(OpenFlags::NO_ATIME) {
             return;
         }
         let [atime, mtime, ctime] = handle.inode.times();
-        let moves = match self.meta.options.atime {
+        let moves = match self.options.atime {
             AtimePolicy::Never => false,
             AtimePolicy::Strict => true,
             AtimePolicy::Relative => atime <= mtime || atime <= ctime || tick().saturating_sub(atime) >= DAY,
@@ -97,7 +97,7 @@ impl Fs {
         } else {
             self.data.write(&handle.inode, at, data)?
         };
-        let sync = flags.contains(WriteFlags::SYNC) || handle.flags.is_sync() || self.meta.options.sync;
+        let sync = flags.contains(WriteFlags::SYNC) || handle.flags.is_sync() || self.options.sync;
         if (sync || flags.contains(WriteFlags::DSYNC) || handle.flags.is_dsync())
             && !planted::is(Bug::DsyncIgnored)
         {
@@ -130,7 +130,7 @@ impl Fs {
         };
         self.strip(&handle.inode, ctx.is_root())?;
         self.data.fallocate(&handle.inode, mode, offset, len)?;
-        if handle.flags.is_dsync() || self.meta.options.sync {
+        if handle.flags.is_dsync() || self.options.sync {
             self.fsync(handle, false)?;
         }
         Ok(())
@@ -163,7 +163,7 @@ impl Fs {
         self.strip(&to.inode, ctx.is_root())?;
         let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
         self.accessed(from);
-        if to.flags.is_dsync() || self.meta.options.sync {
+        if to.flags.is_dsync() || self.options.sync {
             self.fsync(to, false)?;
         }
         Ok(copied)

@@ -2,7 +2,6 @@
 //!
 //! What has a name is an entry and an inode in one record. Links to what is there are made in `link`.
 
-use super::carry::Carrying;
 use super::names::{LINK_MAX, MAKE_SLOTS};
 use super::*;
 use crate::acl::{self, Acl, Acls};
@@ -10,6 +9,7 @@ use crate::dir::{self, Insertion};
 use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::{Holds, InodeLocation, InodeObj, fresh_image};
 use crate::lock::{Access, StripeSet};
+use crate::meta::InstallGuard;
 use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
 use crate::xattr::{self, Attributes};
@@ -178,7 +178,7 @@ impl Fs {
             }
         }
         if !attributes.is_empty() {
-            xattr::stage(&self.meta, h, &mut image, &attributes)?;
+            xattr::stage(&self.meta.alloc, h, &mut image, &attributes)?;
         }
         let place = InodeLocation { block: slot.node.block(), slot: slot.slot };
         let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unpublished()));
@@ -194,7 +194,7 @@ impl Fs {
         mut h: Handle<'_>,
         made: Made,
         by: u64,
-    ) -> Result<(Arc<InodeObj>, Position, Carrying<'_>)> {
+    ) -> Result<(Arc<InodeObj>, Position, InstallGuard<'_>)> {
         Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
         match self.meta.commit(h) {

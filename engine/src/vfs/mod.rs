@@ -10,15 +10,11 @@
 mod assemble;
 mod attr;
 mod borrowed;
-mod carry;
 mod content;
 mod dir_room;
 mod fsync;
-mod home;
 mod link;
 mod make;
-mod meta;
-mod multi_record;
 mod names;
 mod open;
 mod pending_eviction;
@@ -26,7 +22,6 @@ mod readdir;
 mod records;
 mod remove;
 mod rename;
-mod space;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -38,12 +33,10 @@ mod xattrs;
 pub use crate::file::{ErrorMark, Written};
 pub use crate::inode::{Lent, Recall};
 pub use assemble::{AssembleOptions, Running};
-pub use meta::{InodeSpace, Meta, NewSlot};
 pub use open::FileHandle;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
-pub use space::ImageSpace;
 pub use types::*;
 pub use walk::{Arrive, InodeRef, Walked};
 pub use watch::{Changed, Watch};
@@ -53,6 +46,7 @@ use crate::file::{DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
+use crate::meta::Meta;
 use crate::sync::{Arc, OnceLock};
 use pending_eviction::PendingEviction;
 use watch::Watched;
@@ -60,6 +54,7 @@ use watch::Watched;
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
 pub struct Fs {
+    options: FsOptions,
     meta: Arc<Meta>,
     data: DataPath<Meta>,
     locks: AdvisoryLocks,
@@ -83,11 +78,12 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 
 impl Fs {
     /// The file system over the metadata of a mounted image.
-    pub fn new(meta: Arc<Meta>, data: DataOptions) -> Result<Fs> {
+    pub fn new(meta: Arc<Meta>, options: FsOptions, data: DataOptions) -> Result<Fs> {
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Fs {
+            options,
             data: DataPath::new(Arc::clone(&meta), data)?,
             meta,
             locks: AdvisoryLocks::new(),
@@ -110,7 +106,7 @@ impl Fs {
 
     /// Waits for the record of an operation where the mount is synchronous.
     fn finish(&self, end: Position) -> Result<()> {
-        if self.meta.options.sync { self.meta.store.settle_upto(end, self.meta.durability) } else { Ok(()) }
+        if self.options.sync { self.meta.store.settle_upto(end, self.meta.durability) } else { Ok(()) }
     }
 
     /// Runs an operation, once more with what can be freed if space ran out.
@@ -119,7 +115,7 @@ impl Fs {
     }
 
     fn writable(&self) -> Result<()> {
-        if self.meta.options.read_only {
+        if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
         self.meta.store.check_writable()
@@ -127,7 +123,7 @@ impl Fs {
 
     /// The options of the mount.
     pub fn options(&self) -> &FsOptions {
-        &self.meta.options
+        &self.options
     }
 
     /// The locks that programs ask for (fcntl, flock), by nid.

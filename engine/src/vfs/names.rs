@@ -135,7 +135,7 @@ impl Fs {
         let inode = self.meta.inode(nid)?;
         let special =
             !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
-        if mask & 2 != 0 && self.meta.options.read_only && !special {
+        if mask & 2 != 0 && self.options.read_only && !special {
             return Err(Error::Errno(libc::EROFS));
         }
         self.check(ctx, &inode, &inode.lock.read(), mask & 7)

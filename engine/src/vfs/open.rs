@@ -189,7 +189,7 @@ impl Fs {
         }
         dir::check_name(name)?;
         // Making it takes room in the journal: a thread that only opens it needs none.
-        if !exclusive || self.meta.options.read_only {
+        if !exclusive || self.options.read_only {
             match self.walk(ctx, dir, name, false, Arrive::Opening) {
                 Ok(Walked::There(found)) if exclusive => {
                     self.leave(found);

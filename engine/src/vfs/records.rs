@@ -4,10 +4,11 @@
 //! in steps; where even a step of the usual length does not fit, it takes shorter ones. The bounds here are
 //! those that cannot be divided any further, at the greatest height that an extent tree can have.
 
-use super::{assemble::STEP, attr::ATTR_SLOTS, home, meta::FREE_SLOTS, names::MAKE_SLOTS, rename};
+use super::{assemble::STEP, attr::ATTR_SLOTS, names::MAKE_SLOTS, rename};
 use crate::dir::{GROUP, GROW_SLOTS, PATIENCE, SHRINK_SLOTS};
 use crate::extent::edit_slots;
 use crate::format::{EXTENT_MAX_DEPTH, NAT_INDEX_PER_BLOCK, SLOT_PAYLOAD, XATTR_MAX_BLOCKS, XATTR_ROOM};
+use crate::meta::FREE_SLOTS;
 use crate::store::DELTA_HEADER_SIZE;
 use crate::xattr;
 
@@ -27,11 +28,12 @@ const GROW: u32 = GROW_SLOTS + edit_slots(EXTENT_MAX_DEPTH, PATIENCE);
 /// The last step of freeing an inode.
 const FREE: u32 = edit_slots(EXTENT_MAX_DEPTH, STEP) + xattr::slots(0) + FREE_SLOTS + STEP;
 /// A step of a truncation, a punched hole, a collapse, an insertion.
-const LONG_STEP: u32 = edit_slots(EXTENT_MAX_DEPTH, STEP) + home::INODE_SLOTS;
+const LONG_STEP: u32 = edit_slots(EXTENT_MAX_DEPTH, STEP) + crate::meta::INODE_SLOTS;
 /// One run of file data that goes home, with the removal that may go with it.
 const WRITE_BACK: u32 = DEEP_EDIT + LONG_STEP;
 /// One page of absorbed data.
-const ABSORB: u32 = WRITE_BACK + (crate::device::BLOCK_SIZE + home::KEY_BYTES).div_ceil(SLOT_PAYLOAD) as u32;
+const ABSORB: u32 =
+    WRITE_BACK + (crate::device::BLOCK_SIZE + crate::meta::KEY_BYTES).div_ceil(SLOT_PAYLOAD) as u32;
 /// The hints for the next mount, an index block at a time.
 const HINTS: u32 = (NAT_INDEX_PER_BLOCK as usize * 8 + DELTA_HEADER_SIZE).div_ceil(SLOT_PAYLOAD) as u32;
 

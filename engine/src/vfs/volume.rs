@@ -74,7 +74,7 @@ impl Fs {
     }
 
     fn check_changeable(&self) -> Result<()> {
-        if self.meta.options.read_only {
+        if self.options.read_only {
             return Err(Error::Errno(libc::EROFS));
         }
         self.meta.store.check_writable()

@@ -123,7 +123,7 @@ impl Fs {
                 }
             }
             xattr::put(&mut attributes, name, stored);
-            xattr::stage(&self.meta, h, &mut draft.image, &attributes)?;
+            xattr::stage(&self.meta.alloc, h, &mut draft.image, &attributes)?;
             draft.image.ctime.set(now());
             if is_list {
                 *inode.acls.write() = None;

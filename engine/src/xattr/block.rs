@@ -1,13 +1,13 @@
 //! The chain of blocks that holds an inode's attributes.
 
 use super::Attributes;
+use crate::alloc::Alloc;
 use crate::error::{Error, Result};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, Inode, U16, U32, U64, XATTR_MAX_BLOCKS, XATTR_ROOM, XATTR_START,
     XattrEntry, XattrHeader,
 };
 use crate::store::{Handle, PageRef, Store};
-use crate::vfs::Meta;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Slots that [`stage`] takes for attributes of so many bytes in all, before or after, whichever is more.
@@ -78,7 +78,7 @@ fn parse(mut rest: &[u8]) -> Option<Attributes> {
 /// # Errors
 /// ENOSPC also where they are more than one inode may have.
 pub fn stage(
-    meta: &Meta,
+    alloc: &Alloc,
     h: &mut Handle<'_>,
     image: &mut Inode,
     attributes: &[(Vec<u8>, Vec<u8>)],
@@ -102,11 +102,11 @@ pub fn stage(
     let parts: Vec<&[u8]> = bytes.chunks(XATTR_ROOM).collect();
     for page in pages.split_off(parts.len().min(pages.len())) {
         h.forget(&page);
-        meta.give_block(h, image, page.block())?;
+        alloc.give_block(h, image, page.block())?;
     }
     while pages.len() < parts.len() {
         let goal = pages.last().map(|page| page.block() + 1);
-        let block = meta.take_block(h, image, goal)?;
+        let block = alloc.take_block(h, image, goal)?;
         pages.push(h.init(block, BlockKind::Xattr, image.nid.get(), image.generation.get())?);
     }
     image.xattr_block.set(pages.first().map_or(0, |page| page.block()));

@@ -4,17 +4,17 @@
 //! An operation that panics between the two leaves an inode that is older than its page: the next operation would log
 //! the old one again. So then the file system goes read-only, and the next mount finds what was logged.
 
-use super::meta::Meta;
+use super::Meta;
 use crate::Result;
 use crate::format::Position;
 use crate::planted::{self, Spot};
 use crate::store::{Handle, Store};
 
-/// A record was logged, and is being carried over to memory. Dropped before the locks of the objects are.
+/// A record was logged, and is being installed in the objects in memory. Dropped before the locks of the objects are.
 #[must_use = "to be dropped when memory says what the record does"]
-pub(super) struct Carrying<'s>(&'s Store);
+pub(crate) struct InstallGuard<'s>(&'s Store);
 
-impl Drop for Carrying<'_> {
+impl Drop for InstallGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail("an operation broke off behind its record");
@@ -24,10 +24,10 @@ impl Drop for Carrying<'_> {
 
 impl Meta {
     /// Commits an operation whose caller then changes objects in memory; the end of its record.
-    pub(super) fn commit(&self, h: Handle<'_>) -> Result<(Position, Carrying<'_>)> {
-        let carrying = Carrying(self.store());
+    pub(crate) fn commit(&self, h: Handle<'_>) -> Result<(Position, InstallGuard<'_>)> {
+        let guard = InstallGuard(self.store());
         let end = h.commit()?;
         planted::panic_at(Spot::Committed);
-        Ok((end, carrying))
+        Ok((end, guard))
     }
 }

@@ -1,11 +1,11 @@
-//! What the data path asks of the metadata: mappings, blocks, and records about one file.
+//! Records about files: their mappings, the credits for a record, and logging it.
 
-use super::Meta;
-use crate::alloc::{BITS_DELTA_BYTES, Extent, Reservation, VolatileExtent};
+use super::file_blocks::SPARE_EXTENT_BLOCKS;
+use super::{Change, Logged, Mapping, Meta, Need, ROOM_CHANGED};
+use crate::alloc::{BITS_DELTA_BYTES, Extent};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Root};
-use crate::file::{Blocks, Change, Home, Logged, Mapping, Need, ROOM_CHANGED};
 use crate::format::{Intent, Position, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
 use crate::journal::Durability;
@@ -14,7 +14,7 @@ use crate::store::{Handle, Profile};
 use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
-pub(super) const INODE_SLOTS: u32 = 8;
+pub(crate) const INODE_SLOTS: u32 = 8;
 /// Extents that a node holds at least while a tree is filled in ascending order: half of what it can hold.
 const RUNS_OF_NODE: usize = 64;
 /// Bytes of a record for one extent of a tree that is dropped: its bits, and a leaf of its own at the worst.
@@ -22,71 +22,9 @@ const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
 /// Extents that a file has more at the most for each run that is marked: what is before and behind it.
 const RUNS_OF_CHANGE: usize = 2;
 /// Bytes beside the data of an absorbed page.
-pub(super) const KEY_BYTES: usize = 64;
+pub(crate) const KEY_BYTES: usize = 64;
 
-pub(super) const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
-
-/// Extent blocks that stay promised while something is allocated and not yet inserted.
-const SPARE_EXTENT_BLOCKS: u64 = 16;
-
-impl Meta {
-    fn keep_reserved(&self, more: Reservation) {
-        let mut reserved = self.reserved.lock();
-        reserved.merge(more);
-        // What is allocated and not yet inserted may still need some.
-        reserved.trim(SPARE_EXTENT_BLOCKS);
-    }
-
-    /// Gives back extent blocks that were promised for data which needed none.
-    fn trim_reserved(&self) {
-        if self.volatile.lock().is_empty() {
-            self.reserved.lock().trim(0);
-        }
-    }
-
-    /// The volatile blocks that a record makes permanent: all or a part of one allocation.
-    fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
-        let mut volatile = self.volatile.lock();
-        let key = *volatile.range(..=blocks.start).next_back()?.0;
-        if volatile.get(&key)?.extent().end() <= blocks.start {
-            return None;
-        }
-        let mut found = volatile.remove(&key)?;
-        if key < blocks.start {
-            let rest = found.split_off((blocks.start - key) as u32);
-            volatile.insert(key, std::mem::replace(&mut found, rest?));
-        }
-        if let Some(rest) = found.split_off(blocks.len) {
-            volatile.insert(rest.extent().start, rest);
-        }
-        Some(found)
-    }
-
-    /// Slots that a record with all of `need` takes at the most, and whether they are enough only as long as the
-    /// file's extents find room in its inode.
-    fn slots_of(&self, inode: &InodeObj, need: &Need) -> (u32, bool) {
-        let (depth, in_root) = {
-            let image = inode.lock.read();
-            (image.extent_depth, need.again && extent::stays_in_root(&image, RUNS_OF_CHANGE * need.runs))
-        };
-        if in_root && need.dropped == 0 && need.data == 0 {
-            let bits = need.runs * BITS_DELTA_BYTES;
-            return (INODE_SLOTS + bits.div_ceil(SLOT_PAYLOAD) as u32, true);
-        }
-        let runs = match need.dropped {
-            0 => (need.runs as u32).saturating_mul(extent::edit_slots(depth, 1)),
-            // Into an empty tree, in ascending order: its nodes are full but for the last.
-            dropped => {
-                let nodes = need.runs.div_ceil(RUNS_OF_NODE) + 2;
-                let bytes = dropped * DROPPED_BYTES + need.runs * BITS_DELTA_BYTES;
-                nodes as u32 * extent::edit_slots(0, 1) + bytes.div_ceil(SLOT_PAYLOAD) as u32
-            }
-        };
-        let data = need.data + need.data.div_ceil(BLOCK as usize) * KEY_BYTES;
-        let data = data.div_ceil(SLOT_PAYLOAD) as u32;
-        (runs.saturating_add(self.step_slots(inode)).saturating_add(data), false)
-    }
-}
+pub(crate) const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
 
 /// Credits for a record about a file.
 pub struct Room<'a> {
@@ -97,19 +35,9 @@ pub struct Room<'a> {
     in_root: bool,
 }
 
-impl Home for Meta {
-    type Inode = InodeObj;
-    type Credits<'a> = Room<'a>;
-
-    fn device(&self) -> &dyn BlockDevice {
-        &**self.store.device()
-    }
-
-    fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
+impl Meta {
+    /// What lies at `page`. Takes the inode lock shared.
+    pub fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
         let root = Root::load(&inode.lock.read())?;
         let Ok(logical) = u32::try_from(page) else { return Ok(Mapping::Hole { len: 1 }) };
         Ok(match extent::lookup(&*self.store, &root, logical)? {
@@ -120,50 +48,8 @@ impl Home for Meta {
         })
     }
 
-    fn reserve(&self, blocks: u64) -> Result<()> {
-        self.keep_reserved(self.alloc.reserve_delayed(blocks)?);
-        Ok(())
-    }
-
-    fn make_room_for(&self, blocks: u64) -> Result<()> {
-        self.alloc.make_room_for(blocks)
-    }
-
-    fn reserve_for_record(&self, blocks: u64) -> Result<()> {
-        self.keep_reserved(self.alloc.reserve_for_record(blocks)?);
-        Ok(())
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.reserved.lock().shrink(blocks);
-        self.trim_reserved();
-    }
-
-    fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
-        let volatile = self.alloc.allocate_volatile(want, ahead, goal, &mut self.reserved.lock())?;
-        let Extent { start, len } = volatile.extent();
-        self.volatile.lock().insert(start, volatile);
-        Ok(Blocks { start, len })
-    }
-
-    fn release(&self, blocks: Blocks) {
-        if let Some(volatile) = self.take_volatile(blocks) {
-            volatile.into_reservation(&mut self.reserved.lock());
-        }
-    }
-
-    fn allocate_spare(&self, want: u32) -> Result<Blocks> {
-        let volatile = self.alloc.allocate_volatile(want, 0, None, &mut Reservation::empty(&self.alloc))?;
-        let Extent { start, len } = volatile.extent();
-        self.volatile.lock().insert(start, volatile);
-        Ok(Blocks { start, len })
-    }
-
-    fn release_spare(&self, blocks: Blocks) {
-        drop(self.take_volatile(blocks));
-    }
-
-    fn fitting(&self, inode: &InodeObj, mut need: Need) -> usize {
+    /// How many of `need.runs` fit one record beside the rest of `need`; 0 if not even that fits.
+    pub fn fitting(&self, inode: &InodeObj, mut need: Need) -> usize {
         loop {
             let (slots, _) = self.slots_of(inode, &need);
             if self.allowed(slots) == slots || need.runs == 0 {
@@ -173,25 +59,31 @@ impl Home for Meta {
         }
     }
 
-    fn credits(&self, inode: &InodeObj, need: Need) -> Result<Room<'_>> {
+    /// Takes room for one [`Change`]. May sleep: called with at most a range in hand.
+    pub fn credits(&self, inode: &InodeObj, need: Need) -> Result<Room<'_>> {
         let (slots, in_root) = self.slots_of(inode, &need);
         let handle = self.begin_reserve(slots)?;
         Ok(Room { handle, drops_all: need.dropped > 0, in_root })
     }
 
-    fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+    /// As [`Meta::credits`], for who has credits for another file already: never waits, `None` if there is no room.
+    pub fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
         let (slots, in_root) = self.slots_of(inode, &need);
         let handle = self.store.try_begin(slots)?;
         Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
     }
 
-    fn ample_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+    /// As [`Meta::try_credits`], for bytes that may as well be written home: `None` also where there is so little room
+    /// that it is to be left to others.
+    pub fn ample_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
         let (slots, in_root) = self.slots_of(inode, &need);
         let handle = self.store.try_begin_amply(slots)?;
         Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
     }
 
-    fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
+    /// Records a change that is within its credits. Takes the inode lock exclusively. Volatile blocks named in
+    /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
+    pub fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
         let Room { handle: mut h, drops_all, in_root } = room;
         let mut image = inode.lock.write();
         if image.nid.get() == 0 && change.is_empty() {
@@ -250,47 +142,73 @@ impl Home for Meta {
             h.data(key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
-        let (end, carrying) = self.commit(h)?;
+        let (end, installing) = self.commit(h)?;
         inode.install(&mut image, &draft);
-        drop(carrying);
+        drop(installing);
         drop(image);
         self.trim_reserved();
         Ok(Logged { end, left })
     }
 
-    fn finish_removal(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
+    /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
+    /// caller has their range. If it fails, it has called [`InodeObj::poison`]: the intent stays, and the next
+    /// mount acts on it, so nobody may use the file until then. The same goes for the moves below, once they
+    /// have begun.
+    pub fn finish_removal(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
         self.free_range(inode, pages, Intent::Punch)
     }
 
-    fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
+    /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size,
+    /// in as many records as it takes (recovery finishes what was begun).
+    pub fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
         self.move_down(inode, range, 0, false, size)
     }
 
-    fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
+    /// Moves the pages from `at` on up by `by`, and sets the size.
+    pub fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
         self.move_up(inode, at, by, extent::LOGICAL_END, false, size)
     }
 
-    fn tail(&self) -> Position {
+    /// Where the data lie.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &**self.store.device()
+    }
+
+    /// What outlives the mount.
+    pub fn profile(&self) -> Profile {
+        self.store.profile()
+    }
+
+    /// The next position to be reserved: an operation that returned lies below.
+    pub fn tail(&self) -> Position {
         self.store.tail()
     }
 
-    fn commit_upto(&self, upto: Position) -> Result<()> {
+    /// Returns once everything below `upto` is committed at the horizon that the mount asks for.
+    pub fn commit_upto(&self, upto: Position) -> Result<()> {
         self.store.commit_upto(upto, self.durability)
     }
 
-    fn settle_upto(&self, upto: Position) -> Result<()> {
+    /// Returns once every operation that has returned, of those below `upto`, is durable at that horizon: what
+    /// fsync waits for, and no more.
+    pub fn settle_upto(&self, upto: Position) -> Result<()> {
         self.store.settle_upto(upto, self.durability)
     }
 
-    fn commit_power(&self, upto: Position) -> Result<()> {
+    /// Returns once everything below `upto` is committed against a loss of power, whatever the mount asks for.
+    pub fn commit_power(&self, upto: Position) -> Result<()> {
         self.store.commit_upto(upto, Durability::Power)
     }
 
-    fn may_lag(&self) -> bool {
+    /// Whether an fsync may be answered before the power durability has come: then the commit that makes its records
+    /// durable sees to the flush of what they depend on, see [`Meta::order_after`].
+    pub fn may_lag(&self) -> bool {
         self.store.journal().is_some_and(|journal| journal.may_lag(self.durability))
     }
 
-    fn order_after(&self, writes: u64) -> Result<()> {
+    /// What is logged from now on counts only with so many completed writes of the device flushed: they are, on
+    /// return, or will be before it can count.
+    pub fn order_after(&self, writes: u64) -> Result<()> {
         match self.store.journal() {
             Some(journal) if journal.may_lag(self.durability) => {
                 journal.depend(writes);
@@ -300,15 +218,46 @@ impl Home for Meta {
         }
     }
 
-    fn keep_promises(&self) -> Result<()> {
+    /// Returns once everything is durable against a loss of power that an fsync was answered for: data that goes home in
+    /// place may be younger, and must not be there without it. The caller has write-back mutexes: it may make a commit
+    /// for this and answer whom that covers, but goes on to serve nobody.
+    pub fn keep_promises(&self) -> Result<()> {
         self.store.keep_promises_briefly()
     }
 
-    fn head(&self) -> Position {
+    /// Records below this are no longer needed by recovery.
+    pub fn head(&self) -> Position {
         self.store.journal().map_or_else(|| self.store.tail(), |journal| journal.head())
     }
 
-    fn absorbs(&self) -> bool {
+    /// Whether there is a journal that takes small data: its commit carries them with one write and one flush,
+    /// for all who wait, where a write home has a flush of its own before the record that depends on it.
+    pub fn absorbs(&self) -> bool {
         self.store.journal().is_some()
+    }
+
+    /// Slots that a record with all of `need` takes at the most, and whether they are enough only as long as the
+    /// file's extents find room in its inode.
+    fn slots_of(&self, inode: &InodeObj, need: &Need) -> (u32, bool) {
+        let (depth, in_root) = {
+            let image = inode.lock.read();
+            (image.extent_depth, need.again && extent::stays_in_root(&image, RUNS_OF_CHANGE * need.runs))
+        };
+        if in_root && need.dropped == 0 && need.data == 0 {
+            let bits = need.runs * BITS_DELTA_BYTES;
+            return (INODE_SLOTS + bits.div_ceil(SLOT_PAYLOAD) as u32, true);
+        }
+        let runs = match need.dropped {
+            0 => (need.runs as u32).saturating_mul(extent::edit_slots(depth, 1)),
+            // Into an empty tree, in ascending order: its nodes are full but for the last.
+            dropped => {
+                let nodes = need.runs.div_ceil(RUNS_OF_NODE) + 2;
+                let bytes = dropped * DROPPED_BYTES + need.runs * BITS_DELTA_BYTES;
+                nodes as u32 * extent::edit_slots(0, 1) + bytes.div_ceil(SLOT_PAYLOAD) as u32
+            }
+        };
+        let data = need.data + need.data.div_ceil(BLOCK as usize) * KEY_BYTES;
+        let data = data.div_ceil(SLOT_PAYLOAD) as u32;
+        (runs.saturating_add(self.step_slots(inode)).saturating_add(data), false)
     }
 }

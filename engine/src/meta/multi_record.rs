@@ -4,10 +4,9 @@
 //! What this leaves to others: how extents change (`extent`), and what finds the intents after a crash (`assemble`).
 
 use super::Meta;
-use super::home::{BLOCK, INODE_SLOTS};
+use super::log::{BLOCK, INODE_SLOTS};
 use crate::error::Result;
 use crate::extent::{self, Progress, Root};
-use crate::file::DataInode;
 use crate::format::Intent;
 use crate::inode::InodeObj;
 use crate::store::Handle;
@@ -15,7 +14,7 @@ use std::ops::Range;
 
 impl Meta {
     /// Slots of one step of a removal or move, with its intent and the inode.
-    pub(super) fn step_slots(&self, inode: &InodeObj) -> u32 {
+    pub(crate) fn step_slots(&self, inode: &InodeObj) -> u32 {
         extent::edit_slots(inode.lock.read().extent_depth, self.step()) + INODE_SLOTS
     }
 
@@ -33,7 +32,7 @@ impl Meta {
         let done = self.all_steps(inode, intent, step, size, &mut begun);
         if begun && let Err(e) = &done {
             tracing::error!(nid = inode.nid(), "it cannot be used until the next mount: {e}");
-            inode.data().stick();
+            inode.poison();
         }
         done
     }
@@ -68,7 +67,7 @@ impl Meta {
                 self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
             }
             self.stage(&mut h, inode, &draft.image)?;
-            let _carrying = self.commit(h)?;
+            let _installing = self.commit(h)?;
             *begun |= !progress.done;
             inode.install(&mut image, &draft);
             if progress.done {
@@ -78,7 +77,7 @@ impl Meta {
     }
 
     /// COLLAPSE_RANGE. `progress` is 0 until the range is a hole, then the first block not yet moved.
-    pub(super) fn move_down(
+    pub(crate) fn move_down(
         &self,
         inode: &InodeObj,
         range: Range<u64>,
@@ -108,7 +107,7 @@ impl Meta {
     }
 
     /// INSERT_RANGE: what lies from `at` up to `upto` is not moved yet.
-    pub(super) fn move_up(
+    pub(crate) fn move_up(
         &self,
         inode: &InodeObj,
         at: u64,
@@ -131,19 +130,19 @@ impl Meta {
     }
 
     /// Goes on with a collapse that a crash has cut short: the size follows from what was moved.
-    pub(super) fn resume_collapse(&self, inode: &InodeObj, range: Range<u64>, progress: u64) -> Result<()> {
+    pub(crate) fn resume_collapse(&self, inode: &InodeObj, range: Range<u64>, progress: u64) -> Result<()> {
         let size = inode.size().saturating_sub((range.end - range.start) * BLOCK);
         self.move_down(inode, range, progress, true, size)
     }
 
     /// Goes on with an insertion that a crash has cut short.
-    pub(super) fn resume_insert(&self, inode: &InodeObj, at: u64, by: u64, progress: u64) -> Result<()> {
+    pub(crate) fn resume_insert(&self, inode: &InodeObj, at: u64, by: u64, progress: u64) -> Result<()> {
         let size = inode.size() + by * BLOCK;
         self.move_up(inode, at, by, progress, true, size)
     }
 
     /// Frees the blocks of a range in as many records as it takes.
-    pub(super) fn free_range(&self, inode: &InodeObj, range: Range<u64>, intent: Intent) -> Result<()> {
+    pub(crate) fn free_range(&self, inode: &InodeObj, range: Range<u64>, intent: Intent) -> Result<()> {
         let mut upto = range.end;
         self.in_steps(
             inode,

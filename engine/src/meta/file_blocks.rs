@@ -1,0 +1,99 @@
+//! Blocks for data: set aside for what is to be written, and allocated without a record yet (*volatile*).
+
+use super::{Blocks, Meta};
+use crate::alloc::{Extent, Reservation, VolatileExtent};
+use crate::error::Result;
+
+/// Extent blocks that stay promised while something is allocated and not yet inserted.
+pub(super) const SPARE_EXTENT_BLOCKS: u64 = 16;
+
+impl Meta {
+    fn keep_reserved(&self, more: Reservation) {
+        let mut reserved = self.reserved.lock();
+        reserved.merge(more);
+        // What is allocated and not yet inserted may still need some.
+        reserved.trim(SPARE_EXTENT_BLOCKS);
+    }
+
+    /// Gives back extent blocks that were promised for data which needed none.
+    pub(super) fn trim_reserved(&self) {
+        if self.volatile.lock().is_empty() {
+            self.reserved.lock().trim(0);
+        }
+    }
+
+    /// The volatile blocks that a record makes permanent: all or a part of one allocation.
+    pub(super) fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
+        let mut volatile = self.volatile.lock();
+        let key = *volatile.range(..=blocks.start).next_back()?.0;
+        if volatile.get(&key)?.extent().end() <= blocks.start {
+            return None;
+        }
+        let mut found = volatile.remove(&key)?;
+        if key < blocks.start {
+            let rest = found.split_off((blocks.start - key) as u32);
+            volatile.insert(key, std::mem::replace(&mut found, rest?));
+        }
+        if let Some(rest) = found.split_off(blocks.len) {
+            volatile.insert(rest.extent().start, rest);
+        }
+        Some(found)
+    }
+
+    /// Sets blocks aside for data that will be written later; ENOSPC is answered here. May sleep, and may
+    /// start a checkpoint: never called under a write-back mutex.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        self.keep_reserved(self.alloc.reserve_delayed(blocks)?);
+        Ok(())
+    }
+
+    /// The same for blocks that are to be mapped at once: as many as one record takes, and the rest is given back. All
+    /// that statfs shows can be had so.
+    pub fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.keep_reserved(self.alloc.reserve_for_record(blocks)?);
+        Ok(())
+    }
+
+    /// Makes room for what [`Meta::reserve_for_record`] will ask for, as far as can be. May sleep as that.
+    pub fn make_room_for(&self, blocks: u64) -> Result<()> {
+        self.alloc.make_room_for(blocks)
+    }
+
+    /// Gives back what was set aside.
+    pub fn unreserve(&self, blocks: u64) {
+        self.reserved.lock().shrink(blocks);
+        self.trim_reserved();
+    }
+
+    /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
+    /// [`Meta::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
+    /// may be waiting for. Up to `ahead` blocks behind them are kept for the file to grow into, as long as others are
+    /// free. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
+    pub fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
+        let volatile = self.alloc.allocate_volatile(want, ahead, goal, &mut self.reserved.lock())?;
+        let Extent { start, len } = volatile.extent();
+        self.volatile.lock().insert(start, volatile);
+        Ok(Blocks { start, len })
+    }
+
+    /// Puts volatile blocks back, and aside again; nothing is in flight to them.
+    pub fn release(&self, blocks: Blocks) {
+        if let Some(volatile) = self.take_volatile(blocks) {
+            volatile.into_reservation(&mut self.reserved.lock());
+        }
+    }
+
+    /// As [`Meta::allocate`], out of what is set aside for nobody: for data that has blocks which cannot be written.
+    /// ENOSPC if there is nothing of the kind.
+    pub fn allocate_spare(&self, want: u32) -> Result<Blocks> {
+        let volatile = self.alloc.allocate_volatile(want, 0, None, &mut Reservation::empty(&self.alloc))?;
+        let Extent { start, len } = volatile.extent();
+        self.volatile.lock().insert(start, volatile);
+        Ok(Blocks { start, len })
+    }
+
+    /// Puts volatile blocks back for anybody.
+    pub fn release_spare(&self, blocks: Blocks) {
+        drop(self.take_volatile(blocks));
+    }
+}
