@@ -60,8 +60,8 @@ bench-stream: build ## a long file written and read through library and mount, b
 	scripts/deps.sh agree
 	scripts/stream.sh
 
-sharing: ## what cache lines pairs of operations share: docs/SHARING.md
-	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs testing/tests/sharing.free
+sharing: ## what cache lines pairs of operations share: docs/perf/experiments/0002
+	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs/perf/experiments testing/tests/sharing.free
 
 requests: ## how many requests common operations send to a mount: docs/REQUESTS.md (root)
 	$(CARGO) run --locked --release -p narufs-testing --bin narufs-requests -- docs

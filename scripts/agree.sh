@@ -2,7 +2,7 @@
 # Runs the same calls with narufs bench and with fio, and with dbench where it makes them, in turn, on tmpfs and on
 # ext4 over a loop device in RAM (a disk would hide what a call costs behind its own spread), and prints a table of
 # the rates and their ratio. Root; ROUNDS (5) and TIME (1, seconds of each run) may be set; arguments are the file
-# systems (tmpfs ext4). docs/BENCH.md has a measured table.
+# systems (tmpfs ext4). docs/perf/experiments/0003-other-generators.md has a measured table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 narufs=${NARUFS:-target/release/narufs}

@@ -1,7 +1,7 @@
 //! What checkpoint rounds bring home in a second by 1, 2, 4 and 8 threads, beside random writes of 4 KiB on the same
 //! device; where their time goes; what creations lose to rounds without a pause.
 //!
-//! `cargo bench -p narufs-bench --bench checkpoint` prints the tables of docs/CHECKPOINT.md; `-- DIR` has the image in
+//! `cargo bench -p narufs-bench --bench checkpoint` prints the tables of experiment 12; `-- DIR` has the image in
 //! that directory, in place of the one for temporary files, `-- --plain` serves it by pread and pwrite, `-- --short`
 //! makes rough figures in a few seconds, `-- --creations` measures creations alone. Nothing is left behind: the image is
 //! in a directory that goes with the run, and its ring is staged in memory.

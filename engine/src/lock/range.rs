@@ -24,7 +24,7 @@
 //!
 //! *Scaling*: in the table, a request to one segment writes one cache line, that of its slot, twice; requests to
 //! different slots share no line that is written. A list or tree shared by the whole file, lock-free or not, has
-//! every request walk over lines that others write. docs/LOCKS.md has the figures of the alternatives.
+//! every request walk over lines that others write. Experiment 1 (docs/perf) has figures of the alternatives.
 //!
 //! *Reading without holding*: [`FileLock::is_written`] writes nothing at all. While the word is closed it looks
 //! at the word, then at the slots of the range, one after the other. What a reader makes of it is the

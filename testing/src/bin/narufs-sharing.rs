@@ -1,8 +1,14 @@
 //! Runs the catalogue of operations under a tracer, and reports which cache lines pairs of them share:
-//! `narufs-sharing` prints the report, `narufs-sharing DOCS FREE` writes
-//! `SHARING.md` and `sharing.svg` into a directory, and the pairs that share nothing into a file.
+//! `narufs-sharing` prints the report, `narufs-sharing DIR FREE` writes it as [`PAGE`] and [`PICTURE`] into a
+//! directory, and the pairs that share nothing into a file.
 
 use std::process::ExitCode;
+
+/// The report among the experiments, and its picture, to which it links.
+#[cfg(target_arch = "x86_64")]
+const PAGE: &str = "0002-shared-cache-lines.md";
+#[cfg(target_arch = "x86_64")]
+const PICTURE: &str = "0002-shared-cache-lines.svg";
 
 /// Runs that must agree that a pair shares nothing.
 #[cfg(target_arch = "x86_64")]
@@ -43,8 +49,8 @@ fn report(dir: Option<&str>, free: Option<&str>) -> std::io::Result<()> {
         std::fs::write(free, always.into_iter().map(|pair| pair + "\n").collect::<String>())?;
     }
     let dir = std::path::Path::new(dir);
-    std::fs::write(dir.join("SHARING.md"), report::text(&traced))?;
-    std::fs::write(dir.join("sharing.svg"), report::svg(&traced))
+    std::fs::write(dir.join(PAGE), report::text(&traced))?;
+    std::fs::write(dir.join(PICTURE), report::svg(&traced))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -69,11 +69,19 @@ fn modules(one: &Traced) -> String {
     rows.into_iter().map(|(module, count)| format!("{module} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-const HEAD: &str = "# What operations share
+const HEAD: &str = "# 0002: What operations share
+- **Date**: 2026-11-21; made anew since, last with the commit that changed this page
+- **Question**: Which cache lines do pairs of operations that commute write and touch both?
+- **Command**: `make sharing`
+- **Result**: the table below, and [the picture](0002-shared-cache-lines.svg)
+- **Decision**: No pair may lose what it has: a test fails when one that shared no byte begins to. Bytes, for which
+  objects of the heap lie side by side in a line differs from run to run.
 
-Operations that commute should not wait for each other's cache lines. Each operation below was run on two logical lanes, one after the other, with its own names and files, and every memory access of the engine was recorded; a cell counts the structures (source files of the engine) with a cache line that one of the two writes and the other touches. A dot: nothing; two cores can do both at their full speed. Stacks and thread-local data are apart, as they are between cores, and what the C library's heap writes for itself is left out. The ring is in memory (emulated), everything is cached.
-
-`make sharing` makes this page and [the picture](sharing.svg); a test fails when a pair that shared no byte begins to. Bytes, for which objects of the heap lie side by side in a line differs from run to run.
+Operations that commute should not wait for each other's cache lines. Each operation below was run on two logical lanes,
+one after the other, with its own names and files, and every memory access of the engine was recorded; a cell counts the
+structures (source files of the engine) with a cache line that one of the two writes and the other touches. A dot:
+nothing; two cores can do both at their full speed. Stacks and thread-local data are apart, as they are between cores,
+and what the C library's heap writes for itself is left out. The ring is in memory (emulated), everything is cached.
 
 ";
 

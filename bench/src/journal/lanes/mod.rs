@@ -1,5 +1,5 @@
 //! A ring for each lane, whose records time stamps order: the alternative to the one word that all reservations of
-//! `narufs_engine::journal` add to. Built to be compared, in persistent memory alone; docs/JOURNAL.md has what came out.
+//! `narufs_engine::journal` add to. Built to be compared, in persistent memory alone; experiment 11 has what came out.
 //!
 //! What this leaves to others: what records mean, which locks guard which objects, when records are home.
 //!
