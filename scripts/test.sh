@@ -61,8 +61,8 @@ summary() { # LOG: how many tests it ran, or what else it says
 
 model() { # loom|shuttle
     local packages=(-p narufs-engine)
-    # Of the benchmark's crate that builds the lanes alone.
-    if [[ $1 == loom ]]; then packages+=(-p narufs-bench); fi
+    # For loom that crate is the lanes alone.
+    if [[ $1 == loom ]]; then packages+=(-p narufs-research); fi
     RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"
 }
 
@@ -76,6 +76,7 @@ step compile cargo test --locked --no-run
 step unit cargo test --locked --no-fail-fast --lib --bins
 step doc cargo test --locked --doc
 step integration cargo test --locked --no-fail-fast -p narufs-fuse -p narufs-cli -p narufs-bench --tests
+step research cargo test --locked --no-fail-fast -p narufs-research
 step build cargo build --locked --release
 flags="--profile proof --features planted-bugs"
 # shellcheck disable=SC2086 # words of options

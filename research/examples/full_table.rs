@@ -1,7 +1,7 @@
 //! What making and removing a file costs where 99, 50 and 1 of a hundred inode ids of the table are in use, through the
 //! library.
 //!
-//! `cargo run --release --locked -p narufs-bench --example full_table -- IMAGE IDS` makes the image IMAGE and a table
+//! `cargo run --release --locked -p narufs-research --example full_table -- IMAGE IDS` makes the image IMAGE and a table
 //! of at least IDS ids. What is freed to come to a share lies all over the table, in no order.
 
 use narufs_engine::path::{self, Fs, MountOptions};

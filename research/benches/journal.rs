@@ -1,13 +1,13 @@
 //! What the journal's part of an operation costs, phase by phase, and what follows for more cores.
 //!
-//! `cargo bench -p narufs-bench --bench journal` prints the tables of experiment 11; `-- side` those that compare the
+//! `cargo bench -p narufs-research --bench journal` prints the tables of experiment 11; `-- side` those that compare the
 //! word with lanes; `-- model WORK` only the model of creations, for one that takes WORK ns on a core of its own, the
 //! add to the tail not counted, with what lanes cost when its figures (docs/perf/experiments) were made.
 
-use narufs_bench::journal::model::{self, LANE_ORDER, MACHINES, TRANSFERS};
-use narufs_bench::journal::side::{self, Both};
-use narufs_bench::journal::{phases, word};
 use narufs_engine::pmem::{MappedMemory, Medium};
+use narufs_research::journal::model::{self, LANE_ORDER, MACHINES, TRANSFERS};
+use narufs_research::journal::side::{self, Both};
+use narufs_research::journal::{phases, word};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! One directory of very many names, through the library: made, looked up, listed and removed, with what each takes.
 //!
-//! `cargo run --release --locked -p narufs-bench --example large_directory -- IMAGE NAMES [MIB]` makes the image IMAGE,
+//! `cargo run --release --locked -p narufs-research --example large_directory -- IMAGE NAMES [MIB]` makes the image IMAGE,
 //! and mounts it with MIB of memory for metadata pages (256). The names are links of one file, so that the directory
 //! alone is measured.
 

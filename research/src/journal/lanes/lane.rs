@@ -3,14 +3,14 @@
 //! The lane itself goes along, so it has one record under way at most, and none is sealed that was not persisted:
 //!
 //! ```
-//! # use narufs_bench::journal::lanes::{Lane, LastStamp, Shape};
+//! # use narufs_research::journal::lanes::{Lane, LastStamp, Shape};
 //! fn in_order<'l>(lane: Lane<'l>, object: &mut LastStamp, payload: &[u8]) -> Lane<'l> {
 //!     let reserved = lane.reserve(&mut [object], Shape::slots_for(payload.len())).ok().expect("room");
 //!     reserved.persist(payload).seal().0
 //! }
 //! ```
 //! ```compile_fail
-//! # use narufs_bench::journal::lanes::{Lane, LastStamp, Shape};
+//! # use narufs_research::journal::lanes::{Lane, LastStamp, Shape};
 //! fn not_persisted<'l>(lane: Lane<'l>, object: &mut LastStamp, payload: &[u8]) -> Lane<'l> {
 //!     let reserved = lane.reserve(&mut [object], Shape::slots_for(payload.len())).ok().expect("room");
 //!     reserved.seal().0

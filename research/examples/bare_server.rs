@@ -3,7 +3,7 @@
 //! take, and a mount of narufs what its engine takes on top.
 //!
 //! ```sh
-//! cargo run --release -p narufs-bench --example bare_server -- DIR [-o OPTION,...]
+//! cargo run --release -p narufs-research --example bare_server -- DIR [-o OPTION,...]
 //! ```
 //!
 //! It serves until DIR is unmounted, and says then how often the kernel has asked for what. Options:

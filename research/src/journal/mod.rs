@@ -1,6 +1,6 @@
 //! What the journal's part of an operation costs, phase by phase, and what that lets one expect of more cores.
 //!
-//! For `cargo bench -p narufs-bench --bench journal`, whose tables are those of experiment 11. [`phases`] measures each
+//! For `cargo bench -p narufs-research --bench journal`, whose tables are those of experiment 11. [`phases`] measures each
 //! phase with nothing else between two looks at the clock; [`word`] the word that all reservations add to, by itself;
 //! [`lanes`] is the alternative to that word, [`side`] measures both side by side; [`model`] computes from such figures
 //! how many creations a second a machine with many cores can make, with that word and with a ring for each lane.

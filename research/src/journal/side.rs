@@ -2,7 +2,7 @@
 
 use super::lanes::{Clock, Lane, Lanes, LastStamp, Shape};
 use super::{cpu_ns, start};
-use crate::pin;
+use narufs_bench::pin;
 use narufs_engine::journal::{CreditClass, Durability, Journal, ring_bytes};
 use narufs_engine::pmem::{DurabilityLevel, MappedMemory, Medium};
 use std::path::Path;

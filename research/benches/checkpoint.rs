@@ -1,18 +1,18 @@
 //! What checkpoint rounds bring home in a second by 1, 2, 4 and 8 threads, beside random writes of 4 KiB on the same
 //! device; where their time goes; what creations lose to rounds without a pause.
 //!
-//! `cargo bench -p narufs-bench --bench checkpoint` prints the tables of experiment 12; `-- DIR` has the image in
+//! `cargo bench -p narufs-research --bench checkpoint` prints the tables of experiment 12; `-- DIR` has the image in
 //! that directory, in place of the one for temporary files, `-- --plain` serves it by pread and pwrite, `-- --short`
 //! makes rough figures in a few seconds, `-- --creations` measures creations alone. Nothing is left behind: the image is
 //! in a directory that goes with the run, and its ring is staged in memory.
 
-use narufs_bench::checkpoint::rounds::{self, Found};
-use narufs_bench::checkpoint::volume::{How, Volume};
-use narufs_bench::checkpoint::{creates, random};
 use narufs_engine::checkpoint::Phase;
 use narufs_engine::device::{BLOCK_SIZE, Cause, IoBuf, Request};
 use narufs_engine::format::Nid;
 use narufs_engine::store::WriteHome;
+use narufs_research::checkpoint::rounds::{self, Found};
+use narufs_research::checkpoint::volume::{How, Volume};
+use narufs_research::checkpoint::{creates, random};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What checkpoint rounds bring home in a second, where their time goes, and what they cost who works meanwhile.
 //!
-//! For `cargo bench -p narufs-bench --bench checkpoint`, whose tables are those of experiment 12. [`volume`] is the file
+//! For `cargo bench -p narufs-research --bench checkpoint`, whose tables are those of experiment 12. [`volume`] is the file
 //! system that is measured, [`rounds`] its rounds over scattered pages, [`creates`] creations beside rounds, and
 //! [`random`] what the device does with random writes of 4 KiB, without a file system.
 
