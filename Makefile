@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing requests install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -71,6 +71,12 @@ report: bench-deps build ## the committed report, docs/report (root)
 		--workloads DWOM,DWSL,MWCM,MRPM,varmail,tokubench,spill \
 		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-lib-ssd,narufs-scratch,narufs-scratch-cached,narufs-lib-scratch \
 		--work target --report docs/report
+
+api: ## write the list of the library's public items anew: narufs/api.txt
+	NARUFS_API_WRITE=1 $(CARGO) test --locked -p narufs --test api
+
+publish-check: ## what would be published builds from its packages alone
+	$(CARGO) publish --dry-run --locked -p narufs-engine -p narufs -p narufs-fuse
 
 lint:
 	$(CARGO) fmt --all --check

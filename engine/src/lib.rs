@@ -1,5 +1,8 @@
 //! narufs, the engine: a crash-consistent, multi-core-scalable file system in user space.
 //!
+//! **There is no promise of stability.** It stands behind the crate `narufs`, which is what a program uses, and behind
+//! the mount and the tools; what is public here is public for them, and may change with any version.
+//!
 //! A program that wants files uses [`format`](fn@format) and [`Fs`]; see [`path`].
 //!
 //! The modules stand in the order of ARCHITECTURE.md, top to bottom; each uses only those after it.

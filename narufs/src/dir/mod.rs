@@ -270,11 +270,25 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create_dir`], but EEXIST only for what is no directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        match bytes(path.as_ref()) {
-            // Nothing is to be made, as in the standard library.
-            b"" => self.session.enter("create_dir").map(drop),
-            _ => self.ask("create_dir", path.as_ref(), |files, path| files.create_dir_all(path)),
+        let path = path.as_ref();
+        self.session.enter("create_dir").map_err(|e| e.at(path))?;
+        // Up to what is there, then down again. Nothing is to be made of an empty path, as in the standard library.
+        let mut missing = Vec::new();
+        for above in path.ancestors().filter(|above| !bytes(above).is_empty()) {
+            match self.create_dir(above) {
+                Ok(()) => break,
+                Err(e) if e.errno() == libc::ENOENT => missing.push(above),
+                Err(_) if self.metadata(above).is_ok_and(|m| m.is_dir()) => break,
+                Err(e) => return Err(e),
+            }
         }
+        for below in missing.into_iter().rev() {
+            match self.create_dir(below) {
+                Err(e) if !self.metadata(below).is_ok_and(|m| m.is_dir()) => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Removes a name of what is no directory. The file goes when it has no name and is open nowhere.
