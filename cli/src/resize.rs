@@ -4,9 +4,9 @@ use crate::args::Resize;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::{NewSize, Size};
-use narufs_engine::mount;
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::{AssembleOptions, Running};
+use narufs_engine::volume;
+use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_fuse::control::{self, Growth};
 
 /// Grows it, and says the size.
@@ -38,9 +38,9 @@ fn live(args: &Resize) -> Result<u64, Failure> {
 fn unmounted(args: &Resize) -> Result<u64, Failure> {
     let failed = |e: narufs_engine::Error| failed(args, e);
     let image = std::path::absolute(&args.place).map_err(|e| self::failed(args, e))?;
-    let options = mount::MountOptions::default();
-    let media = mount::open(&image, None, EmulationCosts::default(), &options).map_err(failed)?;
-    let mounted = mount::mount(media, &options).map_err(failed)?;
+    let options = volume::ImageOptions::default();
+    let media = volume::open(&image, None, EmulationCosts::default(), &options).map_err(failed)?;
+    let mounted = volume::mount(media, &options).map_err(failed)?;
     let running = Running::start(mounted.store(), &AssembleOptions::default()).map_err(failed)?;
     let fs = running.fs();
     let resized = fs.resize(args.size.map(|size| size.of(fs.size())), args.sparse);

@@ -9,11 +9,12 @@ use narufs_engine::Error;
 use narufs_engine::cache::available_memory;
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
-use narufs_engine::mount::{self, Mounted};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::scratch::{self, ScratchOptions, SpillOptions};
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{self, AssembleOptions, FsOptions, Running};
+use narufs_engine::vfs::{self, FsOptions};
+use narufs_engine::volume::scratch::{self, ScratchOptions, SpillOptions};
+use narufs_engine::volume::{self, Mounted};
+use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_fuse::binding::{self, Caching};
 use narufs_fuse::mount::process::{bound_heap, protect_from_reclaim};
 use narufs_fuse::mount::{Atime, IfBusy};
@@ -109,11 +110,11 @@ pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
 }
 
 /// The engine's options for the image.
-pub(crate) fn image_options(options: &MountOptions) -> mount::MountOptions {
-    let mut durability = mount::MountOptions {
+pub(crate) fn image_options(options: &MountOptions) -> volume::ImageOptions {
+    let mut durability = volume::ImageOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
-        ..mount::MountOptions::default()
+        ..volume::ImageOptions::default()
     };
     durability.store =
         StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
@@ -128,8 +129,8 @@ pub(crate) fn emulation_costs(options: &MountOptions) -> EmulationCosts {
 fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
     let durability = image_options(options);
     let media =
-        mount::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
-    mount::mount(media, &durability).map_err(|e| refused(image, &e))
+        volume::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
+    volume::mount(media, &durability).map_err(|e| refused(image, &e))
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files

@@ -8,8 +8,8 @@
 //! The modules stand in the order of ARCHITECTURE.md, top to bottom; each uses only those after it.
 
 pub mod path;
-pub mod mount;
 pub mod fsck;
+pub mod volume;
 pub mod mkfs;
 pub mod stats;
 pub mod recovery;
@@ -54,5 +54,6 @@ pub mod sim;
 
 pub use error::{Error, Result};
 pub use mkfs::FormatOptions;
-pub use path::{Files, Fs, MountOptions, format};
-pub use scratch::{ScratchOptions, SpillOptions};
+pub use path::{Files, Fs, format};
+pub use scratch::SpillOptions;
+pub use volume::{MountOptions, ScratchOptions};

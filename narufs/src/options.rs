@@ -3,10 +3,11 @@
 use narufs_engine::file::DataOptions;
 use narufs_engine::format::JournalKind;
 use narufs_engine::journal;
-use narufs_engine::mount;
 use narufs_engine::scratch::SpillOptions;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AssembleOptions, AtimePolicy, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::volume;
+use narufs_engine::volume::AssembleOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -213,10 +214,10 @@ impl MountOptions {
     }
 
     pub(crate) fn to_engine(&self) -> narufs_engine::MountOptions {
-        let mut image = mount::MountOptions {
+        let mut image = volume::ImageOptions {
             read_only: self.read_only,
             discard_journal: self.discard_journal,
-            ..mount::MountOptions::default()
+            ..volume::ImageOptions::default()
         };
         let mut files = AssembleOptions {
             fs: FsOptions {

@@ -4,7 +4,8 @@
 //! `cargo run --release --locked -p narufs-research --example full_table -- IMAGE IDS` makes the image IMAGE and a table
 //! of at least IDS ids. What is freed to come to a share lies all over the table, in no order.
 
-use narufs_engine::path::{self, Fs, MountOptions};
+use narufs_engine::path::{self, Fs};
+use narufs_engine::volume::MountOptions;
 use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 

@@ -5,9 +5,10 @@
 //! alone is measured.
 
 use narufs_engine::format::ROOT_NID;
-use narufs_engine::path::{self, Fs, MountOptions, OpenOptions};
+use narufs_engine::path::{self, Fs, OpenOptions};
 use narufs_engine::store::StoreOptions;
 use narufs_engine::vfs::Context;
+use narufs_engine::volume::MountOptions;
 use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 

@@ -9,12 +9,13 @@ use narufs_engine::format::{JournalKind, Position};
 use narufs_engine::fsck;
 use narufs_engine::journal::{Durability, ring_bytes};
 use narufs_engine::mkfs::{FormatOptions, format_cramped};
-use narufs_engine::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::sim::{Event, PmemSpec, SimMedia};
 use narufs_engine::store::{Observer, StoreOptions, WriteHome};
 use narufs_engine::sync::Counter;
-use narufs_engine::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
+use narufs_engine::vfs::{AtimePolicy, Fs, FsOptions};
+use narufs_engine::volume::{AssembleOptions, Running};
+use narufs_engine::volume::{ImageOptions, Media, Mounted, RingMedia, mount};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -150,7 +151,7 @@ impl Lab {
     /// What the mount or the recovery says.
     pub fn mount(&self, sim: &SimMedia) -> Result<Live> {
         let time = Arc::new(Counter::new());
-        let options = MountOptions {
+        let options = ImageOptions {
             clock: Clock::moved_by(Arc::clone(&time)),
             background: false,
             lanes: 1,
@@ -161,7 +162,7 @@ impl Lab {
                 write_home: WriteHome { threads: Some(self.writers), ..WriteHome::default() },
                 ..StoreOptions::default()
             },
-            ..MountOptions::default()
+            ..ImageOptions::default()
         };
         let mounted = mount(self.media(sim), &options)?;
         let options = AssembleOptions {

@@ -7,8 +7,8 @@ use narufs_engine::error::Result;
 use narufs_engine::format::{JournalKind, Superblock};
 use narufs_engine::fsck;
 use narufs_engine::mkfs::{FormatOptions, format};
-use narufs_engine::mount::{MountOptions, open, staging_path};
 use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::volume::{ImageOptions, open, staging_path};
 use narufs_fuse::mount::{IfBusy, mountinfo, unmount};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl Place {
     /// # Errors
     /// The issues, one a line.
     pub fn check(&self) -> Result<(), String> {
-        let media = open(&self.image(), None, EmulationCosts::default(), &MountOptions::default());
+        let media = open(&self.image(), None, EmulationCosts::default(), &ImageOptions::default());
         let report = media.and_then(|media| fsck::check(&media, &fsck::Options::default()));
         let issues = report.map_err(|e| format!("fsck: {e}"))?.issues;
         let lines: Vec<String> = issues.iter().map(|issue| format!("fsck: {issue:?}")).collect();

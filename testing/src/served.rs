@@ -3,10 +3,11 @@
 use crate::lab::Ring;
 use crate::place::Place;
 use narufs_engine::file::DataOptions;
-use narufs_engine::mount::{MountOptions, Mounted, mount, open};
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AssembleOptions, AtimePolicy, FsOptions, Running};
+use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::volume::{AssembleOptions, Running};
+use narufs_engine::volume::{ImageOptions, Mounted, mount, open};
 use narufs_fuse::mount::{Atime, IfBusy, Transport};
 use narufs_fuse::transport::uring::can_be_had;
 use narufs_fuse::{Caching, EngineOperations, Server, serve};
@@ -55,7 +56,7 @@ fn assemble_with(
     memory: Memory,
     atime: AtimePolicy,
 ) -> Result<(Mounted, Running), String> {
-    let mut options = MountOptions::default();
+    let mut options = ImageOptions::default();
     if let Some(bytes) = memory.metadata {
         options.store = StoreOptions { budget: bytes, dirty_limit: bytes / 4, ..StoreOptions::default() };
     }

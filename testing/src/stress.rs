@@ -8,9 +8,10 @@ use crate::op::{Generator, Op};
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
 use narufs_engine::error::Result;
-use narufs_engine::mount::{MountOptions, Mounted, mount, open};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::{AssembleOptions, AtimePolicy, Fs, FsOptions, Running};
+use narufs_engine::vfs::{AtimePolicy, Fs, FsOptions};
+use narufs_engine::volume::{AssembleOptions, Running};
+use narufs_engine::volume::{ImageOptions, Mounted, mount, open};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -27,7 +28,7 @@ impl Server {
     /// # Errors
     /// What the mount says.
     pub fn start(image: &Path) -> Result<Server> {
-        let options = MountOptions::default();
+        let options = ImageOptions::default();
         let mounted = mount(open(image, None, EmulationCosts::default(), &options)?, &options)?;
         let fs = FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() };
         let running = Running::start(mounted.store(), &AssembleOptions { fs, ..AssembleOptions::default() })?;

@@ -6,7 +6,7 @@
 
 use narufs_engine::Fs;
 use narufs_engine::path::File;
-use narufs_engine::scratch::{ScratchOptions, SpillOptions};
+use narufs_engine::volume::scratch::{ScratchOptions, SpillOptions};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;

@@ -4,9 +4,10 @@
 //! `NARUFS_SEED=n` replays one seed; `NARUFS_TEST_SCALE=n` runs n times as many.
 
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, MemoryDevice};
-use narufs_engine::mount::Mounted;
-use narufs_engine::scratch::{ScratchOptions, make_on};
-use narufs_engine::vfs::{AtimePolicy, Running};
+use narufs_engine::vfs::AtimePolicy;
+use narufs_engine::volume::Mounted;
+use narufs_engine::volume::Running;
+use narufs_engine::volume::scratch::{ScratchOptions, make_on};
 use narufs_fuse::mount::{Atime, IfBusy, MountOptions, mountinfo, unmount};
 use narufs_fuse::{Caching, serve};
 use narufs_testing::dir_target::DirTarget;

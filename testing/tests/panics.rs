@@ -7,9 +7,10 @@
 use narufs_engine::device::{BlockDevice, MemoryDevice};
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::planted::{Spot, plant_panic, take_panic};
-use narufs_engine::scratch::{ScratchOptions, make_on};
 use narufs_engine::sim::{Crash, SimMedia};
-use narufs_engine::vfs::{Context, FileHandle, Fs, OpenFlags, Running, WriteFlags};
+use narufs_engine::vfs::{Context, FileHandle, Fs, OpenFlags, WriteFlags};
+use narufs_engine::volume::Running;
+use narufs_engine::volume::scratch::{ScratchOptions, make_on};
 use narufs_testing::lab::{Lab, Live, Ring};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -216,7 +217,7 @@ fn who_wants_what_another_was_reading_when_it_panicked_reads_it() {
 }
 
 /// A scratch file system so small that everything spills, with its threads.
-fn scratch() -> (narufs_engine::mount::Mounted, Running) {
+fn scratch() -> (narufs_engine::volume::Mounted, Running) {
     let mut options = ScratchOptions::with_memory(256 << 10);
     options.files.background = true;
     let spill: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(32 << 8));

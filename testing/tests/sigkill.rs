@@ -5,8 +5,8 @@
 use narufs_engine::device::{BLOCK_SIZE, ImageFile, open_device};
 use narufs_engine::fsck;
 use narufs_engine::mkfs::{FormatOptions, format};
-use narufs_engine::mount::{MountOptions, staging_path};
 use narufs_engine::pmem::EmulationCosts;
+use narufs_engine::volume::{ImageOptions, staging_path};
 use narufs_testing::settings;
 use narufs_testing::stress::{Server, read_notes};
 use rand::{Rng, SeedableRng};
@@ -83,7 +83,8 @@ fn round(seed: u64) -> Result<u64, String> {
         total += server.judge(&notes, seed, thread)?;
     }
     server.stop().map_err(said("unmount"))?;
-    let media = narufs_engine::mount::open(&image, None, EmulationCosts::default(), &MountOptions::default());
+    let media =
+        narufs_engine::volume::open(&image, None, EmulationCosts::default(), &ImageOptions::default());
     let report =
         fsck::check(&media.map_err(said("open"))?, &fsck::Options::default()).map_err(said("fsck"))?;
     if report.issues.is_empty() { Ok(total) } else { Err(format!("fsck: {:?}", report.issues)) }

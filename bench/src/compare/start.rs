@@ -11,7 +11,7 @@ use crate::target::{Directory, Library, Reopened};
 use crate::{Error, Plan, Record, Result};
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
-use narufs_engine::scratch::{ScratchOptions, SpillOptions};
+use narufs_engine::volume::scratch::{ScratchOptions, SpillOptions};
 use narufs_fuse::control::ServerProcess;
 use rustix::process::{Signal, kill_process};
 use serde::{Deserialize, Serialize};

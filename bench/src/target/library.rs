@@ -8,11 +8,11 @@ use crate::meter::Counters;
 use crate::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
 use narufs_engine::pmem::DurabilityLevel;
-use narufs_engine::scratch::ScratchOptions;
 use narufs_engine::vfs::{
     self, Arrive, Context, FileHandle, FileType, InodeRef, OpenFlags, RenameFlags, SetAttr, Walked,
     WriteFlags,
 };
+use narufs_engine::volume::scratch::ScratchOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Images made by the command and left by a killed process, and the command run on them.
 
-use narufs_engine::path::{Fs, MountOptions};
+use narufs_engine::path::Fs;
+use narufs_engine::volume::MountOptions;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ impl Drop for Work {
 pub fn staging_of(image: &Path) -> Option<PathBuf> {
     let mut uuid = [0; 16];
     std::fs::File::open(image).ok()?.read_exact_at(&mut uuid, 16).ok()?;
-    Some(narufs_engine::mount::staging_path(&uuid))
+    Some(narufs_engine::volume::staging_path(&uuid))
 }
 
 /// Mounts in this process and does something; the image is clean afterwards.

@@ -7,7 +7,7 @@
 //! A *line* of 64 bytes has one name: the identity of its directory, the name (a longer one than [`INLINE`] as two
 //! hashes of 119 bits under the image's key, which nobody that makes names knows), the identity and type of what it
 //! leads to, and whether everyone may search that. [`WAYS`] lines are a bucket; the one that a name's hash prefers is
-//! looked at first. The memory comes as it is first needed, and is counted with the inodes (`vfs::AssembleOptions`).
+//! looked at first. The memory comes as it is first needed, and is counted with the inodes (`volume::AssembleOptions`).
 //!
 //! # Protocol
 //! Identities are generation and nid, never used twice; so a line about a directory that is gone is never asked for.

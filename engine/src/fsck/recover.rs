@@ -8,15 +8,15 @@ use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
 use crate::format::{DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum_seed};
 use crate::journal::read_device_header;
-use crate::mount::{Media, MountOptions, Ring, lost, mount};
 use crate::recovery::{self, Onto};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
+use crate::volume::{ImageOptions, Media, Ring, lost, mount};
 use crate::{Error, Result};
 
 /// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
-    let mut options = MountOptions { background: false, trust_journal: true, ..MountOptions::default() };
+    let mut options = ImageOptions { background: false, trust_journal: true, ..ImageOptions::default() };
     let (kind, why) = match mount(media.clone(), &options) {
         Ok(mounted) => match mounted.recovery().damage.clone() {
             None => {

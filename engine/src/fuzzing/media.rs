@@ -8,10 +8,11 @@ use crate::format::{
 };
 use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
-use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::{HeapMemory, PersistentMemory};
 use crate::sync::{Arc, OnceLock};
-use crate::vfs::{AssembleOptions, Context, Fs, FsOptions, OpenFlags, Running, WriteFlags, XattrMode};
+use crate::vfs::{Context, Fs, FsOptions, OpenFlags, WriteFlags, XattrMode};
+use crate::volume::{AssembleOptions, Running};
+use crate::volume::{ImageOptions, Media, RingMedia, mount};
 use crate::{Result, superblock};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
@@ -46,8 +47,8 @@ pub(super) fn assemble_options(read_only: bool) -> AssembleOptions {
     }
 }
 
-pub(super) fn mount_options(read_only: bool) -> MountOptions {
-    MountOptions { background: false, read_only, lanes: 1, ..MountOptions::default() }
+pub(super) fn mount_options(read_only: bool) -> ImageOptions {
+    ImageOptions { background: false, read_only, lanes: 1, ..ImageOptions::default() }
 }
 
 /// Files, directories and the like; `number` tells those of one call from those of another.

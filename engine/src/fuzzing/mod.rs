@@ -11,8 +11,9 @@ use crate::device::BLOCK_SIZE;
 use crate::format::{Nid, ROOT_NID};
 use crate::fsck::{self, Options};
 use crate::inode::FileType;
-use crate::mount::{Media, mount};
-use crate::vfs::{Context, FallocateMode, Fs, OpenFlags, Running, WriteFlags, XattrMode};
+use crate::vfs::{Context, FallocateMode, Fs, OpenFlags, WriteFlags, XattrMode};
+use crate::volume::Running;
+use crate::volume::{Media, mount};
 use media::{assemble_options, is_image, media, mount_options};
 
 /// Entries that are looked at.

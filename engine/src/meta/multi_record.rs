@@ -1,7 +1,7 @@
 //! Removals and moves of blocks that take more than one record: one step in each, and an intent from the first to the
 //! last, so that a crash in between is gone on from.
 //!
-//! What this leaves to others: how extents change (`extent`), and what finds the intents after a crash (`assemble`).
+//! What this leaves to others: how extents change (`extent`), and what finds the intents after a crash (`intents`).
 
 use super::Meta;
 use super::log::{BLOCK, INODE_SLOTS};

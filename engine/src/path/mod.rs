@@ -35,15 +35,15 @@
 //! ```
 
 mod file;
+mod fs;
 mod handles;
-mod image;
 #[cfg(test)]
 mod slashes;
 #[cfg(test)]
 mod tests;
 
 pub use file::{File, OpenOptions};
-pub use image::{Fs, MountOptions, format};
+pub use fs::{Fs, format};
 
 use crate::error::{Error, Result};
 use crate::format::Nid;

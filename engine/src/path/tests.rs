@@ -5,7 +5,7 @@ use crate::device::MemoryDevice;
 use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
 use crate::vfs::FallocateMode;
-use crate::vfs::{AssembleOptions, Running};
+use crate::volume::{AssembleOptions, MountOptions, Running};
 
 pub(super) fn files() -> Files {
     let device = Arc::new(MemoryDevice::new(4096));

@@ -1,7 +1,7 @@
 //! Recovery: from what a crash left to a state that contains everything committed.
 //!
 //! It works on a [`Store`] that has no journal yet, so that nothing can be logged meanwhile. Which ring counts
-//! and whether it belongs to the image is decided in [`crate::mount`], which also begins the new epoch.
+//! and whether it belongs to the image is decided in [`crate::volume`], which also begins the new epoch.
 //!
 //! # Order
 //! 1. [`restore`]: what an unfinished checkpoint round may have torn at home is mended from the double-write

@@ -18,7 +18,7 @@
 //! - A page that redo does not read for a later record forgets it is one that nothing needs.
 //!
 //! So where redo meets no damage without these blocks, no home was torn that they might have mended. Redo is tried in
-//! memory for that ([`crate::mount`]), since to write home is to write to the area; if it meets no damage, the blocks
+//! memory for that ([`crate::volume`]), since to write home is to write to the area; if it meets no damage, the blocks
 //! are written anew and recovery goes its usual way. Else nothing is written, for the device may yet read them
 //! another time: the mount is read-only and says why.
 //!

@@ -7,12 +7,12 @@
 //! Lookup counts: every [`Entry`] returned holds one count on its inode, raised before the call returns. The
 //! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
 
-mod assemble;
 mod attr;
 mod borrowed;
 mod content;
 mod dir_room;
 mod fsync;
+mod intents;
 mod link;
 mod make;
 mod names;
@@ -32,10 +32,10 @@ mod xattrs;
 
 pub use crate::file::{ErrorMark, Written};
 pub use crate::inode::{Lent, Recall};
-pub use assemble::{AssembleOptions, Running};
 pub use open::FileHandle;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;
+pub(crate) use records::STEP;
 pub use records::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 pub use types::*;
 pub use walk::{Arrive, InodeRef, Walked};

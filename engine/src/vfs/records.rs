@@ -4,7 +4,7 @@
 //! in steps; where even a step of the usual length does not fit, it takes shorter ones. The bounds here are
 //! those that cannot be divided any further, at the greatest height that an extent tree can have.
 
-use super::{assemble::STEP, attr::ATTR_SLOTS, names::MAKE_SLOTS, rename};
+use super::{attr::ATTR_SLOTS, names::MAKE_SLOTS, rename};
 use crate::dir::{GROUP, GROW_SLOTS, PATIENCE, SHRINK_SLOTS};
 use crate::extent::edit_slots;
 use crate::format::{EXTENT_MAX_DEPTH, NAT_INDEX_PER_BLOCK, SLOT_PAYLOAD, XATTR_MAX_BLOCKS, XATTR_ROOM};
@@ -16,6 +16,9 @@ use crate::xattr;
 const DEEP_EDIT: u32 = edit_slots(EXTENT_MAX_DEPTH, 1);
 /// All attributes that an inode can have.
 const ALL_ATTRIBUTES: u32 = xattr::slots(XATTR_MAX_BLOCKS * XATTR_ROOM);
+
+/// Extents that one record of a long operation touches, if not asked otherwise.
+pub(crate) const STEP: u32 = 32;
 
 /// What makes a name, with the attributes that its directory hands down and a long symlink's target.
 const MAKE: u32 = MAKE_SLOTS + ALL_ATTRIBUTES;

@@ -171,8 +171,9 @@ impl Lease {
 mod tests {
     use super::*;
     use narufs_engine::format::ROOT_NID;
-    use narufs_engine::scratch::{self, ScratchOptions};
-    use narufs_engine::vfs::{Context, Running};
+    use narufs_engine::vfs::Context;
+    use narufs_engine::volume::Running;
+    use narufs_engine::volume::scratch::{self, ScratchOptions};
 
     fn leases() -> Leases {
         match Names::new(Caching::Exclusive, Permissions::Server) {

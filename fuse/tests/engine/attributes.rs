@@ -1,7 +1,8 @@
 //! Attributes, times, extended attributes, access lists, permissions.
 
 use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, served_as, served_with};
-use narufs_engine::vfs::{AssembleOptions, AtimePolicy};
+use narufs_engine::vfs::AtimePolicy;
+use narufs_engine::volume::AssembleOptions;
 use narufs_fuse::Caching;
 use narufs_fuse::mount::{Io, MountOptions, Permissions as Checks};
 use rustix::fs::{

@@ -2,7 +2,7 @@
 
 use super::support::{Served, served_as};
 use narufs_engine::journal::Durability;
-use narufs_engine::vfs::AssembleOptions;
+use narufs_engine::volume::AssembleOptions;
 use narufs_fuse::{Caching, control};
 use std::fs::File;
 use std::io::Write;

@@ -5,9 +5,10 @@
 use crate::transports::transport;
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};
-use narufs_engine::mount::{self, Mounted};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::{AssembleOptions, Fs, Running};
+use narufs_engine::vfs::Fs;
+use narufs_engine::volume::{self, Mounted};
+use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
@@ -80,9 +81,9 @@ fn try_served_as(
     drop(device);
     // Nothing is committed but what a test asks for.
     let hour = Duration::from_secs(3600);
-    let options = mount::MountOptions { commit_interval: hour, ..mount::MountOptions::default() };
-    let media = mount::open(&image, None, EmulationCosts::default(), &options).expect("the media");
-    let mounted = mount::mount(media, &options).expect("a good image");
+    let options = volume::ImageOptions { commit_interval: hour, ..volume::ImageOptions::default() };
+    let media = volume::open(&image, None, EmulationCosts::default(), &options).expect("the media");
+    let mounted = volume::mount(media, &options).expect("a good image");
     let running = Running::start(mounted.store(), &files).expect("a good image");
     let mut options = MountOptions::new("image");
     options.transport = transport();

@@ -6,11 +6,12 @@ use narufs_engine::checkpoint::CheckpointStats;
 use narufs_engine::device::{BlockDevice, ImageFile, PlainDevice, open_device};
 use narufs_engine::journal::ring_bytes;
 use narufs_engine::mkfs::{self, FormatOptions};
-use narufs_engine::mount::{self, Media, MountOptions, Mounted, RingMedia};
 use narufs_engine::pmem::{DurabilityLevel, HeapMemory};
 use narufs_engine::store::{StoreOptions, WriteHome};
 use narufs_engine::superblock;
-use narufs_engine::vfs::{AssembleOptions, Fs, Running};
+use narufs_engine::vfs::Fs;
+use narufs_engine::volume::{self, ImageOptions, Media, Mounted, RingMedia};
+use narufs_engine::volume::{AssembleOptions, Running};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,7 @@ impl Volume {
         let slots = superblock::read(&*device)?.ring_slots.get();
         let len = ring_bytes(slots).unwrap_or(usize::MAX);
         let ring = RingMedia::Ssd(Arc::new(HeapMemory::with_durability(len, DurabilityLevel::Process)));
-        let options = MountOptions {
+        let options = ImageOptions {
             store: StoreOptions {
                 budget: METADATA,
                 dirty_limit: METADATA,
@@ -76,9 +77,9 @@ impl Volume {
             },
             commit_interval: Duration::from_secs(3600),
             background,
-            ..MountOptions::default()
+            ..ImageOptions::default()
         };
-        let mounted = mount::mount(Media { device, ring, staging_file: None }, &options)?;
+        let mounted = volume::mount(Media { device, ring, staging_file: None }, &options)?;
         let options = AssembleOptions { background, ..AssembleOptions::default() };
         let running = Running::start(mounted.store(), &options)?;
         Ok(Volume { mounted, running })

@@ -11,7 +11,7 @@ pub const STRICT: bool = false;
 pub const UPWARD: [(&str, &str, &str); 0] = [];
 
 /// Imports of a module above.
-pub const UPWARD_IMPORTS: Baseline = Baseline(16);
+pub const UPWARD_IMPORTS: Baseline = Baseline(8);
 
 /// Imports that close circles of files across modules.
 pub const CIRCLE_EDGES: Baseline = Baseline(7);

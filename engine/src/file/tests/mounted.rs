@@ -6,12 +6,11 @@ use crate::format::{JournalKind, ROOT_NID};
 use crate::fsck;
 use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
-use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use crate::pmem::HeapMemory;
 use crate::sync::Arc;
-use crate::vfs::{
-    AssembleOptions, Context, FileHandle, Fs, FsOptions, OpenFlags, Running, SetAttr, WriteFlags,
-};
+use crate::vfs::{Context, FileHandle, Fs, FsOptions, OpenFlags, SetAttr, WriteFlags};
+use crate::volume::{AssembleOptions, Running};
+use crate::volume::{ImageOptions, Media, Mounted, RingMedia, mount};
 use crate::{Error, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -56,10 +55,10 @@ impl Image {
     }
 
     pub(super) fn mount(&self) -> Live {
-        self.mount_with(&MountOptions::default())
+        self.mount_with(&ImageOptions::default())
     }
 
-    pub(super) fn mount_with(&self, options: &MountOptions) -> Live {
+    pub(super) fn mount_with(&self, options: &ImageOptions) -> Live {
         let mounted = mount(self.media(), options).expect("a good image");
         let read_only = mounted.store().failed().is_some();
         let options = AssembleOptions {

@@ -3,9 +3,9 @@
 use super::mounted::Image;
 use crate::device::{BlockDevice, Cause, IoBuf, Request};
 use crate::format::ROOT_NID;
-use crate::mount::MountOptions;
 use crate::pmem::PersistentMemory;
 use crate::vfs::{Context, OpenFlags, WriteFlags};
+use crate::volume::ImageOptions;
 
 const BLOCKS: u64 = 1024;
 
@@ -35,7 +35,7 @@ fn a_reader_sees_absorbed_data_and_changes_nothing() {
     let before = media_bytes(&image);
     let expected = [&[1; 5000][..], &[2; 600], &[1; 14_400]].concat();
     for read_only in [true, true, false] {
-        let live = image.mount_with(&MountOptions { read_only, ..MountOptions::default() });
+        let live = image.mount_with(&ImageOptions { read_only, ..ImageOptions::default() });
         assert_eq!(live.fs().lookup(&ctx, ROOT_NID, b"f").expect("there").nid, entry.nid);
         let file = live.fs().open(&ctx, entry.nid, OpenFlags::empty()).expect("there");
         let mut bytes = vec![0; 20_001];

@@ -9,8 +9,8 @@ use crate::device::{Cause, IoBuf, MemoryDevice, Request};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, ROOT_NID};
 use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
-use crate::mount::{MountOptions, RingMedia, mount};
 use crate::pmem::{HeapMemory, PersistentMemory};
+use crate::volume::{ImageOptions, RingMedia, mount};
 use plants::{ELSEWHERE, PLANTS};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::cell::Cell;
@@ -152,14 +152,14 @@ fn what_lost_its_name_is_in_lost_and_found_with_its_content() {
         tool.image.put_raw(buckets[0], bytes).expect("memory");
     });
     made.repair();
-    let mounted = mount(made.media(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mount(made.media(), &ImageOptions { background: false, ..ImageOptions::default() });
     let mounted = mounted.expect("it is sound");
-    let options = crate::vfs::AssembleOptions {
+    let options = crate::volume::AssembleOptions {
         data: crate::file::DataOptions::with_memory(1 << 20),
         background: false,
         ..Default::default()
     };
-    let running = crate::vfs::Running::start(mounted.store(), &options).expect("it is sound");
+    let running = crate::volume::Running::start(mounted.store(), &options).expect("it is sound");
     let (fs, ctx) = (running.fs(), crate::vfs::Context::root());
     let found = fs.lookup(&ctx, ROOT_NID, b"lost+found").expect("made");
     let file = fs.lookup(&ctx, found.nid, format!("#{}", made.plain).as_bytes()).expect("rescued");
@@ -180,14 +180,14 @@ fn the_journal_of_an_unclean_image_is_replayed_or_given_up() {
     made.ring.read(0, &mut bytes);
     ring.write(0, &bytes);
     let made = Made { ring, ..made };
-    let mounted = mount(made.media(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mount(made.media(), &ImageOptions { background: false, ..ImageOptions::default() });
     let mounted = mounted.expect("it is sound");
-    let options = crate::vfs::AssembleOptions {
+    let options = crate::volume::AssembleOptions {
         data: crate::file::DataOptions::with_memory(1 << 20),
         background: false,
         ..Default::default()
     };
-    let running = crate::vfs::Running::start(mounted.store(), &options).expect("it is sound");
+    let running = crate::volume::Running::start(mounted.store(), &options).expect("it is sound");
     let ctx = crate::vfs::Context::root();
     running.fs().mkdir(&ctx, ROOT_NID, b"only in the journal", 0o755).expect("room");
     drop(running);
@@ -210,7 +210,7 @@ fn the_journal_of_an_unclean_image_is_replayed_or_given_up() {
 #[test]
 fn a_journal_that_is_damaged_below_a_commit_is_named() {
     let media = blank_ssd();
-    let mounted = mount(media.clone(), &MountOptions { background: false, ..MountOptions::default() });
+    let mounted = mount(media.clone(), &ImageOptions { background: false, ..ImageOptions::default() });
     let mounted = mounted.expect("it is sound");
     let store = mounted.store().clone();
     let root = store.superblock().groups_start.get() + 1;

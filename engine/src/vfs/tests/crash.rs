@@ -3,9 +3,9 @@
 use super::*;
 use crate::format::JournalKind;
 use crate::journal::ring_bytes;
-use crate::mount::{Media, MountOptions, Mounted, RingMedia, mount};
 use crate::pmem::DurabilityLevel;
 use crate::sim::{Crash, CrashState, PmemSpec, SimMedia};
+use crate::volume::{AssembleOptions, ImageOptions, Media, Mounted, RingMedia, Running, mount};
 
 const SLOTS: u64 = 4096;
 
@@ -66,7 +66,7 @@ pub(super) fn idle(kind: JournalKind, sim: &SimMedia) -> Media {
 /// Mounts, which recovers what is to be recovered.
 pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
     let media = idle(kind, sim);
-    let options = MountOptions { background: false, lanes: 1, ..MountOptions::default() };
+    let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
     let mounted = mount(media, &options).expect("whole");
     assert_eq!(mounted.store().failed(), None);
     let options = AssembleOptions {

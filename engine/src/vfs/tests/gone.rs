@@ -3,7 +3,8 @@
 use super::crash::{begin, media};
 use super::*;
 use crate::format::JournalKind;
-use crate::scratch::{ScratchOptions, make_on};
+use crate::volume::Running;
+use crate::volume::scratch::{ScratchOptions, make_on};
 
 /// Makes and removes what has metadata pages of its own: files that are alone in their block of inodes, and
 /// directories. What is listed as dirty is dirty, and no more than there was.

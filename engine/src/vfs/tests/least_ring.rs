@@ -5,8 +5,8 @@ use crate::format::JournalKind;
 use crate::fsck;
 use crate::journal::{Durability, ring_bytes};
 use crate::mkfs::least_journal_slots;
-use crate::mount::{Media, MountOptions, RingMedia, mount};
 use crate::pmem::HeapMemory;
+use crate::volume::{AssembleOptions, ImageOptions, Media, RingMedia, Running, mount};
 
 /// A default access list of so many users.
 pub(super) fn long_list(users: u32) -> Vec<u8> {
@@ -76,7 +76,7 @@ fn the_least_ring_takes_every_operation() {
     for kind in [JournalKind::Ssd, JournalKind::Emulated] {
         let media = least_media(kind);
         for background in [false, true] {
-            let options = MountOptions { background, lanes: 2, ..MountOptions::default() };
+            let options = ImageOptions { background, lanes: 2, ..ImageOptions::default() };
             let mounted = mount(media.clone(), &options).expect("clean");
             let journal = mounted.store().journal().expect("writable");
             assert!(journal.max_record_slots() >= LARGEST_RECORD);
@@ -101,7 +101,7 @@ fn the_least_ring_takes_every_operation() {
 #[test]
 fn a_window_is_refused_where_it_means_nothing() {
     let start = |kind, ms| {
-        let mounted = mount(least_media(kind), &MountOptions::default()).expect("clean");
+        let mounted = mount(least_media(kind), &ImageOptions::default()).expect("clean");
         let durability = Durability::Window(std::time::Duration::from_millis(ms));
         Running::start(mounted.store(), &AssembleOptions { durability, ..AssembleOptions::default() })
             .map(drop)

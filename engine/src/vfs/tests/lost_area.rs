@@ -5,8 +5,8 @@ use super::*;
 use crate::format::JournalKind;
 use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::fsck::{self, IssueKind, Outcome, Report};
-use crate::mount::{MountOptions, mount};
 use crate::sim::{Crash, Fault, SimMedia};
+use crate::volume::{ImageOptions, mount};
 
 const BLOCKS: u64 = 3000;
 
@@ -85,7 +85,7 @@ fn what_a_torn_home_needs_of_the_area_is_damage_until_it_is_given_up() {
         let point = points.next().expect("in the log");
         for state in point.sample(Crash::PowerLoss, events as u64, 12) {
             // Where homes may be torn, and some others.
-            let options = MountOptions { background: false, lanes: 1, ..MountOptions::default() };
+            let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
             let mounted = mount(idle(kind, &state.restart()), &options).expect("whole");
             if mounted.recovery().restored == 0 && !events.is_multiple_of(20) {
                 continue;

@@ -18,6 +18,7 @@ use crate::format::ROOT_NID;
 use crate::journal::Durability;
 use crate::mkfs::{FormatOptions, format};
 use crate::store::{Log, Store, StoreOptions};
+use crate::volume::{AssembleOptions, Running};
 use std::collections::BTreeMap;
 
 fn store() -> Arc<Store> {

@@ -18,7 +18,7 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     };
     let Err(Error::Refused(why)) = mount(other(), &options()).map(drop) else { panic!("not refused") };
     assert!(why.contains("--discard-journal"), "{why}");
-    let given_up = MountOptions { discard_journal: true, ..options() };
+    let given_up = ImageOptions { discard_journal: true, ..options() };
     let mounted = mount(other(), &given_up).expect("what is lost is given up");
     assert_eq!(read(mounted.store()).expect("whole"), oracle(6)[6], "the images of the last round");
     mounted.unmount().expect("works");
@@ -115,11 +115,11 @@ fn each_wrong_journal_is_told_apart() {
                 outcome.unwrap_or_else(|e| panic!("{words}: {e}")).unmount().expect("works");
             }
             if unclean && goes_on {
-                let given_up = MountOptions { discard_journal: true, ..options() };
+                let given_up = ImageOptions { discard_journal: true, ..options() };
                 mount(media(), &given_up).expect("given up").unmount().expect("works");
             }
             if !unclean {
-                let reader = MountOptions { read_only: true, ..options() };
+                let reader = ImageOptions { read_only: true, ..options() };
                 mount(media(), &reader).expect("a clean image needs no journal to be read");
             }
         }

@@ -3,7 +3,7 @@
 //! What this leaves to others: whether the image is to be recovered, and the new epoch ([`super::mount`]); what recovery
 //! does ([`recovery`]).
 
-use super::{MountOptions, RingMedia};
+use super::{ImageOptions, RingMedia};
 use crate::Result;
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
@@ -16,7 +16,7 @@ use crate::sync::Arc;
 /// Makes stores of an image that is being mounted.
 pub(super) struct Fresh<'m> {
     pub sb: &'m Superblock,
-    pub options: &'m MountOptions,
+    pub options: &'m ImageOptions,
 }
 
 impl Fresh<'_> {

@@ -15,23 +15,24 @@
 //! is room; memory is taken by those alone that hold something, and a sixty-fourth that have held something: the memory
 //! of other free frames, and free parts of the heap before frames take more, go back to the system.
 
-mod spill;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use spill::SpillSpace;
-pub use spill::{SpillOptions, is_spill_space};
+pub use crate::scratch::SpillOptions;
 
+use super::{AssembleOptions, Mounted};
 use crate::cache::FRAME_BYTES;
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
 use crate::file::DataOptions;
-use crate::mkfs::lay_out;
-use crate::mount::Mounted;
+use crate::mkfs::{SPARED_BLOCKS, lay_out};
+use crate::scratch::SpillSpace;
 use crate::store::{Log, Profile, Store, StoreOptions};
 use crate::sync::Arc;
-use crate::vfs::AssembleOptions;
 use crate::{Error, Result};
 use std::time::Duration;
+
+// The first block says that the space is in use.
+const _: () = assert!(SPARED_BLOCKS > 0);
 
 /// Least memory of a scratch file system.
 const LEAST_MEMORY: u64 = 256 << 10;

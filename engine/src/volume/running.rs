@@ -1,21 +1,18 @@
-//! From a mounted store to a file system: everything is loaded, tied together, and what a crash has left
-//! unfinished is finished; and back again.
+//! A file system at work: everything is loaded and tied together, what a crash has left unfinished is finished, and the
+//! threads are started; and all of it back again.
 
-use super::*;
 use crate::alloc::Alloc;
 use crate::checkpoint::Background;
 use crate::dir::dentry_cache::LINE_BYTES;
-use crate::extent;
-use crate::format::{Intent, OrphanEntry};
+use crate::file::DataOptions;
 use crate::journal::Durability;
-use crate::meta::InodeSpace;
+use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
-use crate::store::{Observer, Store};
-use crate::sync::{Mutex, Weak};
+use crate::store::Store;
+use crate::sync::{Arc, Mutex, Weak};
+use crate::vfs::{Fs, FsOptions, STEP};
+use crate::{Error, Result};
 use std::thread::JoinHandle;
-
-/// Extents that one record of a long operation touches, if not asked otherwise.
-pub(super) const STEP: u32 = 32;
 
 /// How a file system behaves and what it may use.
 #[derive(Debug, Clone)]
@@ -92,10 +89,10 @@ impl Running {
         }
         let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
         if options.background {
-            running.start_thread("narufs-settler", |fs| fs.data.run_settling())?;
+            running.start_thread("narufs-settler", |fs| fs.data().run_settling())?;
         }
         if options.background && !options.fs.read_only {
-            running.start_thread("narufs-writer", |fs| fs.data.run_background())?;
+            running.start_thread("narufs-writer", |fs| fs.data().run_background())?;
         }
         if let Durability::Window(window) = options.durability
             && options.background
@@ -123,7 +120,7 @@ impl Running {
     /// afterwards.
     pub fn stop(self) -> Result<()> {
         self.end_threads();
-        let store = Arc::clone(self.fs.meta.store());
+        let store = Arc::clone(self.fs.meta().store());
         if self.fs.options().read_only || !store.profile().keeps() {
             store.release_observers();
             return Ok(());
@@ -131,7 +128,7 @@ impl Running {
         self.fs.forget_all();
         self.fs.syncfs()?;
         // A ring may be too small for them; nothing depends on hints.
-        if let Err(e) = self.fs.meta.space.save_hints() {
+        if let Err(e) = self.fs.save_hints() {
             tracing::debug!("no hints for the next mount: {e}");
         }
         store.release_observers();
@@ -141,7 +138,7 @@ impl Running {
     fn end_threads(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if !threads.is_empty() {
-            self.fs.data.stop();
+            self.fs.data().stop();
         }
         for thread in threads {
             if thread.join().is_err() {
@@ -169,80 +166,4 @@ fn check_window(store: &Store, durability: Durability) -> Result<()> {
         return Err(Error::Refused(why.into()));
     }
     Ok(())
-}
-
-impl Observer for Fs {
-    fn pre_checkpoint(&self, upto: Position) -> Result<()> {
-        self.data.pre_checkpoint(upto)
-    }
-    fn durable(&self, upto: Position) {
-        self.meta.alloc.durable(upto);
-        self.meta.space.durable(upto);
-    }
-    fn head_passed(&self, upto: Position) {
-        self.meta.alloc.head_passed(upto);
-    }
-    fn used_nids(&self, nat_block: u64) -> Option<u16> {
-        self.meta.space.used_nids(nat_block)
-    }
-}
-
-impl Fs {
-    /// Finishes what earlier mounts have begun: frees inodes without names, ends truncations and moves.
-    fn finish_intents(&self) -> Result<()> {
-        let mut entries = self.meta.space.entries();
-        // Moves of extents first: an inode that is freed needs none of them.
-        entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
-        for entry in entries {
-            let given_up = || self.meta.inode(entry.nid.get()).is_ok_and(|inode| !inode.is_usable());
-            match self.finish_intent(&entry) {
-                // The device may do better at the next mount; until then that file alone is of no use.
-                Err(Error::Errno(_) | Error::Device { .. }) if given_up() => {}
-                done => done?,
-            }
-        }
-        Ok(())
-    }
-
-    fn finish_intent(&self, entry: &OrphanEntry) -> Result<()> {
-        let (nid, progress) = (entry.nid.get(), entry.progress.get());
-        let intents = [Intent::Orphan, Intent::Truncate, Intent::Punch, Intent::Collapse, Intent::Insert];
-        let Some(intent) = intents.into_iter().find(|i| *i as u32 == entry.intent.get()) else {
-            return Err(Error::Corrupt {
-                what: "orphan entry",
-                place: format!("nid {nid}"),
-                detail: format!("intent {} is unknown", entry.intent),
-            });
-        };
-        let inode = match self.meta.inode(nid) {
-            Ok(inode) if inode.generation() == entry.generation.get() => inode,
-            Ok(_) | Err(Error::Errno(_)) => return self.drop_intent(nid, intent),
-            Err(e) => return Err(e),
-        };
-        const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
-        let (first, last) = (entry.arg0.get() / BLOCK, entry.arg1.get().div_ceil(BLOCK));
-        match intent {
-            Intent::Orphan => {
-                if inode.nlink() > 0 {
-                    return self.drop_intent(nid, intent);
-                }
-                self.reap(&inode);
-                Ok(())
-            }
-            Intent::Truncate | Intent::Punch => {
-                let first = entry.arg0.get().div_ceil(BLOCK);
-                let end =
-                    if intent == Intent::Punch { last.min(extent::LOGICAL_END) } else { extent::LOGICAL_END };
-                self.meta.free_range(&inode, first..end, intent)
-            }
-            Intent::Collapse => self.meta.resume_collapse(&inode, first..last, progress),
-            Intent::Insert => self.meta.resume_insert(&inode, first, last, progress),
-        }
-    }
-
-    fn drop_intent(&self, nid: Nid, intent: Intent) -> Result<()> {
-        let mut h = self.meta.begin(4)?;
-        self.meta.space.end_intent(&mut h, nid, intent)?;
-        h.commit().map(drop)
-    }
 }

@@ -1,8 +1,8 @@
-//! The assembly: an image and its journal become a [`Store`] that can be changed, and a clean image again.
+//! A volume: an image with its journal, or scratch space, becomes a file system at work, and a clean image again.
 //!
-//! It decides whether the journal at hand belongs to the image, runs recovery, begins a new epoch, and starts
-//! the background thread. Files and directories are built on the store by others; before
-//! [`Mounted::unmount`] they have written what they hold.
+//! [`Volume`] is all of it in one. It is made of a [`Mounted`] image, a [`Store`] that can be changed, and of the files
+//! and threads [`Running`] on it, which have written what they hold before [`Mounted::unmount`]. A mount decides whether
+//! the journal at hand belongs to the image, runs recovery, begins a new epoch, and starts the threads of the store.
 //!
 //! # Agreement of image and ring
 //! UUIDs, size and epoch must match; the ring may be one epoch behind, for the superblock is written first.
@@ -21,13 +21,19 @@
 //! in between leaves a clean image with a ring that is not its own, which is made anew once more.
 
 mod fresh;
+mod image;
 mod paths;
 mod ring;
+mod running;
+pub mod scratch;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use image::{MountOptions, Volume};
 pub use paths::{open, open_for_check, staging_path};
 pub use ring::{Absence, RingFile, RingMedia};
+pub use running::{AssembleOptions, Running};
+pub use scratch::ScratchOptions;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +66,7 @@ pub struct Media {
 
 /// How to mount.
 #[derive(Debug, Clone)]
-pub struct MountOptions {
+pub struct ImageOptions {
     /// Memory for metadata.
     pub store: StoreOptions,
     /// How long a record may stay uncommitted.
@@ -80,9 +86,9 @@ pub struct MountOptions {
     pub clock: Clock,
 }
 
-impl Default for MountOptions {
+impl Default for ImageOptions {
     fn default() -> Self {
-        MountOptions {
+        ImageOptions {
             store: StoreOptions::default(),
             commit_interval: Duration::from_secs(5),
             background: true,
@@ -111,7 +117,7 @@ pub struct Mounted {
 /// # Errors
 /// [`Error::Refused`], saying what does not fit and what to do; errors of the device. Damage is no error: the
 /// mount is read-only then ([`Store::failed`] says why).
-pub fn mount(media: Media, options: &MountOptions) -> Result<Mounted> {
+pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     let Media { device, ring, staging_file } = media;
     let mut sb = superblock::read(device.as_ref())?;
     if !options.read_only {
@@ -297,5 +303,11 @@ impl Mounted {
             Some(path) => crate::pmem::unlink(path),
             None => Ok(()),
         }
+    }
+}
+
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mounted").field("recovery", &self.recovery).finish_non_exhaustive()
     }
 }

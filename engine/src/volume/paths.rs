@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ring::{Absence, RingFile, RingMedia};
-use super::{Media, MountOptions};
+use super::{ImageOptions, Media};
 use crate::device::{BlockDevice, ImageFile, open_device};
 use crate::format::{JournalKind, STATE_MOUNTED, Superblock};
 use crate::journal::{read_mapped_header, ring_bytes};
@@ -25,7 +25,7 @@ pub fn open(
     image: &Path,
     journal: Option<&Path>,
     costs: EmulationCosts,
-    options: &MountOptions,
+    options: &ImageOptions,
 ) -> Result<Media> {
     let device = open_device(ImageFile::open(image)?);
     let sb = superblock::read(device.as_ref())?;

@@ -29,9 +29,9 @@ fn image(kind: Kind, unclean: bool, features: [u64; 3]) -> SimMedia {
 fn refusals(kind: Kind, sim: &SimMedia, read_only: bool) -> Vec<String> {
     let before = sim.events();
     let mounts = [
-        MountOptions { read_only, ..options() },
-        MountOptions { read_only, discard_journal: true, ..options() },
-        MountOptions { read_only, trust_journal: true, ..options() },
+        ImageOptions { read_only, ..options() },
+        ImageOptions { read_only, discard_journal: true, ..options() },
+        ImageOptions { read_only, trust_journal: true, ..options() },
     ];
     let checks = [(false, false), (true, false), (true, true)];
     let mounted = mounts.map(|options| mount(kind.media(sim), &options).map(drop));
@@ -73,7 +73,7 @@ fn an_unknown_read_only_compatible_feature_allows_a_read_only_mount_alone() {
             assert!(why[..3].iter().all(|why| why.contains("-o ro")), "{why:?}");
             assert!(why[3..].iter().all(|why| why.contains("not check or mend")), "{why:?}");
             let before = sim.events();
-            let reader = MountOptions { read_only: true, ..options() };
+            let reader = ImageOptions { read_only: true, ..options() };
             let mounted = mount(kind.media(&sim), &reader).expect("readable");
             assert_eq!(read(mounted.store()).expect("whole"), oracle(4)[4], "what the ring holds is shown");
             assert!(matches!(operate(mounted.store(), 4), Err(Error::ReadOnly(_))));

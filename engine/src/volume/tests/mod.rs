@@ -77,8 +77,8 @@ impl Kind {
     }
 }
 
-fn options() -> MountOptions {
-    MountOptions { background: false, lanes: 1, ..MountOptions::default() }
+fn options() -> ImageOptions {
+    ImageOptions { background: false, lanes: 1, ..ImageOptions::default() }
 }
 
 /// The counters of the pages, and the number in the shared block's page while there is one.
@@ -167,7 +167,7 @@ fn a_read_only_mount_shows_the_recovered_state_and_writes_nothing() {
         drop(mounted);
         let before = sim.events();
         let mounted =
-            mount(kind.media(&sim), &MountOptions { read_only: true, ..options() }).expect("readable");
+            mount(kind.media(&sim), &ImageOptions { read_only: true, ..options() }).expect("readable");
         assert_eq!(read(mounted.store()).expect("whole"), oracle(9)[9]);
         assert!(matches!(operate(mounted.store(), 9), Err(Error::ReadOnly(_))));
         mounted.unmount().expect("nothing to do");
@@ -235,7 +235,7 @@ fn the_head_waits_in_the_background_for_what_observers_bring_home() {
     {
         let sim = kind.make();
         let mounted =
-            mount(kind.media(&sim), &MountOptions { background: true, ..options() }).expect("clean");
+            mount(kind.media(&sim), &ImageOptions { background: true, ..options() }).expect("clean");
         let start = mounted.store().tail();
         let fails_beyond = if fails { start + kind.slots() } else { Position::MAX };
         let brings = Arc::new(Brings { upto: start.into(), passed: 0.into(), fails_beyond });

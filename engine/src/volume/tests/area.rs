@@ -54,7 +54,7 @@ fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
     assert!(why(&mounted).contains("older than the image"), "{}", why(&mounted));
     assert_eq!(read(mounted.store()).expect("whole"), oracle(13)[13], "it can be read");
     drop(mounted);
-    let trusting = MountOptions { trust_journal: true, ..options() };
+    let trusting = ImageOptions { trust_journal: true, ..options() };
     let mounted = mount(kind.media(&sim), &trusting).expect("readable");
     assert_eq!(mounted.recovery().unreadable, area(&sim));
     mounted.unmount().expect("works");

@@ -1,0 +1,97 @@
+//! A file system on an image, opened and closed by path in one call each.
+
+use super::Files;
+use crate::device::{ImageFile, open_device};
+use crate::error::Result;
+use crate::format::Superblock;
+use crate::mkfs::{self, FormatOptions};
+use crate::recovery::Outcome;
+use crate::sync::Arc;
+use crate::vfs;
+use crate::volume::{MountOptions, ScratchOptions, Volume};
+use std::path::Path;
+
+/// A mounted file system: [`Files`], and the [`Volume`] that they are on.
+///
+/// Dropped without [`Fs::unmount`], it is left as the end of the process leaves it: the next mount recovers.
+pub struct Fs {
+    files: Files,
+    volume: Volume,
+}
+
+/// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device.
+///
+/// # Errors
+/// [`Error::Refused`], in words, if there is a file system already (see [`FormatOptions::force`]) or too little
+/// room; errors of the device.
+pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superblock> {
+    let file = match options.blocks {
+        Some(blocks) => ImageFile::create(image.as_ref(), blocks)?,
+        None => ImageFile::open(image.as_ref())?,
+    };
+    mkfs::format(open_device(file).as_ref(), options)
+}
+
+impl Fs {
+    /// Mounts an image; after a crash it recovers everything that was committed.
+    ///
+    /// # Errors
+    /// As [`Volume::mount`].
+    pub fn mount(image: impl AsRef<Path>, options: &MountOptions) -> Result<Fs> {
+        Volume::mount(image.as_ref(), options).map(Fs::of)
+    }
+
+    /// Makes a file system in memory that overflows to spill space, and that nothing outlives.
+    ///
+    /// # Errors
+    /// As [`Volume::scratch`].
+    pub fn scratch(options: &ScratchOptions) -> Result<Fs> {
+        Volume::scratch(options).map(Fs::of)
+    }
+
+    fn of(volume: Volume) -> Fs {
+        Fs { files: Files::new(Arc::clone(volume.fs())), volume }
+    }
+
+    /// Writes everything home and marks the image clean. Whoever still has [`Files`] of it can change nothing
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`Volume::unmount`].
+    pub fn unmount(self) -> Result<()> {
+        self.volume.unmount()
+    }
+
+    /// The same files for another caller than uid 0.
+    pub fn acting_as(&self, caller: vfs::Context) -> Files {
+        Files::acting_as(Arc::clone(&self.files.fs), caller)
+    }
+
+    /// The operations on inodes, as the mount uses them.
+    pub fn inodes(&self) -> &Arc<vfs::Fs> {
+        &self.files.fs
+    }
+
+    /// What recovery has done at this mount.
+    pub fn recovery(&self) -> &Outcome {
+        self.volume.recovery()
+    }
+
+    /// Why nothing can be changed, if so.
+    pub fn damage(&self) -> Option<String> {
+        self.volume.damage()
+    }
+}
+
+impl std::ops::Deref for Fs {
+    type Target = Files;
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs").field("files", &self.files).field("volume", &self.volume).finish()
+    }
+}

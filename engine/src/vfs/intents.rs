@@ -1,0 +1,89 @@
+//! What a file system does for the journal under it: it finishes what earlier mounts have begun, and follows how far
+//! records have travelled.
+
+use super::Fs;
+use crate::extent;
+use crate::format::{Intent, Nid, OrphanEntry, Position};
+use crate::store::Observer;
+use crate::{Error, Result};
+
+impl Observer for Fs {
+    fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        self.data.pre_checkpoint(upto)
+    }
+    fn durable(&self, upto: Position) {
+        self.meta.alloc.durable(upto);
+        self.meta.space.durable(upto);
+    }
+    fn head_passed(&self, upto: Position) {
+        self.meta.alloc.head_passed(upto);
+    }
+    fn used_nids(&self, nat_block: u64) -> Option<u16> {
+        self.meta.space.used_nids(nat_block)
+    }
+}
+
+impl Fs {
+    /// Notes for the next mount what would else have to be searched for.
+    pub(crate) fn save_hints(&self) -> Result<()> {
+        self.meta.space.save_hints()
+    }
+
+    /// Finishes what earlier mounts have begun: frees inodes without names, ends truncations and moves.
+    pub(crate) fn finish_intents(&self) -> Result<()> {
+        let mut entries = self.meta.space.entries();
+        // Moves of extents first: an inode that is freed needs none of them.
+        entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
+        for entry in entries {
+            let given_up = || self.meta.inode(entry.nid.get()).is_ok_and(|inode| !inode.is_usable());
+            match self.finish_intent(&entry) {
+                // The device may do better at the next mount; until then that file alone is of no use.
+                Err(Error::Errno(_) | Error::Device { .. }) if given_up() => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_intent(&self, entry: &OrphanEntry) -> Result<()> {
+        let (nid, progress) = (entry.nid.get(), entry.progress.get());
+        let intents = [Intent::Orphan, Intent::Truncate, Intent::Punch, Intent::Collapse, Intent::Insert];
+        let Some(intent) = intents.into_iter().find(|i| *i as u32 == entry.intent.get()) else {
+            return Err(Error::Corrupt {
+                what: "orphan entry",
+                place: format!("nid {nid}"),
+                detail: format!("intent {} is unknown", entry.intent),
+            });
+        };
+        let inode = match self.meta.inode(nid) {
+            Ok(inode) if inode.generation() == entry.generation.get() => inode,
+            Ok(_) | Err(Error::Errno(_)) => return self.drop_intent(nid, intent),
+            Err(e) => return Err(e),
+        };
+        const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
+        let (first, last) = (entry.arg0.get() / BLOCK, entry.arg1.get().div_ceil(BLOCK));
+        match intent {
+            Intent::Orphan => {
+                if inode.nlink() > 0 {
+                    return self.drop_intent(nid, intent);
+                }
+                self.reap(&inode);
+                Ok(())
+            }
+            Intent::Truncate | Intent::Punch => {
+                let first = entry.arg0.get().div_ceil(BLOCK);
+                let end =
+                    if intent == Intent::Punch { last.min(extent::LOGICAL_END) } else { extent::LOGICAL_END };
+                self.meta.free_range(&inode, first..end, intent)
+            }
+            Intent::Collapse => self.meta.resume_collapse(&inode, first..last, progress),
+            Intent::Insert => self.meta.resume_insert(&inode, first, last, progress),
+        }
+    }
+
+    fn drop_intent(&self, nid: Nid, intent: Intent) -> Result<()> {
+        let mut h = self.meta.begin(4)?;
+        self.meta.space.end_intent(&mut h, nid, intent)?;
+        h.commit().map(drop)
+    }
+}
