@@ -66,11 +66,11 @@ sharing: ## what cache lines pairs of operations share: docs/perf/experiments/00
 requests: ## how many requests common operations send to a mount: docs/REQUESTS.md (root)
 	$(CARGO) run --locked --release -p narufs-testing --bin narufs-requests -- docs
 
-report: bench-deps build ## the committed report, docs/report (root)
+report: bench-deps build ## the committed report, docs/report and docs/perf/README.md, in some 15 minutes (root)
 	$(NARUFS) compare --rounds 2 --seconds 1 --compact --size 2G --threads 2,16 --spill-ratio 1.25 \
 		--workloads DWOM,DWSL,MWCM,MRPM,varmail,tokubench,spill \
 		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-lib-ssd,narufs-scratch,narufs-scratch-cached,narufs-lib-scratch \
-		--work target --report docs/report
+		--work target --report docs/report --table docs/perf --commit "$$(git describe --always --dirty)"
 
 api: ## write the list of the library's public items anew: narufs/api.txt
 	NARUFS_API_WRITE=1 $(CARGO) test --locked -p narufs --test api

@@ -40,12 +40,19 @@ pub fn run(args: &Compare) -> Result<(), Failure> {
     let progress = Progress::new();
     let results = compare(&options, &stop, &progress);
     progress.clear();
-    write(&results.map_err(failure)?, args)?;
+    let mut results = results.map_err(failure)?;
+    if let Some(commit) = &args.commit {
+        results.machine.insert(0, ("commit".to_owned(), commit.clone()));
+    }
+    write(&results, args)?;
     stop.check().map_err(failure)
 }
 
 fn make_directory(args: &Compare) -> Result<(), Failure> {
-    std::fs::create_dir_all(&args.report).map_err(|e| cannot_write(&args.report, e))
+    for dir in std::iter::once(&args.report).chain(&args.table) {
+        std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, e))?;
+    }
+    Ok(())
 }
 
 /// Results of an earlier comparison.
@@ -65,6 +72,11 @@ fn write(results: &Results, args: &Compare) -> Result<(), Failure> {
     let list = list.map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
     std::fs::write(&json, list).map_err(|e| cannot_write(&json, e))?;
     std::fs::write(&page, report::page(results)).map_err(|e| cannot_write(&page, e))?;
+    if let Some(dir) = &args.table {
+        let (table, picture) = (dir.join("README.md"), dir.join(report::PICTURE));
+        std::fs::write(&table, report::overview(results)).map_err(|e| cannot_write(&table, e))?;
+        std::fs::write(&picture, report::picture(results)).map_err(|e| cannot_write(&picture, e))?;
+    }
     // A pipe gets all columns: what reads it is not short of room.
     let width = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
     report::table(results, width).iter().for_each(|line| say!("{line}"));

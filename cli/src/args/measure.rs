@@ -95,6 +95,12 @@ pub struct Compare {
     /// Directory for report.html and results.json; made if it is not there
     #[arg(long, value_name = "DIR", default_value = "narufs-report")]
     pub report: PathBuf,
+    /// Write one table, losses first, and its picture into this directory too: README.md and overview.svg
+    #[arg(long, value_name = "DIR")]
+    pub table: Option<PathBuf>,
+    /// The commit that is measured, to be told with the results
+    #[arg(long, conflicts_with = "from")]
+    pub commit: Option<String>,
     /// Use this block device instead of a loop device: everything on it is lost
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<PathBuf>,

@@ -36,6 +36,18 @@ fn bars(spilled: &Spilled) -> Vec<Bar> {
     bars
 }
 
+/// The cells of each size of file, as a multiple of the memory limit.
+pub(super) fn by_size(spilled: Option<&Spilled>) -> Vec<(f64, Vec<Cell>)> {
+    let mut sizes: Vec<(f64, Vec<Cell>)> = Vec::new();
+    for Bar { ratio, cell, .. } in spilled.map(bars).unwrap_or_default() {
+        match sizes.last_mut() {
+            Some((size, cells)) if *size == ratio => cells.push(cell),
+            _ => sizes.push((ratio, vec![cell])),
+        }
+    }
+    sizes
+}
+
 fn megabytes(bytes: f64) -> String {
     format!("{:.0}", bytes / 1e6)
 }
