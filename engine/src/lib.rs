@@ -20,6 +20,7 @@ pub mod dir;
 pub mod xattr;
 pub mod acl;
 pub mod inode;
+mod pages;
 pub mod cache;
 pub mod lock;
 pub mod orphan;

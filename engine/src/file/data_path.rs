@@ -3,13 +3,13 @@
 use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Ledger;
-use crate::file::sync::old_content::KeptPages;
 use crate::file::write::reservation::Counted;
 use crate::file::write::throttle::Pace;
 use crate::file::writeback::bounce::Staging;
 use crate::file::writeback::queue::WriteBackWork;
 use crate::file::{DataInode, Home, Mapping};
 use crate::format::{MAX_FILE_SIZE, Nid};
+use crate::pages::OldContentBudget;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, LaneCounter, Mutex};
 use crate::{Error, Result};
@@ -132,7 +132,7 @@ pub struct DataPath<H: Home> {
     pub(in crate::file) counters: Counters,
     pub(in crate::file) work: WriteBackWork<H::Inode>,
     pub(in crate::file) stashed: Counted,
-    pub(in crate::file) kept: KeptPages,
+    pub(in crate::file) old_content: OldContentBudget,
     pub(in crate::file) pace: Pace,
     pub(in crate::file) ledger: Arc<Ledger>,
     /// Files whose truncation to nothing is not yet recorded.
@@ -150,7 +150,7 @@ impl<H: Home> DataPath<H> {
             home,
             pool: Arc::new(FramePool::sharing(options.frames, options.kept)?),
             staging: Staging::new(options.staging),
-            kept: KeptPages::of(options.staging),
+            old_content: OldContentBudget::beside(options.staging),
             options,
             counters: Counters::default(),
             work: WriteBackWork::default(),
@@ -182,7 +182,7 @@ impl<H: Home> DataPath<H> {
 
     /// What a file's content lies in. Of a file that was truncated and whose record waits: nothing.
     pub(in crate::file) fn map(&self, inode: &H::Inode, page: u64) -> Result<Mapping> {
-        if inode.data().state.lock().doomed {
+        if inode.data().pages.is_truncate_pending() {
             return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
         }
         self.home.map(inode, page)

@@ -139,7 +139,7 @@ impl<H: Home> DataPath<H> {
             self.settle(inode)?;
             let guard = data.write_range(bytes.clone());
             data.check_usable()?;
-            if !data.state.lock().doomed {
+            if !data.pages.is_truncate_pending() {
                 return Ok(guard);
             }
         }
@@ -233,9 +233,7 @@ impl<H: Home> DataPath<H> {
             }
         });
         if unwanted > 0 {
-            let mut state = data.state.lock();
-            state.reserved = state.reserved.saturating_sub(unwanted);
-            drop(state);
+            data.pages.unreserve(unwanted);
             self.home.unreserve(unwanted);
         }
     }
@@ -287,16 +285,13 @@ impl<H: Home> DataPath<H> {
         let write_back = data.write_back.lock();
         self.drop_pages(data, pages.clone());
         let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
-        let live = data.state.lock().live.range(pages.clone()).next().is_some();
-        if live {
+        if data.pages.has_records(pages.clone()) {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
             change.supersede.push(key_of(inode.as_ref(), at, len));
         }
         let left = self.home.log(credits, inode, change)?.left;
-        let mut state = data.state.lock();
-        state.live.retain(|page, _| !pages.contains(page));
-        state.stale.retain(|page| !pages.contains(page));
-        drop((state, write_back));
+        data.pages.forget_records(&pages);
+        drop(write_back);
         left.map_or(Ok(()), |left| self.home.finish_removal(inode, left))
     }
 
@@ -311,10 +306,7 @@ impl<H: Home> DataPath<H> {
             let removing = data.removing.lock();
             let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
-            let clean = {
-                let state = data.state.lock();
-                state.dirty.is_empty() && state.synced.is_empty() && !state.doomed
-            };
+            let clean = data.pages.summary().is_clean();
             if !clean || data.size() != data.logged_size() {
                 drop((write_back, credits, removing, range));
                 continue;
@@ -322,11 +314,7 @@ impl<H: Home> DataPath<H> {
             // What live records hold would be redone at the old places.
             let supersede = vec![key_of(inode.as_ref(), 0, u64::MAX)];
             self.home.log(credits, inode, Change { supersede, ..Change::default() })?;
-            {
-                let mut state = data.state.lock();
-                state.live.clear();
-                state.stale.clear();
-            }
+            data.pages.forget_records(&(0..PAGES_END));
             self.drop_pages(data, 0..PAGES_END);
             // The range keeps everybody from the file; the moves take credits.
             drop(write_back);

@@ -31,7 +31,6 @@ mod data;
 mod data_path;
 mod fallocate;
 mod home;
-mod in_hands;
 mod read;
 mod seek;
 mod sync;

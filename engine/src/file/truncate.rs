@@ -56,19 +56,11 @@ impl<H: Home> DataPath<H> {
                 break (guards, dropped);
             }
             drop(guards);
-            self.write_pages(inode, 0..PAGES_END, Order::LIVE)?;
+            self.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
-        {
-            let mut state = data.state.lock();
-            state.doomed = true;
-            state.doomed_extents = dropped;
-            state.rewritings += 1;
-            state.lost = false;
-            state.live.clear();
-            state.stale.clear();
-        }
+        data.pages.begin_truncate(dropped);
         self.defer(inode);
         self.list_emptied(inode);
         Ok(())
@@ -77,11 +69,8 @@ impl<H: Home> DataPath<H> {
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
     /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
     fn droppable(&self, inode: &Arc<H::Inode>) -> Result<Option<usize>> {
-        {
-            let state = inode.data().state.lock();
-            if state.doomed {
-                return Ok(Some(state.doomed_extents));
-            }
+        if let Some(extents) = inode.data().pages.summary().truncate_pending {
+            return Ok(Some(extents));
         }
         let mut dropped = 1;
         let mut page = 0;
@@ -124,25 +113,19 @@ impl<H: Home> DataPath<H> {
             let write_back = data.write_back.lock();
             self.drop_pages(data, pages.clone());
             data.set_size(size);
-            let (doomed, live) = {
-                let state = data.state.lock();
-                (state.doomed, state.live.range(page_of(size)..).next().is_some())
-            };
-            if doomed {
+            if data.pages.is_truncate_pending() {
                 return Ok(());
             }
             let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
             let logged = data.logged_size().min(size);
             change.size = (logged != data.logged_size()).then_some(logged);
-            if live {
+            if data.pages.has_records(page_of(size)..PAGES_END) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
             let left = self.home.log(credits, inode, change)?.left;
             data.set_logged_size(logged);
-            let mut state = data.state.lock();
-            state.live.split_off(&pages.start);
-            state.stale.split_off(&pages.start);
-            drop((state, write_back));
+            data.pages.forget_records(&pages);
+            drop(write_back);
             return left.map_or(Ok(()), |left| self.home.finish_removal(inode, left));
         }
     }
@@ -157,15 +140,7 @@ impl<H: Home> DataPath<H> {
                 reserved += 1;
             }
         });
-        let mut state = data.state.lock();
-        state.reserved = state.reserved.saturating_sub(reserved);
-        let state = &mut *state;
-        for set in [&mut state.dirty, &mut state.synced] {
-            let mut tail = set.split_off(&pages.start);
-            set.append(&mut tail.split_off(&pages.end));
-        }
-        let mut tail = state.unflushed.split_off(&pages.start);
-        state.unflushed.append(&mut tail.split_off(&pages.end));
+        data.pages.remove(&pages, reserved);
         if reserved > 0 {
             self.home.unreserve(reserved);
         }
@@ -186,7 +161,7 @@ impl<H: Home> DataPath<H> {
 
     /// Records one file's truncation, if it waits.
     pub(in crate::file) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        while inode.data().state.lock().doomed {
+        while inode.data().pages.is_truncate_pending() {
             if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
                 self.write_home(inode)?;
             }
@@ -202,7 +177,7 @@ impl<H: Home> DataPath<H> {
         }
         self.settle(inode)?;
         if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-            self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
+            self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
         }
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
@@ -225,10 +200,11 @@ impl<H: Home> DataPath<H> {
             return;
         }
         let rewritten = inode.made_data().and_then(|data| {
-            let state = data.state.lock();
-            // Relaxed: a rewriting that began since was begun by one who has counted itself in, before it took this
-            // lock.
-            (state.doomed && inode.writers().load(Ordering::Relaxed) == 0).then_some(state.rewritings)
+            let pages = data.pages.summary();
+            // Relaxed: a rewriting that has begun by then was begun by one who counted itself in before it took the
+            // lock that the summary takes.
+            let is_last = inode.writers().load(Ordering::Relaxed) == 0;
+            (pages.truncate_pending.is_some() && is_last).then_some(pages.generation)
         });
         let Some(rewriting) = rewritten else { return };
         match self.absorb(inode, Absorb::Replacing, Some(rewriting)) {
@@ -266,11 +242,7 @@ impl<H: Home> DataPath<H> {
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.set_logged_size(0);
-        {
-            let mut state = data.state.lock();
-            state.replaced();
-            state.unflushed.clear();
-        }
+        data.pages.discard();
         self.undefer(inode.nid());
         self.absorbed.lock().remove(&inode.nid());
         self.unlist_quiet(data);

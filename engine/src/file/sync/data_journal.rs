@@ -18,11 +18,11 @@ use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
 use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
-use crate::file::in_hands::Absorbing;
 use crate::file::writeback::key_of;
 use crate::file::writeback::preallocation::room_ahead;
 use crate::file::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::format::{DataKey, Position};
+use crate::pages::Logging;
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 
@@ -61,6 +61,34 @@ struct Taken<'p> {
     unwritten: bool,
 }
 
+/// Pages on their way into a data record, until it is clear what became of it.
+struct Absorbing<'p, H: Home> {
+    path: &'p DataPath<H>,
+    inode: &'p Arc<H::Inode>,
+    pages: Logging<'p>,
+}
+
+impl<H: Home> Drop for Absorbing<'_, H> {
+    fn drop(&mut self) {
+        if !self.pages.is_unfinished() {
+            return;
+        }
+        let data = self.inode.data();
+        for page in self.pages.iter() {
+            let Some(found) = data.index.get(*page).and_then(|slot| self.path.pool.find(slot, Use::No))
+            else {
+                continue;
+            };
+            if found.flags().contains(FrameState::DIRTY) {
+                let latched = found.latch();
+                found.mark_dirty(&latched, 0..BLOCK_SIZE);
+            }
+        }
+        self.pages.give_up();
+        self.path.list(self.inode);
+    }
+}
+
 impl<H: Home> DataPath<H> {
     /// Logs the dirty bytes of a file if they are few and there is a journal, and with them the truncation of an emptied
     /// file. None: write them home, or, with `rewriting`, the file was emptied another number of times.
@@ -75,15 +103,15 @@ impl<H: Home> DataPath<H> {
             return Ok(None);
         }
         let few = |most: usize| {
-            let state = data.state.lock();
-            let dropped = state.doomed.then_some(state.doomed_extents.max(1));
-            let pages = state.dirty.len();
+            let now = data.pages.summary();
+            let dropped = now.truncate_pending.map(|extents| extents.max(1));
+            let pages = now.dirty;
             let most = match dropped {
                 // Each is absorbed whole.
                 Some(_) => most.min(self.options.absorb_limit / BLOCK_SIZE).min(MAX_RUNS),
                 None => most,
             };
-            let is_meant = rewriting.is_none_or(|rewriting| rewriting == state.rewritings);
+            let is_meant = rewriting.is_none_or(|rewriting| rewriting == now.generation);
             let is_there = dropped.is_some() || pages > 0;
             (is_meant && is_there && pages <= most).then_some(Dirty { pages, dropped })
         };
@@ -118,16 +146,9 @@ impl<H: Home> DataPath<H> {
         }
         let doomed = dirty.dropped.is_some();
         let size = data.size();
-        let pages: Vec<u64> = {
-            let mut state = data.state.lock();
-            // Before the pages leave the set: an fsync that finds none there must wait. And before the record is
-            // logged: a checkpoint that lets the head pass it must find the file, and wait.
-            state.absorbing = true;
-            // Pages beyond the size stay: their writer has not set it yet.
-            let beyond = state.dirty.split_off(&page_after(size));
-            std::mem::replace(&mut state.dirty, beyond).into_iter().collect()
-        };
-        let mut absorbing = Absorbing::new(self, inode, pages);
+        // Before the record is logged: a checkpoint that lets the head pass it must find the file, and wait.
+        let mut absorbing =
+            Absorbing { path: self, inode, pages: data.pages.begin_logging(page_after(size)) };
         self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
@@ -154,13 +175,12 @@ impl<H: Home> DataPath<H> {
         } else {
             outcome.map(|_| None)
         };
-        absorbing.logged = logged.as_ref().ok().copied().flatten();
+        if let Ok(Some(end)) = logged {
+            absorbing.pages.record_logged(end);
+        }
         planted::panic_at(Spot::Absorbed);
         let Ok(Some(end)) = logged else {
-            let mut state = data.state.lock();
-            state.absorbing = false;
-            state.dirty.extend(&absorbing.pages);
-            drop(state);
+            absorbing.pages.abort();
             for page in taken {
                 let latched = page.found.latch();
                 page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
@@ -178,27 +198,19 @@ impl<H: Home> DataPath<H> {
             Absorb::Replacing => self.counters.replaced_absorbed.add(1),
         }
         let mut unwanted = 0;
-        let mut state = data.state.lock();
-        state.absorbing = false;
-        if doomed {
-            state.replaced();
-        }
-        for page in taken {
-            if page.new.is_some() {
-                state.reserved = state.reserved.saturating_sub(1);
-            } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
-                state.reserved = state.reserved.saturating_sub(1);
-                unwanted += 1;
+        absorbing.pages.finish(end, doomed, |logging| {
+            for page in taken {
+                if page.new.is_some() {
+                    logging.unreserve(1);
+                } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
+                    logging.unreserve(1);
+                    unwanted += 1;
+                }
+                page.found.set(FrameState::MAPPED);
+                page.found.clear(FrameState::RESERVED);
+                logging.logged(page.page, page.found.flags().contains(FrameState::SYNCED));
             }
-            page.found.set(FrameState::MAPPED);
-            page.found.clear(FrameState::RESERVED);
-            state.absorbed(page.page, end);
-            state.stale.remove(&page.page);
-            if page.found.flags().contains(FrameState::SYNCED) {
-                state.synced.insert(page.page);
-            }
-        }
-        drop(state);
+        });
         if doomed {
             self.undefer(inode.nid());
         }
@@ -228,7 +240,7 @@ impl<H: Home> DataPath<H> {
             if !found.flags().contains(FrameState::DIRTY) {
                 continue;
             }
-            let stale = !planted::is(Bug::AbsorbedOverStale) && data.state.lock().stale.contains(&page);
+            let stale = !planted::is(Bug::AbsorbedOverStale) && data.pages.is_stale(page);
             let mut new = None;
             let mut unwritten = false;
             if !found.flags().contains(FrameState::MAPPED) {

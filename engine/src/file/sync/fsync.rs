@@ -78,7 +78,7 @@ impl<H: Home> DataPath<H> {
         let size = data.size();
         loop {
             if self.absorb(inode, Absorb::Synced, None)?.is_none() {
-                self.write_pages(inode, 0..PAGES_END, Order::UNSYNCED)?;
+                self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
             }
             // Another's write-back of these pages is over once the mutex was free; so is its record.
             drop(data.write_back.lock());
@@ -120,14 +120,14 @@ impl<H: Home> DataPath<H> {
     pub(in crate::file) fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
         let data = inode.data();
         let owes = || {
-            let stale = !data.state.lock().stale.is_empty();
+            let stale = data.pages.summary().stale > 0;
             let times = kind == SyncKind::All && inode.attributes_dirty();
             stale || times || data.size() != data.logged_size()
         };
         if !owes() {
             return Ok(());
         }
-        let named = MAX_RUNS.min(data.state.lock().stale.len() + 1);
+        let named = MAX_RUNS.min(data.pages.summary().stale + 1);
         let credits = self.home.credits(inode, Need { runs: named, ..Need::default() })?;
         let _guard = data.write_back.lock();
         let size = data.size();
@@ -136,7 +136,7 @@ impl<H: Home> DataPath<H> {
         if covered != data.logged_size() {
             change.size = Some(covered);
         }
-        let mut stale: Vec<u64> = data.state.lock().stale.iter().copied().collect();
+        let mut stale: Vec<u64> = data.pages.stale();
         if stale.len() > named {
             // Too many to name. What they held besides is dirty or home.
             stale.clear();
@@ -157,22 +157,17 @@ impl<H: Home> DataPath<H> {
         self.home.log(credits, inode, change)?;
         data.set_logged_size(covered.max(data.logged_size()));
         if superseded {
-            let mut state = data.state.lock();
             if all {
-                state.live.clear();
-                state.stale.clear();
+                data.pages.forget_records(&(0..PAGES_END));
             }
-            for page in stale {
-                state.stale.remove(&page);
-                state.live.remove(&page);
-            }
+            data.pages.forget_records_of(&stale);
         }
         Ok(())
     }
 
     /// What of a file was written home up to now.
     fn written(&self, data: &FileData) -> WrittenHome {
-        let pages = data.state.lock().unflushed.iter().map(|(page, count)| (*page, *count)).collect();
+        let pages = data.pages.unflushed();
         let before = data.was_written_before();
         let last = if before { self.home.device().writes_completed() } else { data.last_write() };
         WrittenHome { pages, before, last }
@@ -187,8 +182,7 @@ impl<H: Home> DataPath<H> {
             data.wrote(last);
             data.all_flushed();
         }
-        let flushed = self.home.device().writes_flushed();
-        data.state.lock().unflushed.retain(|_, count| *count > flushed);
+        data.pages.flushed(self.home.device().writes_flushed());
         Ok(())
     }
 
@@ -201,32 +195,18 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         let device = self.home.device();
         let WrittenHome { pages: pending, before, last } = written;
-        if pending.is_empty() && !data.state.lock().lost && !before && device.writes_flushed() >= last {
+        if pending.is_empty() && !data.pages.is_lost() && !before && device.writes_flushed() >= last {
             return Ok(());
         }
         let result = if planted::is(Bug::NoDataFlush) { Ok(()) } else { device.flush_upto(last) };
         if before && result.is_ok() {
             data.all_flushed();
         }
-        let mut state = data.state.lock();
-        for (page, count) in pending {
-            if state.unflushed.get(&page) != Some(&count) {
-                continue;
-            }
-            if result.is_ok() {
-                state.unflushed.remove(&page);
-            } else if let Some(found) = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No)) {
-                let latched = found.latch();
-                if found.mark_dirty(&latched, 0..BLOCK_SIZE) {
-                    state.dirty.insert(page);
-                }
-                state.unflushed.remove(&page);
-            } else {
-                state.lost = true;
-            }
-        }
-        let lost = state.lost;
-        drop(state);
+        let lost = data.pages.flush_ended(pending, result.is_ok(), |page| {
+            let found = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No))?;
+            let latched = found.latch();
+            Some(found.mark_dirty(&latched, 0..BLOCK_SIZE))
+        });
         if result.is_err() {
             self.note_failure(data);
             self.list(inode);
@@ -237,7 +217,7 @@ impl<H: Home> DataPath<H> {
     /// Writes what live records hold home; the caller has the write-back mutex.
     fn write_live(&self, inode: &Arc<H::Inode>) -> Result<()> {
         let mut from = 0;
-        while let Some(next) = self.write_locked(inode, from..PAGES_END, Order::LIVE, None)? {
+        while let Some(next) = self.write_locked(inode, from..PAGES_END, Order::RECORDED, None)? {
             from = next;
         }
         Ok(())
@@ -280,7 +260,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         // Another's write-back of its pages is over once the mutex was free; so is its record.
         drop(data.write_back.lock());
-        let owes = !data.state.lock().is_written() || data.size() != data.logged_size();
+        let owes = !data.pages.is_written() || data.size() != data.logged_size();
         if owes || inode.attributes_dirty() {
             self.write_home(inode)?;
         }

@@ -57,9 +57,9 @@ fn a_size_is_recorded_only_when_what_it_shows_is_down() {
         let room = path.room(&file, true).expect("room");
         let _guard = file.data().write_back.lock();
         let mut staged =
-            path.stage(&file, 0..PAGES_END, Order::PRESSED, room, None).expect("no truncation meanwhile");
+            path.stage(&file, 0..PAGES_END, Order::PRESSURE, room, None).expect("no truncation meanwhile");
         path.write(&file, At::Append, &[2; 100]).expect("room");
-        path.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), Order::PRESSED.cause);
+        path.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), Order::PRESSURE.cause);
         path.record(staged, home.device.writes_completed()).expect("no faults");
     }
     path.record_rest(&file, SyncKind::Data).expect("no faults");

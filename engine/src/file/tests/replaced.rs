@@ -126,7 +126,7 @@ fn old_content_that_was_kept_is_dropped_with_the_record_of_the_new() {
     // The new content goes home; the old one's blocks are another's by now.
     home.checkpoint(&path);
     assert_eq!(path.stats().written, 2);
-    assert!(file.data().state.lock().kept.is_empty());
+    assert!(!file.data().pages.has_old());
     assert_eq!(after_a_crash(&home), NEW);
 }
 

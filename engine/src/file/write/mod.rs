@@ -9,14 +9,15 @@
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
 
+mod joining;
 pub(in crate::file) mod reservation;
 pub(in crate::file) mod throttle;
 
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
-use crate::file::in_hands::Joining;
 use crate::file::read::overlap;
+use crate::file::write::joining::Joining;
 use crate::file::write::reservation::Stash;
 use crate::file::{DataInode, FileData, Home, Mapping};
 use crate::format::MAX_FILE_SIZE;

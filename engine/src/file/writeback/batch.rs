@@ -24,8 +24,9 @@
 //! it moves covers them all.
 
 use crate::file::data_path::{DataPath, PAGES_END};
-use crate::file::writeback::{BATCH_PAGES, Order, Take};
+use crate::file::writeback::{BATCH_PAGES, Order};
 use crate::file::{DataInode, Home};
+use crate::pages::Take;
 use crate::scoped;
 use crate::sync::{Arc, Mutex};
 
@@ -62,7 +63,10 @@ impl<H: Home> DataPath<H> {
 
     /// The same by several threads at once, for what takes no credits.
     pub(in crate::file) fn write_side_by_side(&self, files: &[Arc<H::Inode>], order: Order) {
-        debug_assert!(order.take == Take::Live, "who waits for credits has no mutex that others wait for");
+        debug_assert!(
+            order.take == Take::Recorded,
+            "who waits for credits has no mutex that others wait for"
+        );
         let threads = (files.len() / FILES_PER_THREAD).clamp(1, AT_ONCE);
         let left = Mutex::new(files.iter());
         let next = || Self::next_batch(&mut left.lock(), order);
@@ -106,20 +110,20 @@ impl<H: Home> DataPath<H> {
 
     /// Pages that a file has to write, if it is small.
     pub(in crate::file) fn small_pages(inode: &H::Inode, order: Order) -> Option<usize> {
-        let state = inode.data().state.lock();
-        let pages = match order.take {
-            Take::Unsynced => state.dirty.len(),
-            Take::All | Take::Live => state.dirty.len() + state.synced.len(),
+        let pages = inode.data().pages.summary();
+        let count = match order.take {
+            Take::Dirty => pages.dirty,
+            Take::All | Take::Recorded => pages.unwritten(),
         };
-        (!state.doomed && (1..=SMALL_PAGES).contains(&pages)).then_some(pages)
+        (pages.truncate_pending.is_none() && (1..=SMALL_PAGES).contains(&count)).then_some(count)
     }
 
     /// What it takes to write a file for its frames.
     pub(in crate::file) fn weight(inode: &H::Inode) -> Weight {
-        let state = inode.data().state.lock();
-        match state.dirty.len() + state.synced.len() {
+        let pages = inode.data().pages.summary();
+        match pages.unwritten() {
             pages if pages > SMALL_PAGES => Weight::Heavy,
-            _ if state.doomed => Weight::Rewritten,
+            _ if pages.truncate_pending.is_some() => Weight::Rewritten,
             _ => Weight::Light,
         }
     }
@@ -129,7 +133,7 @@ impl<H: Home> DataPath<H> {
         let mut rooms = Vec::with_capacity(files.len());
         for inode in files {
             let room = match order.take {
-                Take::Live => None,
+                Take::Recorded => None,
                 _ => match self.room(inode, rooms.is_empty()) {
                     Ok(Some(room)) => Some(room),
                     // An error is met again, and told, by who goes over the files.
@@ -145,7 +149,7 @@ impl<H: Home> DataPath<H> {
         for (inode, room) in rooms {
             let Some(guard) = inode.data().write_back.try_lock() else { continue };
             // Emptied since it was looked at: it may be half rewritten.
-            if inode.data().state.lock().doomed {
+            if inode.data().pages.is_truncate_pending() {
                 continue;
             }
             let Some(one) = self.stage(inode, 0..PAGES_END, order, room, goal) else { continue };

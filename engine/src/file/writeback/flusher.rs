@@ -94,10 +94,10 @@ impl<H: Home> DataPath<H> {
         if next.is_empty() {
             return Ok(false);
         }
-        self.write_together(&next, Order::PRESSED);
+        self.write_together(&next, Order::PRESSURE);
         self.unlist(&next);
         // The large one, or one that had nobody to go home with, or owes its size alone.
-        if let Some(left) = next.iter().find(|inode| inode.data().state.lock().listed.is_some()) {
+        if let Some(left) = next.iter().find(|inode| inode.data().pages.queued().is_some()) {
             self.write_pressed(left)?;
             self.unlist(std::slice::from_ref(left));
         }
@@ -223,7 +223,7 @@ impl<H: Home> DataPath<H> {
             |due: &[(Arc<H::Inode>, u64)]| due.iter().map(|(inode, _)| Arc::clone(inode)).collect::<Vec<_>>();
         self.unlist(&files(&due));
         let owes = |(inode, _): &(Arc<H::Inode>, u64)| {
-            inode.attributes_dirty() || inode.data().state.lock().listed.is_some()
+            inode.attributes_dirty() || inode.data().pages.queued().is_some()
         };
         let due: Vec<_> = due.into_iter().filter(owes).collect();
         let inodes = files(&due);

@@ -14,12 +14,12 @@ use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
 use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
-use crate::file::in_hands::InHands;
 use crate::file::sync::data_journal::Absorb;
 use crate::file::writeback::place::{Piece, Place, change_of};
-use crate::file::writeback::select::{SPARE_RUNS, need_of, pick};
+use crate::file::writeback::select::{SPARE_RUNS, need_of, select};
 use crate::file::{Blocks, DataInode, FileData, Home, Need, ROOM_CHANGED};
-use crate::format::{DataKey, Position, U32, U64};
+use crate::format::{DataKey, U32, U64};
+use crate::pages::{Take, UnderWriteBack, WriteBackEnd};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 use std::collections::BTreeSet;
@@ -36,17 +36,6 @@ pub(in crate::file) struct Room<C> {
     need: Need,
 }
 
-/// Which dirty pages a write-back takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::file) enum Take {
-    /// Those that are neither home nor absorbed.
-    Unsynced,
-    /// The absorbed ones too.
-    All,
-    /// Those whose live records are about to be lost; none needs a record.
-    Live,
-}
-
 /// Pages that were picked and have places, on their way home under their file's write-back mutex.
 pub(in crate::file) struct Staged<'p, H: Home + 'p> {
     pub inode: &'p Arc<H::Inode>,
@@ -54,7 +43,7 @@ pub(in crate::file) struct Staged<'p, H: Home + 'p> {
     room: Option<Room<H::Credits<'p>>>,
     size: u64,
     doomed: bool,
-    picked: InHands<'p>,
+    picked: UnderWriteBack<'p>,
     /// Picked pages that found no room in the record; they are dirty again.
     left: Vec<u64>,
     tail_waits: bool,
@@ -77,12 +66,12 @@ impl Order {
     /// All of a file, because it is time, or everything is to be synced.
     pub const HOME: Order = Order { take: Take::All, cause: Cause::DataWriteBack, attributes: true };
     /// What an fsync, or a rename, must find down.
-    pub const UNSYNCED: Order =
-        Order { take: Take::Unsynced, cause: Cause::DataWriteBack, attributes: false };
+    pub const DIRTY: Order = Order { take: Take::Dirty, cause: Cause::DataWriteBack, attributes: false };
     /// What live records hold, before they are lost.
-    pub const LIVE: Order = Order { take: Take::Live, cause: Cause::DataWriteBack, attributes: false };
+    pub const RECORDED: Order =
+        Order { take: Take::Recorded, cause: Cause::DataWriteBack, attributes: false };
     /// Some of a file, because its frames are needed.
-    pub const PRESSED: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
+    pub const PRESSURE: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
 }
 
 impl<H: Home> DataPath<H> {
@@ -103,8 +92,8 @@ impl<H: Home> DataPath<H> {
     /// All of a file that was rewritten from nothing, unless it has been emptied again; or the journal takes it, and it
     /// goes home later.
     pub(in crate::file) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
-        let is_doomed = inode.data().state.lock().doomed;
-        if is_doomed && self.absorb(inode, Absorb::Replacing, Some(rewriting))?.is_some() {
+        let is_pending = inode.data().pages.is_truncate_pending();
+        if is_pending && self.absorb(inode, Absorb::Replacing, Some(rewriting))?.is_some() {
             return Ok(());
         }
         let mut from = 0;
@@ -122,9 +111,9 @@ impl<H: Home> DataPath<H> {
     /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
     /// left alone for as long as all others.
     pub(in crate::file) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        let from = inode.data().state.lock().pressed_upto;
-        let next = self.write_batch(inode, from..PAGES_END, Order::PRESSED, None)?;
-        inode.data().state.lock().pressed_upto = next.unwrap_or(0);
+        let from = inode.data().pages.cursor();
+        let next = self.write_batch(inode, from..PAGES_END, Order::PRESSURE, None)?;
+        inode.data().pages.set_cursor(next.unwrap_or(0));
         Ok(())
     }
 
@@ -143,13 +132,13 @@ impl<H: Home> DataPath<H> {
     ) -> Result<Option<u64>> {
         let data = inode.data();
         let room = match order.take {
-            Take::Live => None,
-            Take::Unsynced if data.state.lock().nothing_unsynced(&pages) => return Ok(None),
+            Take::Recorded => None,
+            Take::Dirty if data.pages.is_synced(&pages) => return Ok(None),
             _ => self.room(inode, true)?,
         };
         // Whoever empties the file holds it too.
         let _guard = data.write_back.lock();
-        if rewriting.is_some_and(|rewriting| rewriting != data.state.lock().rewritings) {
+        if rewriting.is_some_and(|rewriting| rewriting != data.pages.summary().generation) {
             return Ok(None);
         }
         let result = self.write_locked(inode, pages, order, room);
@@ -161,7 +150,7 @@ impl<H: Home> DataPath<H> {
 
     /// Notes that something of a file did not go home: each open file is told once.
     pub(in crate::file) fn note_failure(&self, data: &FileData) {
-        data.note_failure();
+        data.pages.note_failure();
         self.counters.failures.add(1);
     }
 
@@ -212,7 +201,7 @@ impl<H: Home> DataPath<H> {
         let data = inode.data();
         // Before the pages are picked: every dirty page below this size is in the sets by now.
         let size = data.size();
-        let doomed = data.state.lock().doomed;
+        let doomed = data.pages.is_truncate_pending();
         if room.as_ref().is_some_and(|room| doomed != (room.need.dropped > 0)) {
             return None;
         }
@@ -221,7 +210,7 @@ impl<H: Home> DataPath<H> {
         // The record that drops the old content holds all of the new, whatever part was asked for.
         let pages = if doomed { 0..PAGES_END } else { pages };
         let most = if doomed { usize::MAX } else { self.batch_pages() };
-        let (picked, tail_waits) = pick(data, pages, size, logged, order.take, most);
+        let (picked, tail_waits) = select(data, pages, (size, logged), order.take, most);
         let mut next = (picked.len() >= most).then(|| picked.last().map_or(0, |p| p + 1));
 
         planted::panic_at(Spot::Picked);
@@ -231,9 +220,9 @@ impl<H: Home> DataPath<H> {
         if let Some(e) = arranged.error {
             result = Err(e);
         }
-        data.state.lock().dirty.extend(arranged.stays);
+        picked.put_back(&arranged.stays);
         if let Some(&first) = left.first() {
-            data.state.lock().dirty.extend(&left);
+            picked.put_back(&left);
             if result.is_ok() {
                 next = Some(first);
             }
@@ -296,7 +285,7 @@ impl<H: Home> DataPath<H> {
         }
         let is_down = |piece: &&Piece<'_>| piece.result.is_ok();
         let end = pieces.iter().filter(is_down).map(|piece| piece.page + piece.frames.len() as u64).max();
-        if !doomed && data.state.lock().dirty.range(page_of(logged)..page_after(size)).next().is_some() {
+        if !doomed && data.pages.has_dirty(page_of(logged)..page_after(size)) {
             // Dirty pages stay behind: the size goes no further than what is down, lest zeros stand for them.
             down = down.min(logged.max(end.map_or(0, |end| end * PAGE)));
         }
@@ -322,7 +311,7 @@ impl<H: Home> DataPath<H> {
                 Ok(_) => {
                     data.set_logged_size(down);
                     if doomed {
-                        data.state.lock().replaced();
+                        data.pages.truncate_recorded();
                         self.undefer(inode.nid());
                     }
                 }
@@ -341,60 +330,48 @@ impl<H: Home> DataPath<H> {
             }
         }
         planted::panic_at(Spot::Recorded);
-        self.finish(data, pieces, completed);
-        picked.let_go();
+        self.finish(picked, pieces, completed);
         result.map(|()| next)
     }
 
     /// Lets go of the pages, as clean or as dirty again.
-    fn finish(&self, data: &FileData, pieces: Vec<Piece<'_>>, completed: u64) {
-        let flushed = self.home.device().writes_flushed();
-        let mut state = data.state.lock();
-        state.in_hands = false;
-        if state.unflushed.len() > state.unflushed_limit.max(BATCH_PAGES) {
-            state.unflushed.retain(|_, count| *count > flushed);
-            state.unflushed_limit = 2 * state.unflushed.len();
+    fn finish(&self, picked: UnderWriteBack<'_>, pieces: Vec<Piece<'_>>, completed: u64) {
+        picked.finish(self.home.device().writes_flushed(), |end| {
+            for piece in pieces {
+                self.finish_piece(end, piece, completed);
+            }
+        });
+    }
+
+    fn finish_piece(&self, end: &mut WriteBackEnd<'_>, piece: Piece<'_>, completed: u64) {
+        let pages = piece.page..piece.page + piece.frames.len() as u64;
+        let count = pages.end - pages.start;
+        if piece.result.is_err() {
+            for (page, found) in pages.zip(&piece.frames) {
+                found.fail_write_back();
+                end.failed(page);
+            }
+            if piece.place == Place::New {
+                self.home.release(Blocks { start: piece.block, len: count as u32 });
+            }
+            return;
         }
-        for piece in pieces {
-            let pages = piece.page..piece.page + piece.frames.len() as u64;
-            let count = pages.end - pages.start;
-            if piece.result.is_err() {
-                for (page, found) in pages.zip(&piece.frames) {
-                    found.fail_write_back();
-                    state.dirty.insert(page);
-                }
-                if piece.place == Place::New {
-                    self.home.release(Blocks { start: piece.block, len: count as u32 });
-                }
-                continue;
+        let mut unwanted = 0;
+        for ((page, found), unsynced) in pages.zip(&piece.frames).zip(&piece.unsynced) {
+            if piece.place == Place::Unwritten && found.flags().contains(FrameState::RESERVED) {
+                unwanted += 1;
             }
-            let mut unwanted = 0;
-            for ((page, found), unsynced) in pages.zip(&piece.frames).zip(&piece.unsynced) {
-                if let Some(live) = state.live.get_mut(&page) {
-                    live.first = Position::MAX;
-                    if *unsynced {
-                        state.stale.insert(page);
-                    }
-                }
-                match piece.place {
-                    Place::Home => {
-                        state.unflushed.insert(page, completed);
-                    }
-                    Place::Unwritten if found.flags().contains(FrameState::RESERVED) => unwanted += 1,
-                    _ => {}
-                }
-                found.end_write_back();
-            }
-            match piece.place {
-                Place::New => state.reserved = state.reserved.saturating_sub(count),
-                Place::Unwritten if unwanted > 0 => {
-                    state.reserved = state.reserved.saturating_sub(unwanted);
-                    self.home.unreserve(unwanted);
-                }
-                _ => {}
-            }
+            end.written(page, *unsynced, (piece.place == Place::Home).then_some(completed));
+            found.end_write_back();
         }
-        state.shrink();
+        match piece.place {
+            Place::New => end.unreserve(count),
+            Place::Unwritten if unwanted > 0 => {
+                end.unreserve(unwanted);
+                self.home.unreserve(unwanted);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -402,9 +379,8 @@ impl<H: Home> DataPath<H> {
 /// whose tail may hold anything, is still dirty.
 pub(in crate::file) fn covered_size(data: &FileData, size: u64) -> u64 {
     let logged = data.logged_size();
-    let state = data.state.lock();
-    let waits = !logged.is_multiple_of(PAGE) && state.dirty.contains(&page_of(logged));
-    if state.doomed || waits { logged } else { size }
+    let tail = (!logged.is_multiple_of(PAGE)).then_some(page_of(logged));
+    if data.pages.holds_up_size(tail) { logged } else { size }
 }
 
 /// The key of absorbed bytes.

@@ -10,6 +10,7 @@ use crate::file::read::REQUEST_PAGES;
 use crate::file::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
 use crate::sync::Arc;
 use crate::{Error, Result};
+use std::thread::panicking;
 
 /// How a piece of consecutive pages gets its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,18 @@ impl Piece<'_> {
     /// The block after its last.
     pub fn end(&self) -> u64 {
         self.block + self.frames.len() as u64
+    }
+}
+
+/// Ends the write-back of its frames, which are wholly dirty again, when a panic unwinds.
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        if !panicking() {
+            return;
+        }
+        for found in self.frames.iter().filter(|found| found.flags().contains(FrameState::WRITEBACK)) {
+            found.fail_write_back();
+        }
     }
 }
 

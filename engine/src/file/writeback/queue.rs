@@ -6,7 +6,6 @@
 //! (`writeback`).
 
 use crate::Result;
-use crate::file::data::FileState;
 use crate::file::data_path::{DataPath, PAGE};
 use crate::file::writeback::Order;
 use crate::file::{DataInode, FileData, Home};
@@ -97,14 +96,10 @@ impl<I> Work<I> {
 impl<I: DataInode> Work<I> {
     /// Puts a file at the end, as one whose oldest change is of now; how often it has been emptied.
     fn append(&mut self, inode: Arc<I>) -> u64 {
-        let rewritings = {
-            let mut state = inode.data().state.lock();
-            state.listed = Some(self.next);
-            state.rewritings
-        };
+        let generation = inode.data().pages.enqueued(self.next);
         self.files.insert(self.next, Listed { inode, since: Instant::now() });
         self.next += 1;
-        rewritings
+        generation
     }
 
     /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they, with how
@@ -142,23 +137,13 @@ fn leaves_list<I: DataInode>(inode: &I) -> bool {
 
 /// The same by a caller who has the write-back mutex.
 fn leaves_list_quiet(data: &FileData) -> bool {
-    let mut state = data.state.lock();
-    let idle = is_idle(data, &state);
-    if idle {
-        state.listed = None;
-    }
-    idle
-}
-
-/// Whether nothing of a file is left to write, but for what is in flight.
-fn is_idle(data: &FileData, state: &FileState) -> bool {
-    state.dirty.is_empty() && state.synced.is_empty() && !state.doomed && data.size() == data.logged_size()
+    data.pages.dequeue_if_clean(|| data.size() == data.logged_size())
 }
 
 impl<H: Home> DataPath<H> {
     /// Puts a file on the list of those to write, once.
     pub(in crate::file) fn list(&self, inode: &Arc<H::Inode>) {
-        let is_listed = || inode.data().state.lock().listed.is_some();
+        let is_listed = || inode.data().pages.queued().is_some();
         if is_listed() {
             return;
         }
@@ -171,7 +156,7 @@ impl<H: Home> DataPath<H> {
     /// Puts a file that was emptied at the end of the list: nothing of it is older, and it may be half rewritten.
     pub(in crate::file) fn list_emptied(&self, inode: &Arc<H::Inode>) {
         let mut work = self.work.lock();
-        let listed = inode.data().state.lock().listed;
+        let listed = inode.data().pages.queued();
         if let Some(number) = listed {
             work.files.remove(&number);
         }
@@ -191,7 +176,7 @@ impl<H: Home> DataPath<H> {
         for some in inodes.chunks(UNLISTED_AT_ONCE) {
             let mut work = self.work.lock();
             for inode in some {
-                let listed = inode.data().state.lock().listed;
+                let listed = inode.data().pages.queued();
                 if let Some(number) = listed
                     && leaves_list(&**inode)
                 {
@@ -205,8 +190,8 @@ impl<H: Home> DataPath<H> {
     /// them until they are old.
     pub(in crate::file) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
         let is_written = |inode: &&Arc<H::Inode>| {
-            let state = inode.data().state.lock();
-            state.listed.is_some() && is_idle(inode.data(), &state)
+            let (data, pages) = (inode.data(), inode.data().pages.summary());
+            pages.is_queued && pages.is_clean() && data.size() == data.logged_size()
         };
         let settled = inodes.iter().filter(is_written).filter(|inode| !inode.attributes_dirty());
         let settled: Vec<_> = settled.cloned().collect();
@@ -216,7 +201,7 @@ impl<H: Home> DataPath<H> {
     /// The same by a caller who has the write-back mutex.
     pub(in crate::file) fn unlist_quiet(&self, data: &FileData) {
         let mut work = self.work.lock();
-        let listed = data.state.lock().listed;
+        let listed = data.pages.queued();
         if let Some(number) = listed
             && leaves_list_quiet(data)
         {
@@ -245,7 +230,7 @@ impl<H: Home> DataPath<H> {
     /// Whether the file whose turn it is, is a small one.
     pub(in crate::file) fn next_is_small(&self) -> bool {
         let next = self.work.lock().in_turn().next().map(|(_, inode)| Arc::clone(inode));
-        next.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSED).is_some())
+        next.is_some_and(|inode| Self::small_pages(&inode, Order::PRESSURE).is_some())
     }
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
@@ -259,7 +244,7 @@ impl<H: Home> DataPath<H> {
         let ahead = self.charged_ahead();
         let more = match self.home.reserve(due - charged + ahead) {
             Ok(()) => due - charged + ahead,
-            Err(_) if inode.data().state.lock().listed.is_some() => return Ok(()),
+            Err(_) if inode.data().pages.queued().is_some() => return Ok(()),
             Err(_) => {
                 self.home.reserve(due - charged)?;
                 due - charged

@@ -4,12 +4,12 @@
 
 use super::place::{Piece, Place};
 use crate::cache::FrameState;
-use crate::device::{BLOCK_SIZE, Cause, Completion, IoBuf, Op, Request};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, Completion, IoBuf, Op, Request, Ticket};
 use crate::file::Home;
 use crate::file::data_path::DataPath;
-use crate::file::in_hands::InFlight;
 use crate::file::read::REQUEST_PAGES;
 use crate::planted::{self, Bug, Spot};
+use std::collections::VecDeque;
 
 /// Pages that are copied before the device is told of them: it begins while the next are copied.
 const SUBMITTED_PAGES: usize = 256;
@@ -154,4 +154,35 @@ fn in_rounds<'s, 'm, 'p>(
         rest = others;
     }
     groups
+}
+
+/// Requests that the device has, in order, each with what is to be done when it is over. Dropped by a panic it waits for
+/// the device, lest a later request write over what is written to its blocks.
+struct InFlight<'d, T> {
+    device: &'d dyn BlockDevice,
+    requests: VecDeque<(Ticket, T)>,
+}
+
+impl<'d, T> InFlight<'d, T> {
+    /// None.
+    fn new(device: &'d dyn BlockDevice) -> InFlight<'d, T> {
+        InFlight { device, requests: VecDeque::new() }
+    }
+
+    fn push(&mut self, ticket: Ticket, with: T) {
+        self.requests.push_back((ticket, with));
+    }
+
+    /// Waits for the oldest.
+    fn wait(&mut self) -> Option<(Vec<Completion>, T)> {
+        let (ticket, with) = self.requests.pop_front()?;
+        Some((self.device.wait(ticket), with))
+    }
+}
+
+impl<T> Drop for InFlight<'_, T> {
+    fn drop(&mut self) {
+        // None are left but by unwinding.
+        while self.wait().is_some() {}
+    }
 }

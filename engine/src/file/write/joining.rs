@@ -1,0 +1,44 @@
+//! Pages that a writer has made dirty and that are in no set yet: should the writer panic they join the set, as of a
+//! write that came no further.
+
+use crate::file::data_path::DataPath;
+use crate::file::{DataInode, Home};
+use crate::sync::Arc;
+use std::thread::panicking;
+
+/// Pages that a writer has made dirty, until they are in the set.
+pub(in crate::file) struct Joining<'p, H: Home> {
+    pub path: &'p DataPath<H>,
+    pub inode: &'p Arc<H::Inode>,
+    pub pages: Vec<u64>,
+    /// Blocks set aside for them.
+    pub reserved: u64,
+    /// How far the content has come, in bytes of the file.
+    pub upto: u64,
+}
+
+impl<H: Home> Joining<'_, H> {
+    /// They are in the set now.
+    pub fn join(&mut self) {
+        let (pages, reserved) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.reserved));
+        if reserved == 0 && pages.is_empty() {
+            return;
+        }
+        self.inode.data().pages.dirtied(pages, reserved);
+        self.path.list(self.inode);
+    }
+}
+
+impl<H: Home> Drop for Joining<'_, H> {
+    fn drop(&mut self) {
+        if !panicking() {
+            return;
+        }
+        self.join();
+        // Beyond the size there is nothing but zeros.
+        let data = self.inode.data();
+        if self.upto > data.size() {
+            data.set_size(self.upto);
+        }
+    }
+}
