@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -62,6 +62,9 @@ bench-stream: build ## a long file written and read through library and mount, b
 
 sharing: ## what cache lines pairs of operations share: docs/perf/experiments/0002
 	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs/perf/experiments testing/tests/sharing.free
+
+golden: build ## golden images by this build, below testing/golden in the directory NAME (root)
+	$(CARGO) run --locked --release -p narufs-testing --bin narufs-golden -- $(NARUFS) testing/golden/v1/$(or $(NAME),$(error give NAME, for example NAME=0.2.0))
 
 requests: ## how many requests common operations send to a mount: docs/REQUESTS.md (root)
 	$(CARGO) run --locked --release -p narufs-testing --bin narufs-requests -- docs

@@ -5,6 +5,7 @@ pub mod clients;
 pub mod crash;
 pub mod dir_target;
 pub mod file_lock;
+pub mod golden;
 pub mod lab;
 pub mod lib_target;
 pub mod linear;
