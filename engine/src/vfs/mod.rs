@@ -12,6 +12,7 @@ mod borrowed;
 mod content;
 mod dir_room;
 mod fsync;
+mod home;
 mod intents;
 mod link;
 mod make;
