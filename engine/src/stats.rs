@@ -10,7 +10,8 @@ use crate::vfs::{Fs, StatFs};
 use crate::{Result, pmem::DurabilityLevel};
 
 /// Counters since the mount; sizes in bytes.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
     /// Why nothing can be changed, if so.
     pub read_only: Option<String>,

@@ -4,7 +4,7 @@ use super::Survives;
 use crate::meter::{Counters, DeviceIo};
 use crate::{Error, Result};
 use narufs_fuse::control;
-use std::os::unix::ffi::OsStrExt;
+use narufs_fuse::mount::mountinfo::{self, Entry};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -22,46 +22,9 @@ pub(super) struct Place {
     survives: Survives,
 }
 
-/// A line of mountinfo, as far as it matters here.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    point: PathBuf,
-    filesystem: String,
-    source: String,
-}
-
-/// Undoes the octal escapes of mountinfo.
-fn unescaped(field: &str) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::new(), field.as_bytes());
-    while let [first, after @ ..] = rest {
-        let code = (*first == b'\\').then(|| after.get(..3)).flatten();
-        match code.and_then(|c| u8::from_str_radix(std::str::from_utf8(c).ok()?, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
-}
-
-fn parse(line: &str) -> Option<Mount> {
-    let (own, other) = line.split_once(" - ")?;
-    let mut other = other.split(' ');
-    Some(Mount {
-        point: unescaped(own.split(' ').nth(4)?),
-        filesystem: other.next()?.to_owned(),
-        source: unescaped(other.next()?).display().to_string(),
-    })
-}
-
 /// The mount that a path lies on: the last one listed of those with the longest mount point.
-fn mount_of(table: &str, path: &Path) -> Option<Mount> {
-    let above = table.lines().filter_map(parse).filter(|mount| path.starts_with(&mount.point));
+fn mount_of(mounts: Vec<Entry>, path: &Path) -> Option<Entry> {
+    let above = mounts.into_iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.components().count())
 }
 
@@ -69,15 +32,13 @@ fn mount_of(table: &str, path: &Path) -> Option<Mount> {
 pub fn is_mount_point(path: &Path) -> bool {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
     let Ok(above) = std::fs::canonicalize(above) else { return false };
-    let (point, table) = (above.join(name), std::fs::read_to_string("/proc/self/mountinfo"));
-    table.unwrap_or_default().lines().filter_map(parse).any(|mount| mount.point == point)
+    mountinfo::find(&above.join(name)).is_ok_and(|found| found.is_some())
 }
 
 /// Where something is mounted of the device with this major and minor number.
-pub fn mounted_from((major, minor): (u32, u32)) -> Option<PathBuf> {
-    let (device, table) = (format!("{major}:{minor}"), std::fs::read_to_string("/proc/self/mountinfo").ok()?);
-    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
-    parse(line).map(|mount| mount.point)
+pub fn mounted_from(device: (u32, u32)) -> Option<PathBuf> {
+    let mounts = mountinfo::all().ok()?;
+    mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.point)
 }
 
 /// The directory in sysfs of a block device.
@@ -107,15 +68,14 @@ impl Place {
     pub fn of(dir: &Path, counted: Option<&Path>) -> Result<Place> {
         let said = |e: std::io::Error| Error::Refused(format!("{}: {e}", dir.display()));
         let real = std::fs::canonicalize(dir).map_err(said)?;
-        let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(said)?;
-        let mount = mount_of(&table, &real)
+        let mount = mount_of(mountinfo::all().map_err(said)?, &real)
             .ok_or_else(|| Error::Refused(format!("{}: it lies on no mount", dir.display())))?;
         let server = control::ServerProcess::of(&real).ok().map(|server| server.pid.as_raw_nonzero().get());
         let own = in_sysfs(Path::new(&mount.source)).or_else(|| {
             let sysfs = sysfs_of(std::fs::metadata(&real).ok()?.dev());
             sysfs.exists().then_some(sysfs)
         });
-        let survives = match (mount.filesystem.as_str(), &own) {
+        let survives = match (mount.kind.as_str(), &own) {
             _ if server.is_some() => narufs_survives(&real),
             ("tmpfs" | "ramfs", _) => Survives::Nothing,
             (_, Some(device)) if !is_memory(device) => Survives::Power,
@@ -128,7 +88,7 @@ impl Place {
             })?),
             None => own,
         };
-        let filesystem = if server.is_some() { "narufs".into() } else { mount.filesystem };
+        let filesystem = if server.is_some() { "narufs".into() } else { mount.kind };
         Ok(Place { filesystem, server, device, counted: counted.map(Path::to_owned), log: None, survives })
     }
 
@@ -199,12 +159,12 @@ mod tests {
 
     #[test]
     fn the_innermost_mount_counts_and_the_last_of_equal_ones() {
-        let table = "\
+        let table = b"\
             1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
             2 1 0:5 / /mnt rw - tmpfs none rw\n\
             3 1 7:0 / /mnt/a\\040b rw,noatime shared:1 - xfs /dev/loop0 rw\n\
             4 1 7:1 / /mnt/a\\040b rw - btrfs /dev/loop1 rw\n";
-        let of = |path: &str| mount_of(table, Path::new(path)).expect("mounted").filesystem;
+        let of = |path: &str| mount_of(mountinfo::parse(table), Path::new(path)).expect("mounted").kind;
         assert_eq!(of("/home"), "ext4");
         assert_eq!(of("/mnt/x"), "tmpfs");
         assert_eq!(of("/mnt/a b/c"), "btrfs");

@@ -70,7 +70,8 @@ pub(super) struct PoolCounters {
 pub const FRAME_BYTES: u64 = (BLOCK_SIZE + Frame::bytes() + 4 + 2 * 4 + 4 + 20) as u64;
 
 /// What the cache is doing.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CacheStats {
     /// Frames of the pool, those not counted whose memory the indexes have.
     pub frames: u64,

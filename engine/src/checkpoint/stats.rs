@@ -4,7 +4,8 @@ use crate::sync::Counter;
 use std::time::Instant;
 
 /// A phase of a round; the numbers are those of the steps in [`crate::checkpoint`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[repr(usize)]
 pub enum Phase {
     /// 1: the commit that says where the head goes.
@@ -46,7 +47,8 @@ impl Phase {
 }
 
 /// What a phase has cost.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PhaseCount {
     /// The phase.
     pub phase: Phase,
@@ -57,7 +59,8 @@ pub struct PhaseCount {
 }
 
 /// What rounds have done since the mount.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CheckpointStats {
     /// Rounds that set out to write.
     pub rounds: u64,

@@ -38,7 +38,8 @@ pub use uring::UringDevice;
 pub use crate::format::BLOCK_SIZE;
 
 /// Why a request was made; every device read and write is counted under its cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[repr(usize)]
 pub enum Cause {
     /// Superblock and mount-time reads and writes.
@@ -267,7 +268,8 @@ pub fn open_device(image: ImageFile) -> Arc<dyn BlockDevice> {
 }
 
 /// What one cause has cost so far.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CauseCount {
     /// The cause.
     pub cause: Cause,

@@ -85,7 +85,8 @@ impl Default for DataOptions {
 }
 
 /// What the data path has done so far.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DataStats {
     /// The page cache.
     pub cache: CacheStats,

@@ -14,8 +14,8 @@ pub const SUPERBLOCK_BLOCKS: [u64; 2] = [0, 1];
 pub const BLOCKS_PER_GROUP: u64 = ((BLOCK_SIZE - BLOCK_HEADER_SIZE) * 8) as u64;
 
 /// Where the journal lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 #[repr(u32)]
 pub enum JournalKind {
     /// The ring region of the image, staged in shared memory.

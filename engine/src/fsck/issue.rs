@@ -4,8 +4,8 @@ use crate::format::Nid;
 use std::fmt;
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Severity {
     /// Nothing is lost, nothing can be: space is wasted, or a count is wrong.
     Minor,
@@ -16,8 +16,8 @@ pub enum Severity {
 }
 
 /// What became of an issue.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Outcome {
     /// A repair would mend it.
     Mendable,
@@ -166,6 +166,7 @@ issues! {
     BlockLeaked "block-leaked" Minor "marked as free",
 }
 
+#[cfg(feature = "serde")]
 impl serde::Serialize for IssueKind {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.name())
@@ -173,7 +174,8 @@ impl serde::Serialize for IssueKind {
 }
 
 /// Where it is, as far as that can be said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Location {
     /// The inode concerned.
     pub nid: Option<Nid>,
@@ -199,7 +201,8 @@ impl Location {
 }
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Issue {
     /// Its kind.
     pub kind: IssueKind,

@@ -61,8 +61,8 @@ const ROUNDS: usize = 12;
 const PLAN_MEMORY: usize = 64 << 20;
 
 /// What the check is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Stage {
     /// Reading the node address table.
     Nat,
@@ -100,7 +100,8 @@ pub struct Options {
 }
 
 /// What there is on the image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Counts {
     /// Inodes, directories among them.
     pub inodes: u64,
@@ -117,7 +118,8 @@ pub struct Counts {
 }
 
 /// The outcome.
-#[derive(Debug, Clone, Default, serde::Serialize)]
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Report {
     /// What was found, in the order of finding.
     pub issues: Vec<Issue>,

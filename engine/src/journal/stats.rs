@@ -15,7 +15,8 @@ pub(super) struct Counters {
 }
 
 /// Numbers since the journal was started.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct JournalStats {
     /// Slots of the ring.
     pub ring_slots: u64,

@@ -13,8 +13,8 @@ use std::time::Instant;
 use crate::sync::LaneCounter;
 
 /// The classes of locks, in the order in which they are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum LockClass {
     /// Giving a directory room for names, by nid.
     Growth,
@@ -77,7 +77,8 @@ static WAITS: [Waits; LockClass::ALL.len()] =
     [const { Waits { waits: LaneCounter::new(), ns: LaneCounter::new() } }; LockClass::ALL.len()];
 
 /// What waiting for one class of locks has cost this process so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LockWaits {
     /// The class.
     pub class: LockClass,

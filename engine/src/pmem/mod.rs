@@ -13,8 +13,8 @@ pub use heap::HeapMemory;
 pub use mapped::{MappedMemory, Medium, unlink};
 
 /// How far a persisted store has travelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum DurabilityLevel {
     /// It survives the end of the process, not of the machine.
     Process,

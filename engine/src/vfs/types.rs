@@ -269,7 +269,8 @@ pub enum XattrMode {
 }
 
 /// Room and use, as statfs shows them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StatFs {
     /// Bytes of a block: the unit of the counts.
     pub block_size: u32,
@@ -288,8 +289,8 @@ pub struct StatFs {
 }
 
 /// When reading changes the access time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum AtimePolicy {
     /// If it is not later than the last change, or a day old.
     #[default]
@@ -301,7 +302,8 @@ pub enum AtimePolicy {
 }
 
 /// How a mounted image behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct FsOptions {
     /// Nothing may be changed.
     pub read_only: bool,

@@ -84,7 +84,8 @@ pub fn seen_by(pid: u32) -> io::Result<Vec<Entry>> {
     Ok(parse(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
 }
 
-fn parse(bytes: &[u8]) -> Vec<Entry> {
+/// The mounts of such a table; a line that is none is passed over.
+pub fn parse(bytes: &[u8]) -> Vec<Entry> {
     bytes.split(|&byte| byte == b'\n').filter_map(Entry::parse).collect()
 }
 

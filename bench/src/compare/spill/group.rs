@@ -6,6 +6,7 @@
 //! with direct I/O keep no pages), and pages that were there before, such as the program's text.
 
 use crate::{Error, Result};
+use narufs_fuse::mount::mountinfo::{self, Entry};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::path::{Path, PathBuf};
@@ -30,12 +31,12 @@ pub(super) struct Hierarchy {
 impl Hierarchy {
     /// Finds it.
     pub fn find() -> Result<Hierarchy> {
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = mountinfo::all().unwrap_or_default();
         let offers_memory = |root: &Path| {
             let list = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
             list.split_whitespace().any(|word| word == "memory")
         };
-        choose(&table, offers_memory).ok_or_else(|| {
+        choose(mounts, offers_memory).ok_or_else(|| {
             Error::Refused("no memory limit: no control group with the memory controller is mounted".into())
         })
     }
@@ -50,17 +51,12 @@ impl Hierarchy {
 }
 
 /// The hierarchy in the table of mounts. With both versions mounted, only one of them has the controller.
-fn choose(table: &str, offers_memory: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
+fn choose(mounts: Vec<Entry>, offers_memory: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
     let mut version_1 = None;
-    for line in table.lines() {
-        let Some((own, other)) = line.split_once(" - ") else { continue };
-        let Some(root) = own.split(' ').nth(4).map(PathBuf::from) else { continue };
-        let mut other = other.split(' ');
-        match (other.next(), other.nth(1)) {
-            (Some("cgroup2"), _) if offers_memory(&root) => {
-                return Some(Hierarchy { root, version: Version::V2 });
-            }
-            (Some("cgroup"), Some(options)) if options.split(',').any(|word| word == "memory") => {
+    for Entry { point: root, kind, options, .. } in mounts {
+        match kind.as_str() {
+            "cgroup2" if offers_memory(&root) => return Some(Hierarchy { root, version: Version::V2 }),
+            "cgroup" if options.split(',').any(|word| word == "memory") => {
                 version_1 = Some(Hierarchy { root, version: Version::V1 });
             }
             _ => {}
@@ -190,7 +186,8 @@ mod tests {
         "39 30 0:35 / /sys/fs/cgroup/unified rw,relatime shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     fn found(table: &str, offers: bool) -> Option<(String, Version)> {
-        choose(table, |_| offers).map(|h| (h.root.display().to_string(), h.version))
+        choose(mountinfo::parse(table.as_bytes()), |_| offers)
+            .map(|h| (h.root.display().to_string(), h.version))
     }
 
     #[test]
