@@ -17,7 +17,7 @@ run: deps build ## mount an image at ./mnt, run real programs, kill the server, 
 stop: ## unmount ./mnt and remove what `make run` left
 	scripts/stop.sh
 
-build: ## build the release binary
+build: ## build the release binaries
 	$(CARGO) build --release --locked
 
 deps:
@@ -85,14 +85,15 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-install: build ## install the binary and its names for mount(8), umount(8), mkfs(8) and fsck(8)
+install: build ## install the programs and the names for mount(8), umount(8), mkfs(8) and fsck(8)
 	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
+	install -m 0755 $(NARUFS)-bench $(DESTDIR)$(BINDIR)/narufs-bench
 	install -d $(DESTDIR)$(SBINDIR)
 	for name in $(HELPERS); do \
 		ln -sf $(BINDIR)/narufs $(DESTDIR)$(SBINDIR)/$$name; done
 
 uninstall: ## remove what install made
-	rm -f $(DESTDIR)$(BINDIR)/narufs
+	rm -f $(DESTDIR)$(BINDIR)/narufs $(DESTDIR)$(BINDIR)/narufs-bench
 	for name in $(HELPERS); do \
 		rm -f $(DESTDIR)$(SBINDIR)/$$name; done
 

@@ -50,6 +50,27 @@ pub enum Command {
     BenchChild,
 }
 
+impl Command {
+    /// Its name, as failures are told under.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Mkfs(_) => "mkfs",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Sync(_) => "sync",
+            Command::Resize(_) => "resize",
+            Command::Trim(_) => "trim",
+            Command::Fsck(_) => "fsck",
+            Command::Info(_) => "info",
+            Command::Stats(_) => "stats",
+            Command::Bench(_) | Command::BenchChild => "bench",
+            Command::Compare(_) => "compare",
+            Command::SpillWorker => "spill-worker",
+        }
+    }
+}
+
 /// Arguments of `narufs mkfs`.
 #[derive(Debug, Args)]
 pub struct Mkfs {

@@ -21,6 +21,8 @@ pub enum Status {
     Mended,
     /// Wrong usage.
     Usage,
+    /// A program that the command is to start is not there, as shells say it.
+    NoProgram,
     /// The user interrupted it.
     Interrupted,
 }
@@ -34,6 +36,7 @@ impl Status {
             Status::ProblemsLeft => 4,
             Status::CheckFailed => 8,
             Status::MountFailed => 32,
+            Status::NoProgram => 127,
             Status::Interrupted => 130,
         }
     }

@@ -33,7 +33,9 @@ fn is_small(size: usize) -> bool {
 /// Pages of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
+    /// The processor's.
     Small,
+    /// Those of 2 MiB.
     Huge,
 }
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::Write;
 
 /// Prints a line.
+#[macro_export]
 macro_rules! say {
     ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
 }
-pub(crate) use say;
+pub use say;
 
 /// What [`say`] calls.
 pub fn line(words: fmt::Arguments<'_>) {

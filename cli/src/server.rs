@@ -84,7 +84,7 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
 const PLENTY: u64 = 1 << 30;
 
 /// Says to the heap how much memory there is for files and metadata.
-pub(crate) fn fit_heap(options: &MountOptions) {
+pub fn fit_heap(options: &MountOptions) {
     let metadata = if options.scratch { 0 } else { metadata_memory(options) };
     let is_plenty = memory(options).saturating_add(metadata) >= PLENTY;
     heap::use_pages(if is_plenty { Pages::Huge } else { Pages::Small });
@@ -96,7 +96,7 @@ fn memory(options: &MountOptions) -> u64 {
 }
 
 /// The engine's options for scratch space.
-pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
+pub fn scratch_options(options: &MountOptions) -> ScratchOptions {
     ScratchOptions {
         memory: memory(options),
         metadata_memory: options.metadata_memory,
@@ -110,7 +110,7 @@ pub(crate) fn scratch_options(options: &MountOptions) -> ScratchOptions {
 }
 
 /// The engine's options for the image.
-pub(crate) fn image_options(options: &MountOptions) -> volume::ImageOptions {
+pub fn image_options(options: &MountOptions) -> volume::ImageOptions {
     let mut durability = volume::ImageOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
@@ -122,7 +122,7 @@ pub(crate) fn image_options(options: &MountOptions) -> volume::ImageOptions {
 }
 
 /// What an emulated journal costs beyond the memory that it stands on.
-pub(crate) fn emulation_costs(options: &MountOptions) -> EmulationCosts {
+pub fn emulation_costs(options: &MountOptions) -> EmulationCosts {
     EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
 }
 
@@ -152,7 +152,7 @@ fn pages_share(options: &MountOptions) -> u64 {
 }
 
 /// The engine's options for the files.
-pub(crate) fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
+pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
     let atime = match options.atime {
         AtimePolicy::Relative => vfs::AtimePolicy::Relative,
         AtimePolicy::Never => vfs::AtimePolicy::Never,

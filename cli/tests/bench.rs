@@ -1,10 +1,13 @@
 //! `narufs bench` as users call it.
 
+mod beside;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 fn narufs(arguments: &[&str]) -> Command {
+    beside::build();
     let mut command = Command::new(env!("CARGO_BIN_EXE_narufs"));
     command.args(arguments);
     command

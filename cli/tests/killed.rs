@@ -1,5 +1,7 @@
 //! `narufs bench --target lib:IMAGE`: the engine's process is killed, and what it wrote is found in what is left.
 
+mod beside;
+
 use narufs_engine::vfs::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -9,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 fn narufs(arguments: &[&str]) -> Command {
+    beside::build();
     let mut command = Command::new(env!("CARGO_BIN_EXE_narufs"));
     command.args(arguments).stdin(Stdio::null());
     command

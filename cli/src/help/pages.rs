@@ -255,7 +255,9 @@ const BENCH: &[Part] = &[
         "A row of narufs that goes around its journal less than three times says `unlapped`: give it more time or \
          a smaller journal before comparing.",
     ),
-    Text("Exit status: 0 measured, 1 failed, 2 wrong usage, 130 interrupted."),
+    Text(
+        "Exit status: 0 measured, 1 failed, 2 wrong usage, 127 narufs-bench is not installed, 130 interrupted.",
+    ),
 ];
 
 const COMPARE: &[Part] = &[
@@ -277,5 +279,7 @@ const COMPARE: &[Part] = &[
          happens. For data beyond memory, generator, server and caches share the memory limit of a control group, \
          and tmpfs swaps to the device of all. What cannot run here is listed with the reason.",
     ),
-    Text("Exit status: 0 compared, 1 failed, 2 wrong usage, 130 interrupted."),
+    Text(
+        "Exit status: 0 compared, 1 failed, 2 wrong usage, 127 narufs-bench is not installed, 130 interrupted.",
+    ),
 ];

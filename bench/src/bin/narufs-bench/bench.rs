@@ -1,17 +1,17 @@
 //! `narufs bench`: measures a target, prints a table, writes records.
 
-use crate::args::Bench;
-use crate::failure::{Failure, Status};
-use crate::options::MountOptions;
-use crate::output::say;
-use crate::server;
-use crate::size::Size;
 use narufs_bench::killed::{self, Engine, Mount};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::target::{Directory, Library, LibraryOptions};
 use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Error, Params, Plan, Record, daily, stats};
+use narufs_cli::args::Bench;
+use narufs_cli::failure::{Failure, Status};
+use narufs_cli::options::MountOptions;
+use narufs_cli::output::say;
+use narufs_cli::server;
+use narufs_cli::size::Size;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,16 +1,16 @@
 //! `narufs compare`: file systems on the same device, and a report of who wins where.
 
-use crate::args::Compare;
 use crate::bench::{cannot_write, failure, this_program};
-use crate::failure::{Failure, Status};
-use crate::output::say;
 use narufs_bench::compare::spill::{self, Spilling};
 use narufs_bench::compare::{Load, Options, Results, compare, device, full, quick, report, spilling};
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::{Error, daily, workload};
+use narufs_cli::args::Compare;
+use narufs_cli::failure::{Failure, Status};
+use narufs_cli::output::say;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The word that stands for data beyond a memory limit among the names of workloads.
@@ -124,7 +124,7 @@ fn options(args: &Compare) -> Result<Options, Error> {
     if rounds == 0 {
         return Err(Error::Usage("--rounds 0: say 1 or more".into()));
     }
-    let narufs = this_program()?;
+    let narufs = command_beside(&this_program()?);
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     Ok(Options {
         loads,
@@ -138,6 +138,12 @@ fn options(args: &Compare) -> Result<Options, Error> {
         command: format!("narufs {words}"),
         shelf: daily::Shelf::default(),
     })
+}
+
+/// The narufs command, which mounts: beside this program, for they belong together, or in PATH.
+fn command_beside(program: &Path) -> PathBuf {
+    let beside = program.with_file_name("narufs");
+    if beside.is_file() { beside } else { PathBuf::from("narufs") }
 }
 
 /// Data beyond a memory limit, where they are asked for.

@@ -1,0 +1,104 @@
+//! The narufs command, also under the names that mount(8), umount(8), mkfs(8) and fsck(8) look for; [`main`] is all of
+//! it.
+//!
+//! What is public besides is for `narufs-bench`, a program beside it that `narufs bench` and `narufs compare` start:
+//! it understands the same command line and the same mount options, and tells failures in the same way.
+
+pub mod args;
+mod beside;
+mod called;
+pub mod failure;
+mod fsck;
+mod heap;
+mod help;
+mod holder;
+mod info;
+mod mkfs;
+mod mount;
+pub mod options;
+pub mod output;
+mod remount;
+mod resize;
+pub mod server;
+pub mod size;
+mod stats;
+mod sync;
+mod trim;
+mod umount;
+mod utab;
+
+use args::{Cli, Command};
+use clap::FromArgMatches;
+use failure::Failure;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// The exit status of wrong usage, by convention of the command: fsck(8), mount(8) and umount(8) have their own.
+fn usage_status(arguments: &[OsString]) -> u8 {
+    match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("fsck") => 16,
+        Some("mount" | "umount") => failure::Status::MountUsage.code(),
+        _ => 2,
+    }
+}
+
+/// The command line of this process.
+///
+/// # Errors
+/// The status to end with, once help or what is wrong was printed.
+pub fn start() -> Result<Cli, ExitCode> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("NARUFS_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_target(false)
+        .without_time()
+        .init();
+    let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
+    let parsed =
+        help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
+    parsed.map_err(|e| {
+        let status = if e.use_stderr() { usage_status(&arguments) } else { 0 };
+        // Where nobody listens there is nobody to tell.
+        let _ = e.print();
+        ExitCode::from(status)
+    })
+}
+
+/// Says on standard error how the command `name` failed, if it did.
+#[must_use]
+pub fn end(name: &str, outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("narufs {name}: {failure}");
+            }
+            ExitCode::from(failure.status.code())
+        }
+    }
+}
+
+/// Runs the command that this process was started with, and gives its exit status.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match start() {
+        Ok(cli) => cli,
+        Err(status) => return status,
+    };
+    let outcome = match &cli.command {
+        Command::Mkfs(args) => mkfs::run(args),
+        Command::Mount(args) if remount::is_wanted(args) => remount::run(args),
+        Command::Mount(args) => mount::run(args),
+        Command::Umount(args) => umount::run(args),
+        Command::Sync(args) => sync::run(args),
+        Command::Resize(args) => resize::run(args),
+        Command::Trim(args) => trim::run(args),
+        Command::Fsck(args) => fsck::run(args),
+        Command::Info(args) => info::run(args),
+        Command::Stats(args) => stats::run(args),
+        Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
+    };
+    end(cli.command.name(), outcome)
+}
