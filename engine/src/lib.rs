@@ -48,6 +48,8 @@ pub mod error;
 pub mod sync;
 
 // For tests.
+#[cfg(any(all(test, not(any(loom, shuttle))), feature = "sim"))]
+pub mod conformance;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
 pub mod fuzzing;
 #[cfg(any(test, feature = "sim"))]

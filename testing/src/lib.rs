@@ -4,7 +4,6 @@ pub mod acl;
 pub mod clients;
 pub mod crash;
 pub mod dir_target;
-pub mod file_lock;
 pub mod golden;
 pub mod lab;
 pub mod lib_target;

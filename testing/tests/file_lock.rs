@@ -1,9 +1,9 @@
-//! The conformance test of the file lock's seam, on the range lock and on what it replaces.
+//! The conformance suite of the file lock's seam, on the range lock and on what it replaces.
 
 use std::ops::Range;
 
+use narufs_engine::conformance::file_lock::check;
 use narufs_engine::lock::{FileLock, RangeLock};
-use narufs_testing::file_lock::conforms;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// One lock for the whole file, as file systems use the inode's.
@@ -40,10 +40,10 @@ impl FileLock for WholeFile {
 
 #[test]
 fn the_range_lock_conforms() {
-    conforms::<RangeLock>();
+    check::<RangeLock>();
 }
 
 #[test]
 fn a_whole_file_lock_conforms() {
-    conforms::<WholeFile>();
+    check::<WholeFile>();
 }

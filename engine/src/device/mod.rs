@@ -8,8 +8,6 @@ use crate::{Error, Result};
 
 mod buffer;
 mod chunk;
-#[cfg(test)]
-mod conformance;
 mod counters;
 mod done;
 mod file;
@@ -21,6 +19,8 @@ mod slab;
 mod spill;
 mod unordered;
 mod uring;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 pub use buffer::IoBuf;
 pub use chunk::keep_buffers;

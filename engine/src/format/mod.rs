@@ -7,7 +7,7 @@
 mod block;
 mod dentry;
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod documented;
+mod documented_tests;
 mod double_write;
 mod extent;
 mod features;

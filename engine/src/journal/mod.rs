@@ -79,7 +79,7 @@ mod tests;
 
 pub use crate::format::{MAX_POSITION, Position};
 pub use credits::{CreditClass, Credits, Look};
-pub use front::{JournalFront, conformance};
+pub use front::JournalFront;
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
 pub(crate) use header::newer_version;

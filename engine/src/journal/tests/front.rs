@@ -90,7 +90,7 @@ fn many_laps_with_many_threads() {
 
 #[test]
 fn the_mapped_ring_keeps_the_promises_of_a_journal() {
-    conformance(|| mapped(1024).1);
+    crate::conformance::journal::check(|| mapped(1024).1);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn what_was_committed_survives_a_loss_of_power() {
 
 #[test]
 fn the_ssd_ring_keeps_the_promises_of_a_journal() {
-    conformance(|| ssd(options(2048, 0)).journal);
+    crate::conformance::journal::check(|| ssd(options(2048, 0)).journal);
 }
 
 proptest! {

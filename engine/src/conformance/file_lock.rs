@@ -1,10 +1,10 @@
-//! What every implementation of [`FileLock`] must do: the conformance test of that seam.
+//! What every implementation of [`FileLock`] must do.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use narufs_engine::lock::FileLock;
+use crate::lock::FileLock;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -16,7 +16,10 @@ const CELLS: usize = 16;
 const CELL: u64 = 6 << 10;
 
 /// Runs every check on locks of type `L`.
-pub fn conforms<L: FileLock>() {
+///
+/// # Panics
+/// If the lock does not keep a promise.
+pub fn check<L: FileLock>() {
     a_free_lock_can_be_tried::<L>();
     a_held_range_excludes::<L>();
     overlapping_holders_exclude_each_other::<L>();

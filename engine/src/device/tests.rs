@@ -1,0 +1,120 @@
+//! Every block device passes the conformance suite; what is particular to each.
+
+use super::*;
+use crate::conformance::device::{
+    check, discarded_blocks_can_be_written_again, filled, many_threads_work_side_by_side_from, read_one,
+};
+
+#[test]
+fn memory_conforms() {
+    check(|| Arc::new(MemoryDevice::new(64)));
+}
+
+#[test]
+fn simulated_conforms() {
+    check(|| crate::sim::SimMedia::new(64, &[]).device());
+}
+
+/// Devices over fresh files in a directory that goes away with the returned guard.
+fn files<D: BlockDevice + 'static>(
+    make: impl Fn(ImageFile) -> D,
+) -> (tempfile::TempDir, impl Fn() -> Arc<dyn BlockDevice>) {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (root, next) = (dir.path().to_owned(), std::cell::Cell::new(0));
+    let fresh = move || -> Arc<dyn BlockDevice> {
+        next.set(next.get() + 1);
+        Arc::new(make(ImageFile::create(&root.join(next.get().to_string()), 512).expect("create")))
+    };
+    (dir, fresh)
+}
+
+#[test]
+fn plain_conforms() {
+    let (_dir, make) = files(PlainDevice::new);
+    check(make);
+}
+
+#[test]
+fn uring_conforms() {
+    let (_dir, make) = files(|image| UringDevice::new(image).expect("the kernel offers io_uring"));
+    check(make);
+}
+
+#[test]
+fn uring_takes_more_than_its_depth_and_unwaited_batches() {
+    let (_dir, make) = files(|image| UringDevice::new(image).expect("the kernel offers io_uring"));
+    let device = make();
+    let writes = (0..512).map(|n| Request::write(n, filled(n as u8, 1), Cause::Checkpoint)).collect();
+    device.run(writes).expect("write");
+    let reads = (0..512).map(|n| Request::read(n, IoBuf::zeroed(BLOCK_SIZE), Cause::Metadata)).collect();
+    for (n, buf) in device.run(reads).expect("read").iter().enumerate() {
+        assert!(buf.iter().all(|b| *b == n as u8));
+    }
+    let _abandoned =
+        device.submit((0..300).map(|n| Request::write(n, filled(9, 1), Cause::Checkpoint)).collect());
+    drop(device);
+}
+
+#[test]
+fn uring_completes_what_a_thread_submitted_that_has_ended() {
+    let (_dir, make) = files(|image| UringDevice::new(image).expect("the kernel offers io_uring"));
+    let device = make();
+    for round in 0..16u8 {
+        let batch = (0..64).map(|n| Request::write(n, filled(round, 1), Cause::Checkpoint)).collect();
+        let ticket = std::thread::scope(|scope| {
+            scope.spawn(|| device.submit(batch)).join().expect("the thread does not panic")
+        });
+        assert!(device.wait(ticket).iter().all(|done| done.result.is_ok()));
+        assert_eq!(read_one(&*device, 63)[0], round);
+    }
+}
+
+/// A loop device over a file, detached with the guard.
+struct LoopDevice(std::path::PathBuf);
+
+impl LoopDevice {
+    /// None where this user may not make one.
+    fn over(file: &std::path::Path) -> Option<Self> {
+        let made =
+            std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let path = String::from_utf8(made.stdout).ok()?;
+        made.status.success().then(|| Self(path.trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let detached = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+        assert!(detached.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_raw_device_is_claimed_and_serves() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let backing = dir.path().join("backing");
+    std::fs::write(&backing, vec![0; 64 * BLOCK_SIZE]).expect("write");
+    let Some(raw) = LoopDevice::over(&backing) else {
+        eprintln!("skipped: this user may not make loop devices");
+        return;
+    };
+    assert!(matches!(ImageFile::create(&raw.0, 65), Err(Error::Refused(_))));
+    let image = ImageFile::open(&raw.0).expect("open");
+    assert!(image.is_block_device() && image.blocks() == 64);
+    assert!(matches!(ImageFile::open(&raw.0), Err(Error::InUse(_))));
+    let device = open_device(image);
+    discarded_blocks_can_be_written_again(&*device);
+    many_threads_work_side_by_side_from(&*device, device.writes_completed());
+}
+
+#[test]
+fn uring_reports_an_image_that_was_cut_off() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    let image = ImageFile::create(&path, 16).expect("create");
+    let device = UringDevice::new(image).expect("the kernel offers io_uring");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
+    file.set_len(10 * BLOCK_SIZE as u64).expect("truncate");
+    let request = Request::read(8, IoBuf::zeroed(4 * BLOCK_SIZE), Cause::Metadata);
+    assert!(matches!(device.run(vec![request]), Err(Error::Device { errno: libc::EIO, .. })));
+}
