@@ -11,10 +11,10 @@ pub const STRICT: bool = false;
 pub const UPWARD: [(&str, &str, &str); 0] = [];
 
 /// Imports of a module above.
-pub const UPWARD_IMPORTS: Baseline = Baseline(8);
+pub const UPWARD_IMPORTS: Baseline = Baseline(7);
 
 /// Imports that close circles of files across modules.
-pub const CIRCLE_EDGES: Baseline = Baseline(7);
+pub const CIRCLE_EDGES: Baseline = Baseline(12);
 
 /// Inherent methods on a type of another module.
 pub const FOREIGN_METHODS: Baseline = Baseline(4);
@@ -44,10 +44,10 @@ pub const UNTESTED_OPERATIONS: Baseline = Baseline(0);
 pub const UNTESTED_SENTENCES: Baseline = Baseline(0);
 
 /// Lines of prose that are too long.
-pub const LONG_LINES: Baseline = Baseline(112);
+pub const LONG_LINES: Baseline = Baseline(4);
 
 /// Files that hold a name that was renamed away.
-pub const OLD_NAMES_LEFT: Baseline = Baseline(135);
+pub const OLD_NAMES_LEFT: Baseline = Baseline(133);
 
 /// Names that were renamed away, as files whose path contains this may not have them, and what took their place. In
 /// snake case they are meant as part of longer names too; with a capital, they are the whole name.
