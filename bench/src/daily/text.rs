@@ -35,6 +35,7 @@ pub(super) struct Bytes {
 }
 
 impl Text {
+    /// Text whose words follow from `seed`.
     pub fn new(seed: u64) -> Text {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let word = |rng: &mut ChaCha8Rng| -> String {

@@ -52,6 +52,7 @@ struct Inside {
 }
 
 impl Group {
+    /// A group whose blocks, `blocks` of them, begin at `start`.
     pub fn new(start: u64, bits: Bits, blocks: u32) -> Group {
         Group {
             start,

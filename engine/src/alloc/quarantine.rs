@@ -82,6 +82,7 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
+    /// Nothing is in it.
     pub fn new() -> Quarantine {
         let share = || Share { data: Queue::new(), metadata: Queue::new(), writing: Mutex::new(Vec::new()) };
         Quarantine {

@@ -86,6 +86,7 @@ pub(super) struct Eviction {
 }
 
 impl Eviction {
+    /// For so many frames.
     pub fn new(frames: usize) -> Eviction {
         Eviction {
             cold: Ring::new(frames),

@@ -99,6 +99,7 @@ impl Counters {
         self.phases[phase as usize].1.add(bytes as u64);
     }
 
+    /// The counts so far, of rounds that so many threads carry out.
     pub fn snapshot(&self, threads: usize) -> CheckpointStats {
         let phases = Phase::ALL.iter().zip(&self.phases);
         let count = |(phase, (ns, bytes)): (&Phase, &(Counter, Counter))| PhaseCount {

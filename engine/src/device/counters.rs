@@ -22,6 +22,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A read of so many bytes.
     pub fn count_read(&self, cause: Cause, bytes: u64) {
         let row = &self.rows[cause as usize];
         // Relaxed: as below.
@@ -29,6 +30,7 @@ impl Counters {
         row.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// A write of so many bytes.
     pub fn count_write(&self, cause: Cause, bytes: u64) {
         let row = &self.rows[cause as usize];
         // Relaxed: as below.
@@ -36,6 +38,7 @@ impl Counters {
         row.write_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// A request, by what it asks for.
     pub fn count(&self, request: &Request) {
         let bytes = request.bytes();
         match request.op {
@@ -48,6 +51,7 @@ impl Counters {
         }
     }
 
+    /// The counts so far.
     pub fn snapshot(&self) -> Vec<CauseCount> {
         let rows = Cause::ALL.iter().zip(&self.rows);
         // Relaxed: statistics; the columns need not agree with each other.

@@ -20,6 +20,7 @@ impl<B> Default for DoneBatches<B> {
 }
 
 impl<B> DoneBatches<B> {
+    /// Keeps a batch until it is taken.
     pub fn put(&self, batch: B) -> Ticket {
         // Relaxed: only uniqueness matters; the mutex publishes the batch.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -27,6 +28,7 @@ impl<B> DoneBatches<B> {
         Ticket(id)
     }
 
+    /// Takes a batch out; each ticket is used once.
     pub fn take(&self, ticket: Ticket) -> B {
         self.done.lock().remove(&ticket.0).expect("a ticket comes from this device and is waited for once")
     }

@@ -56,11 +56,13 @@ impl GroupFlush {
         self.state.lock().failed.clone().map_or(Ok(()), Err)
     }
 
+    /// Writes that have been completed.
     pub fn completed(&self) -> u64 {
         // Acquire: pairs with the Release in `write_completed`; what is counted has completed.
         self.completed.load(Ordering::Acquire)
     }
 
+    /// Of these, those that a flush has covered.
     pub fn flushed(&self) -> u64 {
         // Acquire: pairs with the Release in `flush_upto`; what is counted is on media.
         self.flushed.load(Ordering::Acquire)

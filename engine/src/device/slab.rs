@@ -14,6 +14,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// Puts a value into a free slot; gives the slot.
     pub fn insert(&mut self, value: T) -> usize {
         if let Some(slot) = self.free.pop() {
             self.slots[slot] = Some(value);
@@ -28,6 +29,7 @@ impl<T> Slab<T> {
         self.slots[slot].as_mut().expect("a slot is used between its insert and its remove")
     }
 
+    /// Takes the value of a slot out.
     pub fn remove(&mut self, slot: usize) -> T {
         let value = self.slots[slot].take().expect("a slot is removed once");
         self.free.push(slot);

@@ -24,6 +24,7 @@ pub(super) struct Spill {
 }
 
 impl Spill {
+    /// Empty, with memory for so many bytes before a file is used.
     pub fn new(limit: usize) -> Spill {
         Spill { places: BTreeMap::new(), limit, in_memory: 0, file: None, in_file: 0 }
     }

@@ -132,15 +132,18 @@ impl<'a> NodeView<'a> {
         }
     }
 
+    /// Entries of the node.
     pub fn len(&self) -> usize {
         self.entries.len() / EXTENT_ENTRY_SIZE
     }
 
+    /// The entry at a place, if there is one.
     pub fn get(&self, at: usize) -> Option<Run> {
         let bytes = self.entries.get(at * EXTENT_ENTRY_SIZE..(at + 1) * EXTENT_ENTRY_SIZE)?;
         ExtentEntry::read_from_bytes(bytes).ok().map(decode)
     }
 
+    /// All entries, in ascending order.
     pub fn runs(&self) -> Vec<Run> {
         (0..self.len()).filter_map(|at| self.get(at)).collect()
     }

@@ -105,6 +105,7 @@ impl Base {
 }
 
 impl Image {
+    /// The image on a device, with what its superblock says.
     pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
         let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
         let base = Base { device, sb, hash, seed };
@@ -230,10 +231,12 @@ pub(super) struct Bits {
 }
 
 impl Bits {
+    /// So many bits, none set.
     pub fn new(len: u64) -> Bits {
         Bits { words: vec![0; len.div_ceil(64) as usize] }
     }
 
+    /// Whether a bit is set.
     pub fn has(&self, at: u64) -> bool {
         self.words.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }

@@ -41,6 +41,7 @@ impl Record {
         FileType::from_dt(self.kind).filter(|_| self.place != 0)
     }
 
+    /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type() == Some(FileType::Directory)
     }
@@ -80,10 +81,12 @@ impl Records {
         self.parts.get(&index).map(|part| part.block)
     }
 
+    /// What is known of an inode.
     pub fn get(&self, nid: Nid) -> Option<&Record> {
         self.parts.get(&(nid / NAT_PER_BLOCK))?.records.get((nid % NAT_PER_BLOCK) as usize)
     }
 
+    /// What is known of an inode, to be changed.
     pub fn get_mut(&mut self, nid: Nid) -> Option<&mut Record> {
         self.parts.get_mut(&(nid / NAT_PER_BLOCK))?.records.get_mut((nid % NAT_PER_BLOCK) as usize)
     }

@@ -25,6 +25,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
+    /// Adds a finding, once.
     pub fn add(&mut self, kind: IssueKind, place: Location, detail: String, outcome: Outcome) {
         if outcome == Outcome::Mendable {
             self.mends += 1;
@@ -66,6 +67,7 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
+    /// The state at the beginning of a pass.
     pub fn new(image: &'a mut Image, findings: &'a mut Findings, progress: &'a mut Progress) -> State<'a> {
         let blocks = image.sb.blocks.get();
         State {

@@ -54,6 +54,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// Nothing is known yet.
     pub fn new() -> Nodes {
         Nodes {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),

@@ -107,6 +107,7 @@ pub(super) struct Sets {
 }
 
 impl Sets {
+    /// How many pages there are in each state.
     pub fn summary(&self) -> Summary {
         Summary {
             dirty: self.dirty.len(),
@@ -123,10 +124,12 @@ impl Sets {
         self.dirty.is_empty() && self.logged.is_empty() && !self.truncate_pending
     }
 
+    /// Whether a page of these is dirty.
     pub fn has_dirty(&self, pages: Range<u64>) -> bool {
         self.dirty.range(pages).next().is_some()
     }
 
+    /// Whether none of these is dirty or on its way.
     pub fn is_synced(&self, pages: &Range<u64>) -> bool {
         let may_come_back = self.under_write_back || self.being_logged;
         !self.truncate_pending && !may_come_back && !self.has_dirty(pages.clone())
@@ -175,10 +178,12 @@ impl Sets {
         record.last = end;
     }
 
+    /// Gives back blocks that were set aside for dirty pages.
     pub fn unreserve(&mut self, count: u64) {
         self.reserved = self.reserved.saturating_sub(count);
     }
 
+    /// Takes pages out of every set: they are gone.
     pub fn remove(&mut self, pages: &Range<u64>) {
         for set in [&mut self.dirty, &mut self.logged] {
             let mut tail = set.split_off(&pages.start);
@@ -188,6 +193,7 @@ impl Sets {
         self.unflushed.append(&mut tail.split_off(&pages.end));
     }
 
+    /// The journal's records of these pages count no more.
     pub fn forget_records(&mut self, pages: &Range<u64>) {
         let mut tail = self.records.split_off(&pages.start);
         self.records.append(&mut tail.split_off(&pages.end));
@@ -202,6 +208,7 @@ impl Sets {
         self.old.clear();
     }
 
+    /// Pages that only data records hold, each with the position of its oldest.
     pub fn only_in_records(&self) -> Vec<(u64, Position)> {
         let is_held = |page| self.is_unwritten(page);
         let held =
@@ -209,6 +216,7 @@ impl Sets {
         held.map(|(page, record)| (*page, record.first)).collect()
     }
 
+    /// The pages whose records lie below `upto`, forgetting those below `head`; and whether any are left.
     pub fn look_below(&mut self, head: Position, upto: Position) -> (Below, bool) {
         self.records.retain(|_, record| record.last > head);
         self.stale.retain(|page| self.records.contains_key(page));

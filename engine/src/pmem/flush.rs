@@ -29,14 +29,17 @@ pub(super) struct LineCounts {
 }
 
 impl LineCounts {
+    /// So many lines were written back.
     pub fn write_back(&self, lines: u64) {
         self.lines.add(lines);
     }
 
+    /// A fence was executed.
     pub fn fence(&self) {
         self.fences.add(1);
     }
 
+    /// Lines written back, and fences.
     pub fn get(&self) -> (u64, u64) {
         (self.lines.get(), self.fences.get())
     }
@@ -175,10 +178,12 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
+    /// A way that costs what the emulation is told to.
     pub fn new(costs: EmulationCosts) -> Self {
         Self { costs, origin: Instant::now(), busy_until: AtomicU64::new(0) }
     }
 
+    /// Writes lines back, and takes the time that this costs.
     pub fn write_back(&self, lines: u64) {
         if self.costs == EmulationCosts::default() || lines == 0 {
             return;
@@ -194,6 +199,7 @@ impl Pacer {
         TAKEN_AT.set(TAKEN_AT.get().max(taken));
     }
 
+    /// Orders what was written back, and takes the time that this costs.
     pub fn fence(&self) {
         let taken = TAKEN_AT.take();
         if taken == 0 {

@@ -31,10 +31,12 @@ impl Words {
         Self { start, len }
     }
 
+    /// Bytes of the memory.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Where the memory begins.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -49,6 +51,7 @@ impl Words {
         self.start.as_ptr().wrapping_add(offset)
     }
 
+    /// Copies bytes in, word by word.
     pub fn write(&self, offset: usize, data: &[u8]) {
         let to = self.at(offset, data.len());
         let (head, words) = split(offset, data.len());
@@ -71,6 +74,7 @@ impl Words {
         }
     }
 
+    /// Stores one aligned word.
     pub fn write_u64(&self, offset: usize, value: u64) {
         assert_eq!(offset % WORD, 0, "an untorn store is aligned");
         let to = self.at(offset, WORD);
@@ -80,6 +84,7 @@ impl Words {
         unsafe { AtomicU64::from_ptr(to.cast()) }.store(value.to_le(), Ordering::Release);
     }
 
+    /// Copies bytes out, word by word.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         let (head, words) = split(offset, into.len());

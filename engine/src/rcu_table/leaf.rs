@@ -48,6 +48,7 @@ pub(super) enum Found {
 const LEAVING: usize = 1;
 
 impl Leaf {
+    /// An empty leaf for the keys of one number.
     pub fn new(number: u64, seat: usize) -> Leaf {
         Leaf {
             number,
@@ -57,6 +58,7 @@ impl Leaf {
         }
     }
 
+    /// The number of its keys.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -66,6 +68,7 @@ impl Leaf {
         self.number << BITS | place as u64
     }
 
+    /// What is at a place.
     pub fn look(&self, place: usize) -> Found {
         // Acquire: pairs with the Release of `show`: what the pointer leads to is seen as it was shown.
         let pointer = self.places[place].load(Ordering::Acquire);
@@ -98,10 +101,12 @@ impl Leaf {
         (rest != 0).then(|| place + rest.trailing_zeros() as usize)
     }
 
+    /// Its place among the shard's leaves.
     pub fn seat(&self) -> usize {
         self.seat.load(Ordering::Relaxed) as usize
     }
 
+    /// Gives it a place among the shard's leaves.
     pub fn sit(&self, seat: usize) {
         self.seat.store(seat as u32, Ordering::Relaxed);
     }

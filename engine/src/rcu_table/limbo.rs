@@ -22,6 +22,7 @@ pub(super) enum Kept<R> {
 pub(super) struct Limbo<R>(VecDeque<(Grace, Kept<R>)>);
 
 impl<R> Limbo<R> {
+    /// Nothing waits.
     pub fn new() -> Limbo<R> {
         Limbo(VecDeque::new())
     }

@@ -93,6 +93,7 @@ unsafe impl<T: Send> Send for Own<T> {}
 unsafe impl<T: Sync> Sync for Own<T> {}
 
 impl<T> Own<T> {
+    /// A value on the heap.
     pub fn new(value: T) -> Own<T> {
         let node = Node {
             value,

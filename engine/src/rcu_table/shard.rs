@@ -46,6 +46,7 @@ pub(super) enum Glance<R> {
 }
 
 impl<R: Counted, S: Default> Shard<R, S> {
+    /// An empty shard.
     pub fn new() -> Shard<R, S> {
         let inner = Inner {
             directory: None,

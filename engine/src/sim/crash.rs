@@ -42,6 +42,7 @@ pub(super) struct Step {
 }
 
 impl Unit {
+    /// How many versions the unit may have after a crash.
     pub fn versions(&self) -> usize {
         match self {
             Unit::Block { versions, .. } => versions.len(),
@@ -49,6 +50,7 @@ impl Unit {
         }
     }
 
+    /// The steps that led here, in order.
     pub fn steps(&self) -> &[Step] {
         match self {
             Unit::Block { steps, .. } | Unit::Line { steps, .. } => steps,

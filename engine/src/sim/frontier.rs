@@ -29,6 +29,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// A write that is on durable media.
     pub fn done(block: u64, contents: Page) -> Self {
         Self { write: u64::MAX, block, contents, progress: Progress::Done, at: 0, covered: false }
     }
@@ -71,10 +72,12 @@ pub(super) struct Frontier {
 }
 
 impl PmemFrontier {
+    /// Memory of which nothing has been stored.
     pub fn new(spec: PmemSpec) -> Self {
         Self { spec, persisted: Image::default(), lines: BTreeMap::new() }
     }
 
+    /// A line as it is persisted.
     pub fn persisted_line(&self, line: usize) -> [u8; LINE] {
         let offset = line * LINE;
         let mut bytes = [0; LINE];
@@ -84,6 +87,7 @@ impl PmemFrontier {
         bytes
     }
 
+    /// Sets a line as the processor sees it.
     pub fn set_line(&mut self, line: usize, bytes: &[u8; LINE]) {
         let offset = line * LINE;
         self.persisted.patch((offset / PAGE) as u64, offset % PAGE, bytes);
@@ -127,6 +131,7 @@ impl PmemFrontier {
 }
 
 impl Frontier {
+    /// Applies an event that happened.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::WriteIssued { write, block, contents } => {

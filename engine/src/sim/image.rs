@@ -19,10 +19,12 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// A page, unless it was never written.
     pub fn get(&self, page: u64) -> Option<&Page> {
         self.changes.get(&page).or_else(|| self.base.get(&page))
     }
 
+    /// Sets a page.
     pub fn set(&mut self, page: u64, contents: Page) {
         self.changes.insert(page, contents);
         if self.changes.len() > MAX_CHANGES {
@@ -30,6 +32,7 @@ impl Image {
         }
     }
 
+    /// Copies a page out; zeros if it was never written.
     pub fn read(&self, page: u64, into: &mut [u8]) {
         match self.get(page) {
             Some(contents) => into.copy_from_slice(&contents[..]),

@@ -144,6 +144,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// The world, for as long as the guard is held.
     pub fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock()
     }

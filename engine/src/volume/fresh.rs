@@ -20,6 +20,7 @@ pub(super) struct Fresh<'m> {
 }
 
 impl Fresh<'_> {
+    /// A store over the device, without a journal.
     pub fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
         Arc::new(Store::new(device, *self.sb, Log::durable(), &self.options.store))
     }

@@ -40,6 +40,7 @@ pub struct RingFile {
 pub(super) struct MadeFile(Option<PathBuf>);
 
 impl MadeFile {
+    /// Keeps the file that was made.
     pub fn keep(mut self) {
         self.0 = None;
     }

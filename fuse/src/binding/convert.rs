@@ -17,6 +17,7 @@ fn engine_time(time: Time) -> i64 {
     time.secs.saturating_mul(NANOS).saturating_add(i64::from(time.nanos))
 }
 
+/// Attributes as the kernel takes them.
 pub fn kernel_attr(attr: &vfs::Attr) -> Attr {
     Attr {
         ino: attr.nid,
@@ -34,10 +35,12 @@ pub fn kernel_attr(attr: &vfs::Attr) -> Attr {
     }
 }
 
+/// The time of birth as the kernel takes it.
 pub fn birth_of(attr: &vfs::Attr) -> Time {
     kernel_time(attr.btime)
 }
 
+/// What is to be set, as the engine takes it.
 pub fn engine_attributes(change: &SetAttr) -> vfs::SetAttr {
     let time = |time: Option<SetTime>| match time {
         None => vfs::SetTime::Omit,
@@ -81,6 +84,7 @@ pub fn engine_write_flags(write: &Write, direct: bool) -> vfs::WriteFlags {
     flags
 }
 
+/// Room and use as the kernel takes them.
 pub fn statfs_out(room: &vfs::StatFs) -> StatfsOut {
     StatfsOut {
         blocks: room.blocks,

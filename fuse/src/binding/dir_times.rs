@@ -59,6 +59,7 @@ struct Queue {
 }
 
 impl DirTimes {
+    /// No directory is known.
     pub fn new() -> DirTimes {
         let lent = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         DirTimes { start: Instant::now(), lent, late: Arc::default() }

@@ -62,6 +62,7 @@ pub struct Leases {
 }
 
 impl Names {
+    /// Names cached as `caching` says, permissions checked as `permissions` says.
     pub fn new(caching: Caching, permissions: Permissions) -> Names {
         match (caching, permissions) {
             (_, Permissions::Kernel) => Names::Long,

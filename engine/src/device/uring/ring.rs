@@ -54,6 +54,7 @@ pub(super) struct InFlight {
 }
 
 impl Ring {
+    /// A ring of the kernel's.
     pub fn new() -> std::io::Result<Self> {
         let ring = IoUring::builder().dontfork().build(DEPTH)?;
         let mut probe = io_uring::Probe::new();

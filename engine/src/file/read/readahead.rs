@@ -40,6 +40,7 @@ pub(in crate::file) struct Size {
 }
 
 impl Size {
+    /// The size of a request for so many pages.
     pub fn of(pages: usize) -> Size {
         Size { pages, held: IoBuf::held(pages * BLOCK_SIZE).div_ceil(BLOCK_SIZE) }
     }

@@ -41,6 +41,7 @@ impl Staging {
 }
 
 impl Share<'_> {
+    /// Pages of the share.
     pub fn pages(&self) -> usize {
         self.pages
     }

@@ -80,10 +80,12 @@ pub(super) fn write_bucket(
 }
 
 impl Entry {
+    /// The entry, borrowed.
     pub fn borrow(&self) -> Dentry<'_> {
         Dentry { name: &self.name, nid: self.nid, cookie: self.cookie, file_type: self.file_type }
     }
 
+    /// The name as it can be shown: what is not text is escaped.
     pub fn shown(&self) -> String {
         format!("\"{}\" (inode {})", self.name.escape_ascii(), self.nid)
     }

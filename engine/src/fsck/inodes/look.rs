@@ -25,6 +25,7 @@ pub(super) struct Said {
 }
 
 impl Said {
+    /// What an inode of this type says of itself.
     pub fn by(inode: &Inode, kind: FileType) -> Said {
         let flagged = inode.flags.get() & InodeFlags::ORPHAN.bits() != 0;
         Said { kind, nlink: inode.nlink.get(), parent: inode.parent.get(), flagged }

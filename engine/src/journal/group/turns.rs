@@ -65,6 +65,7 @@ pub(super) struct Seat {
 }
 
 impl Turns {
+    /// Everything below `start` is durable.
     pub fn new(start: Position) -> Turns {
         Turns {
             leaders: 0,
@@ -98,6 +99,7 @@ impl Turns {
         self.hasty -= usize::from(lead == Lead::Briefly);
     }
 
+    /// A waiter comes, for what lies below `upto`.
     pub fn wait(&mut self, upto: Position, who: Who) {
         self.ungathered += usize::from(upto > self.begun);
         self.waiting.push(Waiter { upto, who });
@@ -165,15 +167,18 @@ impl Turns {
 }
 
 impl Seat {
+    /// Nobody is called yet.
     pub fn new() -> Seat {
         Seat { called: AtomicBool::new(false), queue: WaitQueue::new() }
     }
 
+    /// Whether its owner was called.
     pub fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `call`.
         self.called.load(Ordering::Acquire)
     }
 
+    /// Calls its owner, who wakes.
     pub fn call(&self) {
         // Release: pairs with the Acquire of the sleeper: it sees what its commit, or its predecessor, has left.
         self.called.store(true, Ordering::Release);
