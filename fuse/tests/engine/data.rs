@@ -148,7 +148,8 @@ fn the_kernel_keeps_so_much_and_no_more() {
     // Since Linux 6.2.
     let Ok(most) = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/max_bytes")) else { return };
     let most: u64 = most.trim().parse().unwrap();
-    assert!((1..=16 << 20).contains(&most), "{most}");
+    // The kernel keeps a share of what may be dirty, and shows it as bytes of that as it is now: not to the byte.
+    assert!((1..=17 << 20).contains(&most), "{most}");
 }
 
 /// Has the kernel forget what it holds of a file, once it is written.
