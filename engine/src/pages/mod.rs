@@ -52,9 +52,10 @@
 //!    writer has returned; it leaves the queue by [`PageStates::dequeue_if_clean`] alone.
 //!
 //! # Locks
-//! All of it is behind one mutex, taken by each call for a few instructions. Below it only latches of frames are
-//! taken; above it are the locks of the write-back queue and of the files with records. What is kept are numbers of
-//! pages, positions in the journal and counts, and no references.
+//! All of it is behind one mutex, taken by each call for a few instructions. Below it are latches of frames, and, where a
+//! token is finished, the locks of what is set aside and of volatile blocks; above it are the locks of the write-back
+//! queue and of the files with records. What is kept are numbers of pages, positions in the journal and counts, and no
+//! references.
 
 mod old_content;
 mod sets;

@@ -195,16 +195,15 @@ impl Sets {
 
     /// The journal's records of these pages count no more.
     pub fn forget_records(&mut self, pages: &Range<u64>) {
-        let mut tail = self.records.split_off(&pages.start);
-        self.records.append(&mut tail.split_off(&pages.end));
-        let mut tail = self.stale.split_off(&pages.start);
-        self.stale.append(&mut tail.split_off(&pages.end));
+        self.records.retain(|page, _| !pages.contains(page));
+        self.stale.retain(|page| !pages.contains(page));
     }
 
     /// A record has put the new content of a truncated file in the place of the old one.
     pub fn truncate_recorded(&mut self) {
         self.truncate_pending = false;
-        self.forget_records(&(0..u64::MAX));
+        self.records.clear();
+        self.stale.clear();
         self.old.clear();
     }
 

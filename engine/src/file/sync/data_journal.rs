@@ -180,7 +180,6 @@ impl<H: Home> DataPath<H> {
         }
         planted::panic_at(Spot::Absorbed);
         let Ok(Some(end)) = logged else {
-            absorbing.pages.abort();
             for page in taken {
                 let latched = page.found.latch();
                 page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
@@ -189,6 +188,8 @@ impl<H: Home> DataPath<H> {
                     self.home.release(blocks);
                 }
             }
+            // Last: should the loop panic, the token's drop makes the rest of the frames dirty.
+            absorbing.pages.abort();
             return logged;
         };
         data.set_logged_size(size);
