@@ -7,9 +7,8 @@ use crate::size::Size;
 use narufs_engine::Error;
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
-use narufs_engine::mkfs::{FormatOptions, format};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use narufs_engine::mkfs::{FormatOptions, format, holds_data};
+use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +17,13 @@ use std::sync::Arc;
 const DEFAULT_SIZE: u64 = 8 << 30;
 /// Largest journal that is chosen unasked.
 const LARGEST_JOURNAL: u64 = 256 << 20;
-/// How much of a device is looked at for signs of other data.
-const PROBED: u64 = 128 << 10;
-
 /// Makes the file system, and says what was made.
 pub fn run(args: &Mkfs) -> Result<(), Failure> {
     make(args).map(|sb| report(args, &sb)).map_err(|why| Failure::about(Status::Failed, &args.image, why))
 }
 
 fn make(args: &Mkfs) -> Result<Superblock, String> {
-    if !args.force && holds_data(&args.image)? {
+    if !args.force && holds_data(&args.image).map_err(|e| e.to_string())? {
         return Err("it holds data already; use --force to overwrite them".into());
     }
     let device = open(args).map_err(|e| match e {
@@ -77,18 +73,6 @@ fn open(args: &Mkfs) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
         None => ImageFile::open(image)?,
     };
     Ok(open_device(file))
-}
-
-/// Whether something other than zeros lies at the beginning.
-fn holds_data(image: &Path) -> Result<bool, String> {
-    let file = match File::open(image) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(e.to_string()),
-    };
-    let mut start = Vec::new();
-    file.take(PROBED).read_to_end(&mut start).map_err(|e| e.to_string())?;
-    Ok(start.iter().any(|b| *b != 0))
 }
 
 fn absolute(path: &Path) -> Result<String, String> {

@@ -226,3 +226,36 @@ fn attributes_are_set_listed_and_taken_away() {
     assert_eq!(errno(fs.remove_xattr("f", "user.a")), libc::ENODATA);
     assert!(fs.xattrs("f").expect("read").is_empty());
 }
+
+#[test]
+fn a_file_that_holds_data_is_left_as_it_is_unless_formatting_is_forced() {
+    let dir = tempfile::tempdir().expect("a disk");
+    let at = dir.path().join("thesis");
+    let content = vec![b'x'; 40 << 20];
+    std::fs::write(&at, &content).expect("room");
+    let refused = Fs::format(&at, &FormatOptions::new().size(16 << 20)).expect_err("it holds data");
+    assert!(refused.to_string().contains("holds data"), "{refused}");
+    assert!(std::fs::read(&at).expect("there") == content, "it was changed");
+    Fs::format(&at, &FormatOptions::new().size(16 << 20).force(true)).expect("asked for");
+    let again = Fs::format(&at, &FormatOptions::new().size(32 << 20)).expect_err("there is one");
+    assert!(again.to_string().contains("already"), "{again}");
+    assert_eq!(std::fs::metadata(&at).expect("there").len(), 16 << 20);
+    Fs::open(&at, &MountOptions::new()).expect("whole").close().expect("alone");
+}
+
+#[test]
+fn a_symlink_in_the_place_of_a_directory_is_removed_and_what_it_leads_to_stays() {
+    let dir = tempfile::tempdir().expect("a disk");
+    let at = dir.path().join("image");
+    Fs::format(&at, &FormatOptions::new().size(16 << 20)).expect("room");
+    let fs = Fs::open(&at, &MountOptions::new()).expect("new");
+    fs.create_dir_all("/precious/inner").expect("room");
+    fs.write("/precious/kept", b"1").expect("room");
+    fs.create_dir("/tree").expect("room");
+    fs.symlink("/precious", "/tree/link").expect("room");
+    fs.symlink("/precious", "/direct").expect("room");
+    fs.remove_dir_all("/tree").expect("ours");
+    fs.remove_dir_all("/direct").expect("ours");
+    assert_eq!(fs.read("/precious/kept").expect("kept"), b"1");
+    fs.close().expect("alone");
+}

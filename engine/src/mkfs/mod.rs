@@ -18,6 +18,9 @@ use crate::vfs::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 use crate::{Error, Result, superblock};
 use geometry::geometry;
 use metadata::{write_metadata, zero};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 /// What mkfs is asked for. `None` chooses.
 #[derive(Debug, Clone)]
@@ -118,14 +121,37 @@ const ANY_SLOTS: u64 = SLOTS_PER_BLOCK << 16;
 /// Blocks at the beginning that [`lay_out`] leaves alone.
 pub(crate) const SPARED_BLOCKS: u64 = 4;
 
-fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> Result<Superblock> {
-    if !options.force
-        && let Some(uuid) = superblock::identity(device)
-    {
-        return Err(Error::Refused(format!(
+/// Bytes at the beginning that are looked at for data.
+const PROBED: u64 = 128 << 10;
+
+/// Whether something other than zeros lies at the beginning of a file or device; no if there is none.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn holds_data(image: &Path) -> io::Result<bool> {
+    let file = match File::open(image) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let mut start = Vec::new();
+    file.take(PROBED).read_to_end(&mut start)?;
+    Ok(start.iter().any(|b| *b != 0))
+}
+
+/// Refuses a device that has a file system of ours.
+pub(crate) fn check_unused(device: &dyn BlockDevice) -> Result<()> {
+    match superblock::identity(device) {
+        None => Ok(()),
+        Some(uuid) => Err(Error::Refused(format!(
             "there is a narufs file system already ({}); use --force to destroy it",
             uuid::Uuid::from_bytes(uuid)
-        )));
+        ))),
+    }
+}
+
+fn make(device: &dyn BlockDevice, options: &FormatOptions, least_slots: u64) -> Result<Superblock> {
+    if !options.force {
+        check_unused(device)?;
     }
     let mut sb = geometry(device.blocks(), options, least_slots)?;
     let ring = ring::take(&sb, options)?;

@@ -2,7 +2,7 @@
 
 use super::Files;
 use crate::device::{ImageFile, open_device};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::mkfs::{self, FormatOptions};
 use crate::recovery::Outcome;
@@ -22,12 +22,23 @@ pub struct Fs {
 /// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device.
 ///
 /// # Errors
-/// [`Error::Refused`], in words, if there is a file system already (see [`FormatOptions::force`]) or too little
-/// room; errors of the device.
+/// [`Error::Refused`], in words, if it holds data already (see [`FormatOptions::force`]), and it is as it was then; or
+/// for too little room; errors of the device.
 pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superblock> {
+    let image = image.as_ref();
+    // Before the image is given another size.
+    if !options.force
+        && mkfs::holds_data(image).map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EIO)))?
+    {
+        mkfs::check_unused(open_device(ImageFile::open(image)?).as_ref())?;
+        return Err(Error::Refused(format!(
+            "{}: it holds data already; use --force to destroy them",
+            image.display()
+        )));
+    }
     let file = match options.blocks {
-        Some(blocks) => ImageFile::create(image.as_ref(), blocks)?,
-        None => ImageFile::open(image.as_ref())?,
+        Some(blocks) => ImageFile::create(image, blocks)?,
+        None => ImageFile::open(image)?,
     };
     mkfs::format(open_device(file).as_ref(), options)
 }

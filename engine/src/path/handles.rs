@@ -27,9 +27,10 @@ impl Files {
         self.fs.open_at(&self.caller, found, flags)
     }
 
-    /// Opens a directory; the handle is given back with [`Fs::releasedir`](crate::vfs::Fs::releasedir).
-    pub fn open_dir(&self, path: &[u8]) -> Result<FileHandle> {
-        let found = self.walk(path, true, Arrive::Opening)?;
+    /// Opens a directory, with `follow` at the end of a symlink too; the handle is given back with
+    /// [`Fs::releasedir`](crate::vfs::Fs::releasedir). ENOTDIR: there is something else.
+    pub fn open_dir(&self, path: &[u8], follow: bool) -> Result<FileHandle> {
+        let found = self.walk(path, follow, Arrive::Opening)?;
         self.fs.open_at(&self.caller, found, OpenFlags::DIRECTORY)
     }
 

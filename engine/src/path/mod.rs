@@ -305,7 +305,7 @@ impl Files {
 
     /// The entries of a directory, without "." and "..".
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>> {
-        let handle = self.open_dir(path.as_ref())?;
+        let handle = self.open_dir(path.as_ref(), true)?;
         let mut listed = Vec::new();
         let read = self.fs.readdir(&handle, 2, &mut |e| {
             listed.push(Listed { name: e.name.to_vec(), nid: e.nid, file_type: e.file_type });

@@ -153,8 +153,12 @@ impl Dir {
     /// # Errors
     /// ENOTDIR if it is none, and as [`Dir::open`].
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        let path = path.as_ref();
-        let handle = self.ask("open", path, |files, path| files.open_dir(path))?;
+        self.open_dir_with(path.as_ref(), true)
+    }
+
+    /// As [`Dir::open_dir`]; without `follow` a symlink is no directory.
+    pub(crate) fn open_dir_with(&self, path: &Path, follow: bool) -> Result<Dir> {
+        let handle = self.ask("open", path, |files, path| files.open_dir(path, follow))?;
         match self.files.within(&handle) {
             Ok(files) => Ok(Dir { session: Arc::clone(&self.session), files, handle: Some(handle) }),
             Err(e) => {
@@ -410,7 +414,7 @@ impl Dir {
         let engine = self.session.enter("sync_all")?;
         let synced = match &self.handle {
             Some(handle) => engine.fsyncdir(handle, false),
-            None => self.files.open_dir(b".").and_then(|handle| {
+            None => self.files.open_dir(b".", true).and_then(|handle| {
                 let synced = engine.fsyncdir(&handle, false);
                 engine.releasedir(handle);
                 synced

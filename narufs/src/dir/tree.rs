@@ -78,7 +78,9 @@ impl Dir {
         if self.symlink_metadata(path)?.is_symlink() {
             return self.remove_file(path);
         }
-        self.open_dir(path)?.remove_entries().map_err(|e| if e.path().is_some() { e } else { e.at(path) })?;
+        self.open_dir_with(path, false)?
+            .remove_entries()
+            .map_err(|e| if e.path().is_some() { e } else { e.at(path) })?;
         self.remove_dir(path)
     }
 
@@ -97,8 +99,10 @@ impl Dir {
                 gone_is_fine(dir.remove_file(entry.file_name()))?;
             }
             match below {
-                Some(name) => match dir.open_dir(&name) {
+                // What is a symlink by now is removed like any file.
+                Some(name) => match dir.open_dir_with(name.as_ref(), false) {
                     Ok(dir) => way.push((dir, name)),
+                    Err(e) if e.errno() == libc::ENOTDIR => gone_is_fine(dir.remove_file(&name))?,
                     Err(e) => gone_is_fine(Err(e))?,
                 },
                 None => {

@@ -8,8 +8,12 @@ use std::sync::{MutexGuard, PoisonError};
 
 impl File {
     /// The cursor. It is moved in one step at the end of a call: a panic in between has left it as it was.
-    fn cursor(&self) -> MutexGuard<'_, u64> {
-        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// In a forked child, where a thread of the parent may have held it for ever.
+    fn cursor(&self) -> io::Result<MutexGuard<'_, u64>> {
+        self.session.enter("use")?;
+        Ok(self.cursor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn write_at_cursor(&self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -22,7 +26,7 @@ impl File {
                 &joined
             }
         };
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor()?;
         let written = self.write_located("write", bytes, *cursor, WriteFlags::empty())?;
         if written.len > 0 {
             *cursor = written.offset + written.len as u64;
@@ -33,14 +37,14 @@ impl File {
 
 impl Read for &File {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor()?;
         let read = self.read_at(into, *cursor)?;
         *cursor += read as u64;
         Ok(read)
     }
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor()?;
         let read = self.read_vectored_at(into, *cursor)?;
         *cursor += read as u64;
         Ok(read)
@@ -64,7 +68,7 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let mut cursor = self.cursor();
+        let mut cursor = self.cursor()?;
         let (from, by) = match to {
             SeekFrom::Start(offset) => (offset, 0),
             SeekFrom::Current(by) => (*cursor, by),

@@ -33,6 +33,10 @@ impl File {
     /// As [`File::read_at`]; [`Cause::EndOfFile`] if the file ends before.
     pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
         let asked = into.len();
+        // As the standard library: nothing is asked of the file for nothing.
+        if asked == 0 {
+            return self.session.enter("read").map(drop);
+        }
         let read = self.read_at(into, offset)?;
         if read < asked { Err(Error::new("read", Cause::EndOfFile)) } else { Ok(()) }
     }
@@ -54,6 +58,9 @@ impl File {
     /// # Errors
     /// As [`File::write_at`]; ENOSPC also if a part was written.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if bytes.is_empty() {
+            return self.session.enter("write").map(drop);
+        }
         let written = self.write_at(bytes, offset)?;
         if written < bytes.len() { Err(Error::of_errno("write", libc::ENOSPC)) } else { Ok(()) }
     }
