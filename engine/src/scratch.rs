@@ -4,7 +4,7 @@
 //! before stays, emptied. While it is in use its first block says what it is: left by a killed server, it may be used
 //! again, and it is no image that could be mounted.
 
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, ImageFile, IoBuf, Request, open_device};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, ImageFile, IoBuf, PROBED, Request, open_device, probe};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::fs::File;
@@ -14,8 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// What the first block of spill space in use begins with.
 const MARK: &[u8] = b"narufs spill space: nothing here is of use without its server\n";
-/// How much of a file or device is looked at for signs of other data, as mkfs does.
-const PROBED: u64 = 128 << 10;
 /// A file that is made unasked is so many times larger than the memory, if there is room.
 const TIMES_MEMORY: u64 = 8;
 
@@ -146,8 +144,7 @@ fn about(path: &Path, e: &std::io::Error) -> Error {
 
 /// Whether something lies at the beginning that is neither zeros nor what a killed server has left.
 fn holds_data(path: &Path) -> std::io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(PROBED).read_to_end(&mut start)?;
+    let start = probe(path)?;
     Ok(!start.starts_with(MARK) && start.iter().any(|b| *b != 0))
 }
 

@@ -8,6 +8,7 @@
 //! changes speed but not the meaning of a flush.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,19 @@ pub struct ImageFile {
     blocks: AtomicU64,
     direct: bool,
     block_device: bool,
+}
+
+/// Bytes at the beginning of a file or device that are looked at for data.
+pub(crate) const PROBED: u64 = 128 << 10;
+
+/// The beginning of a file or device, which tells whether it holds data.
+///
+/// # Errors
+/// If it is not there, or cannot be read.
+pub(crate) fn probe(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(PROBED).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 impl ImageFile {

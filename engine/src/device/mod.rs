@@ -27,6 +27,7 @@ pub use chunk::keep_buffers;
 pub(crate) use counters::Counters;
 pub(crate) use done::DoneBatches;
 pub use file::ImageFile;
+pub(crate) use file::{PROBED, probe};
 pub(crate) use file::{device_error, io_error, lock};
 pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;

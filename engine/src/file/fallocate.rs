@@ -12,25 +12,47 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// What fallocate does.
+/// What [`DataPath::fallocate`] does with its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallocateMode {
-    /// Give holes blocks; grow the file unless `keep_size`.
+    /// Gives it blocks.
     Allocate {
-        /// FALLOC_FL_KEEP_SIZE.
+        /// Leave the size, even where the range goes beyond it.
         keep_size: bool,
     },
-    /// FALLOC_FL_PUNCH_HOLE (with KEEP_SIZE).
+    /// Makes it a hole; the size stays.
     PunchHole,
-    /// FALLOC_FL_ZERO_RANGE.
+    /// Makes it read as zeros, with blocks.
     ZeroRange {
-        /// FALLOC_FL_KEEP_SIZE.
+        /// Leave the size, even where the range goes beyond it.
         keep_size: bool,
     },
-    /// FALLOC_FL_COLLAPSE_RANGE.
+    /// Takes it out: what follows moves down. Whole blocks, within the file.
     Collapse,
-    /// FALLOC_FL_INSERT_RANGE.
+    /// Puts a hole before what is there, which moves up. Whole blocks, within the file.
     Insert,
+}
+
+impl FallocateMode {
+    /// The mode of the kernel's `FALLOC_FL_*` bits.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for combinations that have no meaning here.
+    pub fn from_kernel(mode: u32) -> Result<FallocateMode> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+        const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | KEEP;
+        match mode as i32 {
+            0 => Ok(FallocateMode::Allocate { keep_size: false }),
+            KEEP => Ok(FallocateMode::Allocate { keep_size: true }),
+            PUNCH => Ok(FallocateMode::PunchHole),
+            libc::FALLOC_FL_ZERO_RANGE => Ok(FallocateMode::ZeroRange { keep_size: false }),
+            ZERO_KEEP => Ok(FallocateMode::ZeroRange { keep_size: true }),
+            libc::FALLOC_FL_COLLAPSE_RANGE => Ok(FallocateMode::Collapse),
+            libc::FALLOC_FL_INSERT_RANGE => Ok(FallocateMode::Insert),
+            _ => Err(Error::Errno(libc::EOPNOTSUPP)),
+        }
+    }
 }
 
 /// What follows when pages are cleared.

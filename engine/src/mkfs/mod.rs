@@ -11,15 +11,14 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request, probe};
 use crate::format::{JournalKind, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS, Superblock};
 use crate::journal::least_slots;
 use crate::vfs::{LARGEST_RECORD, LARGEST_RESERVE_RECORD};
 use crate::{Error, Result, superblock};
 use geometry::geometry;
 use metadata::{write_metadata, zero};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 /// What mkfs is asked for. `None` chooses.
@@ -121,21 +120,15 @@ const ANY_SLOTS: u64 = SLOTS_PER_BLOCK << 16;
 /// Blocks at the beginning that [`lay_out`] leaves alone.
 pub(crate) const SPARED_BLOCKS: u64 = 4;
 
-/// Bytes at the beginning that are looked at for data.
-const PROBED: u64 = 128 << 10;
-
 /// Whether something other than zeros lies at the beginning of a file or device; no if there is none.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn holds_data(image: &Path) -> io::Result<bool> {
-    let file = match File::open(image) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        opened => opened?,
-    };
-    let mut start = Vec::new();
-    file.take(PROBED).read_to_end(&mut start)?;
-    Ok(start.iter().any(|b| *b != 0))
+    match probe(image) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        start => Ok(start?.iter().any(|b| *b != 0)),
+    }
 }
 
 /// Refuses a device that has a file system of ours.

@@ -3,7 +3,7 @@
 //! Here is what the caller may do, which times move and what is durable on return; the bytes are the data path's.
 
 use super::*;
-use crate::file::{At, FallocateMode as Mode, Keep, SeekTo};
+use crate::file::{At, Keep, SeekTo};
 use crate::inode::tick;
 use crate::planted::{self, Bug};
 
@@ -121,13 +121,6 @@ impl Fs {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
-        let mode = match mode {
-            FallocateMode::Allocate { keep_size } => Mode::Allocate { keep_size },
-            FallocateMode::PunchHole => Mode::PunchHole,
-            FallocateMode::ZeroRange { keep_size } => Mode::ZeroRange { keep_size },
-            FallocateMode::Collapse => Mode::Collapse,
-            FallocateMode::Insert => Mode::Insert,
-        };
         self.strip(&handle.inode, ctx.is_root())?;
         self.data.fallocate(&handle.inode, mode, offset, len)?;
         if handle.flags.is_dsync() || self.options.sync {

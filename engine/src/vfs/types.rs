@@ -3,6 +3,7 @@
 use crate::Result;
 pub use crate::acl::Context;
 use crate::error::Error;
+pub use crate::file::FallocateMode;
 use crate::format::Nid;
 pub use crate::inode::{FileType, Time};
 
@@ -201,49 +202,6 @@ bitflags::bitflags! {
         const EXCHANGE = libc::RENAME_EXCHANGE;
         /// Fail if it is no directory that is renamed: a slash after one of the names says so.
         const DIRECTORY = 1 << 31;
-    }
-}
-
-/// What [`Fs::fallocate`](super::Fs::fallocate) does with its range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FallocateMode {
-    /// Gives it blocks.
-    Allocate {
-        /// Leave the size, even where the range goes beyond it.
-        keep_size: bool,
-    },
-    /// Makes it a hole; the size stays.
-    PunchHole,
-    /// Makes it read as zeros, with blocks.
-    ZeroRange {
-        /// Leave the size, even where the range goes beyond it.
-        keep_size: bool,
-    },
-    /// Takes it out: what follows moves down. Whole blocks, within the file.
-    Collapse,
-    /// Puts a hole before what is there, which moves up. Whole blocks, within the file.
-    Insert,
-}
-
-impl FallocateMode {
-    /// The mode of the kernel's `FALLOC_FL_*` bits.
-    ///
-    /// # Errors
-    /// EOPNOTSUPP for combinations that have no meaning here.
-    pub fn from_kernel(mode: u32) -> Result<FallocateMode> {
-        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
-        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
-        const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | KEEP;
-        match mode as i32 {
-            0 => Ok(FallocateMode::Allocate { keep_size: false }),
-            KEEP => Ok(FallocateMode::Allocate { keep_size: true }),
-            PUNCH => Ok(FallocateMode::PunchHole),
-            libc::FALLOC_FL_ZERO_RANGE => Ok(FallocateMode::ZeroRange { keep_size: false }),
-            ZERO_KEEP => Ok(FallocateMode::ZeroRange { keep_size: true }),
-            libc::FALLOC_FL_COLLAPSE_RANGE => Ok(FallocateMode::Collapse),
-            libc::FALLOC_FL_INSERT_RANGE => Ok(FallocateMode::Insert),
-            _ => Err(Error::Errno(libc::EOPNOTSUPP)),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::source::TREE;
 
 /// Rows of the first table of a document that begins so, with their cells.
-fn rows(document: &str, heading: &str) -> Vec<Vec<String>> {
+pub(super) fn rows(document: &str, heading: &str) -> Vec<Vec<String>> {
     let rows: Vec<Vec<String>> = TREE
         .prose(document)
         .lines()

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::exceptions;
+use super::figures::rows;
 use super::hold;
 use super::source::TREE;
 use super::tokens;
@@ -30,20 +31,6 @@ fn tests() -> HashSet<String> {
     names
 }
 
-/// Rows of the table whose heading begins so, with its cells.
-fn table(file: &str, heading: &str) -> Vec<Vec<String>> {
-    let text = TREE.prose(&format!("docs/{file}"));
-    let rows: Vec<Vec<String>> = text
-        .lines()
-        .skip_while(|line| !line.starts_with(heading))
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
-        .collect();
-    assert!(!rows.is_empty(), "{file} has no table that begins with {heading:?}");
-    rows
-}
-
 /// What is wrong with a cell that names tests.
 fn wrong(cell: &str, tests: &HashSet<String>) -> Option<String> {
     if cell.strip_prefix(NOT_APPLICABLE).is_some_and(|reason| !reason.is_empty()) {
@@ -61,7 +48,7 @@ fn wrong(cell: &str, tests: &HashSet<String>) -> Option<String> {
 fn every_operation_and_flag_names_its_tests() {
     let tests = tests();
     let mut complaints = Vec::new();
-    for row in table("POSIX.md", "| operation") {
+    for row in rows("docs/POSIX.md", "| operation") {
         let [operation, library, mount, crash, kernel] = row.as_slice() else {
             complaints.push(format!("{row:?} does not have five cells"));
             continue;
@@ -79,7 +66,7 @@ fn every_operation_and_flag_names_its_tests() {
 #[test]
 fn every_sentence_of_the_contract_names_its_tests() {
     let tests = tests();
-    let complaints: Vec<String> = table("CONSISTENCY.md", "| sentence")
+    let complaints: Vec<String> = rows("docs/CONSISTENCY.md", "| sentence")
         .iter()
         .filter_map(|row| match row.as_slice() {
             [sentence, named] => wrong(named, &tests).map(|w| format!("{sentence}: {w}")),
