@@ -34,6 +34,7 @@ pub mod superblock;
 pub mod journal;
 pub mod pmem;
 pub mod device;
+pub mod takeover;
 pub mod format;
 mod rcu_table;
 mod buffer_pool;

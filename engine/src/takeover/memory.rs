@@ -1,0 +1,387 @@
+//! The memory itself: a sealed file of the kernel's, mapped whole.
+//!
+//! | part | bytes |
+//! | --- | --- |
+//! | header | 4096 |
+//! | request slots | 64 each |
+//! | inode slots | 64 each |
+//! | frame table | 64 for each frame |
+//! | frames | 4096 each, from a boundary of 2 MiB on |
+//!
+//! Pages that nobody has touched take no memory.
+
+#![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
+
+use super::inodes::{InodeSlot, Inodes};
+use super::requests::{RequestSlot, Requests};
+use crate::format::BLOCK_SIZE;
+use crate::{Error, Result};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
+/// Raised with each change of the layout, or of what any part of it means.
+const LAYOUT: u32 = 1;
+/// Bytes of what was agreed on with the kernel.
+pub const SESSION_BYTES: usize = 64;
+
+const HEADER: usize = 4096;
+const SLOT: usize = 64;
+/// Requests in service at a time.
+const REQUESTS: u32 = 1 << 14;
+/// Files whose size or times run ahead of the journal.
+const INODES: u32 = 1 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+/// More frames than any cache has.
+const MOST_FRAMES: u64 = 1 << 31;
+
+/// The first page.
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    layout: AtomicU32,
+    requests: AtomicU32,
+    inodes: AtomicU32,
+    incarnation: AtomicU32,
+    frames: AtomicU64,
+    /// Whether `session` counts.
+    has_session: AtomicU64,
+    session: [AtomicU64; SESSION_BYTES / 8],
+    longest_pause: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER);
+const _: () = assert!(size_of::<RequestSlot>() == SLOT && size_of::<InodeSlot>() == SLOT);
+
+/// Where the parts lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    requests: usize,
+    inodes: usize,
+    table: usize,
+    frames: usize,
+    end: usize,
+}
+
+impl Layout {
+    fn new(requests: u32, inodes: u32, frames: u64) -> Option<Layout> {
+        let frames = usize::try_from(frames).ok().filter(|frames| *frames as u64 <= MOST_FRAMES)?;
+        let part = |start: usize, count: usize, each: usize| start.checked_add(count.checked_mul(each)?);
+        let at = HEADER;
+        let inodes_at = part(at, requests as usize, SLOT)?;
+        let table = part(inodes_at, inodes as usize, SLOT)?;
+        let first = part(table, frames, SLOT)?.checked_next_multiple_of(HUGE_PAGE)?;
+        let end = part(first, frames, BLOCK_SIZE)?;
+        Some(Layout { requests: at, inodes: inodes_at, table, frames: first, end })
+    }
+}
+
+/// The shared memory of one mount, see the module above.
+#[derive(Debug)]
+pub struct Takeover {
+    base: NonNull<u8>,
+    layout: Layout,
+    file: OwnedFd,
+    requests: Requests,
+    inodes: Inodes,
+}
+
+// SAFETY: the mapping belongs to this value alone and has no thread affinity; what lies in it is atomic words, and the
+// frames, whose access `crate::cache` orders. Guarded by the tests below.
+unsafe impl Send for Takeover {}
+// SAFETY: as above.
+unsafe impl Sync for Takeover {}
+
+/// Where the frames of a page cache lie, with their table: valid as long as the memory is mapped.
+#[derive(Debug, Clone)]
+pub struct FrameRegion {
+    memory: Arc<Takeover>,
+}
+
+impl FrameRegion {
+    /// Their number.
+    pub fn frames(&self) -> usize {
+        self.memory.frames()
+    }
+
+    /// The first entry of the table: 64 zero bytes each at first, on a boundary of as many.
+    pub fn table(&self) -> NonNull<u8> {
+        self.memory.at(self.memory.layout.table)
+    }
+
+    /// The first frame.
+    pub fn bytes(&self) -> NonNull<u8> {
+        self.memory.at(self.memory.layout.frames)
+    }
+
+    /// Whether a predecessor has left something there.
+    pub fn is_inherited(&self) -> bool {
+        self.memory.incarnation() > 0
+    }
+
+    /// Gives the memory of frames back to the system; they read as zeros then. Frames beyond the end are none.
+    pub fn release(&self, first: usize, count: usize) {
+        let end = (first + count).min(self.frames());
+        let start = self.memory.layout.frames + first.min(end) * BLOCK_SIZE;
+        let len = (end - first.min(end)) * BLOCK_SIZE;
+        if len > 0 {
+            use rustix::fs::FallocateFlags;
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // A failure leaves the memory where it is.
+            let _ = rustix::fs::fallocate(&self.memory.file, flags, start as u64, len as u64);
+        }
+    }
+}
+
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::Refused(format!("the memory that a mount leaves to its next server: {why}"))
+}
+
+impl Takeover {
+    /// Memory for a mount with so many frames, that nobody has used yet.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the system gives none.
+    pub fn create(frames: usize) -> Result<Arc<Takeover>> {
+        let layout = Layout::new(REQUESTS, INODES, frames as u64)
+            .ok_or_else(|| refused(format!("{frames} frames are more than any has")))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("narufs-takeover", flags).map_err(refused)?;
+        rustix::fs::ftruncate(&file, layout.end as u64).map_err(refused)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(refused)?;
+        let memory = Takeover::map(file, layout, REQUESTS, INODES)?;
+        let header = memory.header();
+        header.requests.store(REQUESTS, Ordering::Relaxed);
+        header.inodes.store(INODES, Ordering::Relaxed);
+        header.frames.store(frames as u64, Ordering::Relaxed);
+        header.layout.store(LAYOUT, Ordering::Relaxed);
+        // Release: rule 2: what is there counts from here on.
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(Arc::new(memory))
+    }
+
+    /// The memory that a predecessor has left; this process is its next incarnation.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is of another layout, which another version has made, or is none.
+    pub fn adopt(file: OwnedFd) -> Result<Arc<Takeover>> {
+        let memory = Takeover::look(file)?;
+        // Relaxed: nobody else has the memory (rule 1).
+        memory.header().incarnation.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(memory))
+    }
+
+    /// Whether this version can take such memory over; changes nothing.
+    ///
+    /// # Errors
+    /// As [`Takeover::adopt`].
+    pub fn check(file: OwnedFd) -> Result<()> {
+        Takeover::look(file).map(drop)
+    }
+
+    fn look(file: OwnedFd) -> Result<Takeover> {
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(refused)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(refused("it is not sealed"));
+        }
+        let size = rustix::fs::fstat(&file).map_err(refused)?.st_size;
+        let size = usize::try_from(size).map_err(refused)?;
+        if size < HEADER {
+            return Err(refused("it is too short"));
+        }
+        // Of the header alone, to learn the rest.
+        let head = Layout { requests: 0, inodes: 0, table: 0, frames: 0, end: HEADER };
+        let (file, layout) = {
+            let first = Takeover::map(file, head, 0, 0)?;
+            let header = first.header();
+            // Acquire: pairs with the Release of `create`, in another process.
+            if header.magic.load(Ordering::Acquire) != MAGIC {
+                return Err(refused("it is none"));
+            }
+            let layout = header.layout.load(Ordering::Relaxed);
+            if layout != LAYOUT {
+                return Err(refused(format!(
+                    "its layout is {layout}, this version knows {LAYOUT}: unmount, and mount with this version"
+                )));
+            }
+            let counts = (header.requests.load(Ordering::Relaxed), header.inodes.load(Ordering::Relaxed));
+            let frames = header.frames.load(Ordering::Relaxed);
+            let layout = Layout::new(REQUESTS, INODES, frames)
+                .filter(|layout| layout.end == size && counts == (REQUESTS, INODES))
+                .ok_or_else(|| refused("its parts do not fit its size"))?;
+            let again = first.file.try_clone().map_err(refused)?;
+            (again, layout)
+        };
+        Takeover::map(file, layout, REQUESTS, INODES)
+    }
+
+    fn map(file: OwnedFd, layout: Layout, requests: u32, inodes: u32) -> Result<Takeover> {
+        // SAFETY: a new mapping at a place that the kernel chooses; nothing else is touched. Guarded by the tests below.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                layout.end,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                0,
+            )
+        }
+        .map_err(|e| refused(format!("cannot map {} bytes: {e}", layout.end)))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| refused("it lies at address 0"))?;
+        // SAFETY: both parts lie within the mapping, as the layout says, on boundaries of 64 bytes; any bytes are valid
+        // atomic words; the slices are dropped with this value, before the mapping goes. Guarded by the tests below.
+        let (requests, inodes) = unsafe {
+            (
+                std::slice::from_raw_parts(
+                    base.add(layout.requests).cast::<RequestSlot>().as_ptr(),
+                    requests as usize,
+                ),
+                std::slice::from_raw_parts(
+                    base.add(layout.inodes).cast::<InodeSlot>().as_ptr(),
+                    inodes as usize,
+                ),
+            )
+        };
+        Ok(Takeover { base, layout, file, requests: Requests::new(requests), inodes: Inodes::new(inodes) })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with the header, page-aligned, of atomic words alone, for which any bytes are valid.
+        // Guarded by the tests below.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.layout.end, "a place within the memory");
+        // SAFETY: within the mapping, or its end. Guarded by the tests below.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// The descriptor by which it is kept for a successor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// How many servers the mount has had before this one.
+    pub fn incarnation(&self) -> u32 {
+        self.header().incarnation.load(Ordering::Relaxed)
+    }
+
+    /// Frames that there is room for.
+    pub fn frames(&self) -> usize {
+        usize::try_from(self.header().frames.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// The room for frames.
+    pub fn frame_region(self: &Arc<Self>) -> FrameRegion {
+        FrameRegion { memory: Arc::clone(self) }
+    }
+
+    /// What was agreed on with the kernel, if that was noted.
+    pub fn session(&self) -> Option<[u8; SESSION_BYTES]> {
+        let header = self.header();
+        // Acquire: pairs with the Release below.
+        if header.has_session.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut bytes = [0; SESSION_BYTES];
+        for (word, from) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&header.session) {
+            *word = from.load(Ordering::Relaxed).to_le_bytes();
+        }
+        Some(bytes)
+    }
+
+    /// Notes what was agreed on with the kernel.
+    pub fn set_session(&self, bytes: [u8; SESSION_BYTES]) {
+        let header = self.header();
+        for (word, to) in bytes.as_chunks::<8>().0.iter().zip(&header.session) {
+            to.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+        }
+        // Release: rule 2.
+        header.has_session.store(1, Ordering::Release);
+    }
+
+    /// The longest time between a server's end and the next one's beginning, in nanoseconds.
+    pub fn longest_pause(&self) -> u64 {
+        self.header().longest_pause.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long nobody has served, in nanoseconds.
+    pub fn note_pause(&self, nanoseconds: u64) {
+        self.header().longest_pause.fetch_max(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// The requests in service.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The files that run ahead of the journal.
+    pub fn inodes(&self) -> &Inodes {
+        &self.inodes
+    }
+}
+
+impl Drop for Takeover {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping of `map`, whole, and nobody borrows from it any more. A failure would leave it
+        // mapped, which harms nothing.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.end) };
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn again(memory: &Takeover) -> OwnedFd {
+        memory.descriptor().try_clone_to_owned().expect("a descriptor")
+    }
+
+    #[test]
+    fn a_successor_finds_what_was_left() {
+        let memory = Takeover::create(100).expect("memory");
+        assert_eq!((memory.incarnation(), memory.session()), (0, None));
+        memory.set_session([7; SESSION_BYTES]);
+        memory.note_pause(5);
+        memory.note_pause(3);
+        let file = again(&memory);
+        drop(memory);
+        Takeover::check(file.try_clone().expect("a descriptor")).expect("it can be taken over");
+        let next = Takeover::adopt(file).expect("it is there");
+        assert_eq!((next.incarnation(), next.frames()), (1, 100));
+        assert_eq!((next.session(), next.longest_pause()), (Some([7; SESSION_BYTES]), 5));
+        assert!(next.frame_region().is_inherited());
+        let region = next.frame_region();
+        assert!(region.bytes().addr().get().is_multiple_of(BLOCK_SIZE));
+        region.release(90, 20);
+    }
+
+    #[test]
+    fn what_is_no_such_memory_or_of_another_layout_is_refused() {
+        let plain =
+            rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        assert!(matches!(Takeover::adopt(plain.try_clone().expect("fd")), Err(Error::Refused(_))));
+        rustix::fs::fcntl_add_seals(&plain, SealFlags::SHRINK).expect("sealed");
+        assert!(matches!(Takeover::adopt(plain.try_clone().expect("fd")), Err(Error::Refused(_))));
+        rustix::fs::ftruncate(&plain, 1 << 20).expect("longer");
+        assert!(matches!(Takeover::adopt(plain), Err(Error::Refused(_))));
+        for spoil in [
+            |header: &Header| header.layout.store(LAYOUT + 1, Ordering::Relaxed),
+            |header: &Header| header.frames.store(u64::MAX, Ordering::Relaxed),
+            |header: &Header| header.requests.store(3, Ordering::Relaxed),
+            |header: &Header| header.inodes.store(u32::MAX, Ordering::Relaxed),
+            |header: &Header| header.magic.store(1, Ordering::Relaxed),
+        ] {
+            let memory = Takeover::create(10).expect("memory");
+            spoil(memory.header());
+            assert!(matches!(Takeover::adopt(again(&memory)), Err(Error::Refused(_))));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a process that serves a mount shares with its successor: memory that outlives it.
+//!
+//! A server may be killed at any instruction; a process that only keeps descriptors then starts another one, which maps
+//! the same memory and goes on. What lies there is what neither the image nor the journal has, and what a caller may
+//! have seen or may be waiting for:
+//! - [`requests`]: a slot for each request in service, and what is known of its outcome;
+//! - [`inodes`]: size and times of files that run ahead of the journal, and truncations that are pending;
+//! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
+//! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life.
+//!
+//! What this leaves to others: what any of it means. Who keeps the descriptor and starts the successor is the command's.
+//!
+//! # Protocol
+//! 1. One process at a time maps the memory for use: the successor begins when its predecessor is gone, and the locks of
+//!    image and journal, which it takes first, say so.
+//! 2. Stores of a process that was killed are all there, in the order in which they were made, up to some instruction.
+//!    So each slot is filled before the word that makes it count is stored (Release, which keeps the compiler in order
+//!    too), and that word is cleared before anything else of it changes.
+//! 3. The memory is as hostile as an image: the predecessor may have died of the very fault that spoilt it. Numbers are
+//!    checked against bounds before they are used, and what does not fit is left out and said.
+//!
+//! # Invariants
+//! Offsets and sizes follow from the counts in the header, which is checked against the file's size; the file cannot
+//! shrink (it is sealed), so no access raises SIGBUS.
+
+pub mod inodes;
+mod memory;
+pub mod requests;
+
+pub use inodes::{Inodes, KeptInode};
+pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
+pub use requests::{Entered, Left, Requests, Taken};
+
+/// Asks the kernel what it holds.
+pub trait Prober: Send + Sync {
+    /// Whether the kernel has an inode of this number. An error of the asking counts as yes: what is held in vain is
+    /// freed by the next mount, what is freed in vain is lost.
+    fn kernel_holds(&self, nid: u64) -> bool;
+}
