@@ -61,6 +61,8 @@ pub struct InodeObj {
     mode: AtomicU32,
     /// What everyone may do: see [`InodeObj::everyone_may`].
     everyone: AtomicU8,
+    /// It was made by this process: no lookup count of it is a predecessor's.
+    made_here: bool,
     /// It was made without a name, never to get one.
     unlinkable: AtomicBool,
     /// It may have `security.capability`: it is not known that it has not.
@@ -97,6 +99,7 @@ impl InodeObj {
             place,
             file_type,
             lock: InodeLock::new(nid, image),
+            made_here: holds.is_gone(),
             holds,
             size: AtomicU64::new(image.size.get()),
             times: Times::new(times_of(&image)),
@@ -164,6 +167,10 @@ impl InodeObj {
     /// Blocks that its data will take beside those of the image.
     pub fn delayed_blocks(&self) -> u64 {
         self.data.get().map_or(0, |data| data.delayed_blocks())
+    }
+    /// Whether this process has made it, and so has given all lookup counts of it.
+    pub fn is_made_here(&self) -> bool {
+        self.made_here
     }
     /// Once it has no name it shall get none: a temporary file opened exclusively, and what has lost its last.
     pub fn forbid_links(&self) {

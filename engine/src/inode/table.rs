@@ -28,6 +28,8 @@ pub struct InodeTable {
     loading: Box<[CachePadded<Mutex<()>>]>,
     /// Inodes that could leave but for times that wait to be logged.
     waiting: CachePadded<Mutex<Vec<Arc<InodeObj>>>>,
+    /// A cache above may hold pages of any inode, though this process has served none of them.
+    inherits: AtomicBool,
     /// There are [`BATCH`] of them.
     crowded: CachePadded<AtomicBool>,
 }
@@ -53,9 +55,16 @@ impl InodeTable {
             live: RcuTable::new(SHARDS),
             shard_limit: (limit / SHARDS).max(4),
             loading: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            inherits: AtomicBool::new(false),
             waiting: CachePadded::new(Mutex::new(Vec::with_capacity(BATCH))),
             crowded: CachePadded::new(AtomicBool::new(false)),
         }
+    }
+
+    /// From now on a cache above may hold pages of each inode that comes into memory: a predecessor has served them.
+    pub fn may_be_cached(&self) {
+        // Relaxed: set before anybody uses the table.
+        self.inherits.store(true, Ordering::Relaxed);
     }
 
     /// The inode, if it is in memory.
@@ -105,6 +114,9 @@ impl InodeTable {
         if let Some(lookups) = shard.beside().remove(&inode.nid()) {
             inode.holds.restore(lookups);
             // A thread that counts may have kept pages of it since it left.
+            inode.lent.lend();
+        } else if self.inherits.load(Ordering::Relaxed) && !inode.is_made_here() {
+            // As above, of a predecessor. Relaxed: see `may_be_cached`.
             inode.lent.lend();
         }
         shard.insert(inode.nid(), inode);

@@ -165,6 +165,7 @@ pub struct Options {
 
 /// The journal of a mounted image.
 pub struct Journal {
+    epoch: u64,
     ring: Geometry,
     front: Arc<dyn PersistentMemory>,
     /// Where the front's slots go on an SSD ring.
@@ -228,6 +229,7 @@ impl Journal {
         let mut header = HeaderWriter::new(front.as_ref(), stream.as_ref(), fields)?;
         header.write(front.as_ref(), stream.as_ref())?;
         Ok(Journal {
+            epoch,
             sequence: Sequence::new(&ring, start),
             committed: CachePadded::new(AtomicU64::new(start)),
             reserved_commit: CachePadded::new(AtomicU64::new(start)),

@@ -96,6 +96,18 @@ impl Scan {
         Records { scan: self, reader: self.reader(), at: from.max(self.head) }
     }
 
+    /// Whether the record that this position was reserved for, in this epoch, counts: it is whole, or recovery needs it no
+    /// more.
+    pub(crate) fn counts(&self, epoch: u64, position: Position) -> Result<bool> {
+        if epoch != self.header.epoch.get() || position < self.head {
+            return Ok(epoch <= self.header.epoch.get());
+        }
+        if position >= self.end {
+            return Ok(false);
+        }
+        Ok(self.reader().record(position)?.is_some_and(|(slot, _)| slot.kind == SlotKind::Operation))
+    }
+
     /// The memory that it read, if it did not read a device.
     pub(super) fn memory(&self) -> Option<&dyn PersistentMemory> {
         match &self.source {

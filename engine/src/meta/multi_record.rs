@@ -10,6 +10,7 @@ use crate::extent::{self, Progress, Root};
 use crate::format::Intent;
 use crate::inode::InodeObj;
 use crate::store::Handle;
+use crate::takeover::requests;
 use std::ops::Range;
 
 impl Meta {
@@ -67,6 +68,9 @@ impl Meta {
                 self.space.note_progress(&mut h, inode.nid(), intent.0, progress.next)?;
             }
             self.stage(&mut h, inode, &draft.image)?;
+            if !*begun {
+                requests::decides(0);
+            }
             let _installing = self.commit(h)?;
             *begun |= !progress.done;
             inode.install(&mut image, &draft);

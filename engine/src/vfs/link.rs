@@ -6,6 +6,7 @@ use crate::dir::{self, Insertion};
 use crate::format::{InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::InodeObj;
 use crate::lock::{Access, StripeSet, Want};
+use crate::takeover::requests;
 use crate::xattr;
 
 impl Fs {
@@ -92,6 +93,7 @@ impl Fs {
                 if !inode.holds.look_up() {
                     return Err(Error::Errno(libc::ENOENT));
                 }
+                requests::decides(nid);
                 let (end, _carrying) = match self.meta.commit(h) {
                     Ok(committed) => committed,
                     Err(e) => {

@@ -12,6 +12,7 @@ use crate::lock::{Access, StripeSet};
 use crate::meta::InstallGuard;
 use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
+use crate::takeover::requests;
 use crate::xattr::{self, Attributes};
 
 /// What is to be made.
@@ -197,6 +198,7 @@ impl Fs {
     ) -> Result<(Arc<InodeObj>, Position, InstallGuard<'_>)> {
         Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
+        requests::decides(made.inode.nid());
         match self.meta.commit(h) {
             Ok((end, carrying)) => {
                 made.inode.holds.publish_with(by);

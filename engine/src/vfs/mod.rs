@@ -13,6 +13,7 @@ mod content;
 mod dir_room;
 mod fsync;
 mod home;
+mod inherited;
 mod intents;
 mod link;
 mod make;
@@ -49,6 +50,7 @@ use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::meta::Meta;
 use crate::sync::{Arc, OnceLock};
+use inherited::InheritedHolds;
 use pending_eviction::PendingEviction;
 use watch::Watched;
 
@@ -63,6 +65,8 @@ pub struct Fs {
     directory_move: RankedMutex<()>,
     pending_eviction: Arc<PendingEviction>,
     watched: Watched,
+    /// In a successor: what the kernel may hold though it was counted by a predecessor.
+    inherited: Option<InheritedHolds>,
     /// Where walks of absolute paths begin, once there was one.
     root: OnceLock<InodeRef>,
 }
@@ -78,8 +82,9 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 }
 
 impl Fs {
-    /// The file system over the metadata of a mounted image.
-    pub fn new(meta: Arc<Meta>, options: FsOptions, data: DataOptions) -> Result<Fs> {
+    /// The file system over the metadata of a mounted image. `inherits`: the kernel may hold inodes by lookup counts that
+    /// a predecessor of this process has given it.
+    pub fn new(meta: Arc<Meta>, options: FsOptions, data: DataOptions, inherits: bool) -> Result<Fs> {
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
@@ -91,6 +96,7 @@ impl Fs {
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
             pending_eviction,
             watched: Watched::default(),
+            inherited: inherits.then(InheritedHolds::default),
             root: OnceLock::new(),
         })
     }

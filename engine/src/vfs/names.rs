@@ -122,6 +122,7 @@ impl Fs {
 
     /// Gives all lookup counts back: the kernel is gone.
     pub fn forget_all(&self) {
+        self.end_asking();
         self.meta.table.forget_all_parked();
         for inode in self.meta.table.all() {
             if inode.holds.forget(u64::MAX) {

@@ -9,6 +9,7 @@ use crate::planted::{self, Bug};
 use crate::store::Handle;
 use crate::sync::Arc;
 use crate::sync::atomic::{Ordering, fence};
+use crate::takeover::requests;
 
 const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 14;
 
@@ -121,7 +122,10 @@ impl Fs {
                 && own.extent_depth == 0
                 && own.xattr_block.get() == 0
                 && inode.is_usable();
-            let mut goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
+            let mut goes = small
+                && (quiet.is_some() || !has_data)
+                && self.counts_all_holds(&inode)
+                && inode.holds.retire();
             if goes && quiet.as_ref().is_some_and(|quiet| !quiet.lasts(&*inode)) {
                 inode.holds.revive();
                 goes = false;
@@ -129,6 +133,7 @@ impl Fs {
             if goes {
                 draft.image.nlink.set(0);
                 let staged = self.meta.stage_end(&mut h, &inode, &mut draft.image);
+                requests::decides(0);
                 let gone = staged.and_then(|()| self.meta.commit(h));
                 let (end, carrying) = gone.inspect_err(|_| inode.holds.revive())?;
                 self.forget_unlinked(dir, name);
@@ -148,6 +153,7 @@ impl Fs {
             }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
             self.meta.stage(&mut h, &inode, &draft.image)?;
+            requests::decides(0);
             let (end, carrying) = self.meta.commit(h)?;
             self.forget_unlinked(dir, name);
             dir.show_content_time(at);
@@ -222,6 +228,7 @@ impl Fs {
             above.image.ctime.set(at);
             self.meta.stage(&mut h, &inode, &draft.image)?;
             self.meta.stage(&mut h, dir, &above.image)?;
+            requests::decides(0);
             let (end, carrying) = self.meta.commit(h)?;
             self.forget_name(dir, name);
             inode.install(locked_mut(&mut locks, &inode), &draft);
@@ -243,6 +250,14 @@ impl Fs {
         if inode.nlink() != 0 {
             return;
         }
+        if self.asks_first(inode) {
+            return self.pending_eviction.held(inode);
+        }
+        self.free_unheld(inode);
+    }
+
+    /// The same for one that the kernel does not hold.
+    pub(super) fn free_unheld(&self, inode: &Arc<InodeObj>) {
         if !inode.holds.retire() {
             return self.pending_eviction.held(inode);
         }

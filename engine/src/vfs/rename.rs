@@ -7,6 +7,7 @@ use crate::format::InodeFlags;
 use crate::inode::{Draft, InodeObj};
 use crate::lock::{Access, BucketGuard, InodeReadGuard, StripeSet, Want};
 use crate::sync::Arc;
+use crate::takeover::requests;
 
 pub(super) const RENAME_SLOTS: u32 = 3 * ENTRY_SLOTS + 20;
 
@@ -90,6 +91,7 @@ impl Fs {
             if across {
                 self.meta.stage_dir_time(&mut h, new_dir, at)?;
             }
+            requests::decides(0);
             let (end, _carrying) = self.meta.commit(h)?;
             self.forget_name(old_dir, from);
             old_dir.show_content_time(at);
@@ -328,6 +330,7 @@ impl Fs {
                 for (inode, draft) in &drafts {
                     self.meta.stage(&mut h, inode, &draft.image)?;
                 }
+                requests::decides(0);
                 let (end, carrying) = self.meta.commit(h)?;
                 self.forget_name(old_dir, from.1);
                 self.forget_name(new_dir, to.1);

@@ -4,6 +4,7 @@ use super::attr::ATTR_SLOTS;
 use super::*;
 use crate::acl::{self, Acl};
 use crate::inode::InodeObj;
+use crate::takeover::requests;
 use crate::xattr::{self, Use};
 
 /// Longest value.
@@ -128,6 +129,7 @@ impl Fs {
             if is_list {
                 *inode.acls.write() = None;
             }
+            requests::decides(0);
             Ok(true)
         })
     }

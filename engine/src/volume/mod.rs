@@ -48,6 +48,7 @@ use crate::recovery::{self, Outcome};
 use crate::scratch::SpillSpace;
 use crate::store::{Store, StoreOptions};
 use crate::sync::Arc;
+use crate::takeover::Takeover;
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
 use ring::foreign;
@@ -84,6 +85,8 @@ pub struct ImageOptions {
     pub lanes: usize,
     /// What the lag of the power durability is measured with.
     pub clock: Clock,
+    /// What this server shares with its predecessor and its successor.
+    pub takeover: Option<Arc<Takeover>>,
 }
 
 impl Default for ImageOptions {
@@ -97,6 +100,7 @@ impl Default for ImageOptions {
             trust_journal: false,
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
             clock: Clock::default(),
+            takeover: None,
         }
     }
 }
@@ -150,10 +154,13 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             let scan = ring.scan(&sb, &device, &header)?;
             let round = header.round.get() + 1;
             let id = RoundId { epoch: header.epoch.get(), number: round };
+            judge(options, |epoch, position| scan.counts(epoch, position))?;
             let (store, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
             (store, outcome, round, scan.next_position)
         }
         header => {
+            // It was unmounted: all that was reserved has been sealed, and is in place.
+            judge(options, |_, _| Ok(!unclean))?;
             // A reader sees what the last round had on its way home, and changes nothing.
             let store = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
             let area = recovery::Area::read(&store)?;
@@ -242,6 +249,11 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         mounted.background = vec![rounds, Background::cleaning(store())?];
     }
     Ok(mounted)
+}
+
+/// Says of each request that a predecessor has left whether it was done.
+fn judge(options: &ImageOptions, is_whole: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
+    options.takeover.as_ref().map_or(Ok(()), |takeover| takeover.requests().judge(is_whole))
 }
 
 impl Mounted {

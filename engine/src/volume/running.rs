@@ -10,6 +10,7 @@ use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::sync::{Arc, Mutex, Weak};
+use crate::takeover::Takeover;
 use crate::vfs::{Fs, FsOptions, STEP};
 use crate::{Error, Result};
 use std::thread::JoinHandle;
@@ -29,6 +30,8 @@ pub struct AssembleOptions {
     pub step: u32,
     /// Whether threads write dirty data home, and give back what was read ahead in vain, by themselves.
     pub background: bool,
+    /// What this server shares with its predecessor and its successor.
+    pub takeover: Option<Arc<Takeover>>,
 }
 
 /// Bytes that a regular file in memory takes, its data's index, its place in the table and a known name included.
@@ -50,6 +53,7 @@ impl Default for AssembleOptions {
             inodes: 1 << 17,
             step: STEP,
             background: true,
+            takeover: None,
         }
     }
 }
@@ -82,7 +86,11 @@ impl Running {
         }));
         let (durability, inodes, step) = (options.durability, options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data)?);
+        let inherits = options.takeover.as_ref().is_some_and(|takeover| takeover.incarnation() > 0);
+        if inherits {
+            meta.table.may_be_cached();
+        }
+        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data, inherits)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;

@@ -23,6 +23,7 @@ use crate::file::{DataInode, FileData, Home, Mapping};
 use crate::format::MAX_FILE_SIZE;
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
+use crate::takeover::requests;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -127,6 +128,7 @@ impl<H: Home> DataPath<H> {
                     Err(_) => break,
                 }
             }
+            requests::wrote(len);
             return Ok(Written { offset, len });
         }
     }

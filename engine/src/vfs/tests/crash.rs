@@ -5,6 +5,7 @@ use crate::format::JournalKind;
 use crate::journal::ring_bytes;
 use crate::pmem::DurabilityLevel;
 use crate::sim::{Crash, CrashState, PmemSpec, SimMedia};
+use crate::takeover::Takeover;
 use crate::volume::{AssembleOptions, ImageOptions, Media, Mounted, RingMedia, Running, mount};
 
 const SLOTS: u64 = 4096;
@@ -65,8 +66,15 @@ pub(super) fn idle(kind: JournalKind, sim: &SimMedia) -> Media {
 
 /// Mounts, which recovers what is to be recovered.
 pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
+    begin_with(kind, sim, None)
+}
+
+/// The same by a server that others have come before, or may come after.
+pub(super) fn begin_with(kind: JournalKind, sim: &SimMedia, takeover: Option<&Arc<Takeover>>) -> Simulated {
     let media = idle(kind, sim);
-    let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
+    let takeover = takeover.cloned();
+    let options =
+        ImageOptions { background: false, lanes: 1, takeover: takeover.clone(), ..ImageOptions::default() };
     let mounted = mount(media, &options).expect("whole");
     assert_eq!(mounted.store().failed(), None);
     let options = AssembleOptions {
@@ -74,6 +82,7 @@ pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
         inodes: 256,
         background: false,
         step: 2,
+        takeover,
         ..AssembleOptions::default()
     };
     Simulated { running: Running::start(mounted.store(), &options).expect("whole"), mounted }

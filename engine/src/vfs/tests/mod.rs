@@ -9,6 +9,7 @@ mod permissions;
 mod room;
 mod shrink;
 mod space;
+mod taken_over;
 mod together;
 mod walk;
 

@@ -1,0 +1,167 @@
+//! What a successor knows of the requests and of the inodes that a predecessor has left.
+
+use super::crash::{begin_with, media};
+use super::*;
+use crate::format::JournalKind;
+use crate::sync::Mutex;
+use crate::takeover::{Left, Prober, Requests, Takeover};
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+
+const KINDS: [JournalKind; 2] = [JournalKind::Pmem, JournalKind::Ssd];
+
+fn killed(memory: &Takeover) -> Arc<Takeover> {
+    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
+}
+
+/// A kernel that holds these inodes, and tells of each question.
+struct Kernel {
+    holds: Mutex<BTreeSet<Nid>>,
+    asked: mpsc::Sender<Nid>,
+}
+
+impl Prober for Kernel {
+    fn kernel_holds(&self, nid: Nid) -> bool {
+        let held = self.holds.lock().contains(&nid);
+        self.asked.send(nid).expect("the test is there");
+        held
+    }
+}
+
+/// Does something as request `unique`, which is never answered.
+fn ask<T>(memory: &Arc<Takeover>, unique: u64, operation: impl FnOnce() -> T) -> T {
+    let taken = Requests::take(memory, unique, 0, 0, 0).expect("a free slot");
+    let outcome = {
+        let _entered = taken.enter();
+        operation()
+    };
+    std::mem::forget(taken);
+    outcome
+}
+
+#[test]
+fn what_was_done_is_known_and_what_failed_was_not_done() {
+    for kind in KINDS {
+        let sim = media(kind, 8192);
+        let memory = Takeover::create(1).expect("memory");
+        let first = begin_with(kind, &sim, Some(&memory));
+        let fs = first.fs();
+        let (ctx, top) = (root(), ROOT_NID);
+        let made = ask(&memory, 2, || dir(fs, &ctx, top, "d")).nid;
+        let plain = ask(&memory, 4, || file(fs, &ctx, top, "f")).nid;
+        ask(&memory, 6, || fs.symlink(&ctx, top, b"s", &[b'x'; 2000])).expect("made");
+        ask(&memory, 8, || fs.link(&ctx, plain, made, b"l")).expect("made");
+        ask(&memory, 10, || fs.rename(&ctx, top, b"f", top, b"g", RenameFlags::empty())).expect("renamed");
+        ask(&memory, 12, || fs.rename(&ctx, top, b"s", top, b"g", RenameFlags::empty())).expect("replaced");
+        ask(&memory, 14, || fs.setxattr(&ctx, plain, b"user.a", b"1", XattrMode::Create)).expect("set");
+        ask(&memory, 16, || fs.removexattr(&ctx, plain, b"user.a")).expect("removed");
+        ask(&memory, 18, || fs.unlink(&ctx, made, b"l")).expect("unlinked");
+        ask(&memory, 20, || fs.rmdir(&ctx, top, b"d")).expect("removed");
+        let (nameless, open) =
+            ask(&memory, 22, || fs.tmpfile(&ctx, top, 0o600, OpenFlags::READ_WRITE)).expect("made");
+        ask(&memory, 24, || fs.write(&ctx, &open, 5, &[1; 9000], WriteFlags::empty())).expect("room");
+        assert!(ask(&memory, 26, || fs.mkdir(&ctx, top, b"g", 0o755)).is_err());
+        assert!(ask(&memory, 28, || fs.rmdir(&ctx, top, b"nothing")).is_err());
+        ask(&memory, 30, || fs.getattr(top)).expect("there");
+        fs.release(open, None);
+        drop(first);
+        let next = killed(&memory);
+        let second = begin_with(kind, &sim, Some(&next));
+        let left = |unique| next.requests().left(unique);
+        for unique in (2..=24).step_by(2) {
+            assert!(left(unique).is_some_and(|left| left.done && left.attempts == 1), "{kind:?}, {unique}");
+        }
+        for unique in [26, 28, 30] {
+            assert!(left(unique).is_some_and(|left| !left.done), "{kind:?}, {unique}");
+        }
+        assert_eq!(next.requests().all_left(), []);
+        let _ = nameless;
+        drop(second);
+    }
+}
+
+#[test]
+fn numbers_of_what_was_made_and_written_are_told() {
+    let sim = media(JournalKind::Ssd, 8192);
+    let memory = Takeover::create(1).expect("memory");
+    let first = begin_with(JournalKind::Ssd, &sim, Some(&memory));
+    let fs = first.fs();
+    let (nameless, open) =
+        ask(&memory, 2, || fs.tmpfile(&root(), ROOT_NID, 0o600, OpenFlags::READ_WRITE)).expect("made");
+    ask(&memory, 4, || fs.write(&root(), &open, 0, &[1; 9000], WriteFlags::empty())).expect("room");
+    drop((open, first));
+    let next = killed(&memory);
+    let _second = begin_with(JournalKind::Ssd, &sim, Some(&next));
+    let left: Vec<Left> = [2, 4].into_iter().filter_map(|unique| next.requests().left(unique)).collect();
+    assert_eq!(
+        left.iter().map(|left| (left.nid, left.written)).collect::<Vec<_>>(),
+        [(nameless.nid, 0), (0, 9000)]
+    );
+}
+
+/// A judged request stays judged, whatever epoch the next recovery finds.
+#[test]
+fn a_second_death_before_the_answer_changes_nothing() {
+    let sim = media(JournalKind::Ssd, 8192);
+    let memory = Takeover::create(1).expect("memory");
+    let first = begin_with(JournalKind::Ssd, &sim, Some(&memory));
+    ask(&memory, 2, || dir(first.fs(), &root(), ROOT_NID, "d"));
+    assert!(ask(&memory, 4, || first.fs().rmdir(&root(), ROOT_NID, b"x")).is_err());
+    drop(first);
+    let mut last = memory;
+    for _ in 0..3 {
+        last = killed(&last);
+        drop(begin_with(JournalKind::Ssd, &sim, Some(&last)));
+    }
+    let done = |unique| last.requests().left(unique).map(|left| left.done);
+    assert_eq!((done(2), done(4)), (Some(true), Some(false)));
+}
+
+#[test]
+fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
+    let kind = JournalKind::Ssd;
+    let sim = media(kind, 8192);
+    let memory = Takeover::create(1).expect("memory");
+    let first = begin_with(kind, &sim, Some(&memory));
+    let fs = first.fs();
+    let [kept, lost] = [0, 1].map(|_| {
+        let made = fs.tmpfile(&root(), ROOT_NID, 0o600, OpenFlags::READ_WRITE).expect("made");
+        fs.write(&root(), &made.1, 0, b"content", WriteFlags::empty()).expect("room");
+        fs.fsync(&made.1, false).expect("memory");
+        made
+    });
+    // Named, and known to the kernel: it loses its name in the next process.
+    let named = file(fs, &root(), ROOT_NID, "named");
+    let (kept, lost) = (kept.0.nid, lost.0.nid);
+    drop(first);
+    let next = killed(&memory);
+    let second = begin_with(kind, &sim, Some(&next));
+    let fs = second.fs();
+    let (asked, questions) = mpsc::channel();
+    let kernel = Arc::new(Kernel { holds: Mutex::new([kept, named.nid].into()), asked });
+    fs.unlink(&root(), ROOT_NID, b"named").expect("it is there");
+    fs.ask_kernel(Arc::clone(&kernel) as Arc<dyn Prober>).expect("a thread");
+    let first_three: BTreeSet<Nid> = (0..3).map(|_| questions.recv().expect("asked")).collect();
+    assert_eq!(first_three, [kept, lost, named.nid].into());
+    let read = |nid| {
+        let file = fs.borrow(nid, OpenFlags::empty(), None)?;
+        fs.read(&file, 0, &mut [0; 10])
+    };
+    assert_eq!((read(kept).ok(), read(named.nid).ok()), (Some(7), Some(0)));
+    for nid in [kept, named.nid] {
+        kernel.holds.lock().remove(&nid);
+        fs.forget(nid, 3);
+        assert_eq!(questions.recv(), Ok(nid));
+    }
+    // The last question is answered before the thread is gone; what it frees then is freed here.
+    fs.forget_all();
+    let made = fs.mkdir(&root(), ROOT_NID, b"after", 0o755).expect("there is room");
+    assert_eq!(made.attr.nlink, 2);
+    fs.fsyncdir(&fs.opendir(&root(), ROOT_NID).expect("there"), false).expect("memory");
+    drop(second);
+    let third = begin_with(kind, &sim, None);
+    for nid in [kept, lost, named.nid] {
+        assert_eq!(errno(third.fs().getattr(nid)), libc::ESTALE);
+    }
+    assert!(third.fs().meta().space.entries().is_empty());
+}
