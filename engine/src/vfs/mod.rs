@@ -12,7 +12,6 @@ mod borrowed;
 mod content;
 mod dir_room;
 mod fsync;
-mod home;
 mod intents;
 mod link;
 mod make;
@@ -57,7 +56,7 @@ use watch::Watched;
 pub struct Fs {
     options: FsOptions,
     meta: Arc<Meta>,
-    data: DataPath<Meta>,
+    data: DataPath,
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
@@ -96,7 +95,7 @@ impl Fs {
     }
 
     /// The data path: its background threads, what a checkpoint asks of it, its counters.
-    pub fn data(&self) -> &DataPath<Meta> {
+    pub fn data(&self) -> &DataPath {
         &self.data
     }
 
