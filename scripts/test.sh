@@ -53,7 +53,7 @@ tests_again() { # FILE: what retried.sh has printed
     while read -r program; do
         names=${program#* -- }
         # shellcheck disable=SC2086 # words of options, and names
-        cargo test --locked $flags ${program%% -- *} -- --include-ignored --nocapture --exact $names || return 1
+        cargo test --locked $flags ${program%% -- *} -- --include-ignored --nocapture --exact $names </dev/null || return 1
     done <"$1"
 }
 
@@ -84,7 +84,7 @@ step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
-step research cargo test --locked --no-fail-fast -p narufs-research --lib --tests -- --include-ignored
+step research cargo test --locked --no-fail-fast -p narufs-research -- --include-ignored
 step build cargo build --locked --release
 flags="--profile proof --features planted-bugs"
 # shellcheck disable=SC2086 # words of options
