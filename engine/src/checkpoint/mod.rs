@@ -12,14 +12,14 @@
 //!    is applied before it is sealed, so every page that a record below has changed is clean at home or dirty in memory
 //!    now.
 //! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
-//!    on them: in the background both go on side by side ([`cleaner`]). What no flush of 5 or 6 has covered when both
+//!    on them: in the background both go on side by side (`cleaner`). What no flush of 5 or 6 has covered when both
 //!    are over, one more does.
-//! 3. The dirty lists are taken. Several threads ([`write_home`]) claim pages by compare-and-swap, copy their images
+//! 3. The dirty lists are taken. Several threads (`write_home`) claim pages by compare-and-swap, copy their images
 //!    under the latch, and checksum the copies. An image's *tag* is the end of the highest record that it holds; it
 //!    may lie far above the head's new place, for a page goes on changing.
 //! 4. Everything up to the highest tag of the thread's batch is made durable: an image never outruns its records.
 //! 5. The images go to the thread's part of the double-write area, with their round, homes, tags and checksums;
-//!    flush. Why that is enough to mend what a crash tears, with many batches under way: [`area`].
+//!    flush. Why that is enough to mend what a crash tears, with many batches under way: `area`.
 //! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the thread's next batch.
 //! 7. Everything logged by now is made durable: a page whose block was freed meanwhile was not written, so the
 //!    head may pass its earlier changes only once the record that freed it cannot be lost.

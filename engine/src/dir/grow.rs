@@ -75,7 +75,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is,
-    /// [`splits_at_once`] or as many as it takes, within what `most` says, and gives the name's bucket an overflow
+    /// `splits_at_once` or as many as it takes, within what `most` says, and gives the name's bucket an overflow
     /// block if no split concerned it. Changes the image.
     ///
     /// False, and nothing is changed: the name is there, or its bucket has room by now. The caller that found it full

@@ -4,7 +4,7 @@
 //! attributes (`vfs`), frames (`crate::cache`).
 //!
 //! # Invariants
-//! 1. A page is read and written under its range (in whole pages), or read at a glance ([`read::optimistic`]), which fails
+//! 1. A page is read and written under its range (in whole pages), or read at a glance (`read::optimistic`), which fails
 //!    if anybody has the range for writing; what the cache holds is what a read gives, and bytes of a cached
 //!    page beyond the file's size are zero.
 //! 2. *Ordered*: a record that makes blocks reachable, clears *unwritten* or grows the logged size is logged
@@ -24,7 +24,7 @@
 //! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
-//! mutex takes those of other files only if they are free ([`writeback::batch`]).
+//! mutex takes those of other files only if they are free (`writeback::batch`).
 
 mod copy;
 mod data;

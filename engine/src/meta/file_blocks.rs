@@ -68,7 +68,7 @@ impl Meta {
     /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
     /// [`Meta::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
     /// may be waiting for. Up to `ahead` blocks behind them are kept for the file to grow into, as long as others are
-    /// free. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
+    /// free. ENOSPC where more was set aside than there is ([`crate::store::Profile::Spilling`]).
     pub fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
         let volatile = self.alloc.allocate_volatile(want, ahead, goal, &mut self.reserved.lock())?;
         let Extent { start, len } = volatile.extent();

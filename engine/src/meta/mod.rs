@@ -1,7 +1,7 @@
 //! The metadata of a mounted image: inodes by nid, directories, the slots of inodes; and what `file` needs of it: where
 //! blocks lie, blocks set aside and allocated, and records about one file.
 //!
-//! Every change is one record of the journal: all or nothing. What takes more than one ([`multi_record`]) logs an
+//! Every change is one record of the journal: all or nothing. What takes more than one (`multi_record`) logs an
 //! intent first, so that the next mount goes on with it.
 //!
 //! What this leaves to others: which operation changes what, with which locks, and permissions (`vfs`); when data

@@ -4,9 +4,9 @@
 //! and whether it belongs to the image is decided in [`crate::volume`], which also begins the new epoch.
 //!
 //! # Order
-//! 1. [`restore`]: what an unfinished checkpoint round may have torn at home is mended from the double-write
+//! 1. `restore`: what an unfinished checkpoint round may have torn at home is mended from the double-write
 //!    area; flush.
-//! 2. [`redo`]: every record that counts, in the order of positions, onto the pages; where that fills the
+//! 2. `redo`: every record that counts, in the order of positions, onto the pages; where that fills the
 //!    budget, pages go home in between, through the double-write area, in the round that did not finish.
 //! 3. Data records: per byte the newest that counts, to where the recovered metadata say; flush.
 //! 4. The remaining pages go home; flush. The caller then makes a new epoch durable, and only then is
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub restored: u64,
     /// Pages of file data written.
     pub data_pages: u64,
-    /// Blocks of the double-write area that the device failed to read: see [`restore`].
+    /// Blocks of the double-write area that the device failed to read: see `restore`.
     pub unreadable: Vec<u64>,
     /// What is damaged; the mount must be read-only.
     pub damage: Option<String>,

@@ -9,10 +9,9 @@ use std::fmt::Write;
 const MADE_ON: &str = "counted on Linux ";
 const NOTHING: &str = "none";
 
-const RULES: &str = "The test `requests` counts anew: by `/dev/fuse` and, where there is that, over \
-     io_uring, which must come to the same. On this version of Linux it fails when a step sends more \
-     requests of a kind, or the page is not what it has counted; on others it says that it has compared \
-     nothing, for most of this is the kernel's choice.";
+const RULES: &str = "The test `requests` counts anew: by `/dev/fuse` and over io_uring, which must come to \
+     the same. It fails when a step sends more requests of a kind, or the page is not what it has counted. \
+     Most of this is the kernel's choice: on another version of Linux it fails as well, and says so.";
 
 /// Minor version of the kernel at hand: `6.18`.
 ///
