@@ -28,7 +28,9 @@
 
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
-use crate::format::{BlockKind, DOUBLE_WRITE_ENTRIES, DoubleWriteEntry, DoubleWriteHeader, Position};
+use crate::format::{
+    BlockKind, DOUBLE_WRITE_ENTRIES, DoubleWriteEntry, DoubleWriteHeader, MAX_COUNT, Position,
+};
 use crate::store::{Store, verify};
 use crate::{Error, Result};
 
@@ -136,9 +138,10 @@ impl Area {
     }
 
     /// The highest round that the area names, for a ring that is made anew. Each mount has an epoch above all that
-    /// the area names, so one that cannot be read does no harm.
+    /// the area names, so one that cannot be read does no harm; nor does the round of a repair, which is none.
     pub fn last_round(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.header.round.get()).max().unwrap_or(0)
+        let rounds = self.segments.iter().map(|segment| segment.header.round.get());
+        rounds.filter(|round| *round <= MAX_COUNT).max().unwrap_or(0)
     }
 }
 
