@@ -127,10 +127,13 @@ pub fn emulation_costs(options: &MountOptions) -> EmulationCosts {
 }
 
 fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
-    let durability = image_options(options);
-    let media =
-        volume::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
-    volume::mount(media, &durability).map_err(|e| refused(image, &e))
+    let failed = |e| refused(image, &e);
+    let image_options = image_options(options);
+    let media = volume::open(image, None, emulation_costs(options), &image_options).map_err(failed)?;
+    if !options.read_only {
+        media.check_durability(options.durability).map_err(failed)?;
+    }
+    volume::mount(media, &image_options).map_err(failed)
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files
