@@ -41,6 +41,7 @@ mod hasher;
 mod scoped;
 pub mod deferred;
 pub mod blocking;
+pub mod fork;
 pub mod clock;
 pub mod lane;
 pub mod planted;
