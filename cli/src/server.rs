@@ -11,7 +11,7 @@ use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{self, FsOptions};
+use narufs_engine::vfs::{self, VfsOptions};
 use narufs_engine::volume::scratch::{self, ScratchOptions, SpillOptions};
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
@@ -162,7 +162,7 @@ pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOpti
         AtimePolicy::Strict => vfs::AtimePolicy::Strict,
     };
     AssembleOptions {
-        fs: FsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
+        fs: VfsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
         data: options.memory.map_or_else(DataOptions::default, DataOptions::with_memory),
         durability: options.durability,
         inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),

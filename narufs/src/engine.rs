@@ -22,7 +22,7 @@ pub(crate) use narufs_engine::vfs::{
 pub(crate) struct Volume {
     /// None once it is closed.
     mounted: Option<narufs_engine::Fs>,
-    fs: Arc<narufs_engine::vfs::Fs>,
+    fs: Arc<narufs_engine::vfs::Vfs>,
     generation: Generation,
 }
 
@@ -84,7 +84,7 @@ impl Session {
 
     /// The engine, if this is the process to use it.
     #[inline]
-    pub(crate) fn enter(&self, operation: &'static str) -> Result<&narufs_engine::vfs::Fs> {
+    pub(crate) fn enter(&self, operation: &'static str) -> Result<&narufs_engine::vfs::Vfs> {
         if self.is_ours() { Ok(&self.volume.fs) } else { Err(Error::new(operation, Cause::Forked)) }
     }
 

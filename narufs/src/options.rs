@@ -5,7 +5,7 @@ use narufs_engine::format::JournalKind;
 use narufs_engine::journal;
 use narufs_engine::scratch::SpillOptions;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume;
 use narufs_engine::volume::AssembleOptions;
 use std::path::PathBuf;
@@ -220,7 +220,7 @@ impl MountOptions {
             ..volume::ImageOptions::default()
         };
         let mut files = AssembleOptions {
-            fs: FsOptions {
+            fs: VfsOptions {
                 read_only: self.read_only,
                 atime: self.access_times.to_engine(),
                 lazytime: self.lazy_times,
@@ -318,7 +318,7 @@ impl ScratchOptions {
     }
 
     pub(crate) fn to_engine(&self) -> narufs_engine::ScratchOptions {
-        let fs = FsOptions { atime: self.access_times.to_engine(), ..FsOptions::default() };
+        let fs = VfsOptions { atime: self.access_times.to_engine(), ..VfsOptions::default() };
         narufs_engine::ScratchOptions {
             memory: self.memory,
             metadata_memory: self.metadata_memory,

@@ -5,7 +5,7 @@ use crate::place::Place;
 use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_engine::volume::{ImageOptions, Mounted, mount, open};
 use narufs_fuse::mount::{Atime, IfBusy, Transport};
@@ -63,7 +63,7 @@ fn assemble_with(
     let media = open(image, None, EmulationCosts::default(), &options);
     let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
     let options = AssembleOptions {
-        fs: FsOptions { atime, ..FsOptions::default() },
+        fs: VfsOptions { atime, ..VfsOptions::default() },
         data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
         durability: ring.durability(),
         ..AssembleOptions::default()

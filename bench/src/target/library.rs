@@ -74,7 +74,7 @@ impl Library {
         fs.unmount().map_err(|e| Error::Refused(format!("{}: unmount: {e}", self.image.display())))
     }
 
-    fn inodes(&self) -> Result<&Arc<vfs::Fs>> {
+    fn inodes(&self) -> Result<&Arc<vfs::Vfs>> {
         match &self.fs {
             Some(fs) => Ok(fs.inodes()),
             None => Err(Error::Refused(format!("{}: not mounted any more", self.image.display()))),
@@ -175,7 +175,7 @@ impl Target for Library {
 
 /// One thread's calls on the engine.
 pub struct LibrarySession {
-    fs: Arc<vfs::Fs>,
+    fs: Arc<vfs::Vfs>,
     caller: Context,
     work: InodeRef,
 }

@@ -79,7 +79,7 @@ impl Fs {
     }
 
     /// The operations on inodes, as the mount uses them.
-    pub fn inodes(&self) -> &Arc<vfs::Fs> {
+    pub fn inodes(&self) -> &Arc<vfs::Vfs> {
         &self.files.fs
     }
 

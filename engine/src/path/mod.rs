@@ -65,7 +65,7 @@ struct Last<'p> {
 
 /// A file system by paths.
 pub struct Files {
-    fs: Arc<vfs::Fs>,
+    fs: Arc<vfs::Vfs>,
     caller: Context,
     /// Where paths begin that begin with no slash; without one, at the root.
     start: Option<InodeRef>,
@@ -84,12 +84,12 @@ pub struct Listed {
 
 impl Files {
     /// Paths of a file system, used as uid 0.
-    pub fn new(fs: Arc<vfs::Fs>) -> Files {
+    pub fn new(fs: Arc<vfs::Vfs>) -> Files {
         Files::acting_as(fs, Context::root())
     }
 
     /// The same for another caller.
-    pub fn acting_as(fs: Arc<vfs::Fs>, caller: Context) -> Files {
+    pub fn acting_as(fs: Arc<vfs::Vfs>, caller: Context) -> Files {
         Files { fs, caller, start: None }
     }
 
@@ -102,7 +102,7 @@ impl Files {
         self.fs.sync_power()
     }
 
-    /// Makes the file system larger while it is used, see [`vfs::Fs::resize`]; gives its size in bytes.
+    /// Makes the file system larger while it is used, see [`vfs::Vfs::resize`]; gives its size in bytes.
     ///
     /// # Errors
     /// [`Error::Refused`], saying why; those of the device.

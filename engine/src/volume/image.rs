@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::pmem::EmulationCosts;
 use crate::recovery::Outcome;
 use crate::sync::Arc;
-use crate::vfs::Fs;
+use crate::vfs::Vfs;
 use std::path::{Path, PathBuf};
 
 /// How [`Volume::mount`] mounts.
@@ -66,7 +66,7 @@ impl Volume {
     }
 
     /// The operations on inodes.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
 

@@ -30,7 +30,7 @@ use crate::mount::{Io, MountOptions, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use narufs_engine::cache::available_memory;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::Path;
@@ -66,7 +66,7 @@ impl Caching {
 /// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
 /// with [`MountOptions::xattr`] taken away.
 pub fn serve(
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     dir: &Path,
     options: &MountOptions,
     caching: Caching,

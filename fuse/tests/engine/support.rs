@@ -6,7 +6,7 @@ use crate::transports::transport;
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
@@ -109,7 +109,7 @@ impl Served {
     }
 
     /// The file system, for the library.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.as_ref().expect("it runs until it is dropped").fs()
     }
 

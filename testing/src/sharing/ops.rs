@@ -138,7 +138,7 @@ impl Bench {
     }
 
     /// The operations.
-    pub fn inodes(&self) -> &Arc<vfs::Fs> {
+    pub fn inodes(&self) -> &Arc<vfs::Vfs> {
         self.fs.inodes()
     }
 }
@@ -159,7 +159,7 @@ fn mounted(image: &Path) -> Fs {
 
 /// One lane and its directories.
 pub struct Lane<'f> {
-    fs: &'f vfs::Fs,
+    fs: &'f vfs::Vfs,
     own: Nid,
     shared: Nid,
     lane: u32,
@@ -168,7 +168,7 @@ pub struct Lane<'f> {
 
 impl<'f> Lane<'f> {
     /// The view of a lane.
-    pub fn new(fs: &'f vfs::Fs, lane: u32) -> Lane<'f> {
+    pub fn new(fs: &'f vfs::Vfs, lane: u32) -> Lane<'f> {
         let caller = Context::root();
         let nid = |name: &str| fs.lookup(&caller, ROOT_NID, name.as_bytes()).expect("made").nid;
         let (own, shared) = (nid(&format!("own{lane}")), nid("shared-dir"));
