@@ -213,7 +213,7 @@ impl MountOptions {
         self
     }
 
-    pub(crate) fn to_engine(&self) -> narufs_engine::MountOptions {
+    pub(crate) fn to_engine(&self) -> narufs_engine::VolumeOptions {
         let mut image = volume::ImageOptions {
             read_only: self.read_only,
             discard_journal: self.discard_journal,
@@ -240,11 +240,11 @@ impl MountOptions {
             image.store = StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2));
             files.inodes = AssembleOptions::inodes_within(bytes - pages);
         }
-        narufs_engine::MountOptions {
+        narufs_engine::VolumeOptions {
             journal: self.journal.clone(),
             image,
             files,
-            ..narufs_engine::MountOptions::default()
+            ..narufs_engine::VolumeOptions::default()
         }
     }
 }

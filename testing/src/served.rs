@@ -84,7 +84,7 @@ impl Served<'_> {
         transport: Transport,
     ) -> Result<Served<'_>, String> {
         let (mounted, running) = assemble(&place.image(), ring, memory)?;
-        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        let mut kernel = narufs_fuse::mount::FuseOptions::new("image");
         kernel.transport = transport;
         kernel.atime = Atime::Never;
         Served::with(place, mounted, running, &kernel)
@@ -97,7 +97,7 @@ impl Served<'_> {
     pub fn start_usual(place: &Place, ring: Ring, transport: Transport) -> Result<Served<'_>, String> {
         let (mounted, running) =
             assemble_with(&place.image(), ring, Memory::default(), AtimePolicy::Relative)?;
-        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        let mut kernel = narufs_fuse::mount::FuseOptions::new("image");
         kernel.transport = transport;
         Served::with(place, mounted, running, &kernel)
     }
@@ -106,7 +106,7 @@ impl Served<'_> {
         place: &'p Place,
         mounted: Mounted,
         running: Running,
-        kernel: &narufs_fuse::mount::MountOptions,
+        kernel: &narufs_fuse::mount::FuseOptions,
     ) -> Result<Served<'p>, String> {
         let server = serve(running.fs().clone(), &place.point(), kernel, Caching::Exclusive)
             .map_err(|e| format!("serve: {e}"))?;

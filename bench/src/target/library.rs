@@ -20,7 +20,7 @@ use std::sync::Arc;
 const USER: u32 = 1000;
 
 /// How an image is mounted as a library.
-pub type LibraryOptions = narufs_engine::MountOptions;
+pub type LibraryOptions = narufs_engine::VolumeOptions;
 
 /// An image, or scratch space, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {

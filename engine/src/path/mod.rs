@@ -10,14 +10,14 @@
 //! # Example
 //! ```
 //! use narufs_engine::path::OpenOptions;
-//! use narufs_engine::{FormatOptions, Fs, MountOptions};
+//! use narufs_engine::{FormatOptions, Fs, VolumeOptions};
 //!
 //! # fn main() -> narufs_engine::Result<()> {
 //! let dir = tempfile::tempdir().expect("a place for the image");
 //! let image = dir.path().join("image");
 //! narufs_engine::format(&image, &FormatOptions { blocks: Some(4096), ..FormatOptions::default() })?;
 //!
-//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! let fs = Fs::mount(&image, &VolumeOptions::default())?;
 //! fs.create_dir_all("/var/lib/queue")?;
 //! let file = fs.open("/var/lib/queue/1", OpenOptions { write: true, create: true, ..Default::default() })?;
 //! file.write_at(b"a message", 0)?;
@@ -27,7 +27,7 @@
 //! drop(file);
 //! fs.unmount()?;
 //!
-//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! let fs = Fs::mount(&image, &VolumeOptions::default())?;
 //! assert_eq!(fs.read("/var/lib/queue/done")?, b"a message");
 //! fs.unmount()?;
 //! # Ok(())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// How [`Volume::mount`] mounts.
 #[derive(Debug, Clone, Default)]
-pub struct MountOptions {
+pub struct VolumeOptions {
     /// Path of a journal outside the image, where it is not the one that the image names.
     pub journal: Option<PathBuf>,
     /// Delays of an emulated journal.
@@ -37,7 +37,7 @@ impl Volume {
     /// # Errors
     /// [`Error::InUse`] if another process has it mounted; [`Error::Refused`] in words, nothing changed. A damaged
     /// image is mounted read-only: [`Volume::damage`].
-    pub fn mount(image: &Path, options: &MountOptions) -> Result<Volume> {
+    pub fn mount(image: &Path, options: &VolumeOptions) -> Result<Volume> {
         let media = super::open(image, options.journal.as_deref(), options.costs, &options.image)?;
         if !options.image.read_only {
             media.check_durability(options.files.durability)?;

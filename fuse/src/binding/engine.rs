@@ -10,7 +10,7 @@ use super::files::PAST_CACHE;
 use super::handles::Handles;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
-use crate::mount::{Io, MountOptions, Permissions, Transport};
+use crate::mount::{FuseOptions, Io, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
@@ -46,7 +46,7 @@ pub struct EngineOperations {
 
 impl EngineOperations {
     /// Serves `fs` at a mount with these options.
-    pub fn new(fs: Arc<Vfs>, caching: Caching, options: &MountOptions) -> Self {
+    pub fn new(fs: Arc<Vfs>, caching: Caching, options: &FuseOptions) -> Self {
         let policy = fs.options();
         EngineOperations {
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,

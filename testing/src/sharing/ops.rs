@@ -3,7 +3,7 @@
 use narufs_engine::format::{JournalKind, Nid, ROOT_NID};
 use narufs_engine::mkfs::FormatOptions;
 use narufs_engine::vfs::{self, Context, OpenFlags, SetAttr, WriteFlags};
-use narufs_engine::{Fs, MountOptions, volume};
+use narufs_engine::{Fs, VolumeOptions, volume};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,9 +150,9 @@ impl Default for Bench {
 }
 
 fn mounted(image: &Path) -> Fs {
-    let options = MountOptions {
+    let options = VolumeOptions {
         image: volume::ImageOptions { lanes: 2, commit_interval: NEVER, ..volume::ImageOptions::default() },
-        ..MountOptions::default()
+        ..VolumeOptions::default()
     };
     Fs::mount(image, &options).expect("a new image")
 }
