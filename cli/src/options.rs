@@ -20,7 +20,7 @@ pub use narufs_fuse::mount::{Idle, Io, Permissions, Transport};
 
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountOptions {
+pub struct OptionList {
     /// Nothing is written.
     pub read_only: bool,
     /// See [`Durability`].
@@ -69,9 +69,9 @@ pub struct MountOptions {
     pub exec: bool,
 }
 
-impl Default for MountOptions {
+impl Default for OptionList {
     fn default() -> Self {
-        MountOptions {
+        OptionList {
             read_only: false,
             durability: Durability::Power,
             commit: Duration::from_secs(5),
@@ -99,10 +99,10 @@ impl Default for MountOptions {
     }
 }
 
-impl MountOptions {
+impl OptionList {
     /// Parses the lists of all `-o`; the error is one line for the user.
-    pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
-        let mut options = MountOptions::default();
+    pub fn parse(lists: &[String]) -> Result<OptionList, String> {
+        let mut options = OptionList::default();
         for item in lists.iter().flat_map(|l| l.split(',')).filter(|o| !o.is_empty()) {
             options.apply(item)?;
         }
@@ -196,7 +196,13 @@ impl MountOptions {
             "noawake" => self.idle = Idle::Halt,
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
-            "nvm_delay" => self.nvm_delay = number(name, wanted()?)?,
+            "nvm_delay" => {
+                let delay = number(name, wanted()?)?;
+                if delay > LONGEST_DELAY {
+                    return Err(format!("nvm_delay={delay}: say 0 to {LONGEST_DELAY} nanoseconds"));
+                }
+                self.nvm_delay = delay;
+            }
             "nvm_bandwidth" => self.nvm_bandwidth = size(name, wanted()?)?,
             "scratch" => self.scratch = true,
             "spill" => self.spill = Some(wanted()?.into()),
@@ -261,6 +267,9 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number"))
 }
 
+/// A second for each fence of an emulated journal, in nanoseconds.
+const LONGEST_DELAY: u64 = 1_000_000_000;
+
 /// A time in ms or s.
 fn window(value: &str) -> Result<Duration, String> {
     let say = || format!("durability=window={value}: say 1ms to 60s");
@@ -282,8 +291,8 @@ fn size(name: &str, value: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    fn parse(list: &str) -> Result<MountOptions, String> {
-        MountOptions::parse(&[list.to_string()])
+    fn parse(list: &str) -> Result<OptionList, String> {
+        OptionList::parse(&[list.to_string()])
     }
 
     #[test]
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_fstab_says_to_mount_is_ignored() {
-        assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), MountOptions::default());
+        assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), OptionList::default());
     }
 
     #[test]
@@ -356,5 +365,7 @@ mod tests {
         assert!(parse("io=both").unwrap_err().contains("io=auto"));
         assert!(parse("transport=mail").unwrap_err().contains("transport=uring"));
         assert!(parse("commit=0").unwrap_err().contains("1 to 3600"));
+        assert_eq!(parse("nvm_delay=1000000000").unwrap().nvm_delay, 1_000_000_000);
+        assert!(parse("nvm_delay=18446744073709551615").unwrap_err().contains("0 to 1000000000"));
     }
 }

@@ -52,7 +52,7 @@ mod ring;
 mod tests;
 mod warm;
 
-pub use available::available_memory;
+pub use available::{available_memory, most_memory};
 pub use frame::{FrameState, Use};
 pub use guards::{Found, Fresh, Glance, Latched};
 pub use index::{PageIndex, Slot};

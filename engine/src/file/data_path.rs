@@ -1,6 +1,6 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
-use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory};
+use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory, most_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Ledger;
 use crate::file::write::reservation::Counted;
@@ -47,9 +47,10 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers.
-    /// Everything else is as usual.
+    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers; not larger than
+    /// the machine's memory. Everything else is as usual.
     pub fn with_memory(bytes: u64) -> DataOptions {
+        let bytes = bytes.min(most_memory());
         let staging = DataOptions::staging_of(bytes);
         let ahead = DataOptions::ahead_of(bytes);
         let frames = ((bytes - staging - ahead) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;

@@ -76,7 +76,7 @@ impl StoreOptions {
     /// Pages within about `bytes`, the dirty ones among them: their limit is such that operations wait in time.
     pub fn with_memory(bytes: usize) -> StoreOptions {
         let usual = StoreOptions::default();
-        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes * 2 / 5), ..usual }
+        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes / 5 * 2), ..usual }
     }
 }
 

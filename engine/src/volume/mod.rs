@@ -8,7 +8,7 @@
 //! UUIDs, size and epoch must match; the ring may be one epoch behind, for the superblock is written first.
 //! An unclean image without its ring is refused, in words that say what was found in its place ([`Absence`]).
 //! A clean image needs nothing from its ring: it is made anew, with a warning, unless what lies in its place
-//! belongs to another image, which is left alone.
+//! belongs to another image or a newer build, which is left alone.
 //!
 //! # Readers
 //! A read-only mount of an unclean image recovers into memory (an overlay over the device): it shows
@@ -29,7 +29,7 @@ pub mod scratch;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use image::{MountOptions, Volume};
+pub use image::{Volume, VolumeOptions};
 pub use paths::{open, open_for_check, staging_path};
 pub use ring::{Absence, RingFile, RingMedia};
 pub use running::{AssembleOptions, Running};
@@ -44,14 +44,14 @@ use crate::device::BlockDevice;
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::journal::{self, Journal};
 use crate::planted::{self, Bug};
-use crate::recovery::{self, Outcome};
+use crate::recovery;
+pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
 use crate::store::{Store, StoreOptions};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
-use ring::foreign;
-pub(crate) use ring::{Ring, lost};
+pub(crate) use ring::{Ring, foreign, lost};
 
 /// What a file system lies on.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         Ring::None(absence) if unclean && !options.discard_journal => {
             return Err(Error::Refused(lost(&absence)));
         }
-        Ring::None(absence @ (Absence::OtherImage(_) | Absence::OtherVersion(_))) if !read_only => {
+        Ring::None(absence) if absence.is_to_be_kept() && !read_only => {
             return Err(Error::Refused(foreign(&absence)));
         }
         Ring::None(absence) => {

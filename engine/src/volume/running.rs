@@ -1,7 +1,9 @@
 //! A file system at work: everything is loaded and tied together, what a crash has left unfinished is finished, and the
 //! threads are started; and all of it back again.
 
+use super::{Media, RingMedia};
 use crate::alloc::Alloc;
+use crate::cache::most_memory;
 use crate::checkpoint::Background;
 use crate::dir::dentry_cache::LINE_BYTES;
 use crate::file::DataOptions;
@@ -10,7 +12,7 @@ use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::sync::{Arc, Mutex, Weak};
-use crate::vfs::{Fs, FsOptions, STEP};
+use crate::vfs::{STEP, Vfs, VfsOptions};
 use crate::{Error, Result};
 use std::thread::JoinHandle;
 
@@ -18,7 +20,7 @@ use std::thread::JoinHandle;
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
     /// Behaviour.
-    pub fs: FsOptions,
+    pub fs: VfsOptions,
     /// The page cache.
     pub data: DataOptions,
     /// How far a record travels before fsync returns.
@@ -35,8 +37,9 @@ pub struct AssembleOptions {
 const INODE_BYTES: u64 = 1536 + LINE_BYTES;
 
 impl AssembleOptions {
-    /// How many inodes fit so much memory.
+    /// How many inodes fit so much memory, or that of the machine if it has less.
     pub fn inodes_within(bytes: u64) -> usize {
+        let bytes = bytes.min(most_memory());
         usize::try_from(bytes / INODE_BYTES).unwrap_or(usize::MAX).max(256)
     }
 }
@@ -44,7 +47,7 @@ impl AssembleOptions {
 impl Default for AssembleOptions {
     fn default() -> Self {
         AssembleOptions {
-            fs: FsOptions::default(),
+            fs: VfsOptions::default(),
             data: DataOptions::default(),
             durability: Durability::Power,
             inodes: 1 << 17,
@@ -57,7 +60,7 @@ impl Default for AssembleOptions {
 /// A file system at work: its threads run until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Running {
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _streamer: Option<Background>,
 }
@@ -69,7 +72,8 @@ impl Running {
     /// [`Error::Refused`] for a window that is out of bounds, or where the journal is in memory; those of the
     /// device; damage.
     pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
-        check_window(store, options.durability)?;
+        let durability = options.durability;
+        check_window(durability, store.journal().is_none_or(|journal| journal.may_lag(durability)))?;
         let alloc = Alloc::load(store)?;
         let space = Arc::new(InodeSpace::load(store, &alloc)?);
         let room: Weak<Store> = Arc::downgrade(store);
@@ -80,9 +84,9 @@ impl Running {
             }
             None => Ok(()),
         }));
-        let (durability, inodes, step) = (options.durability, options.inodes, options.step);
+        let (inodes, step) = (options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data)?);
+        let fs = Arc::new(Vfs::new(Arc::new(meta), options.fs, options.data)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
@@ -104,7 +108,7 @@ impl Running {
     }
 
     /// Starts a thread that [`DataPath::stop`](crate::file::DataPath::stop) ends.
-    fn start_thread(&self, name: &str, run: fn(&Fs)) -> Result<()> {
+    fn start_thread(&self, name: &str, run: fn(&Vfs)) -> Result<()> {
         let fs = Arc::clone(&self.fs);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&fs));
         self.threads.lock().push(thread.map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))?);
@@ -112,7 +116,7 @@ impl Running {
     }
 
     /// The file system.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         &self.fs
     }
 
@@ -154,13 +158,24 @@ impl Drop for Running {
     }
 }
 
-/// Refuses a window that cannot be had.
-fn check_window(store: &Store, durability: Durability) -> Result<()> {
+impl Media {
+    /// Refuses a durability that cannot be had with this journal: for whoever will mount to write, before anything
+    /// changes. [`Running::start`] refuses it too, when the image is mounted already.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying what to do.
+    pub fn check_durability(&self, durability: Durability) -> Result<()> {
+        check_window(durability, matches!(self.ring, RingMedia::Ssd(_) | RingMedia::Unstaged(_)))
+    }
+}
+
+/// Refuses a window that cannot be had; of a journal in the image, one out of bounds.
+fn check_window(durability: Durability, in_image: bool) -> Result<()> {
     let Durability::Window(window) = durability else { return Ok(()) };
     if !Durability::WINDOWS.contains(&window) {
         return Err(Error::Refused(format!("durability=window={window:?}: say 1ms to 60s")));
     }
-    if store.journal().is_some_and(|journal| !journal.may_lag(durability)) {
+    if !in_image {
         let why = "durability=window is for a journal in the image: with this one, in memory, fsync waits for no \
                    device; say durability=power";
         return Err(Error::Refused(why.into()));

@@ -21,7 +21,7 @@ mod tests;
 pub use crate::scratch::SpillOptions;
 
 use super::{AssembleOptions, Mounted};
-use crate::cache::FRAME_BYTES;
+use crate::cache::{FRAME_BYTES, most_memory};
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
 use crate::file::DataOptions;
 use crate::mkfs::{SPARED_BLOCKS, lay_out};
@@ -141,9 +141,17 @@ pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
             LEAST_MEMORY / 1024
         )));
     }
+    let most = most_memory();
+    if options.memory > most {
+        return Err(Error::Refused(format!(
+            "a memory of {} MiB: this machine has {} MiB, swap included",
+            options.memory >> 20,
+            most >> 20
+        )));
+    }
     match &options.spill {
-        Some(durability) => {
-            let space = SpillSpace::open(durability, options.memory)?;
+        Some(spill) => {
+            let space = SpillSpace::open(spill, options.memory)?;
             let device = space.device();
             make_on(options, Some(device)).map(|(mounted, files)| (mounted.with_spill_space(space), files))
         }

@@ -6,10 +6,10 @@ use crate::transports::{require_mounts, transport};
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
-use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
+use narufs_fuse::mount::{FuseOptions, IfBusy, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,16 +40,16 @@ pub fn served() -> Served {
     served_with(Caching::Exclusive, |_| {})
 }
 
-pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Served {
+pub fn served_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Served {
     served_as(caching, AssembleOptions::default(), change)
 }
 
-pub fn served_as(caching: Caching, files: AssembleOptions, change: impl FnOnce(&mut MountOptions)) -> Served {
+pub fn served_as(caching: Caching, files: AssembleOptions, change: impl FnOnce(&mut FuseOptions)) -> Served {
     try_served_as(caching, files, change).expect("a mount")
 }
 
 /// Why such a mount is refused.
-pub fn refused_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> std::io::Error {
+pub fn refused_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> std::io::Error {
     let served = try_served_as(caching, AssembleOptions::default(), change);
     served.err().expect("it must be refused")
 }
@@ -57,7 +57,7 @@ pub fn refused_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) ->
 fn try_served_as(
     caching: Caching,
     files: AssembleOptions,
-    change: impl FnOnce(&mut MountOptions),
+    change: impl FnOnce(&mut FuseOptions),
 ) -> std::io::Result<Served> {
     require_mounts();
     let dir = TempDir::new().expect("a temporary directory");
@@ -78,7 +78,7 @@ fn try_served_as(
     let media = volume::open(&image, None, EmulationCosts::default(), &options).expect("the media");
     let mounted = volume::mount(media, &options).expect("a good image");
     let running = Running::start(mounted.store(), &files).expect("a good image");
-    let mut options = MountOptions::new("image");
+    let mut options = FuseOptions::new("image");
     options.transport = transport();
     options.suid = true;
     options.dev = true;
@@ -99,7 +99,7 @@ impl Served {
     }
 
     /// The file system, for the library.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.as_ref().expect("it runs until it is dropped").fs()
     }
 

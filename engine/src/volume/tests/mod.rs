@@ -7,6 +7,7 @@
 mod area;
 mod crash;
 mod features;
+mod newer;
 mod refused;
 
 use super::*;
