@@ -2,7 +2,7 @@
 
 use crate::memfs::MemFs;
 use crate::transports::{require_mounts, transport};
-use narufs_fuse::mount::{self, IfBusy, FuseOptions, mountinfo};
+use narufs_fuse::mount::{self, FuseOptions, IfBusy, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs;
