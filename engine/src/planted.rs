@@ -157,9 +157,9 @@ pub fn plant(_bug: Option<Bug>) {}
 #[repr(u8)]
 pub enum Spot {
     /// Write-back: pages were picked, and have no places yet.
-    Picked = 1,
+    Selected = 1,
     /// Write-back: the device has requests.
-    InFlight,
+    Submitted,
     /// Write-back: what was written is not recorded.
     Written,
     /// Write-back: what was recorded is still in hands.
@@ -187,8 +187,8 @@ pub enum Spot {
 impl Spot {
     /// Every one.
     pub const ALL: [Spot; 13] = [
-        Spot::Picked,
-        Spot::InFlight,
+        Spot::Selected,
+        Spot::Submitted,
         Spot::Written,
         Spot::Recorded,
         Spot::Joining,

@@ -11,7 +11,7 @@ use crate::cache::FrameState;
 use crate::file::data_path::{DataPath, check_size};
 use crate::file::sync::data_journal::Absorb;
 use crate::file::sync::fsync::SyncKind;
-use crate::file::write::reservation::Stash;
+use crate::file::write::reservation::FrameReservation;
 use crate::file::write::{Content, Outcome};
 use crate::file::writeback::{Order, key_of};
 use crate::inode::InodeObj;
@@ -37,7 +37,8 @@ impl DataPath {
         let data = inode.data();
         if size > data.size() {
             self.grow(inode, size)
-        } else if size == 0 && data.size() > 0 && self.keeps() && !planted::is(Bug::EmptiedAtOnce) {
+        } else if size == 0 && data.size() > 0 && self.write_back.keeps() && !planted::is(Bug::EmptiedAtOnce)
+        {
             self.empty(inode)
         } else {
             self.cut(inode, size)
@@ -55,17 +56,17 @@ impl DataPath {
                 return self.cut(inode, 0);
             };
             // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
-            if self.keep_live(inode)? {
+            if self.journal.keep_old_content(inode)? {
                 break (guards, dropped);
             }
             drop(guards);
-            self.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.pages.begin_truncate(dropped);
-        self.defer(inode);
-        self.list_emptied(inode);
+        self.write_back.pending().add(inode);
+        self.write_back.queue().add_emptied(inode);
         Ok(())
     }
 
@@ -78,7 +79,7 @@ impl DataPath {
         let mut dropped = 1;
         let mut page = 0;
         while page < PAGES_END {
-            let mapping = self.map(inode, page)?;
+            let mapping = self.meta.map(inode, page)?;
             page += mapping.len();
             dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
         }
@@ -89,7 +90,7 @@ impl DataPath {
     /// Truncation to less, recorded at once.
     fn cut(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         let data = inode.data();
-        let mut stash = Stash::default();
+        let mut frames = FrameReservation::default();
         loop {
             let guard = data.write_range(page_of(size) * PAGE..u64::MAX);
             data.check_usable()?;
@@ -102,11 +103,11 @@ impl DataPath {
             let tail = (pages.start * PAGE).min(old).saturating_sub(size) as usize;
             if tail > 0 {
                 // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
-                match self.edit(inode, size, Content::Zeros(tail), old, &mut stash)? {
+                match self.edit(inode, size, Content::Zeros(tail), old, &mut frames)? {
                     Outcome::Done => {}
                     Outcome::Frames(count) => {
                         drop(guard);
-                        stash = self.stash(stash, count)?;
+                        frames = self.reserve_frames(frames, count)?;
                         continue;
                     }
                 }
@@ -129,7 +130,7 @@ impl DataPath {
             data.set_logged_size(logged);
             data.pages.forget_records(&pages);
             drop(write_back);
-            return left.map_or(Ok(()), |left| self.meta.finish_removal(inode, left));
+            return left.map_or(Ok(()), |left| self.meta.free_rest(inode, left));
         }
     }
 
@@ -151,10 +152,10 @@ impl DataPath {
 
     /// Records every truncation that waits for new content, with what there is of it.
     pub fn settle_deferred(&self) -> Result<()> {
-        if !self.has_deferred() {
+        if !self.write_back.pending().any() {
             return Ok(());
         }
-        let files: Vec<_> = self.deferred.lock().values().cloned().collect();
+        let files: Vec<_> = self.write_back.pending().files();
         let mut result = Ok(());
         for inode in files {
             result = result.and(self.settle(&inode));
@@ -165,8 +166,8 @@ impl DataPath {
     /// Records one file's truncation, if it waits.
     pub(in crate::file) fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
         while inode.data().pages.is_truncate_pending() {
-            if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-                self.write_home(inode)?;
+            if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+                self.write_back.write_home(inode)?;
             }
         }
         Ok(())
@@ -175,12 +176,12 @@ impl DataPath {
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.
     /// Little is absorbed, so that nobody waits for a device.
     pub fn settle_for_rename(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        if !self.keeps() || planted::is(Bug::RenameNotSettled) {
+        if !self.write_back.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
-        if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-            self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
+        if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
         }
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
@@ -210,10 +211,10 @@ impl DataPath {
             (pages.truncate_pending.is_some() && is_last).then_some(pages.generation)
         });
         let Some(rewriting) = rewritten else { return };
-        match self.absorb(inode, Absorb::Replacing, Some(rewriting)) {
-            Ok(Some(_)) => self.unlist_written(std::slice::from_ref(inode)),
+        match self.journal.absorb(inode, Absorb::Replacing, Some(rewriting)) {
+            Ok(Some(_)) => self.write_back.queue().remove_written(std::slice::from_ref(inode)),
             // A failure is met again, and told.
-            Ok(None) | Err(_) => self.hurry(inode, rewriting),
+            Ok(None) | Err(_) => self.write_back.queue().expedite(inode, rewriting),
         }
     }
 
@@ -246,9 +247,9 @@ impl DataPath {
         data.set_size(0);
         data.set_logged_size(0);
         data.pages.discard();
-        self.undefer(inode.nid());
-        self.absorbed.lock().remove(&inode.nid());
-        self.unlist_quiet(data);
+        self.write_back.pending().remove(inode.nid());
+        self.journal.forget(inode.nid());
+        self.write_back.queue().remove_quiet(data);
     }
 }
 

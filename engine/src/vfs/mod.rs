@@ -56,7 +56,7 @@ use watch::Watched;
 pub struct Fs {
     options: FsOptions,
     meta: Arc<Meta>,
-    data: DataPath,
+    data: Arc<DataPath>,
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
@@ -84,7 +84,7 @@ impl Fs {
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Fs {
             options,
-            data: DataPath::new(Arc::clone(&meta), data)?,
+            data: Arc::new(DataPath::new(Arc::clone(&meta), data)?),
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),

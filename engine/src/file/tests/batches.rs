@@ -1,6 +1,6 @@
 //! Many small files go home at once.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;

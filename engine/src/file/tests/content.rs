@@ -1,6 +1,6 @@
 //! What is read is what was written, whatever happened in between.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::Error;
 use crate::file::{At, ErrorMark, FallocateMode, SeekTo, SyncKind};
 use crate::format::MAX_FILE_SIZE;

@@ -4,7 +4,7 @@
 use super::lossy::LossyDevice;
 use crate::Result;
 use crate::alloc::{Alloc, Reservation};
-use crate::file::{DataOptions, DataPath};
+use crate::file::{BegunSync, DataOptions, DataPath, ErrorMark, SyncKind};
 use crate::format::{JournalKind, Nid, Position, ROOT_NID};
 use crate::fsck;
 use crate::inode::InodeObj;
@@ -309,6 +309,21 @@ fn path_with(image: &MetaImage, options: DataOptions) -> Arc<DataPath> {
     let path = Arc::new(DataPath::new(Arc::clone(&observing.meta), options).expect("a few frames"));
     *observing.path.lock() = Some(Arc::clone(&path));
     path
+}
+
+/// An fsync that waits, without an open file.
+pub trait Fsync {
+    /// Returns when the data, as of the call, and the size are durable. A failure since `mark` was last told is told.
+    fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()>;
+}
+
+impl Fsync for DataPath {
+    fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
+        let begun = self.begin_fsync(inode, kind);
+        let settle = |begun: &BegunSync| self.meta.store().settle_upto(begun.upto(), self.meta.durability());
+        let committed = begun.as_ref().map_or(Ok(()), settle);
+        self.end_fsync(inode, begun, committed, mark)
+    }
 }
 
 /// The whole content.

@@ -1,6 +1,6 @@
 //! What replaces other content, and the old content until then: in the journal, or image.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use super::mounted::{Image, Live, put};
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::format::ROOT_NID;

@@ -1,6 +1,6 @@
 //! Long files that are read and written from one end to the other, by the counters of what is read ahead.
 
-use super::image::{MetaImage, path};
+use super::image::{Fsync as _, MetaImage, path};
 use crate::file::{At, DataPath, ErrorMark, FallocateMode, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
@@ -184,11 +184,11 @@ fn what_was_cancelled_is_given_back_before_anybody_reads_again() {
     let image = MetaImage::new(4000, false);
     let (path, file) = cold(&image);
     (0..20).for_each(|number| check(&path, &file, number..number + 1, 1));
-    assert!(image.device.held() > 0 && path.budget.held() > 0);
+    assert!(image.device.held() > 0 && path.readahead.held() > 0);
     std::thread::scope(|scope| {
         scope.spawn(|| path.run_settling());
         path.truncate(&file, 0).expect("always");
-        while path.budget.held() > 0 {
+        while path.readahead.held() > 0 {
             std::thread::yield_now();
         }
         assert_eq!(image.device.held(), 0);
