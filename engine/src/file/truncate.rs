@@ -1,10 +1,10 @@
 //! Changing a file's size, and the rule that replacing content leaves the old or the new.
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
-//! record that drops the old blocks is logged together with the new content: little of that is in the record itself
+//! record that drops the old blocks is logged with the new content: little of that is in the record itself
 //! (`sync::data_journal`), more is down before. What of the old content the journal alone has is kept until then (`sync::old_content`). Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
-//! file in so many pieces that the ring has no record for all of them is truncated at once.
+//! file of so many extents that the ring has no record for all of them is truncated at once.
 
 use crate::Result;
 use crate::cache::FrameState;
@@ -71,7 +71,7 @@ impl DataPath {
     }
 
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
-    /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
+    /// many extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
     fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
             return Ok(Some(extents));
@@ -197,7 +197,7 @@ impl DataPath {
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
-    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later rewriting, which may only have begun.
+    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later generation, which may only have begun.
     pub fn closed(&self, inode: &Arc<InodeObj>) {
         // AcqRel: the last to close sees what those wrote who closed before.
         if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -205,16 +205,16 @@ impl DataPath {
         }
         let rewritten = inode.made_data().and_then(|data| {
             let pages = data.pages.summary();
-            // Relaxed: a rewriting that has begun by then was begun by one who counted itself in before it took the
+            // Relaxed: a generation that has begun by then was begun by one who counted itself in before it took the
             // lock that the summary takes.
             let is_last = inode.writers().load(Ordering::Relaxed) == 0;
             (pages.truncate_pending.is_some() && is_last).then_some(pages.generation)
         });
-        let Some(rewriting) = rewritten else { return };
-        match self.journal.absorb(inode, Absorb::Replacing, Some(rewriting)) {
+        let Some(generation) = rewritten else { return };
+        match self.journal.absorb(inode, Absorb::Replacing, Some(generation)) {
             Ok(Some(_)) => self.write_back.queue().remove_written(std::slice::from_ref(inode)),
             // A failure is met again, and told.
-            Ok(None) | Err(_) => self.write_back.queue().expedite(inode, rewriting),
+            Ok(None) | Err(_) => self.write_back.queue().expedite(inode, generation),
         }
     }
 

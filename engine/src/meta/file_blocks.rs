@@ -81,7 +81,7 @@ impl Meta {
         Ok(Blocks { start, len })
     }
 
-    /// Puts volatile blocks back, and aside again; nothing is in flight to them.
+    /// Puts volatile blocks back, and aside again; nothing is being written to them.
     pub fn release(&self, blocks: Blocks) {
         let volatile = self.take_volatile(blocks);
         debug_assert!(volatile.is_some(), "released what was not allocated");

@@ -54,7 +54,7 @@ pub struct Meta {
     pub(crate) durability: Durability,
     step: u32,
     pub(crate) reserved: Mutex<Reservation>,
-    /// Blocks that are picked and in no record, by their first.
+    /// Blocks that are allocated and in no record, by their first.
     pub(crate) volatile: Mutex<BTreeMap<u64, VolatileExtent>>,
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) hooks: hooks::Hooks,

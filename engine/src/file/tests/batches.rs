@@ -58,7 +58,7 @@ fn a_batch_ends_where_credits_do_and_another_begins() {
     assert_all_survive(&image);
 }
 
-/// What was picked and written stays dirty, and nobody is told of it.
+/// What was selected and written stays dirty, and nobody is told of it.
 #[test]
 fn files_whose_room_has_changed_are_written_anew() {
     let image = MetaImage::with_files(5000, false, FILES as usize);

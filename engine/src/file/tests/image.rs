@@ -134,7 +134,7 @@ impl MetaImage {
             JournalKind::Pmem => RingMedia::Mapped(memory),
             _ => RingMedia::Ssd(memory),
         };
-        Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
+        Media::new(Arc::clone(&self.device) as _, ring)
     }
 
     fn mount(&self) -> Mounted {

@@ -1,4 +1,4 @@
-//! What an fsync makes of pages that another's write-back has in its hands.
+//! What an fsync makes of pages that are under another's write-back.
 
 use super::image::{Fsync as _, MetaImage, content, path};
 use crate::device::BlockDevice;

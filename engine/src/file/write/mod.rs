@@ -7,7 +7,7 @@
 //!
 //! A long write goes in steps of (3) and (4). It keeps its whole range from the first to the last, so that reads see
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
-//! and frames in the hands of those who wait for a range are a part of the pool ([`FrameReservation`]).
+//! and frames held by those who wait for a range are a part of the pool ([`FrameReservation`]).
 
 mod joining;
 pub(in crate::file) mod reservation;

@@ -1,8 +1,8 @@
 //! Frames that a writer takes before it waits for its range.
 //!
-//! Who has the range of a long write may have to wait for frames. Were all of them in the hands of writers that wait
+//! Who has the range of a long write may have to wait for frames. Were all of them held by writers that wait
 //! for that range, nobody would ever go on; so those are *counted*, and are half of the pool at the most. The other
-//! half is cached (and can be written home by anybody), or in the hands of who waits for nothing but the device.
+//! half is cached (and can be written home by anybody), or held by who waits for nothing but the device.
 //!
 //! What this leaves to others: how frames come free (`writeback::flusher`).
 

@@ -1,8 +1,8 @@
-//! Small files go home together: their new pages side by side in large requests, one flush for all, then a record for
+//! Small files go home in batches: their new pages side by side in large requests, one flush for all, then a record for
 //! each.
 //!
 //! What this leaves to others: what of a file is written and recorded, and in which order (`writeback`); files that
-//! are large, or in somebody's hands just now.
+//! are large, or under write-back by somebody else just now.
 //!
 //! # Protocol
 //! 1. Credits are taken for each file before any mutex is. The first may be waited for; the others are not, for who
@@ -16,10 +16,10 @@
 //!
 //! *Side by side.* What only data records of the journal hold goes home before the head passes them, in places that it
 //! has: it takes no credits and needs no record. Several threads write such batches, each the next one when its last
-//! is over: while one waits for the device the others pick and copy. A batch knows nothing of the others. Its thread
+//! is over: while one waits for the device the others select and copy. A batch knows nothing of the others. Its thread
 //! has the mutexes of its own files and has waited for none of them, and waits for nothing but the device, and for the
 //! journal to keep what it has promised, which waits for no write-back: so no thread waits for another.
-//! Who asked goes on when all threads have ended, and then looks at each file: its pages are in no set, or in hands,
+//! Who asked goes on when all threads have ended, and then looks at each file: its pages are in no set, or under write-back,
 //! until their bytes have been written, so the head passes no record of a batch that is not over, and the flush before
 //! it moves covers them all.
 

@@ -260,7 +260,7 @@ impl WriteBack {
         self.record(prepared, self.meta.store().device().writes_completed())
     }
 
-    /// Picks pages and gives them places, new ones from `goal` on if that can be. The caller holds the write-back
+    /// Selects pages and gives them places, new ones from `goal` on if that can be. The caller holds the write-back
     /// mutex until it has had them recorded. `None`: the room is for something else, because a truncation, or its
     /// record, came between.
     pub fn prepare<'p>(
@@ -316,7 +316,7 @@ impl WriteBack {
     }
 }
 
-/// The size that may be recorded while nothing is in flight: the whole, unless the page of the recorded end,
+/// The size that may be recorded while nothing is under write-back: the whole, unless the page of the recorded end,
 /// whose tail may hold anything, is still dirty.
 pub fn covered_size(data: &FileData, size: u64) -> u64 {
     let logged = data.logged_size();
