@@ -13,14 +13,14 @@ enum Wait {
     Calling(Done),
 }
 
-impl Fs {
+impl Vfs {
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
     /// `datasync` attributes that are not needed to read the data may stay behind.
     pub fn fsync(&self, handle: &FileHandle, datasync: bool) -> Result<()> {
         self.sync(handle, datasync, Wait::Sleeping)
     }
 
-    /// As [`Fs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
+    /// As [`Vfs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
     /// nor take locks of the file system. The handle is let go before anything is waited for: this thread may
     /// come to serve others for long.
     pub fn fsync_then(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
