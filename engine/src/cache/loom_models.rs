@@ -114,7 +114,7 @@ fn a_frame_that_left_is_not_taken_for_the_page() {
                 theirs.frame.unpin();
             }
         });
-        // As `FramePool::glance`.
+        // As `FramePool::begin_optimistic`.
         if slot.load(Ordering::Acquire) == 1
             && let Some(seen) = page.frame.see(Use::Yes)
             && slot.load(Ordering::Acquire) == 1
@@ -293,7 +293,7 @@ fn a_slot_does_not_show_what_the_frame_was_before() {
             theirs.frame.publish(FrameState::MAPPED);
             theirs.frame.unpin();
         });
-        // As `FramePool::glance`.
+        // As `FramePool::begin_optimistic`.
         if slot.is_cached()
             && let Some(seen) = page.frame.see(Use::No)
             && slot.is_cached()

@@ -1,40 +1,44 @@
 //! Changing a file's size, and the rule that replacing content leaves the old or the new.
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
-//! record that drops the old blocks is logged together with the new content: little of that is in the record itself
+//! record that drops the old blocks is logged with the new content: little of that is in the record itself
 //! (`sync::data_journal`), more is down before. What of the old content the journal alone has is kept until then (`sync::old_content`). Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
-//! file in so many pieces that the ring has no record for all of them is truncated at once.
+//! file of so many extents that the ring has no record for all of them is truncated at once.
 
 use crate::Result;
 use crate::cache::FrameState;
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use crate::file::data_path::{DataPath, check_size};
 use crate::file::sync::data_journal::Absorb;
 use crate::file::sync::fsync::SyncKind;
-use crate::file::write::reservation::Stash;
+use crate::file::write::reservation::FrameReservation;
 use crate::file::write::{Content, Outcome};
 use crate::file::writeback::{Order, key_of};
-use crate::file::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
+use crate::inode::InodeObj;
+use crate::meta::{Change, MAX_RUNS, Mapping, Need};
+use crate::pages::FileData;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Sets the size. What is cut off is gone; what is added reads as zeros.
-    pub fn truncate(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub fn truncate(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         self.truncate_keeping_times(inode, size)?;
-        inode.touch();
+        inode.touch_content();
         Ok(())
     }
 
     /// The same for one who changes the times by himself.
-    pub fn truncate_keeping_times(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub fn truncate_keeping_times(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
         if size > data.size() {
             self.grow(inode, size)
-        } else if size == 0 && data.size() > 0 && self.keeps() && !planted::is(Bug::EmptiedAtOnce) {
+        } else if size == 0 && data.size() > 0 && self.write_back.keeps() && !planted::is(Bug::EmptiedAtOnce)
+        {
             self.empty(inode)
         } else {
             self.cut(inode, size)
@@ -42,7 +46,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Truncation to nothing, recorded later.
-    fn empty(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    fn empty(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let data = inode.data();
         let (_guards, dropped) = loop {
             let guards = (data.write_range(0..u64::MAX), data.write_back.lock());
@@ -52,41 +56,41 @@ impl<H: Home> DataPath<H> {
                 return self.cut(inode, 0);
             };
             // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
-            if self.keep_live(inode)? {
+            if self.journal.keep_old_content(inode)? {
                 break (guards, dropped);
             }
             drop(guards);
-            self.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.pages.begin_truncate(dropped);
-        self.defer(inode);
-        self.list_emptied(inode);
+        self.write_back.pending().add(inode);
+        self.write_back.queue().add_emptied(inode);
         Ok(())
     }
 
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
-    /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
-    fn droppable(&self, inode: &Arc<H::Inode>) -> Result<Option<usize>> {
+    /// many extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
+    fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
             return Ok(Some(extents));
         }
         let mut dropped = 1;
         let mut page = 0;
         while page < PAGES_END {
-            let mapping = self.map(inode, page)?;
+            let mapping = self.meta.map(inode, page)?;
             page += mapping.len();
             dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
         }
         let need = Need { runs: MAX_RUNS, dropped, ..Need::default() };
-        Ok((self.home.fitting(inode, need) > 0).then_some(dropped))
+        Ok((self.meta.fitting(inode, need) > 0).then_some(dropped))
     }
 
     /// Truncation to less, recorded at once.
-    fn cut(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    fn cut(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         let data = inode.data();
-        let mut stash = Stash::default();
+        let mut frames = FrameReservation::default();
         loop {
             let guard = data.write_range(page_of(size) * PAGE..u64::MAX);
             data.check_usable()?;
@@ -99,17 +103,17 @@ impl<H: Home> DataPath<H> {
             let tail = (pages.start * PAGE).min(old).saturating_sub(size) as usize;
             if tail > 0 {
                 // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
-                match self.edit(inode, size, Content::Zeros(tail), old, &mut stash)? {
+                match self.edit(inode, size, Content::Zeros(tail), old, &mut frames)? {
                     Outcome::Done => {}
                     Outcome::Frames(count) => {
                         drop(guard);
-                        stash = self.stash(stash, count)?;
+                        frames = self.reserve_frames(frames, count)?;
                         continue;
                     }
                 }
             }
             let _removing = data.removing.lock();
-            let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+            let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
             self.drop_pages(data, pages.clone());
             data.set_size(size);
@@ -122,11 +126,11 @@ impl<H: Home> DataPath<H> {
             if data.pages.has_records(page_of(size)..PAGES_END) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
-            let left = self.home.log(credits, inode, change)?.left;
+            let left = self.meta.log(credits, inode, change)?.left;
             data.set_logged_size(logged);
             data.pages.forget_records(&pages);
             drop(write_back);
-            return left.map_or(Ok(()), |left| self.home.finish_removal(inode, left));
+            return left.map_or(Ok(()), |left| self.meta.free_rest(inode, left));
         }
     }
 
@@ -142,16 +146,16 @@ impl<H: Home> DataPath<H> {
         });
         data.pages.remove(&pages, reserved);
         if reserved > 0 {
-            self.home.unreserve(reserved);
+            self.meta.unreserve(reserved);
         }
     }
 
     /// Records every truncation that waits for new content, with what there is of it.
     pub fn settle_deferred(&self) -> Result<()> {
-        if !self.has_deferred() {
+        if !self.write_back.pending().any() {
             return Ok(());
         }
-        let files: Vec<_> = self.deferred.lock().values().cloned().collect();
+        let files: Vec<_> = self.write_back.pending().files();
         let mut result = Ok(());
         for inode in files {
             result = result.and(self.settle(&inode));
@@ -160,10 +164,10 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Records one file's truncation, if it waits.
-    pub(in crate::file) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
         while inode.data().pages.is_truncate_pending() {
-            if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-                self.write_home(inode)?;
+            if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+                self.write_back.write_home(inode)?;
             }
         }
         Ok(())
@@ -171,63 +175,63 @@ impl<H: Home> DataPath<H> {
 
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.
     /// Little is absorbed, so that nobody waits for a device.
-    pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
-        if !self.keeps() || planted::is(Bug::RenameNotSettled) {
+    pub fn settle_for_rename(&self, inode: &Arc<InodeObj>) -> Result<()> {
+        if !self.write_back.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
-        if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-            self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
+        if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
         }
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
         self.record_rest(inode, SyncKind::Data)?;
         // The rename is recorded after this.
-        if self.home.may_lag() { self.leave_to_commit(inode.data()) } else { self.flush_data(inode) }
+        if self.meta.may_lag() { self.leave_to_commit(inode.data()) } else { self.flush_data(inode) }
     }
 
     /// Somebody opens a file for writing.
-    pub fn opened(&self, inode: &Arc<H::Inode>) {
+    pub fn opened(&self, inode: &Arc<InodeObj>) {
         // Relaxed: whoever opens a file is not yet closing it.
         inode.writers().fetch_add(1, Ordering::Relaxed);
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
-    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later rewriting, which may only have begun.
-    pub fn closed(&self, inode: &Arc<H::Inode>) {
+    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later generation, which may only have begun.
+    pub fn closed(&self, inode: &Arc<InodeObj>) {
         // AcqRel: the last to close sees what those wrote who closed before.
         if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         let rewritten = inode.made_data().and_then(|data| {
             let pages = data.pages.summary();
-            // Relaxed: a rewriting that has begun by then was begun by one who counted itself in before it took the
+            // Relaxed: a generation that has begun by then was begun by one who counted itself in before it took the
             // lock that the summary takes.
             let is_last = inode.writers().load(Ordering::Relaxed) == 0;
             (pages.truncate_pending.is_some() && is_last).then_some(pages.generation)
         });
-        let Some(rewriting) = rewritten else { return };
-        match self.absorb(inode, Absorb::Replacing, Some(rewriting)) {
-            Ok(Some(_)) => self.unlist_written(std::slice::from_ref(inode)),
+        let Some(generation) = rewritten else { return };
+        match self.journal.absorb(inode, Absorb::Replacing, Some(generation)) {
+            Ok(Some(_)) => self.write_back.queue().remove_written(std::slice::from_ref(inode)),
             // A failure is met again, and told.
-            Ok(None) | Err(_) => self.hurry(inode, rewriting),
+            Ok(None) | Err(_) => self.write_back.queue().expedite(inode, generation),
         }
     }
 
     /// The file is gone: nothing of it is written any more. Its blocks may be freed afterwards.
-    pub fn discard(&self, inode: &Arc<H::Inode>) {
+    pub fn discard(&self, inode: &Arc<InodeObj>) {
         let _quiet = inode.made_data().map(|data| self.quiet(data));
         self.discard_quiet(inode);
     }
 
     /// Until it is dropped nobody reads the file, writes it, or writes it back.
-    fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
+    fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d> {
         (data.write_range(0..u64::MAX), data.write_back.lock())
     }
 
     /// The same if nobody does so now. Where nobody has asked for the file's data there is nothing to lock:
     /// [`Quiet::lasts`] says whether that is still so.
-    pub(crate) fn try_quiet<'d>(&self, inode: &'d H::Inode) -> Option<Quiet<impl Sized + use<'d, H>>> {
+    pub(crate) fn try_quiet<'d>(&self, inode: &'d InodeObj) -> Option<Quiet<impl Sized + use<'d>>> {
         let lock =
             |data: &'d FileData| Some((data.try_write_range(0..u64::MAX)?, data.write_back.try_lock()?));
         match inode.made_data() {
@@ -237,15 +241,15 @@ impl<H: Home> DataPath<H> {
     }
 
     /// [`DataPath::discard`] by a caller for whom the file is quiet.
-    pub(crate) fn discard_quiet(&self, inode: &Arc<H::Inode>) {
+    pub(crate) fn discard_quiet(&self, inode: &Arc<InodeObj>) {
         let Some(data) = inode.made_data() else { return };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.set_logged_size(0);
         data.pages.discard();
-        self.undefer(inode.nid());
-        self.absorbed.lock().remove(&inode.nid());
-        self.unlist_quiet(data);
+        self.write_back.pending().remove(inode.nid());
+        self.journal.forget(inode.nid());
+        self.write_back.queue().remove_quiet(data);
     }
 }
 
@@ -255,7 +259,7 @@ pub(crate) struct Quiet<G>(Option<G>);
 impl<G> Quiet<G> {
     /// Whether the file stays so. To be asked once nobody can open it any more: who opened it meanwhile, and has closed
     /// it again, may have left data behind.
-    pub(crate) fn lasts(&self, inode: &impl DataInode) -> bool {
+    pub(crate) fn lasts(&self, inode: &InodeObj) -> bool {
         self.0.is_some() || inode.made_data().is_none()
     }
 }

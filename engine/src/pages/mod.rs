@@ -1,13 +1,14 @@
 //! The states of the pages of one regular file: which are dirty, logged or under write-back, and what the journal
-//! holds of them. Nothing else knows which page is where; what a page contains is the cache's.
+//! holds of them; and all that is kept for its content ([`FileData`]), what is being read ahead of it included.
+//! Nothing else knows which page is where; what a page contains is the cache's.
 //!
 //! # States
 //! They say where the newest content of a page is:
 //! - *clean*: in place on the device, or in a hole. The page is in no set.
 //! - *dirty*: in the cache alone.
 //! - *logged*: in the cache and in a data record of the journal, and not in place yet.
-//! - *under write-back*: on its way to its place. The page is in no set but in the hands of [`UnderWriteBack`].
-//! - *being logged*: on its way into a data record, in the hands of [`Logging`].
+//! - *under write-back*: on its way to its place. The page is in no set but held by [`UnderWriteBack`].
+//! - *being logged*: on its way into a data record, held by [`Logging`].
 //!
 //! A writer may make a page dirty in every state; a page that is under write-back, being logged or logged is then in
 //! the dirty set besides, and that set counts: what is on its way is an older version.
@@ -57,7 +58,9 @@
 //! queue and of the files with records. What is kept are numbers of pages, positions in the journal and counts, and no
 //! references.
 
+mod data;
 mod old_content;
+pub(crate) mod readahead;
 mod sets;
 mod token;
 
@@ -66,15 +69,38 @@ mod loom_models;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use data::{ErrorMark, FileData};
 pub(crate) use old_content::{OldContent, OldContentBudget, OldPage};
 pub(crate) use sets::{Below, Summary, Take};
 pub(crate) use token::{Logging, UnderWriteBack, WriteBackEnd};
 
-use crate::format::Position;
+use crate::device::BLOCK_SIZE;
+use crate::format::{MAX_FILE_SIZE, Position};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sets::Sets;
 use std::ops::Range;
+
+/// Bytes of a page: of a block, too.
+pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Page number after the last that a file can have.
+pub(crate) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
+
+/// The page of a byte.
+pub(crate) fn page_of(offset: u64) -> u64 {
+    offset / PAGE
+}
+
+/// The first page that begins at or after a byte.
+pub(crate) fn page_after(offset: u64) -> u64 {
+    offset.div_ceil(PAGE)
+}
+
+/// Pages that lie wholly within bytes.
+pub(crate) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
+    let start = page_after(bytes.start);
+    start..page_of(bytes.end).max(start)
+}
 
 /// The states of the pages of one file, see the module.
 #[derive(Debug, Default)]

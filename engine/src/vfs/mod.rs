@@ -12,7 +12,6 @@ mod borrowed;
 mod content;
 mod dir_room;
 mod fsync;
-mod home;
 mod intents;
 mod link;
 mod make;
@@ -57,7 +56,7 @@ use watch::Watched;
 pub struct Vfs {
     options: VfsOptions,
     meta: Arc<Meta>,
-    data: DataPath<Meta>,
+    data: Arc<DataPath>,
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
@@ -85,7 +84,7 @@ impl Vfs {
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Vfs {
             options,
-            data: DataPath::new(Arc::clone(&meta), data)?,
+            data: Arc::new(DataPath::new(Arc::clone(&meta), data)?),
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
@@ -96,7 +95,7 @@ impl Vfs {
     }
 
     /// The data path: its background threads, what a checkpoint asks of it, its counters.
-    pub fn data(&self) -> &DataPath<Meta> {
+    pub fn data(&self) -> &DataPath {
         &self.data
     }
 

@@ -8,7 +8,6 @@ use super::walk::gone;
 use super::*;
 use crate::acl;
 use crate::dir;
-use crate::file::DataInode;
 use crate::inode::{Holds, InodeObj};
 
 /// An open file or directory. Given back with [`Vfs::release`] or [`Vfs::releasedir`].

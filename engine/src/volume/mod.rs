@@ -64,6 +64,13 @@ pub struct Media {
     pub staging_file: Option<PathBuf>,
 }
 
+impl Media {
+    /// An image and its journal, with no file to be removed after the unmount.
+    pub fn new(device: Arc<dyn BlockDevice>, ring: RingMedia) -> Media {
+        Media { device, ring, staging_file: None }
+    }
+}
+
 /// How to mount.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {

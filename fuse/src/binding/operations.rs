@@ -378,12 +378,12 @@ impl Operations for EngineOperations {
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
-        Ok(self.fs.fsyncdir(&*self.directory(nodeid, fh)?, data_only)?)
+        Ok(self.fs.fsync(&*self.directory(nodeid, fh)?, data_only)?)
     }
 
-    fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, _: bool, reply: DoneReply) {
+    fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
         match self.directory(nodeid, fh) {
-            Ok(open) => self.fs.fsyncdir_then(open, answers(reply)),
+            Ok(open) => self.fs.fsync_then(open, data_only, answers(reply)),
             Err(e) => reply.done(Err(e)),
         }
     }

@@ -1,15 +1,19 @@
 //! What a read does not find cached: where it lies, how it comes from the device, and how it is cached.
 //!
 //! What this leaves to others: what is read, in which steps, and under which range (`read`); who brings what others
-//! want too (`inflight`); what is read ahead (`readahead`).
+//! want too (`pages::readahead`); what is read ahead (`readahead`).
 
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use crate::file::data_path::{DataPath, PAGE};
-use crate::file::read::inflight::Landing;
-use crate::file::read::{Destination, Keep, REQUEST_PAGES};
-use crate::file::{DataInode, FileData, Home, Mapping};
+use crate::file::data_path::DataPath;
+use crate::file::read::{Destination, Keep, is_absent};
+use crate::inode::InodeObj;
+use crate::meta::{Mapping, Meta};
+use crate::pages::FileData;
+use crate::pages::PAGE;
+use crate::pages::readahead::HandOff;
+use crate::pages::readahead::REQUEST_PAGES;
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -22,8 +26,8 @@ pub(in crate::file) struct Fetch {
 }
 
 /// Where pages are cached that nobody waits for.
-pub(in crate::file) struct Caching<'r, I> {
-    pub inode: &'r I,
+pub(in crate::file) struct Caching<'r> {
+    pub inode: &'r InodeObj,
     /// Those whose range the reader has.
     pub covered: &'r Range<u64>,
     /// Of the file.
@@ -31,56 +35,56 @@ pub(in crate::file) struct Caching<'r, I> {
     pub is_lent: bool,
 }
 
-impl<H: Home> DataPath<H> {
-    /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
-    pub(in crate::file) fn places(
-        &self,
-        inode: &H::Inode,
-        pages: &[u64],
-        hole: &mut dyn FnMut(u64),
-    ) -> Result<Vec<Fetch>> {
-        let mut fetches: Vec<Fetch> = Vec::new();
-        let mut known: Option<(u64, Mapping)> = None;
-        for &page in pages {
-            let (at, mapping) = match known {
-                Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
-                _ => (page, self.map(inode, page)?),
-            };
-            known = Some((at, mapping));
-            let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
-                hole(page);
-                continue;
-            };
-            let block = block + (page - at);
-            match fetches.last_mut() {
-                Some(last)
-                    if last.page + last.len == page
-                        && last.block + last.len == block
-                        && last.len < REQUEST_PAGES =>
-                {
-                    last.len += 1;
-                }
-                _ => fetches.push(Fetch { page, block, len: 1 }),
+/// Where pages lie that are to be read, in order; those of holes are given to `hole`.
+pub(in crate::file) fn places(
+    meta: &Meta,
+    inode: &InodeObj,
+    pages: &[u64],
+    hole: &mut dyn FnMut(u64),
+) -> Result<Vec<Fetch>> {
+    let mut fetches: Vec<Fetch> = Vec::new();
+    let mut known: Option<(u64, Mapping)> = None;
+    for &page in pages {
+        let (at, mapping) = match known {
+            Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
+            _ => (page, meta.map(inode, page)?),
+        };
+        known = Some((at, mapping));
+        let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
+            hole(page);
+            continue;
+        };
+        let block = block + (page - at);
+        match fetches.last_mut() {
+            Some(last)
+                if last.page + last.len == page
+                    && last.block + last.len == block
+                    && last.len < REQUEST_PAGES =>
+            {
+                last.len += 1;
             }
+            _ => fetches.push(Fetch { page, block, len: 1 }),
         }
-        Ok(fetches)
     }
+    Ok(fetches)
+}
 
+impl DataPath {
     /// Reads a page that is not cached, and with which nothing else is asked for: straight into the frame that will
     /// have it, if there is one. The caller has its range.
     fn fetch_one(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         page: u64,
         size: u64,
         keep: Keep,
         wanted: &mut Destination<'_>,
     ) -> Result<()> {
-        let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
+        let Mapping::Mapped { block, unwritten: false, .. } = self.meta.map(inode, page)? else {
             wanted.give(page, None);
             return Ok(());
         };
-        let device = self.home.device();
+        let device = self.meta.store().device();
         let fresh = if keep == Keep::No { None } else { self.pool.take() };
         let Some(mut fresh) = fresh else {
             let mut buf = IoBuf::unwiped(BLOCK_SIZE);
@@ -100,7 +104,7 @@ impl<H: Home> DataPath<H> {
     /// which is asked for behind them.
     pub(in crate::file) fn fetch(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         pages: &[u64],
         size: u64,
         keep: Keep,
@@ -110,7 +114,7 @@ impl<H: Home> DataPath<H> {
         if let ([page], None) = (pages, &ahead) {
             return self.fetch_one(inode, *page, size, keep, wanted);
         }
-        let fetches = self.places(inode, pages, &mut |page| wanted.give(page, None))?;
+        let fetches = places(&self.meta, inode, pages, &mut |page| wanted.give(page, None))?;
         let batch: Vec<_> = fetches
             .iter()
             .map(|fetch| {
@@ -118,9 +122,9 @@ impl<H: Home> DataPath<H> {
                 Request::read(fetch.block, buf, Cause::ReadMiss)
             })
             .collect();
-        let device = self.home.device();
+        let device = self.meta.store().device();
         let ticket = (!batch.is_empty()).then(|| device.submit(batch));
-        self.read_ahead(inode, ahead, size);
+        self.readahead.ask(inode, ahead, size);
         planted::panic_at(Spot::Fetching);
         let done = ticket.map_or_else(Vec::new, |ticket| device.wait(ticket));
         let mut result = Ok(());
@@ -143,18 +147,18 @@ impl<H: Home> DataPath<H> {
 
     /// Takes over what was read ahead: gives what is missing, and caches what is covered by the caller's range. If
     /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
-    pub(in crate::file) fn land(
+    pub(in crate::file) fn take_over(
         &self,
-        to: &Caching<'_, H::Inode>,
-        landing: Landing<'_>,
+        to: &Caching<'_>,
+        hand_off: HandOff<'_>,
         missing: &mut Vec<u64>,
         wanted: &mut Destination<'_>,
     ) {
-        let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
+        let Some(done) = self.readahead.take(&hand_off) else { return };
         if done.result.is_err() {
             return;
         }
-        let (pages, mut buf) = (landing.underway.pages(), done.buf);
+        let (pages, mut buf) = (hand_off.underway.pages(), done.buf);
         let mut has_room = true;
         for (page, bytes) in pages.clone().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
             if !to.covered.contains(&page) {
@@ -171,8 +175,8 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Caches a page as it was read; false if there is no frame to spare.
-    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
-        if !self.is_absent(inode.data(), page) {
+    fn keep_clean(&self, inode: &InodeObj, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
+        if !is_absent(inode.data(), page) {
             return true;
         }
         let Some(mut fresh) = self.pool.take() else { return false };
@@ -196,9 +200,9 @@ impl<H: Home> DataPath<H> {
 
     /// One page from the device, zero beyond `size`.
     pub(in crate::file) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
-        self.counters.misses.add(1);
+        self.misses.add(1);
         let mut buf = IoBuf::unwiped(BLOCK_SIZE);
-        self.home.device().read_into(block, &mut buf, Cause::ReadMiss)?;
+        self.meta.store().device().read_into(block, &mut buf, Cause::ReadMiss)?;
         zero_beyond(page, size, &mut buf);
         Ok(buf)
     }

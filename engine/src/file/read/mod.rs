@@ -1,27 +1,23 @@
 //! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
 
 pub(in crate::file) mod fill;
-pub(in crate::file) mod inflight;
-#[cfg(all(test, any(loom, shuttle)))]
-mod inflight_models;
 mod optimistic;
 pub(in crate::file) mod readahead;
-pub(in crate::file) mod streams;
 
 use crate::Result;
 use crate::cache::{Slot, Use};
-use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::data_path::DataPath;
 use crate::file::read::fill::Caching;
-use crate::file::read::inflight::Announced;
-use crate::file::{DataInode, FileData, Home};
 use crate::format::MAX_FILE_SIZE;
+use crate::inode::InodeObj;
 use crate::lock::FileLock;
+use crate::pages::FileData;
+use crate::pages::readahead::Announced;
+use crate::pages::{PAGE, page_after, page_of};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
-/// Pages of one request.
-pub(in crate::file) const REQUEST_PAGES: u64 = 64;
 /// Pages of a step.
 const STEP_PAGES: u64 = 256;
 
@@ -61,9 +57,9 @@ impl Destination<'_> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Reads from `offset` on; the number of bytes is less than asked for only at the end of the file.
-    pub fn read(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, inode: &Arc<InodeObj>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_keeping(inode, offset, buf, Keep::Yes)
     }
 
@@ -71,7 +67,7 @@ impl<H: Home> DataPath<H> {
     /// step to the last: another's write is seen whole.
     pub fn read_keeping(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         offset: u64,
         buf: &mut [u8],
         keep: Keep,
@@ -86,17 +82,18 @@ impl<H: Home> DataPath<H> {
         let by = if keep == Keep::Lent { Use::ByKernel } else { Use::Yes };
         // The rest of a page that the same reader has begun with is no other use of it.
         let uses = [if goes_on && !offset.is_multiple_of(PAGE) { Use::No } else { by }, by];
-        if self.read_at_a_glance(data, offset, buf, uses) {
+        if self.read_optimistic(data, offset, buf, uses) {
             if goes_on {
                 data.expected.store(page_of(end), Ordering::Relaxed);
             }
             return Ok(buf.len());
         }
-        let absent = pages.clone().find(|page| keep != Keep::No && self.is_absent(data, *page));
+        let absent = pages.clone().find(|page| keep != Keep::No && is_absent(data, *page));
         if goes_on || absent.is_some() {
             data.expected.store(page_of(end), Ordering::Relaxed);
         }
-        let mut window = absent.and_then(|absent| self.advance(inode, pages.clone(), page_of(end), absent));
+        let mut window =
+            absent.and_then(|absent| self.readahead.advance(inode, pages.clone(), page_of(end), absent));
         // A thread holds one range of a file: it covers all that may be cached for this read, if that can be had.
         let mut covered = pages.clone();
         if absent.is_some() {
@@ -144,7 +141,7 @@ impl<H: Home> DataPath<H> {
     /// range of what is covered, which all of them are.
     fn read_step(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         mut wanted: Destination<'_>,
         size: u64,
         covered: &Range<u64>,
@@ -170,11 +167,11 @@ impl<H: Home> DataPath<H> {
                 None => true,
             });
             let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
-                self.read_ahead(inode, ahead, size);
+                self.readahead.ask(inode, ahead, size);
                 return Ok(());
             };
             if !counted {
-                self.counters.misses.add(missing.len() as u64);
+                self.misses.add(missing.len() as u64);
                 counted = true;
             }
             if keep == Keep::No {
@@ -183,14 +180,14 @@ impl<H: Home> DataPath<H> {
             }
             match data.fetching.announce(&(*first..last + 1)) {
                 Announced::Again => {}
-                Announced::Landing(landing) => {
-                    self.read_ahead(inode, ahead.take(), size);
+                Announced::HandOff(hand_off) => {
+                    self.readahead.ask(inode, ahead.take(), size);
                     let cache = Caching { inode, covered, size, is_lent: keep == Keep::Lent };
-                    self.land(&cache, landing, &mut missing, &mut wanted);
+                    self.take_over(&cache, hand_off, &mut missing, &mut wanted);
                 }
                 Announced::Mine(_underway) => {
                     // Another reader has brought some since they were looked for.
-                    if missing.iter().any(|page| !self.is_absent(data, *page)) {
+                    if missing.iter().any(|page| !is_absent(data, *page)) {
                         continue;
                     }
                     return self.fetch(inode, &missing, size, keep, ahead, &mut wanted);
@@ -198,12 +195,12 @@ impl<H: Home> DataPath<H> {
             }
         }
     }
+}
 
-    /// Whether a page is not cached, as of some recent moment.
-    pub(in crate::file) fn is_absent(&self, data: &FileData, page: u64) -> bool {
-        // A hint; publishing decides.
-        !data.index.get(page).is_some_and(Slot::is_cached)
-    }
+/// Whether a page is not cached, as of some recent moment.
+pub(in crate::file) fn is_absent(data: &FileData, page: u64) -> bool {
+    // A hint; publishing decides.
+    !data.index.get(page).is_some_and(Slot::is_cached)
 }
 
 /// The bytes of a page, and of a buffer of `len` bytes that begins at `offset`, that are the same bytes of the

@@ -45,7 +45,7 @@ impl Image {
 
     pub fn media(&self) -> Media {
         let ring = RingMedia::Mapped(Arc::clone(&self.memory) as _);
-        Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
+        Media::new(Arc::clone(&self.device) as _, ring)
     }
 
     /// A check finds nothing; `when` says where the test is.
