@@ -173,7 +173,7 @@ impl DataPath {
 
     /// Gives the holes of a range of pages blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
-        self.meta.make_room_for(pages.end - pages.start)?;
+        self.meta.alloc.make_room_for(pages.end - pages.start)?;
         let mut page = pages.start;
         while page < pages.end {
             page += match self.meta.map(inode, page)? {

@@ -54,11 +54,6 @@ impl Meta {
         Ok(())
     }
 
-    /// Makes room for what [`Meta::reserve_for_record`] will ask for, as far as can be. May sleep as that.
-    pub fn make_room_for(&self, blocks: u64) -> Result<()> {
-        self.alloc.make_room_for(blocks)
-    }
-
     /// Gives back what was set aside.
     pub fn unreserve(&self, blocks: u64) {
         let mut reserved = self.reserved.lock();

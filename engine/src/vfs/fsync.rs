@@ -48,7 +48,9 @@ impl Vfs {
                 end(&self.data, &handle.inode, begun, committed, handle.mark.as_deref())
             }
             (Wait::Calling(done), Err(e)) => {
-                done(end(&self.data, &handle.inode, begun, Err(e), handle.mark.as_deref()));
+                let outcome = end(&self.data, &handle.inode, begun, Err(e), handle.mark.as_deref());
+                drop(handle);
+                done(outcome);
                 Ok(())
             }
             (Wait::Calling(done), Ok(upto)) => {

@@ -268,7 +268,8 @@ mod loom_models {
                 budget.end();
                 settler.join().expect("no panic");
                 assert_eq!(budget.held(), if admitted { LIMIT } else { 0 });
-                assert_eq!(budget.used.get() + budget.dropped.get(), LIMIT as u64);
+                let [_, used, dropped] = budget.counts();
+                assert_eq!(used + dropped, LIMIT as u64);
             });
         }
     }
