@@ -64,7 +64,7 @@ fn used(set: &Path, media: &Media, read_only: bool, expected: &[String], work: i
     assert_eq!(mounted.recovery().damage, None, "{name}");
     let mut assemble = AssembleOptions::default();
     assemble.fs.read_only = read_only;
-    let running = Running::start(mounted.store(), &assemble).expect("threads");
+    let running = Running::start(mounted.checkpointer(), &assemble).expect("threads");
     let files = Files::new(Arc::clone(running.fs()));
     let found = tree::files(&files, running.fs()).unwrap_or_else(|e| panic!("{name}: {e}"));
     let odd = |these: &[String], those: &[String]| {

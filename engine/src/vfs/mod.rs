@@ -42,6 +42,7 @@ pub use types::*;
 pub use walk::{Arrive, InodeRef, Walked};
 pub use watch::{Changed, Watch};
 
+use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::file::{DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
@@ -65,6 +66,8 @@ pub struct Fs {
     watched: Watched,
     /// Where walks of absolute paths begin, once there was one.
     root: OnceLock<InodeRef>,
+    /// After all that logs.
+    checkpointer: Arc<Checkpointer>,
 }
 
 /// An inode of a set of locks that was asked for.
@@ -78,8 +81,13 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 }
 
 impl Fs {
-    /// The file system over the metadata of a mounted image.
-    pub fn new(meta: Arc<Meta>, options: FsOptions, data: DataOptions) -> Result<Fs> {
+    /// The file system over the metadata of a mounted image, which the checkpointer writes home.
+    pub fn new(
+        checkpointer: Arc<Checkpointer>,
+        meta: Arc<Meta>,
+        options: FsOptions,
+        data: DataOptions,
+    ) -> Result<Fs> {
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
@@ -92,6 +100,7 @@ impl Fs {
             pending_eviction,
             watched: Watched::default(),
             root: OnceLock::new(),
+            checkpointer,
         })
     }
 
@@ -103,6 +112,11 @@ impl Fs {
     /// The metadata.
     pub fn meta(&self) -> &Arc<Meta> {
         &self.meta
+    }
+
+    /// What writes the metadata home.
+    pub fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
     }
 
     /// Waits for the record of an operation where the mount is synchronous.

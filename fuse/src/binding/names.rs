@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_no_directory_is_not_waited_for() {
         let (mounted, options) = scratch::make(&ScratchOptions::with_memory(32 << 20)).expect("memory");
-        let running = Running::start(mounted.store(), &options).expect("assembled");
+        let running = Running::start(mounted.checkpointer(), &options).expect("assembled");
         let fs = running.fs();
         let root = Context::root();
         let file = fs.mknod(&root, ROOT_NID, b"file", libc::S_IFREG | 0o600, 0).expect("made");

@@ -22,6 +22,7 @@ use crate::session::{DoneReply, Features, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
+use narufs_engine::stats::Stats;
 use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ struct ServedStats {
     /// Those of them that a caller waited for.
     requests_awaited: BTreeMap<String, u64>,
     #[serde(flatten)]
-    stats: narufs_engine::stats::Stats,
+    stats: Stats,
 }
 
 /// The attribute that holds an access list.
@@ -116,7 +117,7 @@ impl Operations for EngineOperations {
                     transport,
                     requests: by_name(|count| count.sent),
                     requests_awaited: by_name(|count| count.awaited),
-                    stats: self.fs.stats()?,
+                    stats: Stats::of(&self.fs)?,
                 };
                 serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
             }
