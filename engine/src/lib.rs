@@ -18,8 +18,8 @@ pub mod file;
 pub mod meta;
 pub mod dir;
 pub mod xattr;
-pub mod acl;
 pub mod inode;
+pub mod acl;
 mod pages;
 pub mod cache;
 pub mod lock;
@@ -39,13 +39,13 @@ mod rcu_table;
 mod buffer_pool;
 mod hasher;
 mod scoped;
-pub mod deferred;
-pub mod blocking;
 pub mod clock;
 pub mod lane;
 pub mod planted;
 pub mod error;
 pub mod sync;
+pub mod blocking;
+pub mod deferred;
 
 // For tests.
 #[cfg(any(all(test, not(any(loom, shuttle))), feature = "sim"))]

@@ -162,7 +162,7 @@ pub enum Spot {
     InFlight,
     /// Write-back: what was written is not recorded.
     Written,
-    /// Write-back: what was recorded is still in hands.
+    /// Write-back: what was recorded is still under write-back.
     Recorded,
     /// A write: pages are dirty and in no set yet.
     Joining,

@@ -19,7 +19,7 @@ pub struct Found<'p> {
 
 /// A page that was looked at without a pin.
 #[derive(Debug, Clone, Copy)]
-pub struct Glance {
+pub struct OptimisticRead {
     pub(super) number: u32,
     pub(super) seen: Seen,
 }

@@ -224,7 +224,7 @@ fn read_ahead_and_parts_of_a_page_are_no_use() {
         drop(here.pool.take().expect("clean").publish(slot, flags, 0..0));
         drop(here.pool.find(slot, Use::Yes));
         drop(here.pool.find(slot, Use::No));
-        assert!(here.pool.glance(slot, Use::No).is_some());
+        assert!(here.pool.optimistic_read(slot, Use::No).is_some());
     }
     assert_eq!(here.pool.stats().hot, 0);
 }

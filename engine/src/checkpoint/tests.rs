@@ -62,10 +62,10 @@ fn everything_goes_home_by_any_number_of_threads_through_an_area_of_any_size() {
                 rounds.write_all(ROUND).expect("memory");
                 assert_home(&rounds.store, &pages);
                 let stats = rounds.stats();
-                for phase in [Phase::Copy, Phase::Home] {
+                for phase in [Phase::Copy, Phase::WriteHome] {
                     assert_eq!(stats.phases[phase as usize].bytes, 500 * BLOCK_SIZE as u64);
                 }
-                let least = stats.phases[Phase::Home as usize].bytes + stats.batches * BLOCK_SIZE as u64;
+                let least = stats.phases[Phase::WriteHome as usize].bytes + stats.batches * BLOCK_SIZE as u64;
                 assert!(stats.phases[Phase::DoubleWrite as usize].bytes >= least);
             }
         }

@@ -50,8 +50,8 @@ pub struct Outcome {
 /// Where recovery writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Onto {
-    /// Home: at the first damage it ends.
-    Home,
+    /// To the image: at the first damage it ends.
+    Image,
     /// To an overlay in memory, for readers: it goes on past damage as far as it can.
     Memory,
 }
@@ -64,14 +64,14 @@ pub(crate) enum Onto {
 pub(crate) fn recover(pages: &Checkpointer, scan: &Scan, round: RoundId, onto: Onto) -> Result<Outcome> {
     let store = &**pages.store();
     let mut outcome = Outcome { damage: scan.damage.clone(), ..Outcome::default() };
-    let ends = |outcome: &Outcome| onto == Onto::Home && outcome.damage.is_some();
+    let ends = |outcome: &Outcome| onto == Onto::Image && outcome.damage.is_some();
     if ends(&outcome) {
         return Ok(outcome);
     }
     if !planted::is(Bug::NoRestore) {
         let area = Area::read(store)?;
         outcome.unreadable.clone_from(&area.unreadable);
-        if onto == Onto::Home && !outcome.unreadable.is_empty() {
+        if onto == Onto::Image && !outcome.unreadable.is_empty() {
             return Ok(outcome);
         }
         outcome.restored = restore::restore(store, &area, scan.end, round)?;

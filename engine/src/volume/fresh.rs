@@ -44,7 +44,7 @@ impl Fresh<'_> {
         if !read_only && damage.is_none() {
             ring.carry(self.sb, &device, scan)?;
             let pages = self.store(Arc::clone(&device));
-            let mut outcome = recovery::recover(&pages, scan, round, Onto::Home)?;
+            let mut outcome = recovery::recover(&pages, scan, round, Onto::Image)?;
             if !outcome.unreadable.is_empty() {
                 outcome = self.recover_without(&pages, scan, round, outcome.unreadable)?;
             }
@@ -93,7 +93,7 @@ impl Fresh<'_> {
         if let Some(why) = write_anew(pages.store(), &blocks) {
             return Ok(damaged(why));
         }
-        let outcome = recovery::recover(pages, scan, round, Onto::Home)?;
+        let outcome = recovery::recover(pages, scan, round, Onto::Image)?;
         if !outcome.unreadable.is_empty() {
             return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
         }

@@ -5,7 +5,7 @@
 //!
 //! # Protocol
 //! A read of few pages, all of them cached and within the file,
-//! 1. looks at each page ([`FramePool::glance`]), which notes its version,
+//! 1. looks at each page ([`FramePool::optimistic_read`]), which notes its version,
 //! 2. then asks whether anybody holds some of the range for writing ([`FileLock::is_written`]), and then for the
 //!    size of the file,
 //! 3. copies, and
@@ -22,9 +22,9 @@
 //! *The end of the file*: who makes the file shorter holds the range from the new end on, so that a read that
 //! sees the longer size comes before the change, or finds the pages changed.
 //!
-//! [`FramePool::glance`]: crate::cache::FramePool::glance
+//! [`FramePool::optimistic_read`]: crate::cache::FramePool::optimistic_read
 
-use crate::cache::{Glance, Use};
+use crate::cache::{OptimisticRead, Use};
 use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
 use crate::file::read::overlap;
 use crate::file::{FileData, Home};
@@ -50,10 +50,10 @@ impl<H: Home> DataPath<H> {
         if count == 0 || count > MOST_PAGES {
             return false;
         }
-        let mut glances: [Option<Glance>; MOST_PAGES] = [None; MOST_PAGES];
+        let mut glances: [Option<OptimisticRead>; MOST_PAGES] = [None; MOST_PAGES];
         for (glance, page) in glances.iter_mut().zip(pages.clone()) {
             let by = if page == pages.start { first } else { by };
-            *glance = data.index.get(page).and_then(|slot| self.pool.glance(slot, by));
+            *glance = data.index.get(page).and_then(|slot| self.pool.optimistic_read(slot, by));
             if glance.is_none() {
                 return false;
             }
@@ -70,7 +70,7 @@ impl<H: Home> DataPath<H> {
             let (within, part) = overlap(page, offset, len);
             self.pool.copy_unpinned(glance, within.start, &mut buf[part]);
         }
-        let whole = glances().all(|(_, glance)| self.pool.is_as_seen(glance));
+        let whole = glances().all(|(_, glance)| self.pool.validate(glance));
         if !whole {
             // It may be anything, of any file.
             buf.fill(0);
