@@ -6,7 +6,7 @@
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
-use crate::options::{Durability, MountOptions};
+use crate::options::{Durability, OptionList};
 use crate::server;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -60,7 +60,7 @@ fn check_place(dir: &Path) -> Result<(), String> {
 }
 
 /// Waits for the server of an earlier mount that has not ended yet.
-fn wait_for_media(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+fn wait_for_media(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     let image = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
     match image.or(options.spill.as_deref()) {
         // A file is made in it.
@@ -71,8 +71,8 @@ fn wait_for_media(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
 }
 
 /// What was asked for by `-o` and by name.
-fn options(args: &Mount) -> Result<MountOptions, String> {
-    let mut options = MountOptions::parse(&args.options)?;
+fn options(args: &Mount) -> Result<OptionList, String> {
+    let mut options = OptionList::parse(&args.options)?;
     options.scratch |= args.scratch;
     options.memory = args.memory.map(|size| size.0).or(options.memory);
     options.spill = args.spill.clone().or(options.spill);
@@ -131,7 +131,7 @@ fn open_once(dir: &Path) -> rustix::io::Result<()> {
 }
 
 /// The background server's side.
-fn serve_announced(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+fn serve_announced(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     // A session of its own, so that the end of a terminal does not end the mount; a leader of one has it.
     let _ = rustix::process::setsid();
     let served = server::serve(args, options, |warnings| {

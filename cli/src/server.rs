@@ -3,7 +3,7 @@
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
-use crate::options::{AtimePolicy, MountOptions};
+use crate::options::{AtimePolicy, OptionList};
 use crate::utab;
 use narufs_engine::Error;
 use narufs_engine::cache::available_memory;
@@ -11,7 +11,7 @@ use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{self, FsOptions};
+use narufs_engine::vfs::{self, VfsOptions};
 use narufs_engine::volume::scratch::{self, ScratchOptions, SpillOptions};
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
-pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     protect_from_reclaim();
     bound_heap();
     fit_heap(options);
@@ -84,19 +84,19 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
 const PLENTY: u64 = 1 << 30;
 
 /// Says to the heap how much memory there is for files and metadata.
-pub fn fit_heap(options: &MountOptions) {
+pub fn fit_heap(options: &OptionList) {
     let metadata = if options.scratch { 0 } else { metadata_memory(options) };
     let is_plenty = memory(options).saturating_add(metadata) >= PLENTY;
     heap::use_pages(if is_plenty { Pages::Huge } else { Pages::Small });
 }
 
 /// Bytes of the page cache; with `scratch`, of metadata too.
-fn memory(options: &MountOptions) -> u64 {
+fn memory(options: &OptionList) -> u64 {
     options.memory.unwrap_or_else(|| DataOptions::default().frames as u64 * BLOCK_SIZE as u64)
 }
 
 /// The engine's options for scratch space.
-pub fn scratch_options(options: &MountOptions) -> ScratchOptions {
+pub fn scratch_options(options: &OptionList) -> ScratchOptions {
     ScratchOptions {
         memory: memory(options),
         metadata_memory: options.metadata_memory,
@@ -110,7 +110,7 @@ pub fn scratch_options(options: &MountOptions) -> ScratchOptions {
 }
 
 /// The engine's options for the image.
-pub fn image_options(options: &MountOptions) -> volume::ImageOptions {
+pub fn image_options(options: &OptionList) -> volume::ImageOptions {
     let mut durability = volume::ImageOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
@@ -122,11 +122,11 @@ pub fn image_options(options: &MountOptions) -> volume::ImageOptions {
 }
 
 /// What an emulated journal costs beyond the memory that it stands on.
-pub fn emulation_costs(options: &MountOptions) -> EmulationCosts {
+pub fn emulation_costs(options: &OptionList) -> EmulationCosts {
     EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
 }
 
-fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
+fn open(image: &Path, options: &OptionList) -> Result<Mounted, Failure> {
     let durability = image_options(options);
     let media =
         volume::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
@@ -137,7 +137,7 @@ fn open(image: &Path, options: &MountOptions) -> Result<Mounted, Failure> {
 /// want more of it than of the page cache.
 const USUAL_METADATA: RangeInclusive<u64> = 64 << 20..=1 << 30;
 
-fn metadata_memory(options: &MountOptions) -> u64 {
+fn metadata_memory(options: &OptionList) -> u64 {
     options.metadata_memory.unwrap_or_else(|| usual_metadata(available_memory()))
 }
 
@@ -147,19 +147,19 @@ fn usual_metadata(available: u64) -> u64 {
 }
 
 /// Bytes of metadata pages: five eighths of the memory for metadata, the rest is for inodes.
-fn pages_share(options: &MountOptions) -> u64 {
+fn pages_share(options: &OptionList) -> u64 {
     metadata_memory(options) / 8 * 5
 }
 
 /// The engine's options for the files.
-pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
+pub fn assemble_options(options: &OptionList, read_only: bool) -> AssembleOptions {
     let atime = match options.atime {
         AtimePolicy::Relative => vfs::AtimePolicy::Relative,
         AtimePolicy::Never => vfs::AtimePolicy::Never,
         AtimePolicy::Strict => vfs::AtimePolicy::Strict,
     };
     AssembleOptions {
-        fs: FsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
+        fs: VfsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
         data: options.memory.map_or_else(DataOptions::default, DataOptions::with_memory),
         durability: options.durability,
         inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),
@@ -167,8 +167,8 @@ pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOpti
     }
 }
 
-fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::MountOptions {
-    let mut kernel = narufs_fuse::mount::MountOptions::new(&image.display().to_string());
+fn kernel_options(image: &Path, options: &OptionList) -> narufs_fuse::mount::FuseOptions {
+    let mut kernel = narufs_fuse::mount::FuseOptions::new(&image.display().to_string());
     kernel.permissions = options.permissions;
     if let Some(allow) = options.allow_other {
         kernel.allow_other = allow;
@@ -242,7 +242,7 @@ mod tests {
     fn metadata_takes_a_sixteenth_of_memory_within_bounds() {
         let usual = |mebibytes: u64| usual_metadata(mebibytes << 20) >> 20;
         assert_eq!([0, 256, 1024, 4096, 16384, 1 << 20].map(usual), [64, 64, 64, 256, 1024, 1024]);
-        let told = MountOptions { metadata_memory: Some(8 << 20), ..MountOptions::default() };
+        let told = OptionList { metadata_memory: Some(8 << 20), ..OptionList::default() };
         assert_eq!((metadata_memory(&told), pages_share(&told)), (8 << 20, 5 << 20));
     }
 }

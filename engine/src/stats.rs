@@ -6,7 +6,7 @@ use crate::file::DataStats;
 use crate::format::{JournalKind, SLOT_SIZE};
 use crate::journal::{Durability, JournalStats};
 use crate::lock::{LockWaits, lock_waits};
-use crate::vfs::{Fs, StatFs};
+use crate::vfs::{StatFs, Vfs};
 use crate::{Result, pmem::DurabilityLevel};
 
 /// Counters since the mount; sizes in bytes.
@@ -50,8 +50,8 @@ impl Stats {
     /// The counters of a file system.
     ///
     /// # Errors
-    /// Those of [`Fs::statfs`].
-    pub fn of(fs: &Fs) -> Result<Stats> {
+    /// Those of [`Vfs::statfs`].
+    pub fn of(fs: &Vfs) -> Result<Stats> {
         let store = fs.meta().store();
         let journal = store.journal().map(|j| j.stats());
         let (metadata_pages, metadata_dirty) = store.pages();

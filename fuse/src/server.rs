@@ -1,6 +1,6 @@
 //! A mount being served: the mount, its conversation, and one lane a core.
 
-use crate::mount::{Idle, IfBusy, Mount, MountOptions, Transport};
+use crate::mount::{FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Negotiated, Session, negotiate};
 use crate::transport::awake::Awake;
@@ -46,7 +46,7 @@ impl<O: Operations> Server<O> {
     pub fn start(
         operations: Arc<O>,
         dir: &Path,
-        options: &MountOptions,
+        options: &FuseOptions,
         config: &ServerConfig,
     ) -> io::Result<Self> {
         // The kernel says what it offers when the mount begins.

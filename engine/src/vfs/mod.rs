@@ -5,7 +5,7 @@
 //! way in. This module leaves bytes of files to `file`, entries to `dir`, attributes in memory to `inode`.
 //!
 //! Lookup counts: every [`Entry`] returned holds one count on its inode, raised before the call returns. The
-//! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
+//! caller gives it back with [`Vfs::forget`], also when it could not deliver the reply.
 
 mod attr;
 mod borrowed;
@@ -55,8 +55,8 @@ use watch::Watched;
 
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
-pub struct Fs {
-    options: FsOptions,
+pub struct Vfs {
+    options: VfsOptions,
     meta: Arc<Meta>,
     data: DataPath<Meta>,
     locks: AdvisoryLocks,
@@ -80,18 +80,18 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
     locks.inode_mut(inode.nid()).expect("the set was acquired with it, exclusively")
 }
 
-impl Fs {
+impl Vfs {
     /// The file system over the metadata of a mounted image, which the checkpointer writes home.
     pub fn new(
         checkpointer: Arc<Checkpointer>,
         meta: Arc<Meta>,
-        options: FsOptions,
+        options: VfsOptions,
         data: DataOptions,
-    ) -> Result<Fs> {
+    ) -> Result<Vfs> {
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
-        Ok(Fs {
+        Ok(Vfs {
             options,
             data: DataPath::new(Arc::clone(&meta), data)?,
             meta,
@@ -137,7 +137,7 @@ impl Fs {
     }
 
     /// The options of the mount.
-    pub fn options(&self) -> &FsOptions {
+    pub fn options(&self) -> &VfsOptions {
         &self.options
     }
 

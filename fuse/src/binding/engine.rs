@@ -10,11 +10,11 @@ use super::files::PAST_CACHE;
 use super::handles::Handles;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
-use crate::mount::{Io, MountOptions, Permissions, Transport};
+use crate::mount::{FuseOptions, Io, Permissions, Transport};
 use crate::session::{Features, RequestContext, groups};
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
-use narufs_engine::vfs::{self, Context, Fs};
+use narufs_engine::vfs::{self, Context, Vfs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// A file system as the mount serves it.
 #[derive(Debug)]
 pub struct EngineOperations {
-    pub(super) fs: Arc<Fs>,
+    pub(super) fs: Arc<Vfs>,
     pub(super) open: Handles,
     /// Whether the kernel keeps open files to itself ([`files`](super::files)).
     pub(super) keeps_opens: AtomicBool,
@@ -46,7 +46,7 @@ pub struct EngineOperations {
 
 impl EngineOperations {
     /// Serves `fs` at a mount with these options.
-    pub fn new(fs: Arc<Fs>, caching: Caching, options: &MountOptions) -> Self {
+    pub fn new(fs: Arc<Vfs>, caching: Caching, options: &FuseOptions) -> Self {
         let policy = fs.options();
         EngineOperations {
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,
@@ -68,7 +68,7 @@ impl EngineOperations {
     }
 
     /// The file system.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         &self.fs
     }
 

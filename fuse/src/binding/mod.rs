@@ -26,11 +26,11 @@ mod volume;
 pub use engine::EngineOperations;
 
 use crate::mount::process::drop_capabilities;
-use crate::mount::{Io, MountOptions, Permissions};
+use crate::mount::{FuseOptions, Io, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use narufs_engine::cache::available_memory;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::Path;
@@ -64,11 +64,11 @@ impl Caching {
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
 /// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
-/// with [`MountOptions::xattr`] taken away.
+/// with [`FuseOptions::xattr`] taken away.
 pub fn serve(
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     dir: &Path,
-    options: &MountOptions,
+    options: &FuseOptions,
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
     let mut options = options.clone();
