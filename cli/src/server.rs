@@ -52,7 +52,7 @@ pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) 
     if let Some(absence) = mounted.new_journal() {
         warnings.push(format!("{}: {absence}; the image is clean and gets a new one", about.display()));
     }
-    let running = Running::start(mounted.store(), &files).map_err(|e| refused(about, &e))?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(|e| refused(about, &e))?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(about, e))?;
 
     let mut kernel = kernel_options(&source, options);

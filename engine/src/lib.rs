@@ -18,8 +18,8 @@ pub mod file;
 pub mod meta;
 mod dir;
 mod xattr;
-mod acl;
 pub mod inode;
+mod acl;
 mod pages;
 pub mod cache;
 pub mod lock;
@@ -39,14 +39,14 @@ mod rcu_table;
 mod buffer_pool;
 mod hasher;
 mod scoped;
-pub mod deferred;
-pub mod blocking;
 pub mod fork;
 pub mod clock;
 pub mod lane;
 pub mod planted;
 pub mod error;
 pub mod sync;
+pub mod blocking;
+pub mod deferred;
 
 // For tests.
 #[cfg(any(all(test, not(any(loom, shuttle))), feature = "sim"))]

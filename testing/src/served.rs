@@ -69,7 +69,7 @@ fn assemble_with(
         durability: ring.durability(),
         ..AssembleOptions::default()
     };
-    let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;
+    let running = Running::start(mounted.checkpointer(), &options).map_err(|e| format!("assembly: {e}"))?;
     Ok((mounted, running))
 }
 

@@ -37,7 +37,7 @@ fn make(shape: Shape) -> Result<(Option<Arc<MemoryDevice>>, Mounted, Running), S
     options.files.fs.atime = AtimePolicy::Never;
     let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
     let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
-    let running = Running::start(mounted.store(), &files).map_err(|e| e.to_string())?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(|e| e.to_string())?;
     Ok((device, mounted, running))
 }
 

@@ -222,7 +222,7 @@ fn scratch() -> (narufs_engine::volume::Mounted, Running) {
     options.files.background = true;
     let spill: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(32 << 8));
     let (mounted, files) = make_on(&options, Some(spill)).expect("large enough");
-    let running = Running::start(mounted.store(), &files).expect("a new file system");
+    let running = Running::start(mounted.checkpointer(), &files).expect("a new file system");
     (mounted, running)
 }
 

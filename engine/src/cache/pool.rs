@@ -311,7 +311,7 @@ impl FramePool {
     /// Whether the page, and its bytes, have stayed what they were when looked at.
     #[inline]
     pub fn validate(&self, read: OptimisticRead) -> bool {
-        self.frames[read.number as usize].is_as_seen(read.seen)
+        self.frames[read.number as usize].validate(read.seen)
     }
 
     /// Latches the page that a slot names if it is there and nobody else has the latch. The caller has the

@@ -4,7 +4,7 @@ use super::image::Image;
 use super::issue::{Issue, IssueKind, Location, Outcome};
 use super::repair::REPAIR_ROUND;
 use super::state::Findings;
-use crate::checkpoint::RoundId;
+use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
 use crate::format::{DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum_seed};
 use crate::journal::{newer_device_version, read_device_header};
@@ -118,9 +118,9 @@ pub(super) fn onto(
         Err(e) => return Err(e),
     };
     let scan = media.ring.scan(sb, &device, &header)?;
-    let store = Store::new(device, *sb, Log::durable(), &StoreOptions::default());
+    let store = Arc::new(Store::new(device, *sb, Log::durable(), &StoreOptions::default()));
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
-    match recovery::recover(&store, &scan, round, Onto::Memory) {
+    match recovery::recover(&Checkpointer::new(store), &scan, round, Onto::Memory) {
         Ok(recovery::Outcome { damage: None, unreadable, .. }) => {
             add_unreadable(&unreadable, not_needed(sb), findings, &Outcome::Mendable);
             Ok(true)

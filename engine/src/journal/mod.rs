@@ -52,7 +52,7 @@
 //!
 //! Sleeping is allowed for credits and in commits, never between reservation and seal.
 //!
-//! # Horizons
+//! # Durability
 //! A record in the front survives the process once it is sealed; on a mapped ring it is as durable as the
 //! memory is. On an SSD ring power durability comes with the commit. A thread that waits for less than that leaves a
 //! promise (`lag`): a record that depends on written file data says so before it is reserved, and any thread that

@@ -41,6 +41,7 @@ pub use types::*;
 pub use walk::{Arrive, InodeRef, Walked};
 pub use watch::{Changed, Watch};
 
+use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::file::{DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
@@ -64,6 +65,8 @@ pub struct Vfs {
     watched: Watched,
     /// Where walks of absolute paths begin, once there was one.
     root: OnceLock<InodeRef>,
+    /// After all that logs.
+    checkpointer: Arc<Checkpointer>,
 }
 
 /// An inode of a set of locks that was asked for.
@@ -77,8 +80,13 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 }
 
 impl Vfs {
-    /// The file system over the metadata of a mounted image.
-    pub fn new(meta: Arc<Meta>, options: VfsOptions, data: DataOptions) -> Result<Vfs> {
+    /// The file system over the metadata of a mounted image, which the checkpointer writes home.
+    pub fn new(
+        checkpointer: Arc<Checkpointer>,
+        meta: Arc<Meta>,
+        options: VfsOptions,
+        data: DataOptions,
+    ) -> Result<Vfs> {
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
@@ -91,6 +99,7 @@ impl Vfs {
             pending_eviction,
             watched: Watched::default(),
             root: OnceLock::new(),
+            checkpointer,
         })
     }
 
@@ -102,6 +111,11 @@ impl Vfs {
     /// The metadata.
     pub fn meta(&self) -> &Arc<Meta> {
         &self.meta
+    }
+
+    /// What writes the metadata home.
+    pub fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
     }
 
     /// Waits for the record of an operation where the mount is synchronous.

@@ -62,7 +62,7 @@ impl Volume {
     /// # Errors
     /// As [`Running::start`].
     pub fn over(mounted: Mounted, files: &AssembleOptions) -> Result<Volume> {
-        Ok(Volume { running: Running::start(mounted.store(), files)?, mounted })
+        Ok(Volume { running: Running::start(mounted.checkpointer(), files)?, mounted })
     }
 
     /// The operations on inodes.

@@ -38,7 +38,7 @@ pub use scratch::ScratchOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::checkpoint::{Background, RoundId};
+use crate::checkpoint::{Background, Checkpointer, RoundId};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
@@ -110,7 +110,7 @@ impl Default for ImageOptions {
 
 /// A mounted image. Dropped without [`Mounted::unmount`], it is left as a crash of the process leaves it.
 pub struct Mounted {
-    store: Arc<Store>,
+    checkpointer: Arc<Checkpointer>,
     background: Vec<Background>,
     recovery: Outcome,
     staging_file: Option<PathBuf>,
@@ -152,37 +152,39 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     // Before anything is recovered: without room for it there is no mount.
     let (ring, made) = if read_only { (ring, None) } else { ring.made().map(|(r, m)| (r, Some(m)))? };
     let fresh = Fresh { sb: &sb, options };
-    let (store, outcome, round, mut next) = match header {
+    let (checkpointer, outcome, round, mut next) = match header {
         Some(header) if unclean && !options.discard_journal => {
             let scan = ring.scan(&sb, &device, &header)?;
             let round = header.round.get() + 1;
             let id = RoundId { epoch: header.epoch.get(), number: round };
-            let (store, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
-            (store, outcome, round, scan.next_position)
+            let (checkpointer, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
+            (checkpointer, outcome, round, scan.next_position)
         }
         header => {
             // A reader sees what the last round had on its way home, and changes nothing.
-            let store = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
-            let area = recovery::Area::read(&store)?;
+            let checkpointer = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
+            let store = checkpointer.store();
+            let area = recovery::Area::read(store)?;
             let round = header.map_or(0, |h| h.round.get()).max(area.last_round());
             let current = header.as_ref().filter(|_| fresh.has_ring_inside());
             let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
-            let restored = if unclean { area.restore_last(&store, unfinished)? } else { 0 };
-            let damage = if read_only { None } else { write_anew(&store, &area.unreadable) };
+            let restored = if unclean { area.restore_last(store, unfinished)? } else { 0 };
+            let damage = if read_only { None } else { write_anew(store, &area.unreadable) };
             let next = header.map_or(0, |header| header.head.get() + header.slots.get());
             let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
-            (store, outcome, round, next)
+            (checkpointer, outcome, round, next)
         }
     };
+    let store = Arc::clone(checkpointer.store());
     next = next.max(sb.next_position.get());
     let damage = outcome.damage.clone().map(|what| format!("{what}; run fsck"));
     let damage = damage.or_else(|| {
         (sb.state.get() == STATE_DAMAGED).then(|| "fsck found damage that it has not mended".to_string())
     });
-    let mounted = |store: Arc<Store>, sb| Mounted {
-        store: {
-            *store.superblock_on_media() = sb;
-            store
+    let mounted = |checkpointer: Arc<Checkpointer>, sb| Mounted {
+        checkpointer: {
+            *checkpointer.store().superblock_on_media() = sb;
+            checkpointer
         },
         background: Vec::new(),
         recovery: outcome,
@@ -195,7 +197,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             tracing::error!("mounted read-only: {what}");
         }
         store.mount_read_only(damage.unwrap_or_else(|| "it was mounted so".into()));
-        return Ok(mounted(store, sb));
+        return Ok(mounted(checkpointer, sb));
     }
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
@@ -237,16 +239,16 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     if let Some(made) = made {
         made.keep();
     }
-    store.rounds.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
+    checkpointer.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
-    let mut mounted = mounted(store, sb);
+    let mut mounted = mounted(checkpointer, sb);
     if !options.background {
-        mounted.store.rounds.set_inline();
+        mounted.checkpointer.run_inline();
     } else {
-        let store = || Arc::clone(&mounted.store);
+        let checkpointer = || Arc::clone(&mounted.checkpointer);
         // In this order they end.
-        let rounds = Background::checkpoints(store(), options.commit_interval)?;
-        mounted.background = vec![rounds, Background::cleaning(store())?];
+        let rounds = Background::checkpoints(checkpointer(), options.commit_interval)?;
+        mounted.background = vec![rounds, Background::cleaning(checkpointer())?];
     }
     Ok(mounted)
 }
@@ -254,14 +256,17 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
 impl Mounted {
     /// A store of the scratch profile. `recycling` is the interval of the background thread; without, operations
     /// do its work.
-    pub(crate) fn of_scratch(store: Arc<Store>, recycling: Option<Duration>) -> Result<Mounted> {
+    pub(crate) fn of_scratch(
+        checkpointer: Arc<Checkpointer>,
+        recycling: Option<Duration>,
+    ) -> Result<Mounted> {
         let mut background = Vec::new();
         match recycling {
-            Some(interval) => background.push(Background::checkpoints(Arc::clone(&store), interval)?),
-            None => store.rounds.set_inline(),
+            Some(interval) => background.push(Background::checkpoints(Arc::clone(&checkpointer), interval)?),
+            None => checkpointer.run_inline(),
         }
         Ok(Mounted {
-            store,
+            checkpointer,
             background,
             recovery: Outcome::default(),
             staging_file: None,
@@ -275,9 +280,14 @@ impl Mounted {
         Mounted { spill_space: Some(space), ..self }
     }
 
-    /// The metadata, to build files and directories on.
+    /// What writes the metadata home, to build files and directories on.
+    pub fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
+    }
+
+    /// The metadata.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        self.checkpointer.store()
     }
 
     /// Why the image has got a new journal, if it had one before.
@@ -300,12 +310,13 @@ impl Mounted {
         if let Some(space) = self.spill_space.take() {
             return space.close();
         }
-        let Some(journal) = self.store.journal() else { return Ok(()) };
-        self.store.drain()?;
-        let mut superblock = self.store.superblock_on_media();
+        let store = self.checkpointer.store();
+        let Some(journal) = store.journal() else { return Ok(()) };
+        self.checkpointer.drain()?;
+        let mut superblock = store.superblock_on_media();
         superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
         superblock.state.set(STATE_CLEAN);
-        superblock::write(self.store.device().as_ref(), &mut superblock)?;
+        superblock::write(store.device().as_ref(), &mut superblock)?;
         match &self.staging_file {
             Some(path) => crate::pmem::unlink(path),
             None => Ok(()),

@@ -4,13 +4,12 @@
 use super::{Media, RingMedia};
 use crate::alloc::Alloc;
 use crate::cache::most_memory;
-use crate::checkpoint::Background;
+use crate::checkpoint::{Background, Checkpointer};
 use crate::dir::dentry_cache::LINE_BYTES;
 use crate::file::DataOptions;
 use crate::journal::Durability;
 use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
-use crate::store::Store;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::vfs::{STEP, Vfs, VfsOptions};
 use crate::{Error, Result};
@@ -71,22 +70,24 @@ impl Running {
     /// # Errors
     /// [`Error::Refused`] for a window that is out of bounds, or where the journal is in memory; those of the
     /// device; damage.
-    pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
+    pub fn start(checkpointer: &Arc<Checkpointer>, options: &AssembleOptions) -> Result<Running> {
+        let store = checkpointer.store();
         let durability = options.durability;
         check_window(durability, store.journal().is_none_or(|journal| journal.may_lag(durability)))?;
         let alloc = Alloc::load(store)?;
         let space = Arc::new(InodeSpace::load(store, &alloc)?);
-        let room: Weak<Store> = Arc::downgrade(store);
+        let room: Weak<Checkpointer> = Arc::downgrade(checkpointer);
         alloc.set_make_room(Box::new(move || match room.upgrade() {
-            Some(store) => {
+            Some(checkpointer) => {
+                let store = checkpointer.store();
                 store.commit_upto(store.tail(), Durability::Power)?;
-                store.checkpoint()
+                checkpointer.checkpoint()
             }
             None => Ok(()),
         }));
         let (inodes, step) = (options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
-        let fs = Arc::new(Vfs::new(Arc::new(meta), options.fs, options.data)?);
+        let fs = Arc::new(Vfs::new(Arc::clone(checkpointer), Arc::new(meta), options.fs, options.data)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;

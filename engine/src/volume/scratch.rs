@@ -22,6 +22,7 @@ pub use crate::scratch::SpillOptions;
 
 use super::{AssembleOptions, Mounted};
 use crate::cache::{FRAME_BYTES, most_memory};
+use crate::checkpoint::Checkpointer;
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
 use crate::file::DataOptions;
 use crate::mkfs::{SPARED_BLOCKS, lay_out};
@@ -186,7 +187,8 @@ pub fn make_on(
         }
     };
     let superblock = lay_out(device.as_ref())?;
-    let store = Arc::new(Store::new(device, superblock, Log::default(), &shares.store));
+    let store = Store::new(device, superblock, Log::default(), &shares.store);
+    let checkpointer = Arc::new(Checkpointer::new(Arc::new(store)));
     let mut files = options.files.clone();
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
     files.data.kept = shares.kept;
@@ -195,5 +197,5 @@ pub fn make_on(
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);
-    Ok((Mounted::of_scratch(store, background)?, files))
+    Ok((Mounted::of_scratch(checkpointer, background)?, files))
 }

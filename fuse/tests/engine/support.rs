@@ -77,7 +77,7 @@ fn try_served_as(
     let options = volume::ImageOptions { commit_interval: hour, ..volume::ImageOptions::default() };
     let media = volume::open(&image, None, EmulationCosts::default(), &options).expect("the media");
     let mounted = volume::mount(media, &options).expect("a good image");
-    let running = Running::start(mounted.store(), &files).expect("a good image");
+    let running = Running::start(mounted.checkpointer(), &files).expect("a good image");
     let mut options = FuseOptions::new("image");
     options.transport = transport();
     options.suid = true;

@@ -63,7 +63,7 @@ pub fn mounted<R>(
     }
     let mut assemble = AssembleOptions::default();
     assemble.fs.read_only = options.read_only;
-    let running = Running::start(mounted.store(), &assemble).map_err(said)?;
+    let running = Running::start(mounted.checkpointer(), &assemble).map_err(said)?;
     let files = Files::new(Arc::clone(running.fs()));
     let lines = tree::files(&files, running.fs()).map_err(said)?;
     let result = work(lines, &files);

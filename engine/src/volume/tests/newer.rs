@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 fn image(unclean: bool) -> SimMedia {
     let sim = Kind::Ssd.make();
     let mounted = mount(Kind::Ssd.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 4).expect("writable");
+    work(&sim, &mounted, 0, 4).expect("writable");
     if unclean {
         drop(mounted)
     } else {
