@@ -63,8 +63,8 @@ bench-stream: build ## a long file written and read through library and mount, b
 sharing: ## what cache lines pairs of operations share: docs/perf/experiments/0002
 	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs/perf/experiments testing/tests/sharing.free
 
-golden: build ## golden images by this build, below testing/golden in the directory NAME (root)
-	$(CARGO) run --locked --release -p narufs-testing --bin narufs-golden -- $(NARUFS) testing/golden/v1/$(or $(NAME),$(error give NAME, for example NAME=0.2.0))
+golden: build ## golden images by this build, below testing/golden in the directory NAME, all or those of SETS (root)
+	$(CARGO) run --locked --release -p narufs-testing --bin narufs-golden -- $(NARUFS) testing/golden/v1/$(or $(NAME),$(error give NAME, for example NAME=0.2.0)) $(SETS)
 
 requests: ## how many requests common operations send to a mount: docs/REQUESTS.md (root)
 	$(CARGO) run --locked --release -p narufs-testing --bin narufs-requests -- docs

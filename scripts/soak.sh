@@ -110,7 +110,8 @@ run() { # WHAT DIR PASS ARGS... -- JOB...
 
 # Kills the server in the middle of writes that are answered when they are durable.
 killed() { # DIR PASS
-    local dir=$1 pass=$2 moment=$((1 + (seed + pass) % kill_within)) status=0
+    local dir=$1 pass=$2 status=0
+    local moment=$((1 + (seed + pass) % kill_within))
     rm -f "$WORK"/*-verify.state "$WORK/shot"
     printf '#!/bin/sh\ntouch "%s"\nkill -KILL %s\n' "$WORK/shot" "${SERVER[$dir]}" >"$WORK/trigger"
     chmod 700 "$WORK/trigger"

@@ -5,11 +5,19 @@
 # Two lanes go side by side once everything is built: what crashes, kills and compares in one, models, fuzzing, soak
 # and programs in the other. Neither times anything.
 #
-# NARUFS_TEST_TRIES=2 tries once more what failed, and says so: where the machine itself is an unknown, one odd run
-# is not to hide all the others. Its log is kept, and shown.
+# Everything is demanded: tests that a plain `cargo test` ignores, for they need root, mounts, loop devices or other
+# programs, run here, and fail where that is missing. It takes root.
+#
+# NARUFS_TEST_TRIES=2 tries once more what failed, if scripts/retried.txt lists it with what it depends on. The log of
+# the first try is kept, and shown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export CARGO_TERM_COLOR=never NARUFS_TEST_SCALE=${NARUFS_TEST_SCALE:-1}
+if [[ $(id -u) -ne 0 ]]; then
+    echo "narufs: all tests take root, to mount and to make loop devices; \`cargo test\` runs what does without" >&2
+    exit 1
+fi
+# What is missing fails the tests and programs that need it.
+export CARGO_TERM_COLOR=never NARUFS_TEST_SCALE=${NARUFS_TEST_SCALE:-1} NARUFS_DEMAND_ALL=1
 tries=${NARUFS_TEST_TRIES:-1}
 begin=$SECONDS
 logs=$PWD/target/test-logs
@@ -33,25 +41,20 @@ step() { # NAME COMMAND...: runs it quietly; shows the end of its log if it fail
         printf '%-12s FAILED %4d s\n' "$name" $((SECONDS - start))
         grep -E '^(error|test .* FAILED|failures:|---- |within.sh: )|panicked at' "$log" | head -n 40 || true
         tail -n 60 "$log"
-        ((try < tries)) || return 1
-        mv "$log" "$logs/$name.failed"
-        note=", the second time"
-        if [[ $1 == cargo ]] && mapfile -t again < <(failed_targets "$logs/$name.failed") && ((${#again[@]})); then
-            set -- tests_again "${again[@]}"
-        fi
+        ((try < tries)) && scripts/retried.sh "$log" >"$logs/$name.again" || return 1
+        mv "$log" "$logs/$name.failed$try"
+        note=", the second time: $(sed 's/.* -- //' "$logs/$name.again" | paste -sd' ')"
+        set -- tests_again "$logs/$name.again"
     done
 }
 
-failed_targets() { # LOG: the arguments by which cargo says to run again what failed, a line each
-    sed -nE 's/^    `(-p .*)`$/\1/p' "$1"
-}
-
-tests_again() { # ARGUMENTS...: a line of cargo's for each
-    local line
-    for line in "$@"; do
-        # shellcheck disable=SC2086 # words of options
-        cargo test --locked $flags $line -- --nocapture || return 1
-    done
+tests_again() { # FILE: what retried.sh has printed
+    local program names
+    while read -r program; do
+        names=${program#* -- }
+        # shellcheck disable=SC2086 # words of options, and names
+        cargo test --locked $flags ${program%% -- *} -- --include-ignored --nocapture --exact $names </dev/null || return 1
+    done <"$1"
 }
 
 summary() { # LOG: how many tests it ran, or what else it says
@@ -71,12 +74,17 @@ proved() { # NAME: the programs of one lane
         step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh
 }
 
+documentation() { # what `cargo doc` warns of fails
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+}
+
 flags=
 step compile cargo test --locked --no-run
-step unit cargo test --locked --no-fail-fast --lib --bins
+step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
-step integration cargo test --locked --no-fail-fast -p narufs-fuse -p narufs-cli -p narufs-bench --tests
-step research cargo test --locked --no-fail-fast -p narufs-research
+step rustdoc documentation
+step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
+step research cargo test --locked --no-fail-fast -p narufs-research -- --include-ignored
 step build cargo build --locked --release
 flags="--profile proof --features planted-bugs"
 # shellcheck disable=SC2086 # words of options
@@ -85,10 +93,17 @@ proved &
 other=$!
 status=0
 # shellcheck disable=SC2086
-step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -- --nocapture || status=1
+step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -- --include-ignored --nocapture || status=1
 wait "$other" || status=1
 grep -hE '^[a-z]+ +(ok|FAILED) ' "$logs/programs.log" || true
 ((status == 0)) || exit 1
-passed=$(cat "$logs"/*.log | awk '/^test result:/ { p += $4 } END { print p }')
+# What was tried once more is not in the log of its step.
+read -r passed ignored < <(cat "$logs"/*.log "$logs"/*.failed* 2>/dev/null |
+    awk '/^test result:/ { p += $4; i += $8 } END { print p + 0, i + 0 }')
+if ((ignored)); then
+    grep -hE '^test .* \.\.\. ignored' "$logs"/*.log || true
+    echo "$ignored tests were ignored: nothing may be, here"
+    exit 1
+fi
 echo "everything passed in $((SECONDS - begin)) s"
 echo "$passed passed, 0 failed"

@@ -4,7 +4,7 @@
 //! of them: a directory through the kernel, and the engine in this process. [`load`] runs the threads and takes
 //! the time, [`meter`] reads what the media, the processors and the journal did meanwhile, [`check`] brings the
 //! target back from its media and compares, [`killed`] does so for the engine in a process that it kills, [`record`] is
-//! what comes out. [`run`] ties them together; [`compare`] does so for one file system after the other.
+//! what comes out. [`run()`] ties them together; [`compare`] does so for one file system after the other.
 //!
 //! [`daily`] is everyday work, which real programs do on a directory in the place of the load generator.
 //!

@@ -80,19 +80,22 @@ fn names(records: &[Record]) -> Vec<&str> {
     records.iter().filter_map(|r| r.phase.as_deref()).collect()
 }
 
-/// The steps whose programs are installed.
-fn possible() -> Vec<&'static str> {
+/// The programs of the steps that are not installed.
+fn missing() -> Vec<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    STEPS.iter().filter(|step| step.programs.iter().all(|p| is_there(p))).map(|step| step.name).collect()
+    STEPS.iter().flat_map(|step| step.programs.iter().copied()).filter(|program| !is_there(program)).collect()
 }
 
 #[test]
+#[ignore = "needs the programs of everyday work: tar, find, grep, git, rsync, make, a C compiler, sqlite3"]
 fn every_step_is_done_compared_and_cleaned_up() {
+    assert_eq!(missing(), [""; 0], "these programs are missing");
     let at = memory();
     let (done, records) = daily(&mut directory(&at), &[]);
     done.expect("nothing is wrong");
-    let warm: Vec<&str> = possible().into_iter().filter(|name| !name.ends_with("-cold")).collect();
+    let warm: Vec<&str> =
+        STEPS.iter().map(|step| step.name).filter(|name| !name.ends_with("-cold")).collect();
     assert_eq!(names(&records), warm, "memory cannot be cold");
     for record in &records {
         assert!(record.seconds > 0.0 && record.then_sync_s.is_some_and(|s| s >= 0.0), "{record:?}");

@@ -196,7 +196,13 @@ impl OptionList {
             "noawake" => self.idle = Idle::Halt,
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
-            "nvm_delay" => self.nvm_delay = number(name, wanted()?)?,
+            "nvm_delay" => {
+                let delay = number(name, wanted()?)?;
+                if delay > LONGEST_DELAY {
+                    return Err(format!("nvm_delay={delay}: say 0 to {LONGEST_DELAY} nanoseconds"));
+                }
+                self.nvm_delay = delay;
+            }
             "nvm_bandwidth" => self.nvm_bandwidth = size(name, wanted()?)?,
             "scratch" => self.scratch = true,
             "spill" => self.spill = Some(wanted()?.into()),
@@ -260,6 +266,9 @@ pub fn is_for_mount(name: &str) -> bool {
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number"))
 }
+
+/// A second for each fence of an emulated journal, in nanoseconds.
+const LONGEST_DELAY: u64 = 1_000_000_000;
 
 /// A time in ms or s.
 fn window(value: &str) -> Result<Duration, String> {
@@ -356,5 +365,7 @@ mod tests {
         assert!(parse("io=both").unwrap_err().contains("io=auto"));
         assert!(parse("transport=mail").unwrap_err().contains("transport=uring"));
         assert!(parse("commit=0").unwrap_err().contains("1 to 3600"));
+        assert_eq!(parse("nvm_delay=1000000000").unwrap().nvm_delay, 1_000_000_000);
+        assert!(parse("nvm_delay=18446744073709551615").unwrap_err().contains("0 to 1000000000"));
     }
 }

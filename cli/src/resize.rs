@@ -41,7 +41,7 @@ fn unmounted(args: &Resize) -> Result<u64, Failure> {
     let options = volume::ImageOptions::default();
     let media = volume::open(&image, None, EmulationCosts::default(), &options).map_err(failed)?;
     let mounted = volume::mount(media, &options).map_err(failed)?;
-    let running = Running::start(mounted.store(), &AssembleOptions::default()).map_err(failed)?;
+    let running = Running::start(mounted.checkpointer(), &AssembleOptions::default()).map_err(failed)?;
     let fs = running.fs();
     let resized = fs.resize(args.size.map(|size| size.of(fs.size())), args.sparse);
     let stopped = running.stop().and_then(|()| mounted.unmount());

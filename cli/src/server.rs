@@ -52,7 +52,7 @@ pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) 
     if let Some(absence) = mounted.new_journal() {
         warnings.push(format!("{}: {absence}; the image is clean and gets a new one", about.display()));
     }
-    let running = Running::start(mounted.store(), &files).map_err(|e| refused(about, &e))?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(|e| refused(about, &e))?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(about, e))?;
 
     let mut kernel = kernel_options(&source, options);
@@ -127,10 +127,13 @@ pub fn emulation_costs(options: &OptionList) -> EmulationCosts {
 }
 
 fn open(image: &Path, options: &OptionList) -> Result<Mounted, Failure> {
-    let durability = image_options(options);
-    let media =
-        volume::open(image, None, emulation_costs(options), &durability).map_err(|e| refused(image, &e))?;
-    volume::mount(media, &durability).map_err(|e| refused(image, &e))
+    let failed = |e| refused(image, &e);
+    let image_options = image_options(options);
+    let media = volume::open(image, None, emulation_costs(options), &image_options).map_err(failed)?;
+    if !options.read_only {
+        media.check_durability(options.durability).map_err(failed)?;
+    }
+    volume::mount(media, &image_options).map_err(failed)
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files

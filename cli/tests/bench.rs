@@ -2,6 +2,7 @@
 
 mod beside;
 
+use narufs_testing::place::require_loop_devices;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -205,11 +206,9 @@ fn a_report_is_made_from_results_alone() {
 }
 
 #[test]
+#[ignore = "needs root and loop devices"]
 fn a_comparison_writes_its_report_and_leaves_nothing() {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("skipped: loop devices need root");
-        return;
-    }
+    require_loop_devices();
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
     let (work, report) = (at.path().join("work"), at.path().join("report"));
     std::fs::create_dir(&work).expect("room");
@@ -263,19 +262,17 @@ fn a_comparison_writes_its_report_and_leaves_nothing() {
     assert!(!String::from_utf8_lossy(&loops).contains(text(&work)), "a loop device is left");
 }
 
-/// A comparison beyond a memory limit, if this machine can make one at all.
-fn beyond_memory(at: &Path, more: &[&str]) -> Option<Command> {
+/// A comparison beyond a memory limit.
+fn beyond_memory(at: &Path, more: &[&str]) -> Command {
     let v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     let has_limit =
         v2.contains("memory") || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() || !has_limit {
-        eprintln!("skipped: loop devices and memory limits need root and a memory controller");
-        return None;
-    }
+    assert!(has_limit, "missing: control groups with a memory controller");
+    require_loop_devices();
     let sizes = ["--spill-memory", "96M", "--spill-ratio", "1.25", "--size", "256M"];
     let mut command = narufs(&["compare", "--workloads", "spill"]);
     command.args(sizes).args(more).arg("--work").arg(at).arg("--report").arg(at.join("report"));
-    Some(command)
+    command
 }
 
 /// Nothing that a comparison of this process beyond a memory limit makes is there.
@@ -296,10 +293,11 @@ fn assert_nothing_left(at: &Path, pid: u32) {
 static SWAP: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
+#[ignore = "needs root, loop devices, a memory controller, swap areas and ext4"]
 fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
     let _alone = SWAP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
-    let Some(mut command) = beyond_memory(at.path(), &["--rounds", "1"]) else { return };
+    let mut command = beyond_memory(at.path(), &["--rounds", "1"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pid = child.id();
     let out = child.wait_with_output().expect("it ends");
@@ -313,15 +311,9 @@ fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
     let narufs = mounts.into_iter().chain(["narufs-lib-ssd", "narufs-lib-scratch"]);
     for contender in ["tmpfs-swap", "ext4-no-journal"].into_iter().chain(narufs) {
         let own: Vec<_> = rows.iter().filter(|row| row["target"] == contender).collect();
-        // Containers may have no right to swap, and machines no mkfs.
         let reason = absent.iter().find(|a| a["contender"] == contender).map(|a| a["reason"].to_string());
-        match reason {
-            Some(why) => {
-                eprintln!("{contender} did not run: {why}");
-                assert!(why.contains("swap") || why.contains("mkfs"), "{contender}: {why}");
-            }
-            None => assert_eq!(own.len(), 6, "{contender}: {said}"),
-        }
+        assert_eq!(reason, None, "missing: what {contender} needs");
+        assert_eq!(own.len(), 6, "{contender}: {said}");
         for row in own {
             assert!(row["memory_peak"].as_u64().is_none_or(|peak| peak <= 96 << 20), "{row}");
             let phase = row["phase"].as_str().expect("a word");
@@ -336,11 +328,12 @@ fn data_beyond_a_memory_limit_are_compared_and_nothing_is_left() {
 }
 
 #[test]
+#[ignore = "needs root, loop devices and a memory controller"]
 fn an_interruption_beyond_a_memory_limit_cleans_up() {
     let _alone = SWAP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a disk");
     let choice = ["--rounds", "1000", "--contenders", "tmpfs-swap,narufs-ssd"];
-    let Some(mut command) = beyond_memory(at.path(), &choice) else { return };
+    let mut command = beyond_memory(at.path(), &choice);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = Killed(child.expect("it starts"));
     let mut lines = BufReader::new(child.0.stderr.take().expect("a pipe")).lines();

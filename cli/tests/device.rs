@@ -1,6 +1,7 @@
 //! `narufs compare --device`: what may be overwritten, and that nothing is before its name was typed. Needs root and
 //! loop devices.
 
+use narufs_testing::place::require_loop_devices;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,17 +11,6 @@ fn tool(program: &str, arguments: &[&str]) -> String {
     let out = Command::new(program).args(arguments).output().expect(program);
     assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
-}
-
-/// Whether this can run here; says why not.
-fn can_run() -> bool {
-    let why = match () {
-        () if !rustix::process::geteuid().is_root() => "loop devices need root",
-        () if !Path::new("/dev/loop-control").exists() => "there are no loop devices",
-        () => return true,
-    };
-    println!("skipped: {why}");
-    false
 }
 
 /// A block device in memory, whose every byte is known.
@@ -34,14 +24,11 @@ const BYTES: u64 = 160 << 20;
 
 impl Device {
     fn new() -> Device {
-        Device::with(&[0xa5; 1 << 20])
-    }
-
-    fn with(start: &[u8]) -> Device {
+        require_loop_devices();
         let at = tempfile::Builder::new().prefix("narufs-device.").tempdir_in("/dev/shm");
         let at = at.expect("memory for files");
         let file = at.path().join("disk");
-        std::fs::write(&file, start).expect("room");
+        std::fs::write(&file, [0xa5; 1 << 20]).expect("room");
         std::fs::File::options().write(true).open(&file).expect("there").set_len(BYTES).expect("sparse");
         let path = tool("losetup", &["--find", "--show", "--partscan", text(&file)]);
         Device { at, path, mounted: None }
@@ -100,10 +87,8 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+#[ignore = "needs root, loop devices and ext4"]
 fn a_device_is_overwritten_once_its_name_was_typed() {
-    if !can_run() {
-        return;
-    }
     let device = Device::new();
     let contenders =
         "ext4,ext4-journal-ram,narufs-ssd,narufs-lib-ssd-process,narufs-nvm-delayed,narufs-lib-nvm-delayed";
@@ -132,22 +117,16 @@ fn a_device_is_overwritten_once_its_name_was_typed() {
     let note = of("narufs-lib-nvm-delayed").expect("above")["note"].clone();
     assert_eq!(note, "no system calls, fences 100 ns longer, write-backs at 2300 MB/s");
     // What a kernel file system writes to a journal in RAM is not the device's.
-    match of("ext4-journal-ram") {
-        Some(record) => {
-            assert!(record["log_device"]["write_bytes"].as_u64() > Some(0), "{record}");
-            assert!(record["laps"].is_null() && record["unlapped"] == false);
-            assert!(of("ext4").expect("beside it")["log_device"].is_null());
-        }
-        None => println!("not looked at: ext4 cannot run here"),
-    }
+    let record = of("ext4-journal-ram").unwrap_or_else(|| panic!("missing: ext4 and its programs: {said}"));
+    assert!(record["log_device"]["write_bytes"].as_u64() > Some(0), "{record}");
+    assert!(record["laps"].is_null() && record["unlapped"] == false);
+    assert!(of("ext4").expect("beside it")["log_device"].is_null());
     assert!(!device.is_untouched());
 }
 
 #[test]
+#[ignore = "needs root and loop devices"]
 fn another_name_is_no_confirmation() {
-    if !can_run() {
-        return;
-    }
     let device = Device::new();
     for typed in ["", "y", "yes", "/dev/loop", &device.path[1..]] {
         device.refuses(typed, &["--size", "128M"], &["not confirmed"]);
@@ -156,20 +135,16 @@ fn another_name_is_no_confirmation() {
 }
 
 #[test]
+#[ignore = "needs root and loop devices"]
 fn a_device_that_is_too_small_is_refused_before_anybody_types() {
-    if !can_run() {
-        return;
-    }
     let device = Device::new();
     device.refuses(&device.path, &["--size", "161M"], &["too small", "160 MiB", "161", "--size"]);
     assert!(device.is_untouched());
 }
 
 #[test]
+#[ignore = "needs root, loop devices and ext4"]
 fn a_mounted_device_is_refused() {
-    if !can_run() {
-        return;
-    }
     let mut device = Device::new();
     let point = device.mount(&device.path.clone());
     device.refuses(&device.path, &["--size", "128M"], &["in use", text(&point)]);
@@ -177,22 +152,13 @@ fn a_mounted_device_is_refused() {
 }
 
 #[test]
+#[ignore = "needs root, loop devices, their partitions and ext4"]
 fn a_device_with_a_partition_in_use_is_refused() {
-    if !can_run() {
-        return;
-    }
-    // A master boot record with one partition: Linux, 64 MiB from 1 MiB on.
-    let mut record = [0; 512];
-    record[446 + 4] = 0x83;
-    record[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
-    record[446 + 12..446 + 16].copy_from_slice(&131_072_u32.to_le_bytes());
-    record[510..].copy_from_slice(&[0x55, 0xaa]);
-    let mut device = Device::with(&record);
+    let mut device = Device::new();
+    // 64 MiB from 1 MiB on. The kernel is told, for not every one knows the usual tables of partitions.
+    tool("addpart", &[&device.path, "1", "2048", "131072"]);
     let partition = format!("{}p1", device.path);
-    if !Path::new(&partition).exists() {
-        println!("skipped: no device nodes for partitions are made here");
-        return;
-    }
+    assert!(Path::new(&partition).exists(), "missing: device nodes for the partitions of loop devices");
     let point = device.mount(&partition);
     device.refuses(&device.path, &["--size", "128M"], &["in use", "a partition", text(&point)]);
     std::fs::write(point.join("file"), "still there").expect("it is mounted");

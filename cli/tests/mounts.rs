@@ -1,7 +1,7 @@
 //! How mounts follow one another: by the names that mount(8) and umount(8) call, and around servers that are ending.
 
 use narufs_testing::lab::Ring;
-use narufs_testing::place::{Place, cannot_mount};
+use narufs_testing::place::{Place, require_mounts};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -32,12 +32,9 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("plain letters")
 }
 
-fn place() -> Option<Place> {
-    if let Some(why) = cannot_mount() {
-        eprintln!("skipped: {why}");
-        return None;
-    }
-    Some(Place::make(Path::new(env!("CARGO_TARGET_TMPDIR")), Ring::Ssd, 64 << 20, 4096).expect("room"))
+fn place() -> Place {
+    require_mounts();
+    Place::make(Path::new(env!("CARGO_TARGET_TMPDIR")), Ring::Ssd, 64 << 20, 4096).expect("room")
 }
 
 /// Takes the lock of an image, if nobody has it.
@@ -47,8 +44,9 @@ fn locked(image: &Path) -> Option<File> {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn umount_8_s_helper_returns_when_the_server_has_ended() {
-    let Some(place) = place() else { return };
+    let place = place();
     let (image, point) = (place.image(), place.point());
     let (from, at) = (text(&image), text(&point));
     // As umount(8) calls it.
@@ -82,8 +80,9 @@ fn umount_8_s_helper_returns_when_the_server_has_ended() {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn of_an_image_that_is_served_a_mount_says_where() {
-    let Some(place) = place() else { return };
+    let place = place();
     let (image, point) = (place.image(), place.point());
     done("narufs", &["mount", text(&image), text(&point)]);
     let other = image.with_file_name("other");
@@ -94,8 +93,9 @@ fn of_an_image_that_is_served_a_mount_says_where() {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn a_mount_waits_for_who_holds_its_image_and_serves_it_no_more() {
-    let Some(place) = place() else { return };
+    let place = place();
     let (image, point) = (place.image(), place.point());
     // As a server between the end of its mount and its own.
     let ending = File::open(&image).expect("it is there");

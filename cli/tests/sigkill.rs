@@ -12,7 +12,7 @@ use narufs_fuse::mount::mountinfo;
 use narufs_testing::clients::{Client, is_of_a_dead_mount, with_syncs, without_syncs};
 use narufs_testing::lab::Ring;
 use narufs_testing::oracle::Kept;
-use narufs_testing::place::{Place, cannot_mount};
+use narufs_testing::place::{Place, require_mounts};
 use narufs_testing::settings;
 use rand::{Rng, SeedableRng};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -142,11 +142,9 @@ fn round(seed: u64) -> Result<u64, String> {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn nothing_that_returned_is_lost_with_the_server() {
-    if let Some(why) = cannot_mount() {
-        println!("skipped: {why}");
-        return;
-    }
+    require_mounts();
     let seeds = settings::seeds(20);
     let mut total = 0;
     for seed in seeds.clone() {

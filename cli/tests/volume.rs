@@ -1,7 +1,7 @@
 //! `narufs resize` and `narufs trim`, on a mount that is in use and on an image that is not mounted.
 
 use narufs_testing::lab::Ring;
-use narufs_testing::place::{Place, cannot_mount};
+use narufs_testing::place::{Place, require_mounts};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -55,11 +55,9 @@ fn an_image_that_is_not_mounted_grows() {
 }
 
 #[test]
+#[ignore = "needs root, /dev/fuse and fstrim"]
 fn a_mount_grows_and_is_trimmed_while_it_is_used() {
-    if let Some(why) = cannot_mount() {
-        eprintln!("skipped: {why}");
-        return;
-    }
+    require_mounts();
     for ring in [Ring::Ssd, Ring::Nvm] {
         let place = place(ring);
         let (image, point) = (place.image(), place.point());
@@ -82,9 +80,8 @@ fn a_mount_grows_and_is_trimmed_while_it_is_used() {
         assert!(said.ends_with("are free and discarded\n") && said.contains("MiB"), "{said}");
         assert!(held(Path::new(image)) < 60 << 20, "{} bytes are held", held(Path::new(image)));
         fs::write(point.join("again"), &bytes).expect("room");
-        if let Ok(fstrim) = Command::new("fstrim").arg(dir).output() {
-            assert!(fstrim.status.success(), "{fstrim:?}");
-        }
+        let fstrim = Command::new("fstrim").arg(dir).output().expect("missing: fstrim");
+        assert!(fstrim.status.success(), "{fstrim:?}");
         done(&["umount", dir]);
         assert!(done(&["fsck", image]).contains("clean"));
         done(&["mount", image, dir, "-o", "ro"]);
@@ -96,11 +93,9 @@ fn a_mount_grows_and_is_trimmed_while_it_is_used() {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn scratch_space_cannot_be_resized_and_says_so() {
-    if let Some(why) = cannot_mount() {
-        eprintln!("skipped: {why}");
-        return;
-    }
+    require_mounts();
     let place = place(Ring::Ssd);
     let point = place.point();
     done(&["mount", "--scratch", "--memory", "64M", text(&point)]);

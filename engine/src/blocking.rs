@@ -68,4 +68,20 @@ mod tests {
         std::thread::spawn(about_to_block).join().expect("no hook there");
         set_hook(None);
     }
+
+    #[test]
+    fn what_is_put_off_is_done_before_a_sleep() {
+        let count = Rc::new(Cell::new(0));
+        let note = || {
+            let more = Rc::clone(&count);
+            deferred::after_replies(move || more.set(more.get() + 1));
+        };
+        deferred::replies(|| {
+            note();
+            about_to_block();
+            assert_eq!(count.get(), 1);
+            note();
+        });
+        assert_eq!(count.get(), 2);
+    }
 }

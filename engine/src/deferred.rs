@@ -55,7 +55,6 @@ pub(crate) fn run_now() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking;
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
@@ -89,17 +88,5 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert_eq!(count.get(), 4);
-    }
-
-    #[test]
-    fn who_is_about_to_sleep_does_it_before() {
-        let (count, note) = counted();
-        replies(|| {
-            note();
-            blocking::about_to_block();
-            assert_eq!(count.get(), 1);
-            note();
-        });
-        assert_eq!(count.get(), 2);
     }
 }

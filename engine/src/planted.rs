@@ -160,13 +160,13 @@ pub fn plant(_bug: Option<Bug>) {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Spot {
-    /// Write-back: pages were picked, and have no places yet.
-    Picked = 1,
+    /// Write-back: pages were selected, and have no places yet.
+    Selected = 1,
     /// Write-back: the device has requests.
-    InFlight,
+    Submitted,
     /// Write-back: what was written is not recorded.
     Written,
-    /// Write-back: what was recorded is still in hands.
+    /// Write-back: what was recorded is still under write-back.
     Recorded,
     /// A write: pages are dirty and in no set yet.
     Joining,
@@ -191,8 +191,8 @@ pub enum Spot {
 impl Spot {
     /// Every one.
     pub const ALL: [Spot; 13] = [
-        Spot::Picked,
-        Spot::InFlight,
+        Spot::Selected,
+        Spot::Submitted,
         Spot::Written,
         Spot::Recorded,
         Spot::Joining,

@@ -46,13 +46,13 @@ pub struct Stats {
     pub room: StatFs,
 }
 
-impl Vfs {
-    /// The counters.
+impl Stats {
+    /// The counters of a file system.
     ///
     /// # Errors
     /// Those of [`Vfs::statfs`].
-    pub fn stats(&self) -> Result<Stats> {
-        let store = self.meta().store();
+    pub fn of(fs: &Vfs) -> Result<Stats> {
+        let store = fs.meta().store();
         let journal = store.journal().map(|j| j.stats());
         let (metadata_pages, metadata_dirty) = store.pages();
         let journal_kind =
@@ -61,14 +61,14 @@ impl Vfs {
         let emulated = journal_kind == JournalKind::Emulated;
         let lag =
             journal.map_or(0, |j| j.tail.saturating_sub(if emulated { j.head } else { j.committed_power }));
-        let durability = self.meta().durability();
+        let durability = fs.meta().durability();
         let window_ns = match durability {
             Durability::Window(window) => Some(window.as_nanos() as u64),
             Durability::Process | Durability::Power => None,
         };
         let power = durability == Durability::Power && !emulated;
         Ok(Stats {
-            read_only: store.failed().or_else(|| self.options().read_only.then(|| "mounted so".into())),
+            read_only: store.failed().or_else(|| fs.options().read_only.then(|| "mounted so".into())),
             scratch: !keeps,
             journal_kind: keeps.then_some(journal_kind),
             durability: keeps.then_some(if power {
@@ -79,14 +79,14 @@ impl Vfs {
             window_ns,
             power_lag_bytes: lag * SLOT_SIZE as u64,
             journal,
-            checkpoint: store.checkpoint_stats(),
+            checkpoint: fs.checkpointer().stats(),
             device: store.device().counters(),
             flushes: store.device().flushes(),
-            data: self.data().stats(),
+            data: fs.data().stats(),
             metadata_pages,
             metadata_dirty,
             locks: lock_waits().to_vec(),
-            room: self.statfs()?,
+            room: fs.statfs()?,
         })
     }
 }

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
 use crate::format::{
-    Access, BLOCKS_PER_GROUP, FORMAT_VERSION, Features, MAX_POSITION, SLOTS_PER_BLOCK, SUPERBLOCK_BLOCKS,
-    SUPERBLOCK_MAGIC, Superblock,
+    Access, BLOCKS_PER_GROUP, FORMAT_VERSION, Features, MAX_COUNT, MAX_POSITION, SLOTS_PER_BLOCK,
+    SUPERBLOCK_BLOCKS, SUPERBLOCK_MAGIC, Superblock,
 };
 use crate::{Error, Result};
 
@@ -159,8 +159,14 @@ pub(crate) fn copies(device: &dyn BlockDevice) -> Vec<std::result::Result<Superb
 }
 
 /// Writes the copy that does not count, flushed before and after, with the next sequence number.
+///
+/// # Errors
+/// Those of the device; [`Error::Refused`] where the number could not be told from an older one.
 pub fn write(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
-    sb.sequence.set(sb.sequence.get() + 1);
+    let Some(sequence) = sb.sequence.get().checked_add(1) else {
+        return refused("the superblock cannot be written once more: the count of its writes is full".into());
+    };
+    sb.sequence.set(sequence);
     sb.crc.set(crc(sb));
     let mut buf = IoBuf::zeroed(BLOCK_SIZE);
     buf[..size_of::<Superblock>()].copy_from_slice(sb.as_bytes());
@@ -231,6 +237,8 @@ fn inconsistency(sb: &Superblock) -> Option<&'static str> {
         (region(sb.orphan_root.get(), 1), "the orphan root"),
         (last_group.is_some_and(|start| region(start, 2)), "the groups"),
         (sb.next_position.get() <= MAX_POSITION, "the next position"),
+        (sb.sequence.get() <= MAX_COUNT, "the number of its writes"),
+        (sb.epoch.get() <= MAX_COUNT, "the number of mounts"),
     ]
     .into_iter()
     .find_map(|(holds, what)| (!holds).then_some(what))

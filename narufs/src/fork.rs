@@ -3,7 +3,8 @@
 //! A child that is forked has the parent's memory, but neither its threads nor its journal: whatever it did would be
 //! done behind the parent's back. The C library calls a handler in each child, which counts one generation more; a
 //! file system remembers the generation that it was opened in, and each call compares: one load of a word that is
-//! never written in between.
+//! never written in between. The handler also closes what the parent has open, whose locks the child would share: an
+//! image is locked as long as its process has it open, and not as long as some child lives.
 
 #![allow(unsafe_code, reason = "a leaf module: asks the C library to call a handler in each child")]
 
@@ -15,6 +16,9 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 extern "C" fn in_the_child() {
     // Relaxed: the child has one thread.
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: this is a child just forked, and from now on no file system is of its generation: none of them is entered,
+    // and dropping forgets them. Guarded by tests/fork_locks.rs.
+    unsafe { narufs_engine::fork::let_go() };
 }
 
 /// A generation of processes: that of this one, when it was taken.
@@ -26,8 +30,8 @@ impl Generation {
     pub(crate) fn of_this_process() -> Generation {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // SAFETY: the handler does nothing but add to an atomic, which any child may do, also of a process of many
-            // threads; and it lives as long as the library does.
+            // SAFETY: the handler does nothing but use atomics and system calls, which any child may do, also of a
+            // process of many threads; and it lives as long as the library does.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
             assert_eq!(failed, 0, "the C library has no memory for a handler of forks");
         });

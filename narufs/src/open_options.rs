@@ -16,14 +16,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct OpenOptions {
-    read: bool,
-    write: bool,
-    append: bool,
-    truncate: bool,
-    create: bool,
-    create_new: bool,
-    mode: u32,
-    flags: OpenFlags,
+    asked: engine::OpenOptions,
 }
 
 impl Default for OpenOptions {
@@ -35,91 +28,82 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// Nothing is allowed yet; what is made gets mode 0644.
     pub fn new() -> OpenOptions {
-        OpenOptions {
-            read: false,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
-            mode: 0o644,
-            flags: OpenFlags::empty(),
-        }
+        OpenOptions { asked: engine::OpenOptions::default() }
     }
 
     /// For reading.
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
-        self.read = read;
+        self.asked.read = read;
         self
     }
 
     /// For writing.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
-        self.write = write;
+        self.asked.write = write;
         self
     }
 
     /// For writing; every write goes to the end of the file, whatever its offset.
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
-        self.append = append;
+        self.asked.append = append;
         self
     }
 
     /// Empties the file. It must be opened for writing.
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
-        self.truncate = truncate;
+        self.asked.truncate = truncate;
         self
     }
 
     /// Makes the file if it is not there. It must be opened for writing.
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
-        self.create = create;
+        self.asked.create = create;
         self
     }
 
     /// Makes the file, which must not be there; `create` and `truncate` mean nothing then. A
     /// [temporary file](crate::Dir::open_temporary) that is opened so can never get a name.
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
-        self.create_new = create_new;
+        self.asked.create_new = create_new;
         self
     }
 
     /// Permissions of a file that is made; there is no umask. By default 0644.
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
-        self.mode = mode;
+        self.asked.mode = mode;
         self
     }
 
     /// Fails with ELOOP where the last name of the path is a symlink's.
     pub fn no_follow(&mut self, no_follow: bool) -> &mut OpenOptions {
-        self.flags.set(OpenFlags::NO_FOLLOW, no_follow);
+        self.asked.custom.set(OpenFlags::NO_FOLLOW, no_follow);
         self
     }
 
     /// Past the page cache, as O_DIRECT.
     pub fn direct(&mut self, direct: bool) -> &mut OpenOptions {
-        self.flags.set(OpenFlags::DIRECT, direct);
+        self.asked.custom.set(OpenFlags::DIRECT, direct);
         self
     }
 
     /// Each write returns when it and all attributes are durable, as O_SYNC.
     pub fn sync(&mut self, sync: bool) -> &mut OpenOptions {
-        self.flags.set(OpenFlags::SYNC, sync);
+        self.asked.custom.set(OpenFlags::SYNC, sync);
         self
     }
 
     /// Each write returns when it is durable and can be read back, as O_DSYNC.
     pub fn data_sync(&mut self, data_sync: bool) -> &mut OpenOptions {
         // A part of O_SYNC.
-        if !self.flags.contains(OpenFlags::SYNC) {
-            self.flags.set(OpenFlags::DSYNC, data_sync);
+        if !self.asked.custom.contains(OpenFlags::SYNC) {
+            self.asked.custom.set(OpenFlags::DSYNC, data_sync);
         }
         self
     }
 
     /// Reading leaves the access time, as O_NOATIME: for the owner of the file, and for root.
     pub fn no_access_time(&mut self, no_access_time: bool) -> &mut OpenOptions {
-        self.flags.set(OpenFlags::NO_ATIME, no_access_time);
+        self.asked.custom.set(OpenFlags::NO_ATIME, no_access_time);
         self
     }
 
@@ -128,22 +112,14 @@ impl OpenOptions {
     /// # Errors
     /// EINVAL for what makes no sense, as in the standard library.
     pub(crate) fn to_engine(&self, operation: &'static str) -> Result<engine::OpenOptions> {
-        let opens = self.read || self.write || self.append;
-        let makes_or_cuts = self.truncate || self.create || self.create_new;
-        let wants_write = makes_or_cuts && !self.write && !self.append;
-        let cuts_appended = self.append && self.truncate && !self.create_new;
+        let asked = self.asked;
+        let opens = asked.read || asked.write || asked.append;
+        let makes_or_cuts = asked.truncate || asked.create || asked.create_new;
+        let wants_write = makes_or_cuts && !asked.write && !asked.append;
+        let cuts_appended = asked.append && asked.truncate && !asked.create_new;
         if !opens || wants_write || cuts_appended {
             return Err(Error::of_errno(operation, libc::EINVAL));
         }
-        Ok(engine::OpenOptions {
-            read: self.read,
-            write: self.write,
-            append: self.append,
-            truncate: self.truncate && !self.create_new,
-            create: self.create,
-            create_new: self.create_new,
-            mode: self.mode,
-            custom: self.flags,
-        })
+        Ok(engine::OpenOptions { truncate: asked.truncate && !asked.create_new, ..asked })
     }
 }

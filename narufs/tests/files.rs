@@ -99,6 +99,11 @@ fn appends_tell_where_they_went() {
     assert_eq!(fs.read("f").expect("there"), b"abcdefghijk");
     (&file).write_all(b"l").expect("room");
     assert_eq!((&file).stream_position().expect("behind it"), 12);
+    for opened in [&file, &fs.open_with("f", OpenOptions::new().write(true)).expect("there")] {
+        assert_eq!(opened.append(b"").map(|a| (a.offset, a.len)).expect("nothing"), (12, 0), "at the end");
+        assert_eq!(opened.append_all(b"").expect("nothing"), 12);
+        assert_eq!(opened.append_vectored(&[]).expect("nothing").offset, 12);
+    }
 }
 
 #[test]
@@ -122,6 +127,20 @@ fn ranges_are_cleared_moved_and_copied() {
     assert_eq!(fs.read("g").expect("there"), fs.read("f").expect("there"));
     let other = scratch().create("h").expect("made");
     assert_eq!(errno(file.copy_range(0, &other, 0, 1)), libc::EXDEV);
+    fs.create_dir("d").expect("room");
+    fs.create("d/e").expect("room");
+    let dir = fs.open("d").expect("a directory can be opened to be read");
+    for (from, to) in [(&dir, &file), (&file, &dir), (&dir, &dir)] {
+        assert_eq!(errno(from.copy_range(0, to, 0, 1)), libc::EISDIR);
+    }
+    // As the kernel answers for a directory of a mount.
+    let size = dir.metadata().expect("open").len();
+    assert!(size > 0);
+    for (at, data, hole) in
+        [(0, Some(0), Some(size)), (size - 1, Some(size - 1), Some(size)), (size, None, None)]
+    {
+        assert_eq!((dir.seek_data(at).expect("asked"), dir.seek_hole(at).expect("asked")), (data, hole));
+    }
     file.set_len(1).expect("open for writing");
     assert_eq!(errno(fs.open("f").expect("there").set_len(0)), libc::EINVAL);
 }

@@ -3,7 +3,7 @@
 # enabled in a private configuration of apt; the machine's own stays as it is.
 source "$(dirname "$0")/lib.sh"
 package=hello
-[[ $SCALE -lt 10 ]] || package=sed
+[[ $SCALE -lt 10 ]] || package="sed"
 
 apt=$WORK/apt
 mkdir -p "$apt"/{lists/partial,cache/archives/partial,parts}
@@ -22,13 +22,13 @@ Acquire::Languages "none";
 CONF
 export APT_CONFIG=$apt/apt.conf
 timeout 120 apt-get update -qq >"$WORK/update.log" 2>&1 && [[ -n $(find "$apt/lists" -name '*Sources*') ]] ||
-    skip "no source packages can be reached: $(tail -n 1 "$WORK/update.log")"
+    lacks "source packages: $(tail -n 1 "$WORK/update.log")"
 
 volume volume 2G
 attach volume
 reference 2G
 (cd "$WORK/reference" && apt-get source -qq --download-only "$package" >/dev/null 2>&1) ||
-    skip "the source package $package cannot be fetched"
+    lacks "the source package $package"
 cp "$WORK"/reference/*.{dsc,tar.*,diff.gz} "$WORK/volume/" 2>/dev/null || true
 
 build() { # DIR

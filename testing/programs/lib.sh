@@ -23,8 +23,13 @@ declare -A SERVER=() STARTED=()
 
 say() { echo "$NAME: $*"; }
 fail() { echo "$NAME: FAILED: $*" >&2; exit 1; }
-# Ends the test without a verdict: what it needs is not on this machine.
+# Ends the test without a verdict: there is nothing to test.
 skip() { echo "$NAME: SKIPPED: $*"; exit 0; }
+# What it needs is not on this machine: that is no verdict either, but a failure where everything is demanded.
+lacks() {
+    [[ ${NARUFS_DEMAND_ALL:-0} != 1 ]] || fail "missing: $*"
+    skip "missing: $*"
+}
 [[ $(id -u) -eq 0 ]] || fail "program tests mount file systems and change users: run them as root"
 
 # Ends a process of ours and waits until it is gone; it need not be a child.

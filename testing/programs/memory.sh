@@ -3,7 +3,7 @@
 # write, while the server itself lives in a small group. A file system in user space that waits for memory which
 # only it can free would stop for ever; the runner's limit finds that.
 source "$(dirname "$0")/lib.sh"
-programs=$(memory_group programs $((128 << 20))) || skip "no control group for memory on this machine"
+programs=$(memory_group programs $((128 << 20))) || lacks "a control group for memory"
 GROUPS_MADE+=("$programs")
 server=$(memory_group server $((384 << 20)))
 GROUPS_MADE+=("$server")

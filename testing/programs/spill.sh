@@ -4,7 +4,7 @@
 # can be used again, and nobody is killed for want of memory.
 source "$(dirname "$0")/lib.sh"
 [[ $FS == narufs ]] || skip "other file systems have no spill space"
-SERVER_GROUP=$(memory_group server $((128 << 20))) || skip "no control group for memory on this machine"
+SERVER_GROUP=$(memory_group server $((128 << 20))) || lacks "a control group for memory"
 GROUPS_MADE+=("$SERVER_GROUP")
 spill_mib=128
 scratch space "memory=48M,spill_size=${spill_mib}M"

@@ -176,7 +176,7 @@ impl Lab {
         if let Some(why) = mounted.store().failed() {
             return Err(Error::ReadOnly(why));
         }
-        let running = Running::start(mounted.store(), &options)?;
+        let running = Running::start(mounted.checkpointer(), &options)?;
         let in_round = Arc::new(InRound::default());
         mounted.store().observe(&in_round);
         Ok(Live { running, mounted, in_round, time })
@@ -243,7 +243,7 @@ impl Live {
     /// # Errors
     /// What could not be written.
     pub fn checkpoint(&self) -> Result<()> {
-        self.mounted.store().checkpoint()
+        self.mounted.checkpointer().checkpoint()
     }
 
     /// The time since the mount, which passes only where it is made to.
@@ -292,7 +292,7 @@ impl Live {
                 in_round.run();
             }
         })));
-        let done = self.mounted.store().checkpoint();
+        let done = self.mounted.checkpointer().checkpoint();
         sim.set_hook(None);
         // A round that has nothing to do asks nobody.
         self.in_round.run();

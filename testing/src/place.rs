@@ -31,6 +31,24 @@ pub fn cannot_mount() -> Option<&'static str> {
     }
 }
 
+/// Says what is missing where nothing can be mounted. Tests that mount are ignored unless they are asked for; who asks
+/// is not to be told that they have passed.
+///
+/// # Panics
+/// If this is not root, or has no `/dev/fuse`.
+pub fn require_mounts() {
+    assert_eq!(cannot_mount(), None, "something is missing");
+}
+
+/// The same for loop devices.
+///
+/// # Panics
+/// If this is not root, or has no loop devices.
+pub fn require_loop_devices() {
+    assert!(rustix::process::geteuid().is_root(), "missing: root, for loop devices");
+    assert!(Path::new("/dev/loop-control").exists(), "missing: loop devices");
+}
+
 impl Place {
     /// Makes a directory below `parent`, in it an empty mount point and a file system.
     ///

@@ -31,14 +31,15 @@ pub struct Served<'p> {
     place: &'p Place,
 }
 
-/// The ways in which requests reach a server on this machine; where there is only one, why is said. Root turns io_uring
-/// on by asking for it.
-pub fn transports() -> Vec<Transport> {
+/// The ways in which requests reach a server. Root turns io_uring on by asking for it.
+///
+/// # Errors
+/// What is missing on this machine.
+pub fn transports() -> Result<[Transport; 2], String> {
     if can_be_had() {
-        vec![Transport::Device, Transport::Uring]
+        Ok([Transport::Device, Transport::Uring])
     } else {
-        eprintln!("not over io_uring: that needs Linux 6.14, and to be allowed to turn it on");
-        vec![Transport::Device]
+        Err("missing: FUSE over io_uring (Linux 6.14), and leave to turn it on".into())
     }
 }
 
@@ -68,7 +69,7 @@ fn assemble_with(
         durability: ring.durability(),
         ..AssembleOptions::default()
     };
-    let running = Running::start(mounted.store(), &options).map_err(|e| format!("assembly: {e}"))?;
+    let running = Running::start(mounted.checkpointer(), &options).map_err(|e| format!("assembly: {e}"))?;
     Ok((mounted, running))
 }
 

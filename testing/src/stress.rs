@@ -31,7 +31,8 @@ impl Server {
         let options = ImageOptions::default();
         let mounted = mount(open(image, None, EmulationCosts::default(), &options)?, &options)?;
         let fs = VfsOptions { atime: AtimePolicy::Never, ..VfsOptions::default() };
-        let running = Running::start(mounted.store(), &AssembleOptions { fs, ..AssembleOptions::default() })?;
+        let running =
+            Running::start(mounted.checkpointer(), &AssembleOptions { fs, ..AssembleOptions::default() })?;
         Ok(Server { running, mounted })
     }
 

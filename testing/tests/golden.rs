@@ -1,15 +1,12 @@
 //! Every image that an earlier build has left is mounted, recovered, checked, read and written by this one.
 
-use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
-use narufs_engine::format::{JournalKind, SLOT_SIZE};
 use narufs_engine::fsck;
 use narufs_engine::path::Files;
-use narufs_engine::pmem::{HeapMemory, PersistentMemory};
 use narufs_engine::superblock;
-use narufs_engine::volume::{AssembleOptions, ImageOptions, Media, RingMedia, Running, mount};
-use narufs_testing::golden::{manifest, tree, unpack};
+use narufs_engine::volume::{ImageOptions, Media};
+use narufs_testing::golden::manifest;
+use narufs_testing::golden::media::{device, differences, media, mounted};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The sets of every version of the format and every build that has left some.
 fn sets() -> Vec<PathBuf> {
@@ -24,35 +21,6 @@ fn sets() -> Vec<PathBuf> {
     versions.into_iter().flat_map(below).flat_map(below).collect()
 }
 
-fn device(set: &Path) -> Arc<MemoryDevice> {
-    let put = |device: &Arc<MemoryDevice>, block: u64, bytes: &[u8]| {
-        let write = Request::write(block, IoBuf::from_slice(bytes), Cause::Fsck);
-        device.run(vec![write]).expect("memory");
-    };
-    unpack(&set.join("image.gz"), |blocks| Arc::new(MemoryDevice::new(blocks)), put).expect("an image")
-}
-
-/// The media of a set, each time anew.
-fn media(set: &Path) -> Media {
-    let device = device(set);
-    let sb = superblock::read(&*device).expect("an image");
-    let path = set.join("ring.gz");
-    let memory = if path.exists() {
-        let begin = |blocks: u64| Arc::new(HeapMemory::new(blocks as usize * BLOCK_SIZE));
-        let put = |memory: &Arc<HeapMemory>, block: u64, bytes: &[u8]| {
-            memory.write(block as usize * BLOCK_SIZE, bytes);
-        };
-        unpack(&path, begin, put).expect("a ring")
-    } else {
-        Arc::new(HeapMemory::new(BLOCK_SIZE + sb.ring_slots.get() as usize * SLOT_SIZE))
-    };
-    let ring = match JournalKind::from_u32(sb.journal_kind.get()) {
-        Some(JournalKind::Ssd) => RingMedia::Ssd(memory),
-        _ => RingMedia::Mapped(memory),
-    };
-    Media { device, ring, staging_file: None }
-}
-
 fn options(read_only: bool) -> ImageOptions {
     ImageOptions { read_only, ..ImageOptions::default() }
 }
@@ -60,22 +28,12 @@ fn options(read_only: bool) -> ImageOptions {
 /// Mounts, looks whether the tree is as the manifest says, works on it, and unmounts.
 fn used(set: &Path, media: &Media, read_only: bool, expected: &[String], work: impl FnOnce(&Files)) {
     let name = set.display();
-    let mounted = mount(media.clone(), &options(read_only)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert_eq!(mounted.recovery().damage, None, "{name}");
-    let mut assemble = AssembleOptions::default();
-    assemble.fs.read_only = read_only;
-    let running = Running::start(mounted.store(), &assemble).expect("threads");
-    let files = Files::new(Arc::clone(running.fs()));
-    let found = tree::files(&files, running.fs()).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let odd = |these: &[String], those: &[String]| {
-        these.iter().filter(|line| !those.contains(line)).cloned().collect::<Vec<_>>()
-    };
-    let (more, fewer) = (odd(&found, expected), odd(expected, &found));
-    assert!(more.is_empty() && fewer.is_empty(), "{name}: found {more:#?} in the place of {fewer:#?}");
-    work(&files);
-    drop(files);
-    running.stop().unwrap_or_else(|e| panic!("{name}: {e}"));
-    mounted.unmount().unwrap_or_else(|e| panic!("{name}: {e}"));
+    let done = mounted(media, &options(read_only), |found, files| {
+        let (more, fewer) = differences(&found, expected);
+        assert!(more.is_empty() && fewer.is_empty(), "{name}: found {more:#?} in the place of {fewer:#?}");
+        work(files);
+    });
+    done.unwrap_or_else(|e| panic!("{name}: {e}"));
 }
 
 fn checked(set: &Path, media: &Media) {
@@ -86,11 +44,11 @@ fn checked(set: &Path, media: &Media) {
 #[test]
 fn what_every_earlier_build_has_left_is_mounted_recovered_checked_and_read() {
     let sets: Vec<_> = sets().into_iter().filter(|set| !set.ends_with("scratch-spill")).collect();
-    assert!(sets.len() >= 18, "{sets:?}");
+    assert!(sets.len() >= 20, "{sets:?}");
     for set in &sets {
         let expected = manifest(set).expect("a manifest");
         assert!(!expected.is_empty());
-        let media = media(set);
+        let media = media(set).expect("an image");
         checked(set, &media);
         used(set, &media, true, &expected, |_| {});
         used(set, &media, false, &expected, |_| {});
@@ -120,7 +78,24 @@ fn spill_space_that_a_killed_server_has_left_is_refused() {
     let sets: Vec<_> = sets().into_iter().filter(|set| set.ends_with("scratch-spill")).collect();
     assert!(sets.len() >= 2, "{sets:?}");
     for set in sets {
-        let why = superblock::read(&*device(&set)).expect_err("nothing is kept there").to_string();
+        let why =
+            superblock::read(&*device(&set).expect("blocks")).expect_err("nothing is kept there").to_string();
         assert!(why.contains("not a narufs image"), "{why}");
+    }
+}
+
+/// What was never synced is in the ring, or in the memory that it is staged in, and nowhere else.
+#[test]
+fn where_nothing_was_synced_the_journal_alone_holds_everything() {
+    let sets: Vec<_> =
+        sets().into_iter().filter(|set| set.to_string_lossy().ends_with("-killed-unsynced")).collect();
+    assert!(sets.len() >= 2, "{sets:?}");
+    for set in &sets {
+        let name = set.display();
+        assert!(set.join("ring.gz").exists() && manifest(set).expect("a manifest").len() > 40, "{name}");
+        let media = media(set).expect("an image");
+        let given_up = ImageOptions { discard_journal: true, ..options(true) };
+        let left = mounted(&media, &given_up, |found, _| found).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(left.is_empty(), "{name}: {left:#?}");
     }
 }

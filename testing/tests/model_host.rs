@@ -7,6 +7,7 @@ use narufs_testing::op::{Falloc, Generator, Op};
 use narufs_testing::target::{Target, compare};
 
 #[test]
+#[ignore = "needs a build on a file system with COLLAPSE_RANGE, like ext4 or xfs"]
 fn the_model_agrees_with_the_host_file_system() {
     let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let probe = work.path().join("probe");
@@ -17,10 +18,7 @@ fn the_model_agrees_with_the_host_file_system() {
         offset: 0,
         len: 4096,
     });
-    if collapse.is_err() {
-        eprintln!("skipped: the file system of the build has no COLLAPSE_RANGE");
-        return;
-    }
+    assert!(collapse.is_ok(), "missing: COLLAPSE_RANGE in the file system of the build");
     for seed in 0..40 {
         let dir = tempfile::tempdir_in(work.path()).unwrap();
         let mut target = DirTarget::new(dir.path()).unwrap();

@@ -14,7 +14,7 @@ use narufs_testing::dir_target::DirTarget;
 use narufs_testing::lib_target::LibTarget;
 use narufs_testing::model::Model;
 use narufs_testing::op::{Falloc, Generator, Op};
-use narufs_testing::place::cannot_mount;
+use narufs_testing::place::require_mounts;
 use narufs_testing::settings;
 use narufs_testing::target::{Target, compare};
 use std::path::Path;
@@ -37,7 +37,7 @@ fn make(shape: Shape) -> Result<(Option<Arc<MemoryDevice>>, Mounted, Running), S
     options.files.fs.atime = AtimePolicy::Never;
     let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
     let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
-    let running = Running::start(mounted.store(), &files).map_err(|e| e.to_string())?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(|e| e.to_string())?;
     Ok((device, mounted, running))
 }
 
@@ -166,11 +166,9 @@ fn scratch_that_need_not_spill_agrees_with_the_model() {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn scratch_agrees_with_the_model_through_a_mount() {
-    if let Some(why) = cannot_mount() {
-        println!("skipped: {why}");
-        return;
-    }
+    require_mounts();
     let shape = Shape { memory: 256 << 10, spill: Some(32 << 20), background: true };
     let spilled = run_all("mounted", run_mounted, shape, 10, 500);
     assert!(spilled > 1 << 20, "hardly anything has spilled");

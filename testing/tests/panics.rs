@@ -129,7 +129,7 @@ impl Scene {
 #[test]
 fn after_a_panic_in_an_fsync_the_next_tells_and_the_file_works_on() {
     let _alone = alone();
-    let home = [Spot::Picked, Spot::InFlight, Spot::Written, Spot::Recorded].map(|spot| (spot, true));
+    let home = [Spot::Selected, Spot::Submitted, Spot::Written, Spot::Recorded].map(|spot| (spot, true));
     let absorbed = [Spot::Taken, Spot::Absorbed].map(|spot| (spot, false));
     for ring in [Ring::Ssd, Ring::Nvm] {
         for ((spot, is_long), at_once) in
@@ -222,14 +222,14 @@ fn scratch() -> (narufs_engine::volume::Mounted, Running) {
     options.files.background = true;
     let spill: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(32 << 8));
     let (mounted, files) = make_on(&options, Some(spill)).expect("large enough");
-    let running = Running::start(mounted.store(), &files).expect("a new file system");
+    let running = Running::start(mounted.checkpointer(), &files).expect("a new file system");
     (mounted, running)
 }
 
 #[test]
 fn a_panic_in_the_background_ends_its_turn_and_nobody_waits_for_ever() {
     let _alone = alone();
-    for spot in [Spot::Background, Spot::Picked, Spot::InFlight, Spot::Written, Spot::Recorded] {
+    for spot in [Spot::Background, Spot::Selected, Spot::Submitted, Spot::Written, Spot::Recorded] {
         let (mounted, running) = scratch();
         let fs = running.fs();
         let file = open(fs, "f").expect("room");

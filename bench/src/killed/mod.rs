@@ -4,7 +4,7 @@
 //! runs the workload, syncs, tells its records and what must be there, and is killed with SIGKILL while it waits.
 //! The second one mounts what the kill has left, compares, and tidies up: nothing that the first had in memory is
 //! there any more. `child` is what both do. Orders go through standard input, which stays open until the run is
-//! to end; [`Said`] comes back through standard output, a line of JSON each. No line is written while the time
+//! to end; `Said` comes back through standard output, a line of JSON each. No line is written while the time
 //! runs unless somebody watches a progress bar.
 //!
 //! What this leaves to others: what is measured (`run`), what is compared (`workload`).

@@ -8,6 +8,7 @@ use crate::meter::Counters;
 use crate::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
 use narufs_engine::pmem::DurabilityLevel;
+use narufs_engine::stats::Stats;
 use narufs_engine::vfs::{
     self, Arrive, Context, FileHandle, FileType, InodeRef, OpenFlags, RenameFlags, SetAttr, Walked,
     WriteFlags,
@@ -47,7 +48,7 @@ impl Library {
     /// In words, if it cannot be mounted or not be written to.
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
         let fs = mount(image, &options)?;
-        let survives = match fs.inodes().stats().map_err(failed("stats", ""))?.durability {
+        let survives = match Stats::of(fs.inodes()).map_err(failed("stats", ""))?.durability {
             Some(DurabilityLevel::Power) => Survives::Power,
             Some(DurabilityLevel::Process) => Survives::Process,
             None => Survives::Nothing,
@@ -162,7 +163,7 @@ impl Target for Library {
     }
 
     fn counters(&self) -> Result<Counters> {
-        let stats = self.inodes()?.stats().map_err(failed("stats", ""))?;
+        let stats = Stats::of(self.inodes()?).map_err(failed("stats", ""))?;
         let stats = serde_json::to_value(stats).map_err(|e| Error::Refused(format!("stats: {e}")))?;
         Ok(Counters::of_narufs(&stats))
     }

@@ -142,16 +142,17 @@ fn mkfs_refuses_a_journal_on_which_something_would_not_fit() {
 }
 
 #[test]
+#[ignore = "needs root and unshare"]
 fn shared_memory_that_is_too_small_is_named_with_what_it_takes() {
     let work = Work::new();
     let dir = work.at("mnt");
     std::fs::create_dir(&dir).expect("a directory");
     let image = work.mkfs("image", &["--journal-size", "4M"]);
-    let Some(mount) = narufs_in_small_memory(1024, &["mount", &image, &dir]) else { return };
+    let mount = narufs_in_small_memory(1024, &["mount", &image, &dir]);
     mount.refused(32, "it needs 4.0 MiB, /dev/shm has 1.0 MiB available");
     let other = work.at("other");
     let words = ["mkfs", &other, "--size", "64M", "--sparse", "--journal-emulated", "/dev/shm/ring"];
-    let mkfs = narufs_in_small_memory(1024, &words).expect("it worked before");
+    let mkfs = narufs_in_small_memory(1024, &words);
     mkfs.refused(1, "it needs 4.0 MiB, /dev/shm has 1.0 MiB available");
     narufs(&["fsck", &image]).done();
 }

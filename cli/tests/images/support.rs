@@ -53,22 +53,17 @@ pub fn narufs(words: &[&str]) -> Said {
     said(command)
 }
 
-/// Runs it where shared memory has so many KiB; none where that cannot be arranged.
-pub fn narufs_in_small_memory(kib: u32, words: &[&str]) -> Option<Said> {
+/// Runs it where shared memory has so many KiB. Takes root.
+pub fn narufs_in_small_memory(kib: u32, words: &[&str]) -> Said {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_narufs")]).args(words);
         command
     };
     let mount = format!("mount -t tmpfs -o size={kib}k small /dev/shm");
-    match unshare(&mount).output() {
-        Ok(output) if output.status.success() => {}
-        _ => {
-            eprintln!("skipped: this needs unshare(1) and root");
-            return None;
-        }
-    }
-    Some(said(unshare(&format!("{mount} && exec \"$0\" \"$@\""))))
+    let tried = unshare(&mount).output();
+    assert!(tried.is_ok_and(|tried| tried.status.success()), "missing: root and unshare(1)");
+    said(unshare(&format!("{mount} && exec \"$0\" \"$@\"")))
 }
 
 impl Work {

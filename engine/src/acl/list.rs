@@ -8,7 +8,7 @@ const NO_ID: u32 = u32::MAX;
 /// The subject of an entry; the discriminants are those of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
-pub enum Tag {
+pub(crate) enum Tag {
     /// The owner.
     UserObj = 1,
     /// A named user.
@@ -32,7 +32,7 @@ impl Tag {
 
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AclEntry {
+pub(crate) struct AclEntry {
     /// Its subject.
     pub tag: Tag,
     /// `rwx`, 0 to 7.

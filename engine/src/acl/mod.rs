@@ -7,16 +7,16 @@ mod list;
 mod permission;
 
 pub use context::Context;
-pub use list::{Acl, AclEntry, Tag};
-pub use permission::{EXECUTE, Owner, READ, WRITE, check, permits};
+pub(crate) use list::{Acl, Tag};
+pub(crate) use permission::{EXECUTE, Owner, READ, WRITE, check};
 
 use crate::error::Result;
 use crate::sync::Arc;
 
 /// Attribute of the list that governs access.
-pub const ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// Attribute of the list that what is created in a directory starts with.
-pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The lists of an inode.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

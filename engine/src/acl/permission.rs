@@ -5,15 +5,15 @@ use crate::error::{Error, Result};
 use crate::format::FileType;
 
 /// Read permission, as in a mode's lowest bits.
-pub const READ: u32 = 4;
+pub(crate) const READ: u32 = 4;
 /// Write permission.
-pub const WRITE: u32 = 2;
+pub(crate) const WRITE: u32 = 2;
 /// Execute or search permission.
-pub const EXECUTE: u32 = 1;
+pub(crate) const EXECUTE: u32 = 1;
 
 /// Whose an inode is, and what its mode says.
 #[derive(Debug, Clone, Copy)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// Type.
     pub file_type: FileType,
     /// Permission bits.
@@ -25,12 +25,12 @@ pub struct Owner {
 }
 
 /// EACCES unless the caller has each of `want` (a combination of 4 read, 2 write, 1 execute or search).
-pub fn check(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> Result<()> {
+pub(crate) fn check(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> Result<()> {
     if permits(ctx, owner, acl, want) { Ok(()) } else { Err(Error::Errno(libc::EACCES)) }
 }
 
 /// Whether the caller has each of `want`.
-pub fn permits(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> bool {
+fn permits(ctx: &Context, owner: Owner, acl: Option<&Acl>, want: u32) -> bool {
     if ctx.is_checked() {
         return true;
     }

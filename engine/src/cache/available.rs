@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// If the machine does not tell.
 const UNKNOWN: u64 = 1 << 30;
+/// More than a machine has that does not tell.
+const IMPLAUSIBLE: u64 = 1 << 40;
 /// Groups on the way up that are looked at: more than anybody nests.
 const MOST_LEVELS: usize = 64;
 
@@ -38,6 +40,13 @@ struct Hierarchy {
 /// Bytes of memory that this process may use.
 pub fn available_memory() -> u64 {
     least_memory(&|path| std::fs::read(path).ok())
+}
+
+/// More bytes than memory can hold on this machine, whoever may have it: its memory and all that it can swap out.
+pub fn most_memory() -> u64 {
+    let file = std::fs::read("/proc/meminfo").unwrap_or_default();
+    let swap = stated_kib(&file, b"SwapTotal:").unwrap_or(0);
+    machine_memory(&file).map_or(IMPLAUSIBLE, |memory| memory.saturating_add(swap))
 }
 
 /// The same, of a system whose files are read so.
@@ -68,9 +77,14 @@ impl Hierarchy {
 
 /// `MemTotal` of `/proc/meminfo`, in bytes.
 fn machine_memory(meminfo: &[u8]) -> Option<u64> {
-    let line = meminfo.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"MemTotal:"))?;
+    stated_kib(meminfo, b"MemTotal:").filter(|bytes| *bytes > 0)
+}
+
+/// What a line of `/proc/meminfo` says, in bytes.
+fn stated_kib(meminfo: &[u8], name: &[u8]) -> Option<u64> {
+    let line = meminfo.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
     let kib = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
-    number(kib)?.checked_mul(1 << 10).filter(|bytes| *bytes > 0)
+    number(kib)?.checked_mul(1 << 10)
 }
 
 /// A number of bytes, alone; `max` is none.
@@ -180,7 +194,7 @@ mod tests {
         assert_eq!(memory("", "", &[]), MACHINE);
         assert_eq!(memory("0::/\n", V2_MOUNTS, &[]), MACHINE, "the root has no limit");
         assert_eq!(least_memory(&|_| None), UNKNOWN);
-        assert!(available_memory() > 0);
+        assert!(available_memory() > 0 && available_memory() <= most_memory());
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub(super) struct Frame {
 #[inline]
 pub(super) fn taken_over() {
     // Release: as in `claim`, whose fence was another thread's and says nothing of what this one writes. Pairs with the
-    // Acquire fence of `is_as_seen`.
+    // Acquire fence of `validate`.
     fence(Ordering::Release);
 }
 
@@ -183,7 +183,7 @@ impl Frame {
         // failure: the caller looks again or elsewhere.
         let claimed = self.state.compare_exchange(seen, busy, Ordering::Acquire, Ordering::Relaxed);
         let flags = claimed.ok().map(FrameState::from_bits_truncate);
-        // Release: pairs with the Acquire fence of `is_as_seen`: a thread that reads what is written from here on sees
+        // Release: pairs with the Acquire fence of `validate`: a thread that reads what is written from here on sees
         // that the frame is busy.
         fence(Ordering::Release);
         flags
@@ -210,7 +210,7 @@ impl Frame {
     pub(super) fn try_latch(&self) -> bool {
         // Acquire: pairs with the Release of `unlatch`, for bytes and dirty range.
         let got = self.state.fetch_or(FrameState::LATCH.bits(), Ordering::Acquire);
-        // Release: pairs with the Acquire fence of `is_as_seen`: a thread that reads what is written under the latch
+        // Release: pairs with the Acquire fence of `validate`: a thread that reads what is written under the latch
         // sees that it is held, or that the version has changed.
         fence(Ordering::Release);
         got & FrameState::LATCH.bits() == 0
@@ -245,7 +245,7 @@ impl Frame {
 
     /// Whether the bytes read since the frame was seen are those of one version.
     #[inline]
-    pub(super) fn is_as_seen(&self, seen: Seen) -> bool {
+    pub(super) fn validate(&self, seen: Seen) -> bool {
         // Acquire: pairs with the Release fences of `claim` and `try_latch`: bytes that a later holder wrote show
         // the holder.
         fence(Ordering::Acquire);

@@ -17,9 +17,9 @@ pub struct Found<'p> {
     pub(super) number: u32,
 }
 
-/// A page that was looked at without a pin.
+/// An optimistic read of a page, without a pin.
 #[derive(Debug, Clone, Copy)]
-pub struct Glance {
+pub struct OptimisticRead {
     pub(super) number: u32,
     pub(super) seen: Seen,
 }

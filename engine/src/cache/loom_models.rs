@@ -11,9 +11,9 @@
 //! | `try_latch` and `try_latch_unpinned` Acquire, `unlatch` Release: to Relaxed | `who_has_the_latch_is_alone` |
 //! | `try_latch_unpinned` of a latched frame | `who_has_the_latch_is_alone` |
 //! | `try_latch_unpinned` of a busy frame, `claim` of a latched one | `a_latched_frame_does_not_leave` |
-//! | `try_latch`, `try_latch_unpinned`: no fence | `bytes_seen_at_a_glance_are_of_one_version` |
-//! | `unlatch`: the version stays | `bytes_seen_at_a_glance_are_of_one_version` |
-//! | `is_as_seen`: no fence, or a look at the version or the latch less | `bytes_seen_at_a_glance_are_of_one_version` |
+//! | `try_latch`, `try_latch_unpinned`: no fence | `bytes_of_an_optimistic_read_are_of_one_version` |
+//! | `unlatch`: the version stays | `bytes_of_an_optimistic_read_are_of_one_version` |
+//! | `validate`: no fence, or a look at the version or the latch less | `bytes_of_an_optimistic_read_are_of_one_version` |
 //! | `claim`: no fence, or the version stays; `publish`: the version is lost | `a_frame_that_left_is_not_taken_for_the_page` |
 //! | `see`: Acquire to Relaxed, or a busy frame is seen | `a_frame_that_left_is_not_taken_for_the_page` |
 //! | `taken_over`: no fence | `a_free_frame_that_another_thread_fills_is_not_taken_for_the_page` |
@@ -23,7 +23,7 @@
 //! | `next_cold`: the swap Relaxed or not done, or the flags read before it | `a_frame_that_becomes_cold_is_found_by_who_drops_it_as_hot` |
 //! | `next_cold`: what cannot be claimed is not put in again | `no_cold_frame_is_lost_from_the_queue` |
 //!
-//! Not needed, but cheap: that `see` refuses a latched frame, and `is_as_seen` a busy one, for the version tells of
+//! Not needed, but cheap: that `see` refuses a latched frame, and `validate` a busy one, for the version tells of
 //! both; and the Release in `Slot::name`, for a fence comes before it.
 
 #![allow(unsafe_code, reason = "models of the frames' memory, which loom checks")]
@@ -60,17 +60,17 @@ impl Page {
         self.bytes.iter().for_each(|half| half.store(value, Ordering::Relaxed));
     }
 
-    fn glance(&self) {
+    fn optimistic_read(&self) {
         let Some(seen) = self.frame.see(Use::Yes) else { return };
         let [one, two] = [&self.bytes[1], &self.bytes[0]].map(|half| half.load(Ordering::Relaxed));
-        if self.frame.is_as_seen(seen) {
+        if self.frame.validate(seen) {
             assert_eq!(one, two, "half of what was written");
         }
     }
 }
 
 #[test]
-fn bytes_seen_at_a_glance_are_of_one_version() {
+fn bytes_of_an_optimistic_read_are_of_one_version() {
     for pinned in [false, true] {
         bounded(move || {
             let page = page();
@@ -93,7 +93,7 @@ fn bytes_seen_at_a_glance_are_of_one_version() {
                     }
                 }
             });
-            page.glance();
+            page.optimistic_read();
             writer.join().expect("a model's threads do not panic");
         });
     }
@@ -114,13 +114,13 @@ fn a_frame_that_left_is_not_taken_for_the_page() {
                 theirs.frame.unpin();
             }
         });
-        // As `FramePool::glance`.
+        // As `FramePool::begin_optimistic`.
         if slot.load(Ordering::Acquire) == 1
             && let Some(seen) = page.frame.see(Use::Yes)
             && slot.load(Ordering::Acquire) == 1
         {
             let read = page.bytes[0].load(Ordering::Relaxed);
-            if page.frame.is_as_seen(seen) {
+            if page.frame.validate(seen) {
                 assert_eq!(read, 0, "another page's bytes");
             }
         }
@@ -151,7 +151,7 @@ fn a_free_frame_that_another_thread_fills_is_not_taken_for_the_page() {
         });
         if let Some(seen) = page.frame.see(Use::Yes) {
             let read = page.bytes[0].load(Ordering::Relaxed);
-            if page.frame.is_as_seen(seen) {
+            if page.frame.validate(seen) {
                 assert_eq!(read, 0, "another page's bytes");
             }
         }
@@ -293,13 +293,13 @@ fn a_slot_does_not_show_what_the_frame_was_before() {
             theirs.frame.publish(FrameState::MAPPED);
             theirs.frame.unpin();
         });
-        // As `FramePool::glance`.
+        // As `FramePool::begin_optimistic`.
         if slot.is_cached()
             && let Some(seen) = page.frame.see(Use::No)
             && slot.is_cached()
         {
             let read = page.bytes[0].load(Ordering::Relaxed);
-            if page.frame.is_as_seen(seen) {
+            if page.frame.validate(seen) {
                 assert_eq!(read, 7, "another page's bytes");
             }
         }

@@ -26,7 +26,7 @@
 //!    A latch taken without a pin holds the frame as a pin does: it cannot be claimed.
 //! 7. An index lives until its slots name none ([`FramePool::remove`] of each); a holder of `BUSY` that took
 //!    the frame from a slot touches the slot while it names the frame, never after. So slot addresses never dangle.
-//! 8. *Glance*: to read without a pin, and so without a write to anything shared, load the slot, then the state;
+//! 8. *Optimistic read*: to read without a pin, and so without a write to anything shared, load the slot, then the state;
 //!    latched or `BUSY` is a refusal; load the slot again: it must name the frame still. Copy the bytes. Then
 //!    look at the state again: if the version is the same, with neither latch nor `BUSY`, the bytes are those of
 //!    the page at the moment of the first look. The version changes when the latch is given back and when a
@@ -53,9 +53,9 @@ mod ring;
 mod tests;
 mod warm;
 
-pub use available::available_memory;
+pub use available::{available_memory, most_memory};
 pub use frame::{FrameState, PageId, Use};
 pub use frame_table::Inherited;
-pub use guards::{Found, Fresh, Glance, Latched};
+pub use guards::{Found, Fresh, Latched, OptimisticRead};
 pub use index::{PageIndex, Slot};
 pub use pool::{CacheStats, FRAME_BYTES, FramePool, Removed};

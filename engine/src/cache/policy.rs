@@ -228,7 +228,7 @@ fn read_ahead_and_parts_of_a_page_are_no_use() {
         drop(here.pool.take().expect("clean").publish(slot, PAGE, flags, 0..0));
         drop(here.pool.find(slot, Use::Yes));
         drop(here.pool.find(slot, Use::No));
-        assert!(here.pool.glance(slot, Use::No).is_some());
+        assert!(here.pool.begin_optimistic(slot, Use::No).is_some());
     }
     assert_eq!(here.pool.stats().hot, 0);
 }
@@ -251,11 +251,12 @@ fn indexes_are_paid_for_with_frames() {
 }
 
 #[test]
+#[ignore = "needs two cores"]
 fn a_core_takes_what_came_back_to_another() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).expect("the kernel tells");
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-    let &[one, other, ..] = &cores[..] else { return };
+    let &[one, other, ..] = &cores[..] else { panic!("missing: a second core") };
     let pool = FramePool::sharing(1024, 512).expect("small");
     let taken = || (0..100).map(|_| pool.take().expect("free")).collect::<Vec<_>>();
     let on = |core| {

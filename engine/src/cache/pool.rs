@@ -14,7 +14,7 @@ use super::evict::Eviction;
 use super::frame::{Frame, FrameState, Use};
 use super::frame_table::{FrameTable, Inherited};
 use super::free::FreeFrames;
-use super::guards::{Found, Fresh, Glance, Latched};
+use super::guards::{Found, Fresh, Latched, OptimisticRead};
 use super::index::Slot;
 use super::memory::FrameMemory;
 use super::warm::Warmer;
@@ -329,35 +329,35 @@ impl FramePool {
     /// Looks at the page that a slot names, to read it without a pin (rule 8). None: it is not there, or is
     /// being changed.
     #[inline]
-    pub fn glance(&self, slot: &Slot, by: Use) -> Option<Glance> {
+    pub fn begin_optimistic(&self, slot: &Slot, by: Use) -> Option<OptimisticRead> {
         let named = slot.named();
         let number = named.checked_sub(1)?;
         let seen = self.frames[number as usize].see(by)?;
         // Not to be moved before `see`, whose Acquire keeps it behind. A frame that the slot names after it was seen
         // was the slot's when seen, or its version changes before the bytes do.
-        (slot.named() == named).then_some(Glance { number, seen })
+        (slot.named() == named).then_some(OptimisticRead { number, seen })
     }
 
     /// The kernel has a page that was looked at in a cache of its own now. Should the frame have got another page
     /// meanwhile, that one is taken for it, which costs a read at the worst.
-    pub fn lend(&self, glance: Glance) {
-        self.eviction.lend(&self.frames, glance.number);
+    pub fn lend(&self, read: OptimisticRead) {
+        self.eviction.lend(&self.frames, read.number);
     }
 
-    /// Copies bytes of a page that was looked at. They count only if [`FramePool::is_as_seen`] says so.
+    /// Copies bytes of a page that was looked at. They count only if [`FramePool::validate`] says so.
     #[inline]
-    pub fn copy_unpinned(&self, glance: Glance, offset: usize, into: &mut [u8]) {
+    pub fn copy_unpinned(&self, read: OptimisticRead, offset: usize, into: &mut [u8]) {
         assert!(offset + into.len() <= BLOCK_SIZE, "a read within the page");
         // SAFETY: within the frame, as just checked; `into` is another object. A thread that writes meanwhile does so
         // through `copy`, or has taken the frame out of its slot; either way the version tells, and the bytes are
         // not used. Guarded by cache::tests.
-        unsafe { copy(self.memory.frame(glance.number).add(offset), into.as_mut_ptr(), into.len()) }
+        unsafe { copy(self.memory.frame(read.number).add(offset), into.as_mut_ptr(), into.len()) }
     }
 
     /// Whether the page, and its bytes, have stayed what they were when looked at.
     #[inline]
-    pub fn is_as_seen(&self, glance: Glance) -> bool {
-        self.frames[glance.number as usize].is_as_seen(glance.seen)
+    pub fn validate(&self, read: OptimisticRead) -> bool {
+        self.frames[read.number as usize].validate(read.seen)
     }
 
     /// Latches the page that a slot names if it is there and nobody else has the latch. The caller has the

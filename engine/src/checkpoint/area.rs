@@ -114,8 +114,8 @@ pub(super) fn write_home(
     let requests = images.into_home_writes(most);
     stats.home_requests.add(requests.len() as u64);
     // The buffers go back while the next batch is not yet copied.
-    stats.time(Phase::Home, || tried::write(device, requests).map(drop))?;
-    stats.moved(Phase::Home, bytes);
+    stats.time(Phase::WriteHome, || tried::write(device, requests).map(drop))?;
+    stats.moved(Phase::WriteHome, bytes);
     if planted::is(Bug::HeadMovedBeforeFlush) || planted::is(Bug::AreaReusedEarly) {
         return Ok(());
     }

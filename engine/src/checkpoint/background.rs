@@ -4,50 +4,51 @@
 
 use std::time::Duration;
 
-use super::signal::Woken;
+use super::Checkpointer;
 use crate::journal::Durability;
 use crate::planted::{self, Spot};
-use crate::store::Store;
+use crate::store::{Store, Woken};
 use crate::sync::{Arc, thread};
 
 /// A thread, which sleeps while it has nothing to do; it ends when this is dropped.
 #[must_use = "dropping it ends the thread"]
 pub struct Background {
-    store: Arc<Store>,
     /// Has the thread end.
-    end: fn(&Store),
+    end: Box<dyn Fn() + Send + Sync>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Background {
     /// Starts the thread for rounds and commits. `interval` is how long a record may stay uncommitted.
-    pub fn checkpoints(store: Arc<Store>, interval: Duration) -> crate::Result<Background> {
-        let run = move |store: &Store| run_rounds(store, interval);
-        Background::start(store, "narufs-checkpoint", run, |store| store.signal().stop())
+    pub fn checkpoints(checkpointer: Arc<Checkpointer>, interval: Duration) -> crate::Result<Background> {
+        let store = Arc::clone(checkpointer.store());
+        let run = move || run_rounds(&checkpointer, interval);
+        Background::start("narufs-checkpoint", run, move || store.signal().stop())
     }
 
     /// Starts the thread that keeps promises. The store has its journal.
     pub fn streaming(store: Arc<Store>, window: Duration) -> crate::Result<Background> {
-        let run = move |store: &Store| keep_promises(store, window);
-        Background::start(store, "narufs-stream", run, |store| {
-            store.journal().into_iter().for_each(|journal| journal.end_streaming());
-        })
+        let worker = Arc::clone(&store);
+        Background::start(
+            "narufs-stream",
+            move || keep_promises(&worker, window),
+            move || {
+                store.journal().into_iter().for_each(|journal| journal.end_streaming());
+            },
+        )
     }
 
     pub(super) fn start(
-        store: Arc<Store>,
         name: &'static str,
-        run: impl FnOnce(&Store) + Send + 'static,
-        end: fn(&Store),
+        run: impl FnOnce() + Send + 'static,
+        end: impl Fn() + Send + Sync + 'static,
     ) -> crate::Result<Background> {
-        let worker = Arc::clone(&store);
-        let thread = thread::Builder::new().name(name.into()).spawn(move || run(&worker)).map_err(|e| {
-            crate::Error::Device {
+        let thread =
+            thread::Builder::new().name(name.into()).spawn(run).map_err(|e| crate::Error::Device {
                 context: "start a background thread",
                 errno: e.raw_os_error().unwrap_or(libc::EAGAIN),
-            }
-        })?;
-        Ok(Background { store, end, thread: Some(thread) })
+            })?;
+        Ok(Background { end: Box::new(end), thread: Some(thread) })
     }
 }
 
@@ -62,14 +63,15 @@ impl Drop for BrokenOff<'_> {
     }
 }
 
-fn run_rounds(store: &Store, interval: Duration) {
+fn run_rounds(checkpointer: &Checkpointer, interval: Duration) {
+    let store = checkpointer.store();
     let _broken_off = BrokenOff(store, "the thread that runs checkpoints broke off");
     loop {
         let outcome = match store.signal().wait(interval) {
             Woken::Stop => return,
             Woken::Round => {
                 planted::panic_at(Spot::RoundDue);
-                store.checkpoint_in_background()
+                checkpointer.checkpoint_in_background()
             }
             Woken::Commit => store.commit_upto(store.tail(), Durability::Power),
         };
@@ -102,7 +104,7 @@ impl std::fmt::Debug for Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        (self.end)(&self.store);
+        (self.end)();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread was reported where it happened.
             let _ = thread.join();

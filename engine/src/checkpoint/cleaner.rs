@@ -14,9 +14,9 @@
 //! them. A failure is told to the round that waits, and ends the thread: the file system goes read-only. Where there is
 //! no thread a round does its work.
 
+use super::Checkpointer;
 use super::background::Background;
 use crate::format::Position;
-use crate::store::Store;
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::{Error, Result, blocking};
 
@@ -69,33 +69,33 @@ impl Cleaner {
 
 impl Background {
     /// Starts the thread that brings data home for the rounds.
-    pub fn cleaning(store: Arc<Store>) -> Result<Background> {
-        store.rounds.cleaner.inside.lock().running = true;
-        let ended = Ended(Arc::clone(&store));
-        let run = move |store: &Store| {
-            let _ended = ended;
-            clean(store);
+    pub fn cleaning(checkpointer: Arc<Checkpointer>) -> Result<Background> {
+        checkpointer.cleaner.inside.lock().running = true;
+        let ended = Ended(Arc::clone(&checkpointer));
+        let run = move || {
+            let ended = ended;
+            clean(&ended.0);
         };
-        Background::start(store, "narufs-reclaim", run, |store| {
-            store.rounds.cleaner.inside.lock().stop = true;
-            store.rounds.cleaner.wake.notify_one();
+        Background::start("narufs-reclaim", run, move || {
+            checkpointer.cleaner.inside.lock().stop = true;
+            checkpointer.cleaner.wake.notify_one();
         })
     }
 }
 
 /// Tells whoever waits that there is no thread any more, after a panic too.
-struct Ended(Arc<Store>);
+struct Ended(Arc<Checkpointer>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.rounds.cleaner.inside.lock().running = false;
-        self.0.rounds.cleaner.moved.notify_all();
+        self.0.cleaner.inside.lock().running = false;
+        self.0.cleaner.moved.notify_all();
     }
 }
 
-fn clean(store: &Store) {
-    let cleaner = &store.rounds.cleaner;
-    while let Some(upto) = next(store, cleaner) {
+fn clean(checkpointer: &Checkpointer) {
+    let (store, cleaner) = (checkpointer.store(), &checkpointer.cleaner);
+    while let Some(upto) = next(checkpointer) {
         let outcome = store.observers().iter().try_for_each(|observer| observer.pre_checkpoint(upto));
         let mut inside = cleaner.inside.lock();
         match outcome {
@@ -111,7 +111,8 @@ fn clean(store: &Store) {
 }
 
 /// Sleeps until there is something to do: up to where; none at the end.
-fn next(store: &Store, cleaner: &Cleaner) -> Option<Position> {
+fn next(checkpointer: &Checkpointer) -> Option<Position> {
+    let cleaner = &checkpointer.cleaner;
     let mut inside = cleaner.inside.lock();
     loop {
         if inside.stop {
@@ -120,9 +121,9 @@ fn next(store: &Store, cleaner: &Cleaner) -> Option<Position> {
         if inside.wanted > inside.reached {
             return Some(inside.wanted);
         }
-        if let Some(journal) = store.journal() {
+        if let Some(journal) = checkpointer.store().journal() {
             let filled = journal.tail().saturating_sub(journal.head()) > journal.slots() / 2;
-            let goal = store.old_goal(journal);
+            let goal = checkpointer.old_goal(journal);
             let ahead = goal.saturating_sub(inside.reached.max(journal.head()));
             if filled && ahead > journal.slots() / TURN_PART {
                 return Some(goal);

@@ -77,7 +77,7 @@ impl Segment {
         let (header, places) = buf.split_at_mut(BLOCK_SIZE);
         header.fill(0);
         let entry = |(page, place): (&&PageRef, &mut [u8])| {
-            let tag = store.copy_image(page, place);
+            let tag = copy_image(store, page, place);
             DoubleWriteEntry {
                 block: U64::new(page.block()),
                 tag: U64::new(tag),
@@ -120,32 +120,30 @@ impl Segment {
     }
 }
 
-impl Store {
-    /// Copies a page as it is to be at home; the end of the highest record that the image holds.
-    fn copy_image(&self, page: &PageRef, image: &mut [u8]) -> Position {
-        let tag = page.copy_to(image);
-        if page.kind() != BlockKind::Node {
-            let at = std::mem::offset_of!(BlockHeader, position);
-            image[at..at + 8].copy_from_slice(&tag.to_le_bytes());
-        }
-        if page.kind() == BlockKind::NatIndex {
-            self.fill_hints(page.block(), image);
-        }
-        finish_image(self.seed(), page.block(), page.kind(), image);
-        tag
+/// Copies a page as it is to be at home; the end of the highest record that the image holds.
+fn copy_image(store: &Store, page: &PageRef, image: &mut [u8]) -> Position {
+    let tag = page.copy_to(image);
+    if page.kind() != BlockKind::Node {
+        let at = std::mem::offset_of!(BlockHeader, position);
+        image[at..at + 8].copy_from_slice(&tag.to_le_bytes());
     }
+    if page.kind() == BlockKind::NatIndex {
+        fill_hints(store, page.block(), image);
+    }
+    finish_image(store.seed(), page.block(), page.kind(), image);
+    tag
+}
 
-    /// Puts the numbers of used nids into the image of a NAT index block.
-    fn fill_hints(&self, block: u64, image: &mut [u8]) {
-        let observers = self.observers();
-        let first = block.saturating_sub(self.superblock().nat_index_start.get()) * NAT_INDEX_PER_BLOCK;
-        for (index, entry) in (first..).zip(image[BLOCK_HEADER_SIZE..].chunks_exact_mut(8)) {
-            if let Ok(old) = NatIndexEntry::read_from_bytes(entry)
-                && old.block() != 0
-                && let Some(used) = observers.iter().find_map(|observer| observer.used_nids(index))
-            {
-                entry.copy_from_slice(NatIndexEntry::new(old.block(), used).as_bytes());
-            }
+/// Puts the numbers of used nids into the image of a NAT index block.
+fn fill_hints(store: &Store, block: u64, image: &mut [u8]) {
+    let observers = store.observers();
+    let first = block.saturating_sub(store.superblock().nat_index_start.get()) * NAT_INDEX_PER_BLOCK;
+    for (index, entry) in (first..).zip(image[BLOCK_HEADER_SIZE..].chunks_exact_mut(8)) {
+        if let Ok(old) = NatIndexEntry::read_from_bytes(entry)
+            && old.block() != 0
+            && let Some(used) = observers.iter().find_map(|observer| observer.used_nids(index))
+        {
+            entry.copy_from_slice(NatIndexEntry::new(old.block(), used).as_bytes());
         }
     }
 }

@@ -12,14 +12,14 @@
 //!    is applied before it is sealed, so every page that a record below has changed is clean at home or dirty in memory
 //!    now.
 //! 2. Observers bring home what only data records below that position hold. Nothing in 3 to 6 depends on it, nor it
-//!    on them: in the background both go on side by side ([`cleaner`]). What no flush of 5 or 6 has covered when both
+//!    on them: in the background both go on side by side (`cleaner`). What no flush of 5 or 6 has covered when both
 //!    are over, one more does.
-//! 3. The dirty lists are taken. Several threads ([`write_home`]) claim pages by compare-and-swap, copy their images
+//! 3. The dirty lists are taken. Several threads (`write_home`) claim pages by compare-and-swap, copy their images
 //!    under the latch, and checksum the copies. An image's *tag* is the end of the highest record that it holds; it
 //!    may lie far above the head's new place, for a page goes on changing.
 //! 4. Everything up to the highest tag of the thread's batch is made durable: an image never outruns its records.
 //! 5. The images go to the thread's part of the double-write area, with their round, homes, tags and checksums;
-//!    flush. Why that is enough to mend what a crash tears, with many batches under way: [`area`].
+//!    flush. Why that is enough to mend what a crash tears, with many batches under way: `area`.
 //! 6. The images go home, neighbours in one request, many in flight; flush. From 3 on for the thread's next batch.
 //! 7. Everything logged by now is made durable: a page whose block was freed meanwhile was not written, so the
 //!    head may pass its earlier changes only once the record that freed it cannot be lost.
@@ -40,7 +40,6 @@ mod cleaner;
 mod images;
 #[cfg(all(test, loom))]
 mod loom_models;
-mod signal;
 mod stats;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -48,21 +47,18 @@ mod tried;
 mod write_home;
 
 pub use background::Background;
-pub use signal::Signal;
-#[cfg(all(test, loom))]
-pub(crate) use signal::{RunningRound, Woken};
 pub use stats::{CheckpointStats, Phase, PhaseCount};
 
+use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::format::{Position, SLOT_SIZE};
 use crate::journal::{Durability, Journal};
 use crate::planted::{self, Bug};
 use crate::pmem::DurabilityLevel;
-use crate::store::{Profile, Store};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::{Error, Result};
+use crate::store::{MakeRoom, Profile, Short, Store};
+use crate::sync::{Arc, Mutex};
 use cleaner::Cleaner;
+use std::fmt;
 use std::time::Instant;
 
 /// What marks the images of a round.
@@ -94,69 +90,16 @@ enum Steps {
     OldSideBySide,
 }
 
-/// The rounds of one mount; its lock lets one run at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Rounds {
-    /// Why the last round failed, if it did, in the scratch profile.
-    failure: Mutex<Option<Error>>,
-    /// Rounds that failed there.
-    failures: AtomicU64,
-    /// The last round that finished.
+/// Runs the rounds of one store, one at a time; shared through an [`Arc`].
+///
+/// Rounds are run by a thread ([`Background::checkpoints`]), or, where none is started, by the operations that find
+/// one due ([`Checkpointer::run_inline`]); besides by whoever asks for one.
+pub struct Checkpointer {
+    store: Arc<Store>,
+    /// The last round that finished; its lock lets one run at a time.
     last: Mutex<RoundId>,
-    /// Whether no thread runs rounds: operations do, when they are due.
-    inline: AtomicBool,
     cleaner: Cleaner,
     stats: stats::Counters,
-}
-
-impl Rounds {
-    /// Says which round finished last, when the journal begins.
-    pub fn begin_after(&self, last: RoundId) {
-        *self.last.lock() = last;
-    }
-
-    /// Has operations run the rounds: there is no background thread.
-    pub fn set_inline(&self) {
-        // Relaxed: set by the mount, before anybody else has the store.
-        self.inline.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether operations run the rounds.
-    pub fn inline(&self) -> bool {
-        // Relaxed: as above.
-        self.inline.load(Ordering::Relaxed)
-    }
-
-    /// Rounds that failed without making the file system read-only.
-    pub fn failures(&self) -> u64 {
-        // Acquire: pairs with the Release in `note`: who sees that one more has failed finds out why.
-        self.failures.load(Ordering::Acquire)
-    }
-
-    /// Why the last round failed, unless it went well.
-    pub fn failure(&self) -> Option<Error> {
-        self.failure.lock().clone()
-    }
-
-    /// Notes what became of a round.
-    fn note(&self, failure: Option<Error>) {
-        let has_failed = failure.is_some();
-        let before = std::mem::replace(&mut *self.failure.lock(), failure.clone());
-        match (before, failure) {
-            (None, Some(e)) => tracing::error!("metadata cannot be spilled, and stays in memory: {e}"),
-            (Some(_), None) => tracing::info!("metadata is spilled again"),
-            _ => {}
-        }
-        if has_failed {
-            // Release: pairs with the Acquire in `failures`.
-            self.failures.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// Whether a round is running.
-    pub fn running(&self) -> bool {
-        self.last.try_lock().is_none()
-    }
 }
 
 /// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no
@@ -171,7 +114,33 @@ impl Drop for BrokenOff<'_> {
     }
 }
 
-impl Store {
+impl Checkpointer {
+    /// Of a store whose pages nobody else writes home.
+    pub fn new(store: Arc<Store>) -> Checkpointer {
+        Checkpointer {
+            store,
+            last: Mutex::default(),
+            cleaner: Cleaner::default(),
+            stats: stats::Counters::default(),
+        }
+    }
+
+    /// The store whose pages go home.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Says which round finished last, when the journal begins.
+    pub(crate) fn begin_after(&self, last: RoundId) {
+        *self.last.lock() = last;
+    }
+
+    /// Has operations run the rounds: there is no background thread. By the mount, before anybody else has the store.
+    pub(crate) fn run_inline(self: &Arc<Self>) {
+        let rounds: Arc<dyn MakeRoom> = Arc::clone(self) as Arc<dyn MakeRoom>;
+        self.store.set_make_room(&rounds);
+    }
+
     /// Runs a round: afterwards the head has passed every record that was logged before the call. May sleep.
     ///
     /// # Errors
@@ -187,25 +156,25 @@ impl Store {
         self.checkpoint_as(Steps::OldInTurn)
     }
 
-    /// As [`Store::checkpoint`], by the background thread.
+    /// As [`Checkpointer::checkpoint`], by the background thread.
     fn checkpoint_in_background(&self) -> Result<()> {
         self.checkpoint_as(Steps::OldSideBySide)
     }
 
     fn checkpoint_as(&self, steps: Steps) -> Result<()> {
-        let mut last = self.rounds.last.lock();
-        self.check_writable()?;
-        let _broken_off = BrokenOff(self);
-        let running = self.signal().round_begins();
+        let mut last = self.last.lock();
+        self.store.check_writable()?;
+        let _broken_off = BrokenOff(&self.store);
+        let running = self.store.signal().round_begins();
         let next = RoundId { number: last.number + 1, ..*last };
         let began = Instant::now();
         let done = self.round(next, steps);
-        if !matches!(done, Ok(None)) || self.journal().is_none() {
-            self.rounds.stats.rounds.add(1);
-            self.rounds.stats.ns.add(stats::nanoseconds_since(began));
+        if !matches!(done, Ok(None)) || self.store.journal().is_none() {
+            self.stats.rounds.add(1);
+            self.stats.ns.add(stats::nanoseconds_since(began));
         }
-        if !self.profile().keeps() {
-            self.rounds.note(done.as_ref().err().cloned());
+        if !self.store.profile().keeps() {
+            self.store.failures.note(done.as_ref().err().cloned());
         }
         // Before the lock is given up, for the next round says for itself that it runs; and after what is noted of a
         // failure: who sees that no round is running and waits on would have another tried.
@@ -215,60 +184,62 @@ impl Store {
                 last.number += u64::from(passed.is_some());
                 // As of this round: without a journal the head is the tail, and what is freed from now on may be on its
                 // way home in the next.
-                let durable = self.committed(DurabilityLevel::Power);
-                let head = self.journal().map_or(durable, |journal| journal.head());
+                let durable = self.store.committed(DurabilityLevel::Power);
+                let head = self.store.journal().map_or(durable, |journal| journal.head());
                 drop(last);
                 // Even if that is no news: what could not leave quarantine then, for a write was in flight, may
                 // leave it now; and another may have read the same news and not yet told.
-                for observer in self.observers() {
+                for observer in self.store.observers() {
                     observer.durable(durable);
                     observer.head_passed(head);
                 }
-                if self.profile() != Profile::InMemory && self.dirty.count() >= self.dirty_limit {
+                if self.store.profile() != Profile::InMemory
+                    && self.store.dirty.count() >= self.store.dirty_limit
+                {
                     // Who is throttled has asked once, for this round.
-                    self.signal().need_round();
+                    self.store.signal().need_round();
                 }
             }
-            Err(e) if self.profile().keeps() => self.fail(format!("a checkpoint failed: {e}")),
+            Err(e) if self.store.profile().keeps() => self.store.fail(format!("a checkpoint failed: {e}")),
             // Nothing is lost: what did not go is dirty still.
             Err(_) => {}
         }
-        self.signal().wake_throttled();
+        self.store.signal().wake_throttled();
         done.map(drop)
     }
 
     /// Steps 1 to 8; the new head, or none if there was nothing to do.
     fn round(&self, id: RoundId, steps: Steps) -> Result<Option<Position>> {
-        let Some(journal) = self.journal() else {
+        let Some(journal) = self.store.journal() else {
             // Without spill space there is nowhere to go.
-            let written = if self.profile() == Profile::InMemory { Ok(()) } else { self.write_all(id) };
+            let written = if self.store.profile() == Profile::InMemory { Ok(()) } else { self.write_all(id) };
             return written.map(|()| None);
         };
         let tail = journal.tail();
         let used = tail.saturating_sub(journal.head());
         let pending = tail.saturating_sub(journal.committed(DurabilityLevel::Power));
         if steps == Steps::AllInTurn || pending * PENDING_PART >= used {
-            self.rounds.stats.time(Phase::Commit, || self.commit_upto(tail, Durability::Power))?;
+            self.stats.time(Phase::Commit, || self.store.commit_upto(tail, Durability::Power))?;
         }
         let target = match steps {
             Steps::AllInTurn => journal.committed(DurabilityLevel::Power),
             Steps::OldInTurn | Steps::OldSideBySide => journal.commit_beyond(self.old_goal(journal)),
         };
-        if target == journal.head() && self.dirty.count() == 0 {
+        if target == journal.head() && self.store.dirty.count() == 0 {
             return Ok(None);
         }
-        let stats = &self.rounds.stats;
+        let stats = &self.stats;
         let observed = || {
             stats.time(Phase::Data, || {
-                self.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target))
+                self.store.observers().iter().try_for_each(|observer| observer.pre_checkpoint(target))
             })
         };
         match steps {
             Steps::AllInTurn | Steps::OldInTurn => observed().and_then(|()| self.write_all(id))?,
             Steps::OldSideBySide => {
-                self.rounds.cleaner.ask(target);
+                self.cleaner.ask(target);
                 let written = self.write_all(id);
-                let cleaned = stats.time(Phase::Data, || self.rounds.cleaner.wait(target));
+                let cleaned = stats.time(Phase::Data, || self.cleaner.wait(target));
                 written.and(if cleaned? { Ok(()) } else { observed() })?;
             }
         }
@@ -277,12 +248,12 @@ impl Store {
 
     /// Steps 7 and 8; the new head.
     fn retire(&self, journal: &Journal, target: Position, id: RoundId) -> Result<Position> {
-        self.check_observed()?;
+        self.store.check_observed()?;
         if !planted::is(Bug::HeadMovedBeforeFlush) && !planted::is(Bug::AreaReusedEarly) {
-            self.device().flush()?;
+            self.store.device().flush()?;
         }
         if !planted::is(Bug::ForgottenBeforeLog) {
-            self.commit_upto(journal.tail(), Durability::Power)?;
+            self.store.commit_upto(journal.tail(), Durability::Power)?;
         }
         let passed = if planted::is(Bug::HeadPassesYoung) {
             journal.committed(DurabilityLevel::Power)
@@ -297,7 +268,7 @@ impl Store {
     fn old_goal(&self, journal: &Journal) -> Position {
         let (head, tail) = (journal.head(), journal.tail());
         let used = tail.saturating_sub(head);
-        let metadata = self.dirty.count() as u64 * BLOCK_SIZE as u64;
+        let metadata = self.store.dirty.count() as u64 * BLOCK_SIZE as u64;
         if metadata * METADATA_PART > used * SLOT_SIZE as u64 {
             return journal.committed(DurabilityLevel::Power);
         }
@@ -309,10 +280,29 @@ impl Store {
     pub(crate) fn drain(&self) -> Result<()> {
         loop {
             self.checkpoint()?;
-            let empty = self.journal().is_none_or(|journal| journal.head() == journal.tail());
-            if empty && self.dirty.unwritten() == 0 {
+            let empty = self.store.journal().is_none_or(|journal| journal.head() == journal.tail());
+            if empty && self.store.dirty.unwritten() == 0 {
                 return Ok(());
             }
         }
+    }
+}
+
+impl MakeRoom for Checkpointer {
+    fn make_room(&self, short: Short) -> Result<()> {
+        // Within a round, what it calls must make do with the reserve.
+        if self.last.try_lock().is_none() {
+            return Ok(());
+        }
+        match short {
+            Short::Journal => self.checkpoint(),
+            Short::Soon => self.checkpoint_old(),
+        }
+    }
+}
+
+impl fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpointer").finish_non_exhaustive()
     }
 }

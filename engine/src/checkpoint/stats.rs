@@ -23,7 +23,8 @@ pub enum Phase {
     /// 5: flush.
     AreaFlush,
     /// 6: images go home.
-    Home,
+    #[cfg_attr(feature = "serde", serde(rename = "Home"))]
+    WriteHome,
     /// 6: flush.
     HomeFlush,
     /// 6 to 8: pages are clean; the last flush and commit, and the head.
@@ -40,7 +41,7 @@ impl Phase {
         Phase::Log,
         Phase::DoubleWrite,
         Phase::AreaFlush,
-        Phase::Home,
+        Phase::WriteHome,
         Phase::HomeFlush,
         Phase::Retire,
     ];

@@ -12,7 +12,7 @@ use super::area::{self, Part, parts};
 use super::claims::Claims;
 use super::images::Images;
 use super::stats::{Counters, Phase};
-use super::{CheckpointStats, RoundId};
+use super::{CheckpointStats, Checkpointer, RoundId};
 use crate::journal::Durability;
 use crate::planted::{self, Bug, Spot};
 use crate::scoped;
@@ -29,6 +29,7 @@ const SPILLED: usize = 512;
 /// What the threads of a round share.
 struct Work<'s> {
     store: &'s Store,
+    stats: &'s Counters,
     pages: Vec<PageRef>,
     claims: Claims,
     /// The parts that no thread has yet, with the lane of who takes one; none in the scratch profile.
@@ -38,54 +39,55 @@ struct Work<'s> {
     planted: Option<Bug>,
 }
 
-impl Store {
+impl Checkpointer {
     /// Writes home every page that was dirty when the call began.
     pub(crate) fn write_all(&self, round: RoundId) -> Result<()> {
-        let stats = &self.rounds.stats;
-        let pages = stats.time(Phase::Collect, || {
-            let mut pages = self.dirty.drain();
+        let pages = self.stats.time(Phase::Collect, || {
+            let mut pages = self.store.dirty.drain();
             pages.sort_unstable_by_key(|page| page.block());
             pages
         });
         let work = Work::new(self, round, pages);
         scoped::share(work.lanes(), || work.run());
         if planted::is(Bug::AreaReusedEarly) {
-            self.device().flush()?;
+            self.store.device().flush()?;
         }
         work.end()
     }
 
     /// What rounds have done since the mount.
-    pub fn checkpoint_stats(&self) -> CheckpointStats {
-        self.rounds.stats.snapshot(self.home_writers())
+    pub fn stats(&self) -> CheckpointStats {
+        self.stats.snapshot(home_writers(&self.store))
     }
+}
 
-    /// Threads that write home, at the most.
-    fn home_writers(&self) -> usize {
-        self.write_home().threads.unwrap_or_else(|| self.device().submitters()).max(1)
-    }
+/// Threads that write home, at the most.
+fn home_writers(store: &Store) -> usize {
+    store.write_home().threads.unwrap_or_else(|| store.device().submitters()).max(1)
+}
 
-    /// Images of a batch when so many threads write home.
-    fn batch_of(&self, threads: usize) -> usize {
-        match self.profile().keeps() {
-            true => area::capacity(self.superblock().dw_blocks.get() / threads as u64).max(1),
-            false => SPILLED,
-        }
+/// Images of a batch when so many threads write home.
+fn batch_of(store: &Store, threads: usize) -> usize {
+    match store.profile().keeps() {
+        true => area::capacity(store.superblock().dw_blocks.get() / threads as u64).max(1),
+        false => SPILLED,
     }
 }
 
 impl<'s> Work<'s> {
-    fn new(store: &'s Store, round: RoundId, pages: Vec<PageRef>) -> Work<'s> {
-        let most = store.home_writers();
-        let worth = store.batch_of(most).min(PAGES_PER_THREAD);
+    fn new(checkpointer: &'s Checkpointer, round: RoundId, pages: Vec<PageRef>) -> Work<'s> {
+        let (store, stats) = (&*checkpointer.store, &checkpointer.stats);
+        let most = home_writers(store);
+        let worth = batch_of(store, most).min(PAGES_PER_THREAD);
         let threads = (pages.len() / worth).clamp(1, most);
         let parts: Vec<_> = if store.profile().keeps() {
-            parts(store, &store.rounds.stats, round, threads).into_iter().map(Some).collect()
+            parts(store, stats, round, threads).into_iter().map(Some).collect()
         } else {
             (0..threads).map(|_| None).collect()
         };
         Work {
             store,
+            stats,
             claims: Claims::new(pages.len(), parts.len()),
             pages,
             parts: Mutex::new(parts.into_iter().enumerate().rev().collect()),
@@ -97,10 +99,6 @@ impl<'s> Work<'s> {
 
     fn lanes(&self) -> usize {
         self.parts.lock().len()
-    }
-
-    fn stats(&self) -> &'s Counters {
-        &self.store.rounds.stats
     }
 
     /// What each thread does: batch after batch, until nothing is left or something has failed.
@@ -124,14 +122,14 @@ impl<'s> Work<'s> {
             let claimed: Vec<_> = pages.iter().filter(|page| dirty.claim(page)).collect();
             (Images::copy(self.store, &claimed), claimed)
         };
-        let (images, claimed) = self.stats().time(Phase::Copy, copy);
+        let (images, claimed) = self.stats.time(Phase::Copy, copy);
         if claimed.is_empty() {
             return Ok(());
         }
-        self.stats().moved(Phase::Copy, images.bytes());
+        self.stats.moved(Phase::Copy, images.bytes());
         planted::panic_at(Spot::Claimed);
         let outcome = self.bring_home(part, images);
-        self.stats().time(Phase::Retire, || {
+        self.stats.time(Phase::Retire, || {
             claimed.iter().for_each(|page| dirty.note(page, page.finish(outcome.is_err())));
         });
         outcome
@@ -139,13 +137,13 @@ impl<'s> Work<'s> {
 
     fn bring_home(&self, part: Option<&mut Part<'s>>, images: Images) -> Result<()> {
         let WriteHome { neighbours, .. } = self.store.write_home();
-        self.stats().batches.add(1);
+        self.stats.batches.add(1);
         let Some(part) = part else {
-            return area::write_home(self.store.device().as_ref(), self.stats(), images, neighbours);
+            return area::write_home(self.store.device().as_ref(), self.stats, images, neighbours);
         };
         if !planted::is(Bug::HomeBeforeLog) {
             let far = if planted::is(Bug::RoundInWindow) { Durability::Process } else { Durability::Power };
-            self.stats().time(Phase::Log, || self.store.commit_upto(images.highest, far))?;
+            self.stats.time(Phase::Log, || self.store.commit_upto(images.highest, far))?;
         }
         // Relaxed: it only gives out numbers.
         let sequence = self.batches.fetch_add(1, Ordering::Relaxed) as u64;

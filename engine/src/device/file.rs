@@ -19,6 +19,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::BLOCK_SIZE;
+use crate::fork::KeptFromChildren;
 use crate::{Error, Result};
 
 /// A killed process holds its lock until the kernel has taken its memory and its I/O apart: a thread that mounts right
@@ -29,6 +30,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// An open, locked image.
 #[derive(Debug)]
 pub struct ImageFile {
+    // Before the file: its number is taken out of the list first.
+    _kept: KeptFromChildren,
     file: File,
     path: PathBuf,
     // Relaxed: a bound. A thread that uses blocks behind an older one has been told of them otherwise.
@@ -141,12 +144,19 @@ impl ImageFile {
             Err(e) => return Err(Error::Errno(e.raw_os_error())),
         };
         let file = File::from(fd);
+        let kept = KeptFromChildren::enter(&file);
         lock(&file, path)?;
         let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;
         let kind = metadata.file_type();
         let blocks = AtomicU64::new(metadata.len() / BLOCK_SIZE as u64);
-        let image =
-            Self { file, path: path.to_owned(), blocks, direct, block_device: kind.is_block_device() };
+        let image = Self {
+            _kept: kept,
+            file,
+            path: path.to_owned(),
+            blocks,
+            direct,
+            block_device: kind.is_block_device(),
+        };
         if image.block_device {
             image.blocks.store(image.measured()?, Relaxed);
         } else if !kind.is_file() {

@@ -12,15 +12,15 @@ use crate::inode::FileType;
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 
-pub use super::change::{insert, pack, remove, replace};
-pub use super::search::{find, gap};
+pub(crate) use super::change::{insert, pack, remove, replace};
+pub(crate) use super::search::{find, gap};
 
 /// What is wrong with a block.
-pub type Fault = &'static str;
+pub(crate) type Fault = &'static str;
 
 /// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dentry<'a> {
+pub(crate) struct Dentry<'a> {
     /// The name.
     pub name: &'a [u8],
     /// The inode.
@@ -33,7 +33,7 @@ pub struct Dentry<'a> {
 
 /// Where a dentry lies in its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
+pub(crate) struct Spot {
     /// Its offset.
     pub at: usize,
     /// Offset of the dentry before it.
@@ -43,17 +43,17 @@ pub struct Spot {
 }
 
 /// Bytes that a name takes.
-pub fn room_for(name: &[u8]) -> usize {
+pub(crate) fn room_for(name: &[u8]) -> usize {
     (DENTRY_HEADER_SIZE + name.len()).next_multiple_of(8)
 }
 
 /// The header of a block's part of a bucket.
-pub fn header(block: &[u8]) -> Option<BucketHeader> {
+pub(crate) fn header(block: &[u8]) -> Option<BucketHeader> {
     BucketHeader::read_from_prefix(block.get(BLOCK_HEADER_SIZE..)?).ok().map(|(header, _)| header)
 }
 
 /// The same, if the block is of this bucket of this directory.
-pub fn header_of(block: &[u8], nid: Nid, generation: u32, bucket: u32) -> Result<BucketHeader, Fault> {
+pub(crate) fn header_of(block: &[u8], nid: Nid, generation: u32, bucket: u32) -> Result<BucketHeader, Fault> {
     let (owner, rest) = BlockHeader::ref_from_prefix(block).map_err(|_| "a block is cut short")?;
     let (header, _) = BucketHeader::read_from_prefix(rest).map_err(|_| "a block is cut short")?;
     if owner.owner.get() != nid || owner.generation.get() != generation {
@@ -99,7 +99,7 @@ pub(super) fn extent_of(block: &[u8; BLOCK_SIZE], at: usize) -> Result<(usize, u
 }
 
 /// Bytes that the dentries of a block use.
-pub fn used(block: &[u8]) -> Result<usize, Fault> {
+pub(crate) fn used(block: &[u8]) -> Result<usize, Fault> {
     let block = whole(block)?;
     let (mut at, mut sum) = (BUCKET_START, 0);
     while at < BLOCK_SIZE {
@@ -146,7 +146,7 @@ pub(super) fn verified<'a>(header: &DentryHeader, name: &'a [u8]) -> Result<Dent
 ///
 /// # Errors
 /// What is wrong with the block; nothing after the first fault was visited.
-pub fn walk<'a, B>(
+pub(crate) fn walk<'a, B>(
     block: &'a [u8],
     mut visit: impl FnMut(Spot, Dentry<'a>) -> ControlFlow<B>,
 ) -> Result<Option<B>, Fault> {

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 const MOST: usize = (DENTRY_HEADER_SIZE + MAX_NAME).next_multiple_of(8) + 16;
 
 /// A change of a block: up to three pieces, each to be written at an offset that is a multiple of 8.
-pub struct Patches {
+pub(crate) struct Patches {
     bytes: [u8; MOST],
     used: usize,
     /// Offset in the block, and where its bytes end.
@@ -37,7 +37,7 @@ impl Patches {
     }
 
     /// The pieces: where each is to be written, and what.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut from = 0;
         self.pieces[..self.count].iter().map(move |&(at, end)| {
             let bytes = &self.bytes[from..end];
@@ -85,7 +85,7 @@ fn encode(dentry: &Dentry, rec_len: usize, into: &mut [u8]) {
 }
 
 /// How to put a dentry into a gap of a block.
-pub fn insert(block: &[u8], gap: Gap, dentry: &Dentry) -> Result<Patches, Fault> {
+pub(crate) fn insert(block: &[u8], gap: Gap, dentry: &Dentry) -> Result<Patches, Fault> {
     let mut patches = Patches::new();
     let into = patches.add(gap.at + gap.used, room_for(dentry.name));
     encode(dentry, gap.rec_len - gap.used, into);
@@ -97,7 +97,7 @@ pub fn insert(block: &[u8], gap: Gap, dentry: &Dentry) -> Result<Patches, Fault>
 }
 
 /// How to take the dentry at `spot` out: the one before it grows over it, the first becomes free.
-pub fn remove(block: &[u8], spot: Spot) -> Result<Patches, Fault> {
+pub(crate) fn remove(block: &[u8], spot: Spot) -> Result<Patches, Fault> {
     let mut patches = Patches::new();
     match spot.previous {
         Some(previous) => patches.length(block, previous, spot.at + spot.rec_len - previous)?,
@@ -108,7 +108,7 @@ pub fn remove(block: &[u8], spot: Spot) -> Result<Patches, Fault> {
 }
 
 /// Takes the dentries out that are not to stay, as [`remove`] does one by one.
-pub fn retain(block: &mut [u8], mut stays: impl FnMut(&Dentry) -> bool) -> Result<(), Fault> {
+pub(super) fn retain(block: &mut [u8], mut stays: impl FnMut(&Dentry) -> bool) -> Result<(), Fault> {
     let mut last = None;
     let mut gone = 0;
     let mut at = BUCKET_START;
@@ -142,7 +142,7 @@ pub fn retain(block: &mut [u8], mut stays: impl FnMut(&Dentry) -> bool) -> Resul
 }
 
 /// How to make the dentry at `spot` lead to another inode.
-pub fn replace(block: &[u8], spot: Spot, nid: Nid, file_type: FileType) -> Result<Patches, Fault> {
+pub(crate) fn replace(block: &[u8], spot: Spot, nid: Nid, file_type: FileType) -> Result<Patches, Fault> {
     let mut patches = Patches::new();
     patches.add(spot.at, 8).copy_from_slice(&nid.to_le_bytes());
     patches.length_word(block, spot.at)?[3] = file_type as u8;
@@ -151,7 +151,7 @@ pub fn replace(block: &[u8], spot: Spot, nid: Nid, file_type: FileType) -> Resul
 
 /// Fills blocks (from the bucket header on: [`BLOCK_HEADER_SIZE`] is cut off) with dentries, as many blocks as
 /// it takes and at least one; what may lie behind the last dentry's name is not given. `next` pointers are left 0.
-pub fn pack(bucket: u32, dentries: &[Dentry]) -> Vec<Vec<u8>> {
+pub(crate) fn pack(bucket: u32, dentries: &[Dentry]) -> Vec<Vec<u8>> {
     let mut blocks = Vec::new();
     let mut rest = dentries;
     loop {

@@ -43,11 +43,11 @@ const NAME_WORDS: usize = if cfg!(loom) { 2 } else { 3 };
 /// The longest name that lies in its line.
 const INLINE: usize = NAME_WORDS * 8;
 /// Bytes that a line takes.
-pub const LINE_BYTES: u64 = 64;
+pub(crate) const LINE_BYTES: u64 = 64;
 
 /// An inode for ever: no other gets both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// Its number.
     pub nid: Nid,
     /// The generation of the number.
@@ -56,7 +56,7 @@ pub struct Identity {
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Child {
+pub(crate) struct Child {
     /// The inode.
     pub identity: Identity,
     /// Its type.
@@ -67,11 +67,11 @@ pub struct Child {
 
 /// How often a directory was closed to somebody: see rule 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PermissionGeneration(u64);
+pub(crate) struct PermissionGeneration(u64);
 
 /// The table.
 #[derive(Debug)]
-pub struct DentryCache {
+pub(crate) struct DentryCache {
     pages: Box<[OnceLock<Box<[Line]>>]>,
     buckets: u64,
     /// Written seldom, read by every walk.
@@ -172,7 +172,7 @@ impl Line {
 
 impl DentryCache {
     /// A table of about `lines` names, of an image whose names are hashed under `key`.
-    pub fn new(lines: usize, key: &[u8; 16]) -> DentryCache {
+    pub(crate) fn new(lines: usize, key: &[u8; 16]) -> DentryCache {
         let pages = (lines / PAGE).max(1);
         DentryCache {
             pages: (0..pages).map(|_| OnceLock::new()).collect(),
@@ -184,7 +184,7 @@ impl DentryCache {
     }
 
     /// The permission_generation so far, at the beginning of a walk or before the permission of what is put.
-    pub fn permission_generation(&self) -> PermissionGeneration {
+    pub(crate) fn permission_generation(&self) -> PermissionGeneration {
         // Acquire: pairs with the Release in `close`: the permission is read as it was left, or newer.
         PermissionGeneration(
             self.permission_generation.load(Ordering::Acquire) & (u64::MAX >> GENERATION_SHIFT),
@@ -192,14 +192,14 @@ impl DentryCache {
     }
 
     /// A caller may not search a directory any more though a line says that it may. Its lock is held.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         // Release: pairs with the Acquire in `permission_generation`.
         self.permission_generation.fetch_add(1, Ordering::Release);
     }
 
     /// What a name leads to, if it is known; `permission_generation`: see rule 5.
     #[inline]
-    pub fn find(
+    pub(crate) fn find(
         &self,
         dir: Identity,
         name: &[u8],
@@ -219,7 +219,7 @@ impl DentryCache {
     }
 
     /// Notes what a name leads to: rule 3. `permission_generation` was read before the child's permission.
-    pub fn put(
+    pub(crate) fn put(
         &self,
         dir: Identity,
         name: &[u8],
@@ -262,7 +262,7 @@ impl DentryCache {
     }
 
     /// A name leads elsewhere, or nowhere: rule 4.
-    pub fn forget(&self, dir: Identity, name: &[u8]) {
+    pub(crate) fn forget(&self, dir: Identity, name: &[u8]) {
         let Some(key) = self.key(dir, name) else { return };
         let Some((lines, _)) = self.lines(&key, false) else { return };
         for line in lines {

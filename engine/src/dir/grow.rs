@@ -29,26 +29,26 @@ use std::ops::ControlFlow;
 /// Slots that one block's image takes, with what its allocation takes beside.
 const BLOCK_SLOTS: u32 = (BLOCK_SIZE / SLOT_PAYLOAD) as u32 + 3;
 /// Most splits that a full bucket waits for.
-pub const PATIENCE: u32 = 3;
+pub(crate) const PATIENCE: u32 = 3;
 /// Most splits of one record.
 const MOST_SPLITS: u32 = 16;
 /// Blocks of the chains that the splits of one record divide, as a rule: every ring has room for so many. Chains of two
 /// blocks are met where a bucket was full too long before its turn.
-pub const USUAL_CHAINS: u32 = 2 * PATIENCE;
+pub(crate) const USUAL_CHAINS: u32 = 2 * PATIENCE;
 /// [`split_slots`] of usual chains.
-pub const GROW_SLOTS: u32 = split_slots(USUAL_CHAINS);
+pub(crate) const GROW_SLOTS: u32 = split_slots(USUAL_CHAINS);
 /// Slots that [`Dir::grow`] takes at the most where it may not split: the device is full.
-pub const OVERFLOW_SLOTS: u32 = 16;
+pub(crate) const OVERFLOW_SLOTS: u32 = 16;
 
 /// Slots that [`Dir::grow`] takes at the most where it may split chains of so many blocks together, the directory's
 /// inode included: twice as many blocks are logged.
-pub const fn split_slots(blocks: u32) -> u32 {
+pub(crate) const fn split_slots(blocks: u32) -> u32 {
     (2 * blocks + 2) * BLOCK_SLOTS + 8
 }
 
 /// What there are credits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Splits {
+pub(crate) struct Splits {
     /// So many splits at the most.
     pub count: u32,
     /// Of chains of so many blocks together.
@@ -63,24 +63,24 @@ pub(super) fn splits_at_once(buckets: u32) -> u32 {
 }
 
 /// How many it makes where a bucket is still full by then.
-pub fn most_splits(buckets: u32) -> u32 {
+pub(crate) fn most_splits(buckets: u32) -> u32 {
     splits_at_once(buckets).max(PATIENCE)
 }
 
 impl<B: DirBlocks> Dir<'_, B> {
     /// The bucket whose turn to be split it is, if there is one.
-    pub fn next_to_split(&self, image: &Inode) -> Option<u32> {
+    pub(crate) fn next_to_split(&self, image: &Inode) -> Option<u32> {
         let buckets = image.buckets.get();
         (1..u32::MAX / 2).contains(&buckets).then(|| next_to_split(buckets))
     }
 
     /// Makes room for a name whose bucket is full: adds the first bucket; or splits the buckets whose turn it is,
-    /// [`splits_at_once`] or as many as it takes, within what `most` says, and gives the name's bucket an overflow
+    /// `splits_at_once` or as many as it takes, within what `most` says, and gives the name's bucket an overflow
     /// block if no split concerned it. Changes the image.
     ///
     /// False, and nothing is changed: the name is there, or its bucket has room by now. The caller that found it full
     /// had to let the directory go, and others may have come first.
-    pub fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], most: Splits) -> Result<bool> {
+    pub(crate) fn grow(&self, h: &mut Handle, image: &mut Inode, name: &[u8], most: Splits) -> Result<bool> {
         if !self.vacancy(Some(h), image, name)?.is_ok_and(|vacancy| vacancy.grows()) {
             return Ok(false);
         }

@@ -10,22 +10,22 @@ use std::hash::Hasher;
 use std::ops::RangeInclusive;
 
 /// Bits of a hash.
-pub const HASH_BITS: u32 = 55;
+pub(crate) const HASH_BITS: u32 = 55;
 /// Bits of a cookie below the hash: they tell entries of equal hash apart.
-pub const TIE_BITS: u32 = 8;
+pub(crate) const TIE_BITS: u32 = 8;
 
 /// The hash of names, keyed by the image: a thread that does not know the key cannot make names meet.
 #[derive(Debug, Clone, Copy)]
-pub struct NameHash(SipHasher13);
+pub(crate) struct NameHash(SipHasher13);
 
 impl NameHash {
     /// The hash of an image.
-    pub fn new(key: &[u8; 16]) -> NameHash {
+    pub(crate) fn new(key: &[u8; 16]) -> NameHash {
         NameHash(SipHasher13::new_with_key(key))
     }
 
     /// 55 bits, never 0: the cookies of hash 0 are those of "." and "..".
-    pub fn of(&self, name: &[u8]) -> u64 {
+    pub(crate) fn of(&self, name: &[u8]) -> u64 {
         let mut hasher = self.0;
         hasher.write(name);
         (hasher.finish() >> (64 - HASH_BITS)).max(1)
@@ -33,17 +33,17 @@ impl NameHash {
 }
 
 /// The lowest cookie of a hash.
-pub fn cookie_base(hash: u64) -> u64 {
+pub(crate) fn cookie_base(hash: u64) -> u64 {
     hash << TIE_BITS
 }
 
 /// The hash of a cookie.
-pub fn hash_of(cookie: u64) -> u64 {
+pub(crate) fn hash_of(cookie: u64) -> u64 {
     cookie >> TIE_BITS
 }
 
 /// The bucket of a hash, of `buckets` (at least 1).
-pub fn bucket_of(hash: u64, buckets: u32) -> u32 {
+pub(crate) fn bucket_of(hash: u64, buckets: u32) -> u32 {
     let reversed = (hash << (64 - HASH_BITS)).reverse_bits();
     let low = buckets.ilog2();
     let fine = (reversed & ((2u64 << low) - 1)) as u32;
@@ -51,7 +51,7 @@ pub fn bucket_of(hash: u64, buckets: u32) -> u32 {
 }
 
 /// The hashes of a bucket.
-pub fn hashes_of(bucket: u32, buckets: u32) -> RangeInclusive<u64> {
+pub(crate) fn hashes_of(bucket: u32, buckets: u32) -> RangeInclusive<u64> {
     let low = buckets.ilog2();
     let split = bucket >= 1 << low || bucket < buckets - (1 << low);
     let bits = low + u32::from(split);
@@ -61,7 +61,7 @@ pub fn hashes_of(bucket: u32, buckets: u32) -> RangeInclusive<u64> {
 }
 
 /// The bucket that the next split divides, where there are `buckets`; the new one has the number `buckets`.
-pub fn next_to_split(buckets: u32) -> u32 {
+pub(crate) fn next_to_split(buckets: u32) -> u32 {
     buckets - (1 << buckets.ilog2())
 }
 

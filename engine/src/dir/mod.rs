@@ -30,12 +30,11 @@ mod shrink_tests;
 #[cfg(test)]
 mod tests;
 
-pub use bucket::Dentry;
-pub use dentry_cache::DentryCache;
-pub use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, most_splits, split_slots};
-pub use hash::{NameHash, bucket_of};
-pub use read::{OwnedDentry, Page as ReadPage};
-pub use shrink::{GROUP, Left, MOST_AT_ANY_TIME, SHRINK_SLOTS};
+pub(crate) use bucket::Dentry;
+pub(crate) use dentry_cache::DentryCache;
+pub(crate) use grow::{GROW_SLOTS, OVERFLOW_SLOTS, PATIENCE, Splits, USUAL_CHAINS, most_splits, split_slots};
+pub(crate) use hash::{NameHash, bucket_of};
+pub(crate) use shrink::{GROUP, Left, MOST_AT_ANY_TIME, SHRINK_SLOTS};
 
 use crate::error::{Error, Result};
 use crate::format::{BLOCK_HEADER_SIZE, BlockKind, Inode, MAX_NAME, Nid};
@@ -47,13 +46,13 @@ use search::Gap;
 use std::ops::ControlFlow;
 
 /// Most blocks of a bucket. Keyed hashes keep chains at one or two.
-pub const MAX_CHAIN: usize = 64;
+pub(crate) const MAX_CHAIN: usize = 64;
 
 /// Slots that an insertion, removal or replacement takes at the most, beside those of inodes.
-pub const ENTRY_SLOTS: u32 = 4;
+pub(crate) const ENTRY_SLOTS: u32 = 4;
 
 /// Where the blocks of directories come from.
-pub trait DirBlocks {
+pub(crate) trait DirBlocks {
     /// The block of a bucket, as the image (and what the handle has staged) maps it.
     fn block_of(&self, h: Option<&Handle>, image: &Inode, bucket: u32) -> Result<u64>;
     /// Allocates a block for the new last bucket and maps it in the image; counts it in `blocks`.
@@ -67,7 +66,7 @@ pub trait DirBlocks {
 }
 
 /// A directory as these functions need it.
-pub struct Dir<'a, B> {
+pub(crate) struct Dir<'a, B> {
     /// The pages.
     pub store: &'a Store,
     /// The blocks.
@@ -82,7 +81,7 @@ pub struct Dir<'a, B> {
 
 /// An entry that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hit {
+pub(crate) struct Hit {
     /// The inode.
     pub nid: Nid,
     /// Its type.
@@ -93,7 +92,7 @@ pub struct Hit {
 
 /// Whether an entry was put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Insertion {
+pub(crate) enum Insertion {
     /// It is staged.
     Done,
     /// Its bucket has no room: [`Dir::grow`], then again.
@@ -108,7 +107,7 @@ impl Hit {
 
 /// Where a name can go.
 #[derive(Debug)]
-pub struct Vacancy {
+pub(crate) struct Vacancy {
     /// None if every cookie of the hash is taken.
     cookie: Option<u64>,
     room: Option<(PageRef, Gap)>,
@@ -118,14 +117,14 @@ pub struct Vacancy {
 
 impl Vacancy {
     /// Whether [`Dir::grow`] must come first.
-    pub fn grows(&self) -> bool {
+    pub(crate) fn grows(&self) -> bool {
         self.grows
     }
 }
 
 /// An entry, and where it lies. It holds as long as the bucket is locked, and until the handle changes the bucket.
 #[derive(Debug)]
-pub struct Located {
+pub(crate) struct Located {
     page: PageRef,
     spot: Spot,
     hit: Hit,
@@ -133,13 +132,13 @@ pub struct Located {
 
 impl Located {
     /// The entry.
-    pub fn hit(&self) -> Hit {
+    pub(crate) fn hit(&self) -> Hit {
         self.hit
     }
 }
 
 /// EINVAL, ENAMETOOLONG or nothing.
-pub fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > MAX_NAME {
         return Err(Error::Errno(libc::ENAMETOOLONG));
     }
@@ -151,7 +150,7 @@ pub fn check_name(name: &[u8]) -> Result<()> {
 
 impl<B: DirBlocks> Dir<'_, B> {
     /// The bucket of a name; 0 where there is none yet.
-    pub fn bucket_of(&self, image: &Inode, name: &[u8]) -> u32 {
+    pub(crate) fn bucket_of(&self, image: &Inode, name: &[u8]) -> u32 {
         match image.buckets.get() {
             0 => 0,
             buckets => bucket_of(self.hash.of(name), buckets),
@@ -159,12 +158,17 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// The entry of a name.
-    pub fn lookup(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
+    pub(crate) fn lookup(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Hit>> {
         Ok(self.locate(h, image, name)?.map(|found| found.hit))
     }
 
     /// Where a name can go, or what has it already. It holds as long as the bucket is locked.
-    pub fn vacancy(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Result<Vacancy, Hit>> {
+    pub(crate) fn vacancy(
+        &self,
+        h: Option<&Handle>,
+        image: &Inode,
+        name: &[u8],
+    ) -> Result<Result<Vacancy, Hit>> {
         if image.buckets.get() == 0 {
             return Ok(Ok(Vacancy { cookie: None, room: None, grows: true }));
         }
@@ -193,7 +197,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Puts an entry where its name can go.
-    pub fn fill_vacancy(
+    pub(crate) fn fill_vacancy(
         &self,
         h: &mut Handle,
         vacancy: Vacancy,
@@ -218,7 +222,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     ///
     /// # Errors
     /// EEXIST: the name is there already.
-    pub fn insert(
+    pub(crate) fn insert(
         &self,
         h: &mut Handle,
         image: &Inode,
@@ -233,7 +237,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Takes an entry out, if it is there.
-    pub fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Left> {
+    pub(crate) fn remove(&self, h: &mut Handle, image: &Inode, name: &[u8]) -> Result<Left> {
         match self.locate(Some(h), image, name)? {
             Some(found) => self.take(h, &found),
             None => Ok(Left::Much),
@@ -241,7 +245,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Takes an entry out that was located.
-    pub fn take(&self, h: &mut Handle, found: &Located) -> Result<Left> {
+    pub(crate) fn take(&self, h: &mut Handle, found: &Located) -> Result<Left> {
         let taken = h.read(&found.page, |bytes| {
             let count = bucket::header(bytes).map_or(0, |header| header.count.get());
             Ok((bucket::remove(bytes, found.spot)?, Left::of(bytes, count)))
@@ -252,7 +256,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Makes a name lead to another inode, if it is there; what it led to.
-    pub fn replace(
+    pub(crate) fn replace(
         &self,
         h: &mut Handle,
         image: &Inode,
@@ -268,7 +272,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// Whether there is no entry.
-    pub fn is_empty(&self, h: Option<&Handle>, image: &Inode) -> Result<bool> {
+    pub(crate) fn is_empty(&self, h: Option<&Handle>, image: &Inode) -> Result<bool> {
         for bucket in 0..image.buckets.get() {
             let entry = |_: &PageRef, bytes: &[u8]| bucket::walk(bytes, |_, _| ControlFlow::Break(()));
             if self.each(h, image, bucket, entry)?.is_some() {
@@ -279,7 +283,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     }
 
     /// The entry of a name, and where it lies.
-    pub fn locate(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Located>> {
+    pub(crate) fn locate(&self, h: Option<&Handle>, image: &Inode, name: &[u8]) -> Result<Option<Located>> {
         if image.buckets.get() == 0 {
             return Ok(None);
         }

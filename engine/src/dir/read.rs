@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 /// An entry, copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnedDentry {
+pub(crate) struct OwnedDentry {
     /// The name.
     pub name: Vec<u8>,
     /// The inode.
@@ -22,7 +22,7 @@ pub struct OwnedDentry {
 
 /// The entries of one bucket that come after a cookie.
 #[derive(Debug)]
-pub struct Page {
+pub(crate) struct Page {
     /// In ascending order of cookies.
     pub entries: Vec<OwnedDentry>,
     /// Where the rest of the directory begins; `None` at its end. All its cookies are greater.
@@ -31,7 +31,7 @@ pub struct Page {
 
 impl<B: DirBlocks> Dir<'_, B> {
     /// The bucket that [`Dir::read`] looks into.
-    pub fn bucket_after(&self, image: &Inode, cookie: u64) -> u32 {
+    pub(crate) fn bucket_after(&self, image: &Inode, cookie: u64) -> u32 {
         match image.buckets.get() {
             0 => 0,
             // The next cookie: the last one of a bucket leads on to the following bucket.
@@ -42,7 +42,7 @@ impl<B: DirBlocks> Dir<'_, B> {
     /// The entries with cookies above `cookie` in the bucket where that cookie belongs. Buckets are contiguous
     /// ranges of cookies, so going on from `next` meets every entry that stays exactly once, whatever is
     /// inserted, removed or split in between.
-    pub fn read(&self, image: &Inode, cookie: u64) -> Result<Page> {
+    pub(crate) fn read(&self, image: &Inode, cookie: u64) -> Result<Page> {
         let buckets = image.buckets.get();
         if buckets == 0 {
             return Ok(Page { entries: Vec::new(), next: None });

@@ -109,7 +109,7 @@ fn of_hash<'a, R>(
 
 /// The dentry of a name, whose hash is known. Of the others, only lengths are verified, and only up to where a dentry
 /// may have that hash.
-pub fn find<'a>(block: &'a [u8], hash: u64, name: &[u8]) -> Result<Option<(Spot, Dentry<'a>)>, Fault> {
+pub(crate) fn find<'a>(block: &'a [u8], hash: u64, name: &[u8]) -> Result<Option<(Spot, Dentry<'a>)>, Fault> {
     let found = of_hash(whole(block)?, hash, |spot, header, other| {
         (other == name).then(|| verified(header, other).map(|dentry| (spot, dentry)))
     })?;
@@ -118,7 +118,7 @@ pub fn find<'a>(block: &'a [u8], hash: u64, name: &[u8]) -> Result<Option<(Spot,
 
 /// Where a dentry can be put into a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// Offset of the dentry that has room.
     pub(super) at: usize,
     /// Bytes that it uses itself; 0 if it is free.
@@ -128,7 +128,7 @@ pub struct Gap {
 
 /// The first gap for a name (if one is `wanted`), unless the name is there already: then its dentry. `meet` is called
 /// with the cookie of each other dentry of this hash.
-pub fn gap<'a>(
+pub(crate) fn gap<'a>(
     block: &'a [u8],
     hash: u64,
     name: &[u8],

@@ -45,22 +45,22 @@ use crate::store::{Handle, PageRef};
 use std::ops::Range;
 
 /// Most buckets that one record joins with others.
-pub const GROUP: u32 = 8;
+pub(crate) const GROUP: u32 = 8;
 /// Slots that [`Dir::shrink`] takes at the most, the directory's inode included, but for unmapping a group's blocks:
 /// a quarter of a group is logged, a block that is not full for each bucket with an overflow.
-pub const SHRINK_SLOTS: u32 = super::split_slots(3);
+pub(crate) const SHRINK_SLOTS: u32 = super::split_slots(3);
 /// Most blocks of a group of several buckets: what is freed is logged block by block. Two chains alone may be longer.
 const MOST_BLOCKS: usize = 64;
 /// Bytes of dentries in a block.
 const ROOM: usize = BLOCK_SIZE - BUCKET_START;
 /// Groups that a removal may join however long it takes.
-pub const MOST_AT_ANY_TIME: u32 = 64;
+pub(crate) const MOST_AT_ANY_TIME: u32 = 64;
 /// Entries of a block that are few.
 const FEW: u16 = 16;
 
 /// What a removal has left in its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub(crate) enum Left {
     /// Enough, or it is another's turn to look.
     Much,
     /// Little.
@@ -82,7 +82,7 @@ impl Left {
     }
 
     /// How many groups of a directory of so many buckets may be joined now.
-    pub fn groups(self, buckets: u32) -> u32 {
+    pub(crate) fn groups(self, buckets: u32) -> u32 {
         match self {
             Left::Much => 0,
             Left::Little => 4,
@@ -93,13 +93,13 @@ impl Left {
 
 impl<B: DirBlocks> Dir<'_, B> {
     /// Whether [`Dir::shrink`] would do something: a guess, if buckets are not locked.
-    pub fn is_sparse(&self, image: &Inode) -> bool {
+    pub(crate) fn is_sparse(&self, image: &Inode) -> bool {
         self.sparse_group(None, image).is_ok_and(|group| group.is_some())
     }
 
     /// Joins the last buckets with those that they were split from, if there is little in them. Changes the image.
     /// False, and nothing is changed: there is nothing to join.
-    pub fn shrink(&self, h: &mut Handle, image: &mut Inode) -> Result<bool> {
+    pub(crate) fn shrink(&self, h: &mut Handle, image: &mut Inode) -> Result<bool> {
         let Some(group) = self.sparse_group(Some(h), image)? else { return Ok(false) };
         let base = 1 << group.start.ilog2();
         for bucket in group.clone() {

@@ -7,7 +7,7 @@ use crate::Error;
 
 /// What [`walk`] finds on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub(crate) enum Item {
     /// An extent block that belongs to the tree.
     Node {
         /// The block.
@@ -21,7 +21,7 @@ pub enum Item {
 
 /// What can be wrong with a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// The extent block cannot be read or does not verify.
     Unreadable {
         /// The block.
@@ -54,7 +54,7 @@ pub enum Problem {
 
 /// Visits every node and every run of a tree, in the order of the file. It ends on any tree, and soon:
 /// below entries out of order it does not go, and no node has entries between the keys of two places.
-pub fn walk(source: &impl Source, root: &Root, visit: &mut dyn FnMut(Item)) {
+pub(crate) fn walk(source: &impl Source, root: &Root, visit: &mut dyn FnMut(Item)) {
     visit_entries(source, root, &root.runs, Node { block: 0, depth: root.depth }, 0..LOGICAL_END, visit);
 }
 

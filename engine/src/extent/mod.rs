@@ -22,6 +22,7 @@
 //! An edit of a tree takes at most [`edit_slots`] slots, credits for which are taken before the inode's lock: with
 //! the height that was seen before, which may meanwhile have grown by one (that is counted in).
 
+#[cfg(test)]
 mod check;
 mod node;
 mod ops;
@@ -31,19 +32,22 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Item, Problem, walk};
-pub use node::Source;
+#[cfg(test)]
+pub(crate) use check::{Item, walk};
+pub(crate) use node::Source;
 use node::{NodeView, damaged_of};
 pub(crate) use node::{decode, encode, run_problem};
-pub use ops::{Progress, insert, mark_unwritten, mark_written, remove, shift_down, shift_up};
-pub use root::{Root, stays_in_root};
+#[cfg(test)]
+pub(crate) use ops::mark_unwritten;
+pub(crate) use ops::{Progress, insert, mark_written, remove, shift_down, shift_up};
+pub(crate) use root::{Root, stays_in_root};
 
 use crate::Result;
 use crate::alloc::BITS_DELTA_BYTES;
 use crate::format::{EXTENT_MAX_DEPTH, Inode, SLOT_PAYLOAD};
 
 /// End of the highest block number that a file can have.
-pub const LOGICAL_END: u64 = 1 << 32;
+pub(crate) const LOGICAL_END: u64 = 1 << 32;
 
 /// Bytes that one node adds to a record at most: its shifted half, the new node that takes the other half,
 /// the headers of both and the new node's bit.
@@ -51,7 +55,7 @@ const NODE_EDIT_BYTES: usize = 4096 + 256;
 
 /// A run of a file's blocks that lie in a row on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// First block of the file.
     pub logical: u32,
     /// Number of blocks.
@@ -64,7 +68,7 @@ pub struct Run {
 
 impl Run {
     /// The file's block after the last.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.len)
     }
 
@@ -84,7 +88,7 @@ impl Run {
 
 /// What a block of a file is mapped to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mapping {
+pub(crate) enum Mapping {
     /// Nothing, for `len` blocks.
     Hole {
         /// Blocks up to the next run, or to the end of all files.
@@ -103,7 +107,7 @@ pub enum Mapping {
 
 /// What block `logical` of the file is mapped to. Through a store it sees what is committed, through a handle
 /// also what the handle has edited.
-pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping> {
+pub(crate) fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping> {
     let at = u64::from(logical);
     Ok(match next_run(source, root, at)? {
         Some(run) if u64::from(run.logical) <= at => {
@@ -117,7 +121,7 @@ pub fn lookup(source: &impl Source, root: &Root, logical: u32) -> Result<Mapping
 
 /// The device's block behind block `logical` of the file, if there is one: what [`lookup`] finds, read in place where a
 /// root of its own would cost more than the search.
-pub fn lookup_block(source: &impl Source, inode: &Inode, logical: u32) -> Result<Option<u64>> {
+pub(crate) fn lookup_block(source: &impl Source, inode: &Inode, logical: u32) -> Result<Option<u64>> {
     let owner = (inode.nid.get(), inode.generation.get());
     let mut depth = inode.extent_depth;
     if depth > EXTENT_MAX_DEPTH {
@@ -142,14 +146,14 @@ pub fn lookup_block(source: &impl Source, inode: &Inode, logical: u32) -> Result
 
 /// The run that covers block `from` of the file, or else the first after it. Calling it again with the end of
 /// what it gave iterates over the file (SEEK_HOLE, SEEK_DATA, FIEMAP).
-pub fn next_run(source: &impl Source, root: &Root, from: u64) -> Result<Option<Run>> {
+pub(crate) fn next_run(source: &impl Source, root: &Root, from: u64) -> Result<Option<Run>> {
     tree::seek(source, root, from)
 }
 
 /// Slots that one call of an editing function takes at most: `depth` is the height of the tree as seen before
 /// the locks were taken, `budget` the number of extents that the call may touch (1 for an insert). The
 /// inode's own slot is not counted.
-pub const fn edit_slots(depth: u8, budget: u32) -> u32 {
+pub(crate) const fn edit_slots(depth: u8, budget: u32) -> u32 {
     let levels = if depth < EXTENT_MAX_DEPTH { depth as usize + 1 } else { EXTENT_MAX_DEPTH as usize };
     // A call works on one leaf and its ancestors; one that moves runs also on the leaf that receives them.
     // Beyond its first, each further extent of the budget moves the edit by one entry within these nodes.

@@ -13,7 +13,7 @@ use crate::superblock::Bounds;
 use crate::{Error, Result};
 
 /// Where pages are read: the store, or a handle that sees its own edits besides.
-pub trait Source {
+pub(crate) trait Source {
     /// The store.
     fn store(&self) -> &Store;
     /// The page of an extent block.
@@ -109,12 +109,12 @@ pub(super) struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     /// The node, if it belongs to the root's inode and has the height expected.
-    pub fn new(bytes: &'a [u8], root: &Root, depth: u8) -> Result<NodeView<'a>, &'static str> {
+    pub(super) fn new(bytes: &'a [u8], root: &Root, depth: u8) -> Result<NodeView<'a>, &'static str> {
         NodeView::of(bytes, (root.nid, root.generation), depth)
     }
 
     /// The node, if it belongs to this inode and has the height expected.
-    pub fn of(bytes: &'a [u8], owner: (Nid, u32), depth: u8) -> Result<NodeView<'a>, &'static str> {
+    pub(super) fn of(bytes: &'a [u8], owner: (Nid, u32), depth: u8) -> Result<NodeView<'a>, &'static str> {
         let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else { return Err("it is cut short") };
         if (header.owner.get(), header.generation.get()) != owner {
             return Err("the block belongs to another inode");
@@ -133,23 +133,23 @@ impl<'a> NodeView<'a> {
     }
 
     /// Entries of the node.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len() / EXTENT_ENTRY_SIZE
     }
 
     /// The entry at a place, if there is one.
-    pub fn get(&self, at: usize) -> Option<Run> {
+    pub(super) fn get(&self, at: usize) -> Option<Run> {
         let bytes = self.entries.get(at * EXTENT_ENTRY_SIZE..(at + 1) * EXTENT_ENTRY_SIZE)?;
         ExtentEntry::read_from_bytes(bytes).ok().map(decode)
     }
 
     /// All entries, in ascending order.
-    pub fn runs(&self) -> Vec<Run> {
+    pub(super) fn runs(&self) -> Vec<Run> {
         (0..self.len()).filter_map(|at| self.get(at)).collect()
     }
 
     /// Number of entries that start at or before block `logical`.
-    pub fn upto(&self, logical: u64) -> usize {
+    pub(super) fn upto(&self, logical: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// How far a call came that does a bounded part of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Nothing is left to do.
     pub done: bool,
     /// Where to go on: what is still to be done lies at or after this block of the file (for
@@ -26,7 +26,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// EFBIG past the end of all files; [`Error::Corrupt`] if part of it is mapped; ENOSPC.
-pub fn insert(
+pub(crate) fn insert(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -46,7 +46,7 @@ pub fn insert(
 
 /// Makes the unwritten blocks of a range written: their data is down. At most `budget` extents of one leaf a
 /// call.
-pub fn mark_written(
+pub(crate) fn mark_written(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -59,7 +59,8 @@ pub fn mark_written(
 
 /// Makes the mapped blocks of a range unwritten: they read as zeros. At most `budget` extents of one leaf a
 /// call.
-pub fn mark_unwritten(
+#[cfg(test)]
+pub(crate) fn mark_unwritten(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -73,7 +74,7 @@ pub fn mark_unwritten(
 /// it again, with the range or with its end cut to [`Progress::next`], until it is done; in between the file
 /// is whole, only shorter of blocks. The blocks of a directory are freed as metadata; their pages the caller
 /// forgets with the same handle.
-pub fn remove(
+pub(crate) fn remove(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -116,7 +117,7 @@ pub fn remove(
 /// COLLAPSE: runs at or after block `from` move down by `by` blocks, into a hole that the caller has made,
 /// lowest first, at most `budget` a call. `from` of the next call, and of a resumption after a crash, is
 /// [`Progress::next`].
-pub fn shift_down(
+pub(crate) fn shift_down(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -152,7 +153,7 @@ pub fn shift_down(
 ///
 /// # Errors
 /// EFBIG if something would end past the end of all files.
-pub fn shift_up(
+pub(crate) fn shift_up(
     h: &mut Handle<'_>,
     alloc: &Alloc,
     root: &mut Root,
@@ -191,10 +192,11 @@ fn is_elsewhere(leaf: &Option<Range<u64>>, run: &Run) -> bool {
     leaf.as_ref().is_some_and(|keys| !keys.contains(&u64::from(run.logical)))
 }
 
+#[cfg(test)]
 impl Root {
     /// Leaves so many bytes of the inline area to extents that `capacity` runs fit: 4 when inline attributes
     /// come, 8 when they go. Runs that do not fit move into an extent block.
-    pub fn set_capacity(&mut self, h: &mut Handle<'_>, alloc: &Alloc, capacity: usize) -> Result<()> {
+    pub(crate) fn set_capacity(&mut self, h: &mut Handle<'_>, alloc: &Alloc, capacity: usize) -> Result<()> {
         Edit { h, alloc, root: self, reservation: None }.set_capacity(capacity)
     }
 }

@@ -5,14 +5,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Run;
 use super::node::{decode, encode};
 use crate::format::{
-    EXTENT_ENTRY_SIZE, EXTENT_MAX_DEPTH, EXTENT_ROOT_ENTRIES, ExtentEntry, INODE_INLINE_SIZE,
-    INODE_INLINE_XATTR_SIZE, Inode, InodeFlags, Nid, U64,
+    EXTENT_ENTRY_SIZE, EXTENT_MAX_DEPTH, ExtentEntry, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, Inode,
+    InodeFlags, Nid, U64,
 };
 use crate::{Error, Result};
 
 /// The root of one inode's extents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
+pub(crate) struct Root {
     /// The inode.
     pub nid: Nid,
     /// Its generation.
@@ -48,21 +48,22 @@ pub(super) fn runs_of(inode: &Inode) -> impl Iterator<Item = Run> {
 }
 
 /// Whether an inode has room in itself for so many more runs.
-pub fn stays_in_root(inode: &Inode, more: usize) -> bool {
+pub(crate) fn stays_in_root(inode: &Inode, more: usize) -> bool {
     let count = usize::from(inode.extent_count) + more;
     inode.extent_depth == 0 && count * EXTENT_ENTRY_SIZE <= area(inode.flags.get())
 }
 
 impl Root {
     /// The root of a file without extents.
-    pub fn new(nid: Nid, generation: u32) -> Root {
+    #[cfg(test)]
+    pub(crate) fn new(nid: Nid, generation: u32) -> Root {
         Root {
             nid,
             generation,
             blocks: 0,
             maps_metadata: false,
             depth: 0,
-            capacity: EXTENT_ROOT_ENTRIES,
+            capacity: crate::format::EXTENT_ROOT_ENTRIES,
             runs: Vec::new(),
         }
     }
@@ -71,7 +72,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if its height or number of entries cannot be.
-    pub fn load(inode: &Inode) -> Result<Root> {
+    pub(crate) fn load(inode: &Inode) -> Result<Root> {
         let area = area(inode.flags.get());
         let (depth, count) = (inode.extent_depth, usize::from(inode.extent_count));
         if depth > EXTENT_MAX_DEPTH || count * EXTENT_ENTRY_SIZE > area || depth > 0 && count == 0 {
@@ -94,7 +95,7 @@ impl Root {
     }
 
     /// Writes root and number of blocks into an inode; what else lies in its inline area is left alone.
-    pub fn store(&self, inode: &mut Inode) {
+    pub(crate) fn store(&self, inode: &mut Inode) {
         inode.extent_depth = self.depth;
         inode.extent_count = self.runs.len() as u8;
         inode.blocks = U64::new(self.blocks);
@@ -108,17 +109,14 @@ impl Root {
     }
 
     /// Height of the tree: 0 where the root holds the runs themselves.
-    pub fn depth(&self) -> u8 {
+    #[cfg(test)]
+    pub(crate) fn depth(&self) -> u8 {
         self.depth
     }
 
     /// Whether nothing is mapped.
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
-    }
-
-    /// How many runs the root may hold: 8, or 4 beside inline attributes.
-    pub fn capacity(&self) -> usize {
-        self.capacity
     }
 }

@@ -130,7 +130,7 @@ pub(super) struct Path {
 
 impl Path {
     /// The runs of the leaf.
-    pub fn leaf(&self) -> &[Run] {
+    pub(super) fn leaf(&self) -> &[Run] {
         self.levels.last().map_or(&[], |level| &level.runs)
     }
 }
@@ -149,12 +149,12 @@ pub(super) fn order_problem(runs: &[Run], leaf: bool, low: u64, high: u64) -> Op
 
 impl<'s> Edit<'_, 's> {
     /// The handle as a source of pages.
-    pub fn source(&self) -> &Handle<'s> {
+    pub(super) fn source(&self) -> &Handle<'s> {
         self.h
     }
 
     /// The way to the leaf where block `logical` belongs.
-    pub fn descend(&self, logical: u64) -> Result<Path> {
+    pub(super) fn descend(&self, logical: u64) -> Result<Path> {
         let root = &*self.root;
         let mut levels = vec![Level { page: None, runs: root.runs.clone(), child: 0 }];
         let (mut low, mut high) = (0, LOGICAL_END);
@@ -190,7 +190,7 @@ impl<'s> Edit<'_, 's> {
     }
 
     /// Replaces `count` runs of the leaf from `at` on by others, joins neighbours, and mends the nodes above.
-    pub fn splice(&mut self, mut path: Path, at: usize, count: usize, new: &[Run]) -> Result<()> {
+    pub(super) fn splice(&mut self, mut path: Path, at: usize, count: usize, new: &[Run]) -> Result<()> {
         let mut level = path.levels.pop().expect("a path has a leaf");
         let appends = at + count == level.runs.len();
         level.runs.splice(at..at + count, new.iter().copied());
@@ -246,7 +246,8 @@ impl<'s> Edit<'_, 's> {
     }
 
     /// Moves the root's runs into a node of their own if there are more than `capacity` of them.
-    pub fn set_capacity(&mut self, capacity: usize) -> Result<()> {
+    #[cfg(test)]
+    pub(super) fn set_capacity(&mut self, capacity: usize) -> Result<()> {
         if self.root.runs.len() > capacity {
             let (depth, runs) = (self.root.depth, std::mem::take(&mut self.root.runs));
             let block = self.new_node(depth, &runs)?;

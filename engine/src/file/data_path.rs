@@ -1,21 +1,19 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
-use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, available_memory};
+use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, available_memory, most_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
-use crate::file::write::reservation::Counted;
-use crate::file::write::throttle::Pace;
-use crate::file::writeback::bounce::BounceBuffers;
-use crate::file::writeback::queue::WriteBackWork;
-use crate::format::{MAX_FILE_SIZE, Nid};
+use crate::file::read::readahead::Readahead;
+use crate::file::sync::data_journal::DataJournal;
+use crate::file::write::reservation::{FrameReservation, FrameReservations};
+use crate::file::writeback::WriteBack;
+use crate::file::writeback::flusher::Flusher;
+use crate::format::{MAX_FILE_SIZE, Position};
 use crate::inode::InodeObj;
-use crate::meta::{Mapping, Meta};
-use crate::pages::readahead::ReadaheadBudget;
-use crate::pages::{OldContentBudget, PAGE, PAGES_END};
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::meta::Meta;
+use crate::pages::PAGE;
 use crate::sync::{Arc, LaneCounter, Mutex};
 use crate::takeover::Takeover;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Bytes of copies on their way to the device, and of buffers that it fills ahead of readers: enough to keep fast ones
@@ -44,9 +42,10 @@ pub struct DataOptions {
 }
 
 impl DataOptions {
-    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers.
-    /// Everything else is as usual.
+    /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers; not larger than
+    /// the machine's memory. Everything else is as usual.
     pub fn with_memory(bytes: u64) -> DataOptions {
+        let bytes = bytes.min(most_memory());
         let bounce = DataOptions::bounce_of(bytes);
         let ahead = DataOptions::ahead_of(bytes);
         let frames = ((bytes - bounce - ahead) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
@@ -109,35 +108,20 @@ pub struct DataStats {
     pub failures: u64,
 }
 
-#[derive(Debug, Default)]
-pub(in crate::file) struct Counters {
-    pub misses: LaneCounter,
-    pub written: LaneCounter,
-    pub absorbed: LaneCounter,
-    pub syncs_home: LaneCounter,
-    pub syncs_absorbed: LaneCounter,
-    pub replaced_absorbed: LaneCounter,
-    pub failures: LaneCounter,
-}
-
 /// Reads, writes and keeps the content of the regular files of one image.
 #[derive(Debug)]
 pub struct DataPath {
     pub(in crate::file) meta: Arc<Meta>,
     pub(in crate::file) pool: Arc<FramePool>,
-    pub(in crate::file) options: DataOptions,
-    pub(in crate::file) bounce: BounceBuffers,
-    pub(in crate::file) counters: Counters,
-    pub(in crate::file) work: WriteBackWork,
-    pub(in crate::file) stashed: Counted,
-    pub(in crate::file) old_content: OldContentBudget,
-    pub(in crate::file) pace: Pace,
-    pub(in crate::file) budget: Arc<ReadaheadBudget>,
-    /// Files whose truncation to nothing is not yet recorded.
-    pub(in crate::file) deferred: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
-    pub(in crate::file) deferred_count: AtomicUsize,
-    /// Files with live absorbed records.
-    pub(in crate::file) absorbed: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
+    pub(in crate::file) readahead: Readahead,
+    pub(in crate::file) write_back: Arc<WriteBack>,
+    pub(in crate::file) journal: Arc<DataJournal>,
+    pub(in crate::file) flusher: Flusher,
+    pub(in crate::file) reservations: FrameReservations,
+    /// Pages that reads and partial overwrites did not find.
+    pub(in crate::file) misses: LaneCounter,
+    /// fsyncs that waited for writes in place.
+    pub(in crate::file) syncs_home: LaneCounter,
     /// Memory that a successor of this process takes over, if there is any.
     pub(in crate::file) takeover: Option<Arc<Takeover>>,
     /// What a predecessor has left in frames, until that is taken over.
@@ -146,93 +130,88 @@ pub struct DataPath {
 
 impl DataPath {
     /// A data path without threads; see [`DataPath::run_background`].
-    pub fn new(
-        meta: Arc<Meta>,
-        mut options: DataOptions,
-        takeover: Option<Arc<Takeover>>,
-    ) -> Result<DataPath> {
+    pub fn new(meta: Arc<Meta>, options: DataOptions, takeover: Option<Arc<Takeover>>) -> Result<DataPath> {
         let (pool, inherited) = match &takeover {
             Some(memory) => FramePool::shared(&memory.frame_region()),
             None => (FramePool::sharing(options.frames, options.kept)?, Vec::new()),
         };
-        if takeover.is_some() {
-            options.frames = pool.len();
-        }
         keep_buffers((options.bounce + options.ahead) * BLOCK_SIZE);
+        let pool = Arc::new(pool);
+        let write_back =
+            Arc::new(WriteBack::new(Arc::clone(&meta), Arc::clone(&pool), options.bounce, options.files));
+        let (limit, kept) = (options.absorb_limit, options.bounce);
+        let journal = Arc::new(DataJournal::new(Arc::clone(&meta), Arc::clone(&write_back), limit, kept));
         Ok(DataPath {
+            readahead: Readahead::new(Arc::clone(&meta), options.ahead),
+            flusher: Flusher::new(Arc::clone(&write_back), Arc::clone(&journal), options.expire),
+            reservations: FrameReservations::of(pool.len()),
+            misses: LaneCounter::default(),
+            syncs_home: LaneCounter::default(),
             meta,
-            pool: Arc::new(pool),
+            pool,
+            write_back,
+            journal,
             takeover,
             inherited: Mutex::new(inherited),
-            bounce: BounceBuffers::new(options.bounce),
-            old_content: OldContentBudget::beside(options.bounce),
-            options,
-            counters: Counters::default(),
-            work: WriteBackWork::default(),
-            stashed: Counted::default(),
-            pace: Pace::default(),
-            budget: Arc::new(ReadaheadBudget::default()),
-            deferred: Mutex::new(BTreeMap::new()),
-            deferred_count: AtomicUsize::new(0),
-            absorbed: Mutex::new(BTreeMap::new()),
         })
     }
 
     /// Counters.
     pub fn stats(&self) -> DataStats {
+        let [ahead, ahead_used, ahead_dropped] = self.readahead.counts();
+        let [absorbed, syncs_absorbed, replaced_absorbed] = self.journal.counts();
         DataStats {
             cache: self.pool.stats(),
-            misses: self.counters.misses.get(),
-            ahead: self.budget.asked.get(),
-            ahead_used: self.budget.used.get(),
-            ahead_dropped: self.budget.dropped.get(),
-            written: self.counters.written.get(),
-            absorbed: self.counters.absorbed.get(),
-            syncs_home: self.counters.syncs_home.get(),
-            syncs_absorbed: self.counters.syncs_absorbed.get(),
-            replaced_absorbed: self.counters.replaced_absorbed.get(),
-            failures: self.counters.failures.get(),
+            misses: self.misses.get(),
+            ahead,
+            ahead_used,
+            ahead_dropped,
+            written: self.write_back.written(),
+            absorbed,
+            syncs_home: self.syncs_home.get(),
+            syncs_absorbed,
+            replaced_absorbed,
+            failures: self.write_back.failures(),
         }
     }
 
-    /// What a file's content lies in. Of a file that was truncated and whose record waits: nothing.
-    pub(in crate::file) fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
-        if inode.data().pages.is_truncate_pending() {
-            return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
-        }
-        self.meta.map(inode, page)
+    /// Writes old, urgent and pressing data home until [`DataPath::stop`]; to be run by a thread of its own.
+    pub fn run_background(&self) {
+        self.flusher.run();
     }
 
-    /// Whether anything is to be found after the mount.
-    pub(in crate::file) fn keeps(&self) -> bool {
-        self.meta.profile().keeps()
+    /// Gives back the memory of what was read ahead and cancelled, as soon as the device is done with it, until
+    /// [`DataPath::stop`]; to be run by a thread of its own.
+    pub fn run_settling(&self) {
+        self.readahead.run_settling();
     }
 
-    /// Pages of one step of a write or read: so few that a step never needs more than a share of the pool.
-    pub(in crate::file) fn step_pages(&self) -> u64 {
-        (self.pool.len() as u64 / 4).clamp(1, 257)
+    /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].
+    pub fn stop(&self) {
+        self.readahead.stop();
+        self.flusher.stop();
     }
 
-    /// Whether some truncation waits to be recorded.
-    pub(in crate::file) fn has_deferred(&self) -> bool {
-        // Acquire: pairs with the Release of the increment in `defer`: a truncation that returned before an
-        // fsync began is seen by it.
-        self.deferred_count.load(Ordering::Acquire) > 0
+    /// Before the ring's head passes `upto`: what is absorbed below it goes home; the flush is the round's. Takes no
+    /// credits and no range.
+    pub fn pre_checkpoint(&self, upto: Position) -> Result<()> {
+        self.journal.pre_checkpoint(upto)
     }
 
-    pub(in crate::file) fn defer(&self, inode: &Arc<InodeObj>) {
-        let mut deferred = self.deferred.lock();
-        deferred.insert(inode.nid(), Arc::clone(inode));
-        // Release: pairs with `has_deferred`.
-        self.deferred_count.store(deferred.len(), Ordering::Release);
+    /// `count` frames instead of `old` ones, for a writer that then waits for its range. Called with no lock held.
+    pub(in crate::file) fn reserve_frames<'p>(
+        &'p self,
+        old: FrameReservation<'p>,
+        count: usize,
+    ) -> Result<FrameReservation<'p>> {
+        drop(old);
+        self.reservations.reserve(count, || self.flusher.frames(count))
     }
+}
 
-    pub(in crate::file) fn undefer(&self, nid: Nid) {
-        let mut deferred = self.deferred.lock();
-        deferred.remove(&nid);
-        // Release: pairs with `has_deferred`.
-        self.deferred_count.store(deferred.len(), Ordering::Release);
-    }
+/// Pages of one step of a write or read: so few that a step never needs more than a share of the pool.
+pub(in crate::file) fn step_pages(pool: &FramePool) -> u64 {
+    (pool.len() as u64 / 4).clamp(1, 257)
 }
 
 /// EFBIG unless a file may be as long.

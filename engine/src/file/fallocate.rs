@@ -3,8 +3,9 @@
 use crate::cache::{FrameState, Use};
 use crate::file::data_path::{DataPath, check_size};
 use crate::file::write::Outcome;
-use crate::file::write::reservation::Stash;
+use crate::file::write::reservation::FrameReservation;
 use crate::file::writeback::key_of;
+use crate::file::writeback::preallocation::block_behind;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
 use crate::lock::RangeGuard;
@@ -102,7 +103,7 @@ impl DataPath {
         if len == 0 {
             return Err(invalid());
         }
-        if !self.keeps() && matches!(mode, FallocateMode::Collapse | FallocateMode::Insert) {
+        if !self.write_back.keeps() && matches!(mode, FallocateMode::Collapse | FallocateMode::Insert) {
             // What moves must be home first; where everything may stay in memory it never is.
             return Err(Error::Errno(libc::EOPNOTSUPP));
         }
@@ -173,10 +174,10 @@ impl DataPath {
 
     /// Gives the holes of a range of pages blocks that read as zeros.
     fn preallocate(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
-        self.meta.make_room_for(pages.end - pages.start)?;
+        self.meta.alloc.make_room_for(pages.end - pages.start)?;
         let mut page = pages.start;
         while page < pages.end {
-            page += match self.map(inode, page)? {
+            page += match self.meta.map(inode, page)? {
                 Mapping::Hole { len } => {
                     let hole = page..(page + len.min(FILLED_PAGES)).min(pages.end);
                     let _range = self.settled_range(inode, hole.start * PAGE..hole.end * PAGE)?;
@@ -192,7 +193,7 @@ impl DataPath {
     fn fill_all(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
         let mut page = pages.start;
         while page < pages.end {
-            page += match self.map(inode, page)? {
+            page += match self.meta.map(inode, page)? {
                 Mapping::Hole { len } => {
                     self.fill(inode, page..(page + len.min(FILLED_PAGES)).min(pages.end))?
                 }
@@ -219,13 +220,13 @@ impl DataPath {
         let credits = self.meta.credits(inode, Need { runs, ..need })?;
         let _guard = data.write_back.lock();
         // It may have got blocks by a write-back since.
-        let Mapping::Hole { len } = self.map(inode, hole.start)? else { return Ok(0) };
+        let Mapping::Hole { len } = self.meta.map(inode, hole.start)? else { return Ok(0) };
         let len = len.min(hole.end - hole.start);
         let mut change = Change::default();
         let mut got = 0;
         while got < len && change.insert.len() < runs {
             let behind = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
-            let goal = behind.or_else(|| self.block_behind(inode, hole.start));
+            let goal = behind.or_else(|| block_behind(&self.meta, inode, hole.start));
             match self.meta.allocate((len - got) as u32, 0, goal) {
                 Ok(blocks) => {
                     change.insert.push(Insert { page: hole.start + got, blocks, unwritten: true });
@@ -269,7 +270,7 @@ impl DataPath {
     fn clear(&self, inode: &Arc<InodeObj>, bytes: Range<u64>, after: After) -> Result<()> {
         let data = inode.data();
         let pages = whole_pages(bytes.clone());
-        let mut stash = Stash::default();
+        let mut frames = FrameReservation::default();
         let (_range, grows) = loop {
             let size = data.size();
             let grows = after == After::BlocksAndSize && bytes.end > size;
@@ -282,11 +283,11 @@ impl DataPath {
             if data.size() != size {
                 continue;
             }
-            match self.zero_parts(inode, &partial_pages(&bytes, &pages, size, grows), size, &mut stash)? {
+            match self.zero_parts(inode, &partial_pages(&bytes, &pages, size, grows), size, &mut frames)? {
                 Outcome::Done => break (guard, grows),
                 Outcome::Frames(count) => {
                     drop(guard);
-                    stash = self.stash(stash, count)?;
+                    frames = self.reserve_frames(frames, count)?;
                 }
             }
         };
@@ -299,7 +300,7 @@ impl DataPath {
         if grows {
             data.set_size(bytes.end);
             self.keep(inode);
-            self.list(inode);
+            self.write_back.queue().add(inode);
         }
         Ok(())
     }
@@ -319,14 +320,14 @@ impl DataPath {
         let left = self.meta.log(credits, inode, change)?.left;
         data.pages.forget_records(&pages);
         drop(write_back);
-        left.map_or(Ok(()), |left| self.meta.finish_removal(inode, left))
+        left.map_or(Ok(()), |left| self.meta.free_rest(inode, left))
     }
 
     /// Runs `move_extents` on a file that is wholly home and not cached.
     fn shift(&self, inode: &Arc<InodeObj>, move_extents: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
         let data = inode.data();
         loop {
-            self.write_home(inode)?;
+            self.write_back.write_home(inode)?;
             self.flush_data(inode)?;
             let range = data.write_range(0..u64::MAX);
             data.check_usable()?;
@@ -350,7 +351,8 @@ impl DataPath {
             data.set_logged_size(size);
             inode.settle_kept();
             // Writes in place come next: a crash must not show them where the blocks were before.
-            return self.meta.commit_upto(self.meta.tail());
+            let store = self.meta.store();
+            return store.commit_upto(store.tail(), self.meta.durability());
         }
     }
 }

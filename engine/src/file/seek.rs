@@ -31,7 +31,7 @@ impl DataPath {
         let end = page_after(size);
         let mut page = page_of(offset);
         while page < end {
-            let mapping = self.map(inode, page)?;
+            let mapping = self.meta.map(inode, page)?;
             let next = (page + mapping.len()).min(end);
             let is_data = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
             let first_dirty = if is_data { None } else { self.first_dirty(inode, page..next) };

@@ -1,17 +1,17 @@
 //! Changing a file's size, and the rule that replacing content leaves the old or the new.
 //!
 //! Truncation to nothing of a file that has data is *deferred*: in memory the file is empty at once, but the
-//! record that drops the old blocks is logged together with the new content: little of that is in the record itself
+//! record that drops the old blocks is logged with the new content: little of that is in the record itself
 //! (`sync::data_journal`), more is down before. What of the old content the journal alone has is kept until then (`sync::old_content`). Whoever
 //! commits what lies before settles it first, so a truncation that returned before an fsync began is in it. A
-//! file in so many pieces that the ring has no record for all of them is truncated at once.
+//! file of so many extents that the ring has no record for all of them is truncated at once.
 
 use crate::Result;
 use crate::cache::FrameState;
 use crate::file::data_path::{DataPath, check_size};
 use crate::file::sync::data_journal::Absorb;
 use crate::file::sync::fsync::SyncKind;
-use crate::file::write::reservation::Stash;
+use crate::file::write::reservation::FrameReservation;
 use crate::file::write::{Content, Outcome};
 use crate::file::writeback::{Order, key_of};
 use crate::inode::InodeObj;
@@ -38,7 +38,8 @@ impl DataPath {
         let data = inode.data();
         if size > data.size() {
             self.grow(inode, size)
-        } else if size == 0 && data.size() > 0 && self.keeps() && !planted::is(Bug::EmptiedAtOnce) {
+        } else if size == 0 && data.size() > 0 && self.write_back.keeps() && !planted::is(Bug::EmptiedAtOnce)
+        {
             self.empty(inode)
         } else {
             self.cut(inode, size)
@@ -56,23 +57,23 @@ impl DataPath {
                 return self.cut(inode, 0);
             };
             // What is absorbed must survive until it is replaced, and its records may be lost meanwhile.
-            if self.keep_live(inode)? {
+            if self.journal.keep_old_content(inode)? {
                 break (guards, dropped);
             }
             drop(guards);
-            self.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.pages.begin_truncate(dropped);
         self.keep_truncate(inode);
-        self.defer(inode);
-        self.list_emptied(inode);
+        self.write_back.pending().add(inode);
+        self.write_back.queue().add_emptied(inode);
         Ok(())
     }
 
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
-    /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
+    /// many extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
     fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
             return Ok(Some(extents));
@@ -80,7 +81,7 @@ impl DataPath {
         let mut dropped = 1;
         let mut page = 0;
         while page < PAGES_END {
-            let mapping = self.map(inode, page)?;
+            let mapping = self.meta.map(inode, page)?;
             page += mapping.len();
             dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
         }
@@ -91,7 +92,7 @@ impl DataPath {
     /// Truncation to less, recorded at once.
     pub(in crate::file) fn cut(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         let data = inode.data();
-        let mut stash = Stash::default();
+        let mut frames = FrameReservation::default();
         loop {
             let guard = data.write_range(page_of(size) * PAGE..u64::MAX);
             data.check_usable()?;
@@ -104,11 +105,11 @@ impl DataPath {
             let tail = (pages.start * PAGE).min(old).saturating_sub(size) as usize;
             if tail > 0 {
                 // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
-                match self.edit(inode, size, Content::Zeros(tail), old, &mut stash)? {
+                match self.edit(inode, size, Content::Zeros(tail), old, &mut frames)? {
                     Outcome::Done => {}
                     Outcome::Frames(count) => {
                         drop(guard);
-                        stash = self.stash(stash, count)?;
+                        frames = self.reserve_frames(frames, count)?;
                         continue;
                     }
                 }
@@ -134,7 +135,7 @@ impl DataPath {
             inode.settle_kept();
             data.pages.forget_records(&pages);
             drop(write_back);
-            return left.map_or(Ok(()), |left| self.meta.finish_removal(inode, left));
+            return left.map_or(Ok(()), |left| self.meta.free_rest(inode, left));
         }
     }
 
@@ -156,10 +157,10 @@ impl DataPath {
 
     /// Records every truncation that waits for new content, with what there is of it.
     pub fn settle_deferred(&self) -> Result<()> {
-        if !self.has_deferred() {
+        if !self.write_back.pending().any() {
             return Ok(());
         }
-        let files: Vec<_> = self.deferred.lock().values().cloned().collect();
+        let files: Vec<_> = self.write_back.pending().files();
         let mut result = Ok(());
         for inode in files {
             result = result.and(self.settle(&inode));
@@ -170,8 +171,8 @@ impl DataPath {
     /// Records one file's truncation, if it waits.
     pub(in crate::file) fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
         while inode.data().pages.is_truncate_pending() {
-            if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-                self.write_home(inode)?;
+            if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+                self.write_back.write_home(inode)?;
             }
         }
         Ok(())
@@ -180,12 +181,12 @@ impl DataPath {
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.
     /// Little is absorbed, so that nobody waits for a device.
     pub fn settle_for_rename(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        if !self.keeps() || planted::is(Bug::RenameNotSettled) {
+        if !self.write_back.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
         self.settle(inode)?;
-        if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
-            self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
+        if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
+            self.write_back.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
         }
         // Another's write-back of these pages is over once the mutex was free.
         drop(inode.data().write_back.lock());
@@ -201,7 +202,7 @@ impl DataPath {
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
-    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later rewriting, which may only have begun.
+    /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later generation, which may only have begun.
     pub fn closed(&self, inode: &Arc<InodeObj>) {
         // AcqRel: the last to close sees what those wrote who closed before.
         if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
@@ -209,16 +210,16 @@ impl DataPath {
         }
         let rewritten = inode.made_data().and_then(|data| {
             let pages = data.pages.summary();
-            // Relaxed: a rewriting that has begun by then was begun by one who counted itself in before it took the
+            // Relaxed: a generation that has begun by then was begun by one who counted itself in before it took the
             // lock that the summary takes.
             let is_last = inode.writers().load(Ordering::Relaxed) == 0;
             (pages.truncate_pending.is_some() && is_last).then_some(pages.generation)
         });
-        let Some(rewriting) = rewritten else { return };
-        match self.absorb(inode, Absorb::Replacing, Some(rewriting)) {
-            Ok(Some(_)) => self.unlist_written(std::slice::from_ref(inode)),
+        let Some(generation) = rewritten else { return };
+        match self.journal.absorb(inode, Absorb::Replacing, Some(generation)) {
+            Ok(Some(_)) => self.write_back.queue().remove_written(std::slice::from_ref(inode)),
             // A failure is met again, and told.
-            Ok(None) | Err(_) => self.hurry(inode, rewriting),
+            Ok(None) | Err(_) => self.write_back.queue().expedite(inode, generation),
         }
     }
 
@@ -252,9 +253,9 @@ impl DataPath {
         data.set_logged_size(0);
         data.pages.discard();
         inode.forget_kept();
-        self.undefer(inode.nid());
-        self.absorbed.lock().remove(&inode.nid());
-        self.unlist_quiet(data);
+        self.write_back.pending().remove(inode.nid());
+        self.journal.forget(inode.nid());
+        self.write_back.queue().remove_quiet(data);
     }
 }
 

@@ -49,3 +49,7 @@ pub type Position = u64;
 
 /// No position lies beyond; a lap number of a ring of the least size then fits a seal word.
 pub const MAX_POSITION: Position = 1 << 52;
+
+/// No counter of writes, mounts or rounds goes beyond: it is never reached by counting, and what media claim above it is
+/// not believed, for it could not be counted on from.
+pub const MAX_COUNT: u64 = u64::MAX >> 1;

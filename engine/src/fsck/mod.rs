@@ -4,7 +4,7 @@
 //! memory at once, so that what follows is judged as it will be. Rounds repeat until one finds nothing more to
 //! mend; only then are bitmaps compared. A check without repair drops the plan; a repair carries it out.
 //!
-//! Most of an image is sound, and that it is, threads find out ([`parallel`]); what is not, one finds and mends, so
+//! Most of an image is sound, and that it is, threads find out (`parallel`); what is not, one finds and mends, so
 //! that issues and their order do not depend on how many look.
 //!
 //! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first.

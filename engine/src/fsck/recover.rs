@@ -4,14 +4,14 @@ use super::image::Image;
 use super::issue::{Issue, IssueKind, Location, Outcome};
 use super::repair::REPAIR_ROUND;
 use super::state::Findings;
-use crate::checkpoint::RoundId;
+use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, IoBuf, Overlay};
 use crate::format::{DoubleWriteHeader, JournalKind, STATE_DAMAGED, Superblock, checksum_seed};
-use crate::journal::read_device_header;
+use crate::journal::{newer_device_version, read_device_header};
 use crate::recovery::{self, Onto};
 use crate::store::{Log, Store, StoreOptions};
 use crate::sync::Arc;
-use crate::volume::{ImageOptions, Media, Ring, lost, mount};
+use crate::volume::{Absence, ImageOptions, Media, Ring, foreign, lost, mount};
 use crate::{Error, Result};
 
 /// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
@@ -118,9 +118,9 @@ pub(super) fn onto(
         Err(e) => return Err(e),
     };
     let scan = media.ring.scan(sb, &device, &header)?;
-    let store = Store::new(device, *sb, Log::durable(), &StoreOptions::default());
+    let store = Arc::new(Store::new(device, *sb, Log::durable(), &StoreOptions::default()));
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
-    match recovery::recover(&store, &scan, round, Onto::Memory) {
+    match recovery::recover(&Checkpointer::new(store), &scan, round, Onto::Memory) {
         Ok(recovery::Outcome { damage: None, unreadable, .. }) => {
             add_unreadable(&unreadable, not_needed(sb), findings, &Outcome::Mendable);
             Ok(true)
@@ -139,6 +139,9 @@ pub(super) fn check_areas(image: &Image, findings: &mut Findings) -> Result<()> 
         && blocks >= 2
         && read_device_header(&*image.device, start, blocks)?.is_none()
     {
+        if let Some(version) = newer_device_version(&*image.device, start)? {
+            return Err(Error::Refused(foreign(&Absence::OtherVersionInside(version))));
+        }
         let used = [start, start + 1]
             .map(|block| image.read(block).is_ok_and(|bytes| bytes.iter().any(|b| *b != 0)));
         if used != [false, false] {

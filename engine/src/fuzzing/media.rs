@@ -99,7 +99,7 @@ fn make(unclean: bool) -> Result<Base> {
         let media =
             Media { device: device.clone(), ring: RingMedia::Mapped(ring.clone()), staging_file: None };
         let mounted = mount(media, &mount_options(false))?;
-        let running = Running::start(mounted.store(), &assemble_options(false))?;
+        let running = Running::start(mounted.checkpointer(), &assemble_options(false))?;
         populate(running.fs(), u8::from(killed))?;
         if !killed {
             running.stop()?;

@@ -55,7 +55,7 @@ pub fn mount_and_use(input: &[u8]) {
 fn mount_once(media: Media, read_only: bool) {
     let Ok(mounted) = mount(media, &mount_options(read_only)) else { return };
     let read_only = read_only || mounted.store().failed().is_some();
-    let Ok(running) = Running::start(mounted.store(), &assemble_options(read_only)) else { return };
+    let Ok(running) = Running::start(mounted.checkpointer(), &assemble_options(read_only)) else { return };
     read(running.fs());
     if !read_only {
         // An error ends the writing, and that is all.

@@ -21,7 +21,7 @@ impl Holds {
         Holds(AtomicU64::new(lookups.min(LOOKUPS)))
     }
 
-    /// Of an inode whose creation is not committed yet: it cannot be held until [`Holds::born`].
+    /// Of an inode whose creation is not committed yet: it cannot be held until [`Holds::publish`].
     pub fn unpublished() -> Holds {
         Holds(AtomicU64::new(GONE))
     }
@@ -37,7 +37,7 @@ impl Holds {
 
     /// The creation is committed, and its maker holds the inode so much.
     pub fn publish_with(&self, holds: u64) {
-        // Release: as in `born`.
+        // Release: as in `publish`.
         self.0.store(holds, Ordering::Release);
     }
 
@@ -57,7 +57,7 @@ impl Holds {
     }
 
     fn add(&self, what: u64) -> bool {
-        // Acquire: pairs with `born`. Relaxed on failure: nothing is done then.
+        // Acquire: pairs with `publish`. Relaxed on failure: nothing is done then.
         let added = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |held| {
             (held & GONE == 0).then_some(held + what)
         });
@@ -101,7 +101,7 @@ impl Holds {
 
     /// Whether it is gone.
     pub fn is_gone(&self) -> bool {
-        // Acquire: pairs with `born` and `retire`.
+        // Acquire: pairs with `publish` and `retire`.
         self.0.load(Ordering::Acquire) & GONE != 0
     }
 

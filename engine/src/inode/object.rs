@@ -36,7 +36,7 @@ impl InodeLocation {
 /// a changed image ([`InodeObj::draft`]), stages it, commits, and installs it ([`InodeObj::install`]); when the
 /// commit fails the image stays. Times and size run ahead of the image: writing a file changes them alone,
 /// and they reach the image with the next record about the inode (times), or once the data is down (size).
-/// The times of a directory whose lock is only shared are staged by themselves, see [`super::touch`].
+/// The times of a directory whose lock is only shared are staged by themselves, by `Meta::stage_dir_time`.
 ///
 /// Its lines are its own: a thread that locks one inode must not slow down another that locks its neighbour in memory.
 #[derive(Debug)]

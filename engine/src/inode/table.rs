@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// The table.
 ///
 /// Invariants: a nid has one object at most, so a thread that has the `Arc` has *the* inode. An object is evicted
-/// only while the table alone refers to it and nobody can be about to use it ([`crate::rcu_table`]). The
+/// only while the table alone refers to it and nobody can be about to use it (`crate::rcu_table`). The
 /// lookup counts of an evicted inode stay behind as *parked* counts and come back with it: the kernel may
 /// remember millions of inodes that need not be in memory.
 #[derive(Debug)]

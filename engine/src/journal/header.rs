@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
-    MAX_POSITION, Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE,
+    MAX_COUNT, MAX_POSITION, Position, RING_HEADER_COPY, RING_HEADER_SPACE, RING_MAGIC, RingHeader, SLOT_SIZE,
 };
 use crate::planted::{self, Bug};
 use crate::pmem::PersistentMemory;
@@ -53,6 +53,8 @@ fn parse(bytes: &[u8], copy: u64) -> Option<RingHeader> {
         && header.version.get() == RING_VERSION
         && header.crc.get() == checksum(&header)
         && header.sequence.get() % 2 == copy
+        // Each is counted on from.
+        && [header.sequence, header.epoch, header.round].iter().all(|count| count.get() <= MAX_COUNT)
         && header.slots.get() >= MIN_SLOTS
         && header.slots.get() % BLOCK_SLOTS == 0
         && header.slots.get() <= MAX_POSITION
@@ -71,6 +73,15 @@ pub(crate) fn newer_version(start: &[u8]) -> Option<u32> {
         .filter(|header| header.magic.get() == RING_MAGIC && header.version.get() > RING_VERSION)
         .map(|header| header.version.get())
         .max()
+}
+
+/// As [`newer_version`], of a ring region: of a newer version, where no copy of its header is of one that is known.
+pub(crate) fn newer_device_version(device: &dyn BlockDevice, start: u64) -> Result<Option<u32>> {
+    let requests = (0..HEADER_BLOCKS)
+        .map(|copy| Request::read(start + copy, IoBuf::zeroed(BLOCK_SIZE), Cause::Recovery))
+        .collect();
+    let copies = device.run(requests)?;
+    Ok(copies.iter().filter_map(|copy| newer_version(copy.get(..RING_HEADER_COPY)?)).max())
 }
 
 fn newest(copies: [Option<RingHeader>; 2]) -> Option<RingHeader> {
@@ -156,7 +167,7 @@ impl HeaderWriter {
 
     /// Writes the next copy durably: to the image first, for staging that is behind is only longer.
     pub(super) fn write(&mut self, memory: &dyn PersistentMemory, stream: Option<&Stream>) -> Result<()> {
-        let sequence = self.current.sequence.get().wrapping_add(1);
+        let sequence = self.current.sequence.get() + 1;
         self.current.sequence = sequence.into();
         self.current.crc = checksum(&self.current).into();
         if let Some(Stream { device, start, .. }) = stream {

@@ -12,7 +12,7 @@
 //! Four positions move forward: `head <= committed <= sealed <= tail`.
 //!
 //! # Protocol: what may be touched in which state
-//! 1. *Free.* Slots from the tail up to `head + N` belong to nobody. Credits ([`credits`]) promise them: the
+//! 1. *Free.* Slots from the tail up to `head + N` belong to nobody. Credits (`credits`) promise them: the
 //!    credits granted never exceed the free slots, so a reservation always finds room.
 //! 2. *Reserved.* `k` contiguous slots are taken by one add to the tail. Their bytes, in the front, belong
 //!    to the thread that reserved them, alone. Nobody else reads them before the seal. The add is
@@ -35,7 +35,7 @@
 //! 8. *Commit on a mapped ring.* The taker of the flag reserves one slot, waits until every slot below it is
 //!    sealed or committed (which includes the commit before: commits are ordered by their slots), persists
 //!    its slot, publishes `committed`, seals. Others reserve, and commit behind it, meanwhile.
-//! 9. *Commit on an SSD ring.* Callers lead or wait ([`group`]). A leader takes the flag, reserves up to a
+//! 9. *Commit on an SSD ring.* Callers lead or wait (`group`). A leader takes the flag, reserves up to a
 //!    4 KiB boundary, waits as above, persists its slots in the staging, seals them, has the file data flushed that
 //!    its records depend on, writes the blocks from the end of the commit before to its own end to the image,
 //!    flushes, and publishes `committed` once the commits before are down too. Two may be under way, but only one
@@ -52,10 +52,10 @@
 //!
 //! Sleeping is allowed for credits and in commits, never between reservation and seal.
 //!
-//! # Horizons
+//! # Durability
 //! A record in the front survives the process once it is sealed; on a mapped ring it is as durable as the
 //! memory is. On an SSD ring power durability comes with the commit. A thread that waits for less than that leaves a
-//! promise ([`lag`]): a record that depends on written file data says so before it is reserved, and any thread that
+//! promise (`lag`): a record that depends on written file data says so before it is reserved, and any thread that
 //! wants to write younger data in place keeps all promises first. So what a loss of power leaves is what it could have
 //! left, with everybody waiting for the power durability, at the moment when the first answer was given that is lost.
 
@@ -82,8 +82,8 @@ pub use credits::{CreditClass, Credits, Look};
 pub use front::JournalFront;
 pub use group::Done;
 pub use handle::{Applied, Persisted, Reserved, Sealed};
-pub(crate) use header::newer_version;
 pub use header::{init_mapped, read_device_header, read_mapped_header, ring_bytes};
+pub(crate) use header::{newer_device_version, newer_version};
 pub use scan::{Records, Scan, scan_device, scan_mapped};
 pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;

@@ -61,7 +61,7 @@ pub struct Insert {
 #[derive(Debug, Default)]
 pub struct Change {
     /// Pages whose blocks are freed, before anything is inserted. What does not fit the record is left to
-    /// [`super::Meta::finish_removal`], unless the credits were taken for dropping the whole file. One range: a file has
+    /// [`super::Meta::free_rest`], unless the credits were taken for dropping the whole file. One range: a file has
     /// one such intent.
     pub remove: Option<Range<u64>>,
     /// Runs that become reachable, in ascending order.
@@ -112,7 +112,7 @@ pub struct Logged {
     /// Position after the record.
     pub end: Position,
     /// Pages whose blocks are still to be freed: the record names them as an intent, and the caller lets go of
-    /// the write-back mutex and calls [`super::Meta::finish_removal`].
+    /// the write-back mutex and calls [`super::Meta::free_rest`].
     pub left: Option<Range<u64>>,
 }
 

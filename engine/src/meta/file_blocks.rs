@@ -54,11 +54,6 @@ impl Meta {
         Ok(())
     }
 
-    /// Makes room for what [`Meta::reserve_for_record`] will ask for, as far as can be. May sleep as that.
-    pub fn make_room_for(&self, blocks: u64) -> Result<()> {
-        self.alloc.make_room_for(blocks)
-    }
-
     /// Gives back what was set aside.
     pub fn unreserve(&self, blocks: u64) {
         let mut reserved = self.reserved.lock();
@@ -71,7 +66,7 @@ impl Meta {
     /// Takes 1 to `want` blocks out of what was set aside (beyond it, if there are more), volatile until
     /// [`Meta::log`] inserts them. Never sleeps for space: callers hold a write-back mutex, which a checkpoint
     /// may be waiting for. Up to `ahead` blocks behind them are kept for the file to grow into, as long as others are
-    /// free. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
+    /// free. ENOSPC where more was set aside than there is ([`crate::store::Profile::Spilling`]).
     pub fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
         #[cfg(all(test, not(any(loom, shuttle))))]
         super::hooks::Hooks::run(&self.hooks.when_allocated);
@@ -81,7 +76,7 @@ impl Meta {
         Ok(Blocks { start, len })
     }
 
-    /// Puts volatile blocks back, and aside again; nothing is in flight to them.
+    /// Puts volatile blocks back, and aside again; nothing is being written to them.
     pub fn release(&self, blocks: Blocks) {
         let volatile = self.take_volatile(blocks);
         debug_assert!(volatile.is_some(), "released what was not allocated");

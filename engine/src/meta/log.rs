@@ -3,16 +3,14 @@
 use super::file_blocks::SPARE_EXTENT_BLOCKS;
 use super::{Change, Logged, Mapping, Meta, Need, ROOM_CHANGED};
 use crate::alloc::{BITS_DELTA_BYTES, Extent};
-use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::extent::{self, Root};
-use crate::format::{Intent, Position, SLOT_PAYLOAD};
+use crate::format::{Intent, SLOT_PAYLOAD};
 use crate::inode::InodeObj;
-use crate::journal::Durability;
+use crate::pages::PAGES_END;
 use crate::planted::{self, Bug};
-use crate::store::{Handle, Profile};
+use crate::store::Handle;
 use crate::takeover;
-use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
 pub(crate) const INODE_SLOTS: u32 = 8;
@@ -37,8 +35,12 @@ pub struct Room<'a> {
 }
 
 impl Meta {
-    /// What lies at `page`. Takes the inode lock shared.
+    /// What lies at `page`. Of a file that was truncated to nothing, and whose record of that waits: nothing. Takes the
+    /// inode lock shared.
     pub fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
+        if inode.made_data().is_some_and(|data| data.pages.is_truncate_pending()) {
+            return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
+        }
         let root = Root::load(&inode.lock.read())?;
         let Ok(logical) = u32::try_from(page) else { return Ok(Mapping::Hole { len: 1 }) };
         Ok(match extent::lookup(&*self.store, &root, logical)? {
@@ -180,56 +182,6 @@ impl Meta {
         Ok(Logged { end, left })
     }
 
-    /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
-    /// caller has their range. If it fails, it has called [`InodeObj::poison`]: the intent stays, and the next
-    /// mount acts on it, so nobody may use the file until then. The same goes for the moves below, once they
-    /// have begun.
-    pub fn finish_removal(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
-        self.free_range(inode, pages, Intent::Punch)
-    }
-
-    /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size,
-    /// in as many records as it takes (recovery finishes what was begun).
-    pub fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
-        self.move_down(inode, range, 0, false, size)
-    }
-
-    /// Moves the pages from `at` on up by `by`, and sets the size.
-    pub fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
-        self.move_up(inode, at, by, extent::LOGICAL_END, false, size)
-    }
-
-    /// Where the data lie.
-    pub fn device(&self) -> &dyn BlockDevice {
-        &**self.store.device()
-    }
-
-    /// What outlives the mount.
-    pub fn profile(&self) -> Profile {
-        self.store.profile()
-    }
-
-    /// The next position to be reserved: an operation that returned lies below.
-    pub fn tail(&self) -> Position {
-        self.store.tail()
-    }
-
-    /// Returns once everything below `upto` is committed at the horizon that the mount asks for.
-    pub fn commit_upto(&self, upto: Position) -> Result<()> {
-        self.store.commit_upto(upto, self.durability)
-    }
-
-    /// Returns once every operation that has returned, of those below `upto`, is durable at that horizon: what
-    /// fsync waits for, and no more.
-    pub fn settle_upto(&self, upto: Position) -> Result<()> {
-        self.store.settle_upto(upto, self.durability)
-    }
-
-    /// Returns once everything below `upto` is committed against a loss of power, whatever the mount asks for.
-    pub fn commit_power(&self, upto: Position) -> Result<()> {
-        self.store.commit_upto(upto, Durability::Power)
-    }
-
     /// Whether an fsync may be answered before the power durability has come: then the commit that makes its records
     /// durable sees to the flush of what they depend on, see [`Meta::order_after`].
     pub fn may_lag(&self) -> bool {
@@ -246,24 +198,6 @@ impl Meta {
             }
             _ => self.store.device().flush_upto(writes),
         }
-    }
-
-    /// Returns once everything is durable against a loss of power that an fsync was answered for: data that goes home in
-    /// place may be younger, and must not be there without it. The caller has write-back mutexes: it may make a commit
-    /// for this and answer whom that covers, but goes on to serve nobody.
-    pub fn keep_promises(&self) -> Result<()> {
-        self.store.keep_promises_briefly()
-    }
-
-    /// Records below this are no longer needed by recovery.
-    pub fn head(&self) -> Position {
-        self.store.journal().map_or_else(|| self.store.tail(), |journal| journal.head())
-    }
-
-    /// Whether there is a journal that takes small data: its commit carries them with one write and one flush,
-    /// for all who wait, where a write home has a flush of its own before the record that depends on it.
-    pub fn absorbs(&self) -> bool {
-        self.store.journal().is_some()
     }
 
     /// Slots that a record with all of `need` takes at the most, and whether they are enough only as long as the

@@ -1,7 +1,7 @@
 //! The metadata of a mounted image: inodes by nid, directories, the slots of inodes; and what `file` needs of it: where
 //! blocks lie, blocks set aside and allocated, and records about one file.
 //!
-//! Every change is one record of the journal: all or nothing. What takes more than one ([`multi_record`]) logs an
+//! Every change is one record of the journal: all or nothing. What takes more than one (`multi_record`) logs an
 //! intent first, so that the next mount goes on with it.
 //!
 //! What this leaves to others: which operation changes what, with which locks, and permissions (`vfs`); when data
@@ -54,7 +54,7 @@ pub struct Meta {
     pub(crate) durability: Durability,
     step: u32,
     pub(crate) reserved: Mutex<Reservation>,
-    /// Blocks that are picked and in no record, by their first.
+    /// Blocks that are allocated and in no record, by their first.
     pub(crate) volatile: Mutex<BTreeMap<u64, VolatileExtent>>,
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) hooks: hooks::Hooks,

@@ -80,6 +80,24 @@ impl Meta {
         }
     }
 
+    /// Moves the pages from `range.end` on down to `range.start`, after freeing `range`, and sets the size, in as many
+    /// records as it takes (recovery finishes what was begun); a failure as of [`Meta::free_rest`].
+    pub fn collapse(&self, inode: &InodeObj, range: Range<u64>, size: u64) -> Result<()> {
+        self.move_down(inode, range, 0, false, size)
+    }
+
+    /// Moves the pages from `at` on up by `by`, and sets the size; a failure as of [`Meta::free_rest`].
+    pub fn insert_hole(&self, inode: &InodeObj, at: u64, by: u64, size: u64) -> Result<()> {
+        self.move_up(inode, at, by, extent::LOGICAL_END, false, size)
+    }
+
+    /// Frees the blocks of pages that a record has left, in records of its own: it may sleep for credits. The
+    /// caller has their range. If it fails, it has called [`InodeObj::poison`]: the intent stays, and the next
+    /// mount acts on it, so nobody may use the file until then.
+    pub fn free_rest(&self, inode: &InodeObj, pages: Range<u64>) -> Result<()> {
+        self.free_range(inode, pages, Intent::Punch)
+    }
+
     /// COLLAPSE_RANGE. `progress` is 0 until the range is a hole, then the first block not yet moved.
     pub(crate) fn move_down(
         &self,

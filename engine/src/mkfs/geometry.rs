@@ -68,7 +68,7 @@ pub(super) fn geometry(device_blocks: u64, options: &FormatOptions, least_slots:
     let dw_start = ring_start + ring_blocks;
     let nat_index_start = dw_start.saturating_add(dw_blocks);
     let orphan_root = nat_index_start.saturating_add(index_blocks);
-    let groups_start = orphan_root + 1;
+    let groups_start = orphan_root.saturating_add(1);
     // Bitmap, node block, NAT block, and something to keep files in.
     let least = groups_start.saturating_add(8);
     if blocks < least {

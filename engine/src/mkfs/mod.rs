@@ -90,7 +90,7 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
     make(device, options, least_journal_slots(options.journal))
 }
 
-/// As [`format`], on any ring that a journal can work with at all: for tests of what happens where rings are
+/// As [`format()`], on any ring that a journal can work with at all: for tests of what happens where rings are
 /// full. Large records are refused there.
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub fn format_cramped(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Superblock> {

@@ -33,12 +33,12 @@ enum Slot {
 
 impl<'n> Claim<'n> {
     /// Nothing yet, for the lane of this thread.
-    pub fn new(shared: &'n Shared) -> Claim<'n> {
+    pub(super) fn new(shared: &'n Shared) -> Claim<'n> {
         Claim { shared, lane: lane::current(), id: None, place: None, slot: None }
     }
 
     /// Takes a free id of the lane; the page of its NAT block.
-    pub fn take_id(&mut self, h: &mut Handle<'_>) -> Result<(Nid, PageRef)> {
+    pub(super) fn take_id(&mut self, h: &mut Handle<'_>) -> Result<(Nid, PageRef)> {
         let shared = self.shared;
         for _ in 0..LOOKS {
             if let Some(found) = self.free_id() {
@@ -108,7 +108,7 @@ impl<'n> Claim<'n> {
     }
 
     /// Takes a free slot of the lane.
-    pub fn take_slot(&mut self, h: &mut Handle<'_>) -> Result<(PageRef, u8)> {
+    pub(super) fn take_slot(&mut self, h: &mut Handle<'_>) -> Result<(PageRef, u8)> {
         if let Some((block, slot)) = self.shared.nodes.pick(self.lane) {
             self.slot = Some(Slot::Picked { block, slot });
             return Ok((self.shared.store.get(block, BlockKind::Node)?, slot));
@@ -120,7 +120,7 @@ impl<'n> Claim<'n> {
     }
 
     /// The operation is over: what was taken is in use, or free again.
-    pub fn end(&mut self, committed: bool) {
+    pub(super) fn end(&mut self, committed: bool) {
         let Shared { ids, nodes, .. } = self.shared;
         match (self.place.take(), self.id.take()) {
             (Some(_), Some((block, _))) if committed => ids.insert_new(&block, self.lane),

@@ -32,7 +32,7 @@ pub(super) struct IdBlock {
 
 impl IdBlock {
     /// The summary of a NAT page. Nid 0 is never free.
-    pub fn load(index: u64, page: &PageRef) -> IdBlock {
+    pub(super) fn load(index: u64, page: &PageRef) -> IdBlock {
         let mut taken = [0u64; WORDS];
         page.read(|bytes| {
             for (id, entry) in bytes[BLOCK_HEADER_SIZE..].chunks_exact(NAT_ENTRY_SIZE).enumerate() {
@@ -52,7 +52,7 @@ impl IdBlock {
     }
 
     /// Takes the lowest free id.
-    pub fn take(&self) -> Option<u32> {
+    pub(super) fn take(&self) -> Option<u32> {
         for (at, word) in self.taken.iter().enumerate() {
             // Relaxed: a guess, settled by the read-modify-write.
             let mut seen = word.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl IdBlock {
     }
 
     /// Number of ids that are taken.
-    pub fn used(&self) -> u16 {
+    pub(super) fn used(&self) -> u16 {
         // Relaxed: a hint.
         let ones: u32 = self.taken.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         (ones - (WORDS as u32 * 64 - NAT_PER_BLOCK as u32)) as u16
@@ -106,7 +106,7 @@ pub(super) struct Ids {
 
 impl Ids {
     /// A table whose NAT blocks before `end` are there.
-    pub fn new(end: u64) -> Ids {
+    pub(super) fn new(end: u64) -> Ids {
         let share = || Share { owned: Mutex::new(Vec::new()), quarantine: Queue::new() };
         Ids {
             known: (0..SHARDS).map(|_| CachePadded::default()).collect(),
@@ -123,30 +123,30 @@ impl Ids {
     }
 
     /// A block that was looked into.
-    pub fn find(&self, index: u64) -> Option<Arc<IdBlock>> {
+    pub(super) fn find(&self, index: u64) -> Option<Arc<IdBlock>> {
         self.shard(index).lock().get(&index).cloned()
     }
 
     /// Every block that was looked into.
-    pub fn known(&self) -> Vec<Arc<IdBlock>> {
+    pub(super) fn known(&self) -> Vec<Arc<IdBlock>> {
         self.known.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Takes note of a NAT block. Only noted blocks are drawn from, so that nothing is under way in its page
     /// when the first note is made.
-    pub fn insert_loaded(&self, index: u64, page: &PageRef) -> Arc<IdBlock> {
+    pub(super) fn insert_loaded(&self, index: u64, page: &PageRef) -> Arc<IdBlock> {
         let mut shard = self.shard(index).lock();
         Arc::clone(shard.entry(index).or_insert_with(|| Arc::new(IdBlock::load(index, page))))
     }
 
     /// Takes note of a block that a lane has made.
-    pub fn insert_new(&self, block: &Arc<IdBlock>, lane: usize) {
+    pub(super) fn insert_new(&self, block: &Arc<IdBlock>, lane: usize) {
         self.shard(block.index).lock().insert(block.index, Arc::clone(block));
         self.adopt(block, lane);
     }
 
     /// Gives a block to a lane, unless another has it.
-    pub fn adopt(&self, block: &Arc<IdBlock>, lane: usize) {
+    pub(super) fn adopt(&self, block: &Arc<IdBlock>, lane: usize) {
         // Relaxed: a thread that owns a block only decides which list it is on.
         if block.owner.compare_exchange(NOBODY, lane, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.list(block);
@@ -166,7 +166,7 @@ impl Ids {
     }
 
     /// A free id of the lane's blocks, or of blocks that nobody owns yet.
-    pub fn take(&self, lane: usize) -> Option<(Arc<IdBlock>, u32)> {
+    pub(super) fn take(&self, lane: usize) -> Option<(Arc<IdBlock>, u32)> {
         loop {
             {
                 let mut owned = self.lanes[lane].owned.lock();
@@ -189,7 +189,7 @@ impl Ids {
     /// Gives the lane a block of another lane that has free ids in several: threads that used to draw from them may
     /// have gone, and a table that is large enough must not grow. `left` of them stay with the other. False if there is
     /// none.
-    pub fn take_over(&self, lane: usize, left: usize) -> bool {
+    pub(super) fn take_over(&self, lane: usize, left: usize) -> bool {
         let others = (1..self.lanes.len()).map(|ahead| &self.lanes[(lane + ahead) % self.lanes.len()]);
         let found = others.into_iter().find_map(|other| {
             let mut owned = other.owned.lock();
@@ -216,7 +216,7 @@ impl Ids {
     }
 
     /// Gives an id back.
-    pub fn give(&self, block: &Arc<IdBlock>, id: u32) {
+    pub(super) fn give(&self, block: &Arc<IdBlock>, id: u32) {
         // Release: pairs with the Acquire of `IdBlock::take`.
         block.taken[id as usize / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
         // Pairs with the fence of `unlist`.
@@ -227,7 +227,7 @@ impl Ids {
     }
 
     /// Takes in an id that the record which ends at `end` has freed.
-    pub fn quarantine(&self, end: Position, block: Arc<IdBlock>, id: u32) {
+    pub(super) fn quarantine(&self, end: Position, block: Arc<IdBlock>, id: u32) {
         match planted::is(Bug::IdReusedEarly) {
             true => self.give(&block, id),
             false => self.lanes[lane::current()].quarantine.push(end, (block, id)),
@@ -235,7 +235,7 @@ impl Ids {
     }
 
     /// Gives back the ids freed by records that end at or below `upto`.
-    pub fn durable(&self, upto: Position) {
+    pub(super) fn durable(&self, upto: Position) {
         let mut out = Vec::new();
         for share in &self.lanes {
             share.quarantine.pop(upto, |_| false, &mut out);
@@ -246,7 +246,7 @@ impl Ids {
     }
 
     /// Up to so many NAT blocks of an earlier mount that nobody has looked into.
-    pub fn next_unknown(&self, most: u64) -> Option<Range<u64>> {
+    pub(super) fn next_unknown(&self, most: u64) -> Option<Range<u64>> {
         if self.unknown.load(Ordering::Relaxed) >= self.end {
             return None;
         }
@@ -255,7 +255,7 @@ impl Ids {
     }
 
     /// The place for a new NAT block, below `capacity`.
-    pub fn next_new(&self, capacity: u64) -> Option<u64> {
+    pub(super) fn next_new(&self, capacity: u64) -> Option<u64> {
         let mut new = self.new.lock();
         if let Some(index) = new.0.pop() {
             return Some(index);
@@ -268,7 +268,7 @@ impl Ids {
     }
 
     /// A place was not used.
-    pub fn not_new(&self, index: u64) {
+    pub(super) fn not_new(&self, index: u64) {
         self.new.lock().0.push(index);
     }
 }

@@ -22,7 +22,7 @@ mod nodes;
 #[cfg(test)]
 mod tests;
 
-use crate::alloc::{Alloc, BITS_DELTA_BYTES, Extent};
+use crate::alloc::{Alloc, Extent};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, INODE_SIZE, INODES_PER_BLOCK, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
     NatIndexEntry, Nid, Position, U32, U64, nat_place,
@@ -36,17 +36,9 @@ use claim::Claim;
 use ids::{IdBlock, Ids};
 use nodes::Nodes;
 
-/// Bytes that [`Nat::allocate`] adds to a record at most, without the inode itself: the entry, and a new NAT
-/// block, its pointer and a new node block.
-pub const ALLOCATE_BYTES: usize =
-    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 8) + 2 * (DELTA_HEADER_SIZE + 16 + BITS_DELTA_BYTES);
-/// Bytes that [`Nat::free`] adds to a record at most: the entry, the slot, and the node block.
-pub const FREE_BYTES: usize =
-    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 256) + DELTA_HEADER_SIZE + BITS_DELTA_BYTES;
-
 /// Where a new inode lies. Its slot is all zeros; the caller writes the inode into it with the same handle.
 #[derive(Debug, Clone)]
-pub struct NewInode {
+pub(crate) struct NewInode {
     /// Its id.
     pub nid: Nid,
     /// The id's generation, never 0.
@@ -59,7 +51,7 @@ pub struct NewInode {
 
 /// The table of one image; cheap to clone.
 #[derive(Clone)]
-pub struct Nat {
+pub(crate) struct Nat {
     shared: Arc<Shared>,
 }
 
@@ -176,7 +168,7 @@ impl Shared {
 
 impl Nat {
     /// Finds the end of the table; nothing else is read now.
-    pub fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Nat> {
+    pub(crate) fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Nat> {
         let mut shared =
             Shared { store: Arc::clone(store), alloc: alloc.clone(), ids: Ids::new(0), nodes: Nodes::new() };
         // NAT blocks are made in order and never freed; a hole that a crash has left only ends the search
@@ -195,7 +187,7 @@ impl Nat {
     }
 
     /// Where the inode of an id lies; none if the id is free. What it gives lies within the image.
-    pub fn lookup(&self, nid: Nid) -> Result<Option<NatEntry>> {
+    pub(crate) fn lookup(&self, nid: Nid) -> Result<Option<NatEntry>> {
         let Some((page, offset)) = self.shared.entry(nid)? else { return Ok(None) };
         let entry = page.read_as::<NatEntry>(offset);
         if entry.is_free() {
@@ -211,7 +203,7 @@ impl Nat {
     ///
     /// # Errors
     /// ENOSPC (see [`Alloc::with_room`]), and whatever reading the table may meet.
-    pub fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewInode> {
+    pub(crate) fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewInode> {
         let mut claim = Claim::new(&self.shared);
         let (nid, page) = claim.take_id(h)?;
         let (node, slot) = claim.take_slot(h)?;
@@ -230,7 +222,7 @@ impl Nat {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the id does not lead to this slot.
-    pub fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
+    pub(crate) fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
         let shared = &*self.shared;
         let Some((ids, page, offset)) = shared.known_entry(nid)? else {
             return Err(corrupt(nid, "it is to be freed, but there is no such entry"));
@@ -258,18 +250,18 @@ impl Nat {
 
     /// Every record that ends at or below `upto` is durable against a loss of power: the ids that they have
     /// freed may be given out again.
-    pub fn durable(&self, upto: Position) {
+    pub(crate) fn durable(&self, upto: Position) {
         self.shared.ids.durable(upto);
     }
 
     /// How many ids of a NAT block are in use, if this mount has looked into it.
-    pub fn used(&self, index: u64) -> Option<u16> {
+    pub(crate) fn used(&self, index: u64) -> Option<u16> {
         self.shared.ids.find(index).map(|block| block.used())
     }
 
     /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: one record an
     /// index block. To be called at a clean unmount, once everything is durable: ids in quarantine count as used.
-    pub fn save_hints(&self) -> Result<()> {
+    pub(crate) fn save_hints(&self) -> Result<()> {
         let shared = &self.shared;
         let mut known = shared.ids.known();
         known.sort_by_key(|block| block.index);

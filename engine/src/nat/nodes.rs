@@ -55,7 +55,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Nothing is known yet.
-    pub fn new() -> Nodes {
+    pub(super) fn new() -> Nodes {
         Nodes {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             lanes: (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
@@ -67,7 +67,7 @@ impl Nodes {
     }
 
     /// Picks a free slot of the lane's blocks.
-    pub fn pick(&self, lane: usize) -> Option<(u64, u8)> {
+    pub(super) fn pick(&self, lane: usize) -> Option<(u64, u8)> {
         let mut list = self.lanes[lane].lock();
         while let Some(block) = list.last().copied() {
             let mut blocks = self.shard(block).blocks.lock();
@@ -114,7 +114,7 @@ impl Nodes {
     }
 
     /// Takes note of a block that was just made, with its first slot in use.
-    pub fn insert_new(&self, lane: usize, block: u64) {
+    pub(super) fn insert_new(&self, lane: usize, block: u64) {
         self.shard(block)
             .blocks
             .lock()
@@ -123,7 +123,7 @@ impl Nodes {
     }
 
     /// The operation that has picked a slot is over.
-    pub fn arrived(&self, block: u64, slot: u8, committed: bool) {
+    pub(super) fn arrived(&self, block: u64, slot: u8, committed: bool) {
         let bit = 1u16 << slot;
         self.update_known(block, |state| {
             state.arriving &= !bit;
@@ -134,7 +134,7 @@ impl Nodes {
     }
 
     /// The operation that was to free a slot, and the block if it was the `last`, is over.
-    pub fn left(&self, block: u64, slot: u8, committed: bool, last: bool) {
+    pub(super) fn left(&self, block: u64, slot: u8, committed: bool, last: bool) {
         if committed && last {
             return self.remove(block);
         }
@@ -153,7 +153,7 @@ impl Nodes {
     /// for all others are arriving or leaving: whether one of them stays must be known when the record is made,
     /// and in the log before it. Else an abort, or a crash that loses a creation, would leave an empty block
     /// that nobody knows.
-    pub fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
+    pub(super) fn leave(&self, node: &PageRef, slot: u8) -> Result<bool> {
         let bit = 1u16 << slot;
         let shard = self.shard(node.block());
         let mut blocks = shard.blocks.lock();

@@ -3,9 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
+use crate::alloc::BITS_DELTA_BYTES;
 use crate::alloc::testing::{bits_set, end_quarantine, image};
 use crate::format::{INODE_SIZE, SLOT_PAYLOAD};
 use crate::lane;
+use crate::store::DELTA_HEADER_SIZE;
+
+/// Bytes that [`Nat::allocate`] adds to a record at most, without the inode itself: the entry, and a new NAT
+/// block, its pointer and a new node block.
+const ALLOCATE_BYTES: usize =
+    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 8) + 2 * (DELTA_HEADER_SIZE + 16 + BITS_DELTA_BYTES);
+/// Bytes that [`Nat::free`] adds to a record at most: the entry, the slot, and the node block.
+const FREE_BYTES: usize =
+    (DELTA_HEADER_SIZE + 16) + (DELTA_HEADER_SIZE + 256) + DELTA_HEADER_SIZE + BITS_DELTA_BYTES;
 
 struct Fixture {
     store: Arc<Store>,

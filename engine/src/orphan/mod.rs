@@ -10,12 +10,12 @@
 //! # Invariants
 //! An entry belongs to one operation at a time: whoever changes it holds the inode's lock.
 
-use crate::alloc::{Alloc, BITS_DELTA_BYTES, Class};
+use crate::alloc::{Alloc, Class};
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, ORPHAN_ENTRY_SIZE, ORPHAN_TABLES, ORPHANS_PER_BLOCK, OrphanEntry, U64,
 };
 use crate::lane;
-use crate::store::{DELTA_HEADER_SIZE, Handle, PageRef, Store};
+use crate::store::{Handle, PageRef, Store};
 use crate::sync::{Arc, CachePadded, Mutex};
 use crate::{Error, Result};
 use zerocopy::FromZeros;
@@ -23,15 +23,9 @@ use zerocopy::FromZeros;
 #[cfg(test)]
 mod tests;
 
-/// Bytes that [`Orphans::add`] adds to a record at most: the entry, and a new table with its pointer.
-pub const ADD_BYTES: usize =
-    UPDATE_BYTES + (DELTA_HEADER_SIZE + 8) + (DELTA_HEADER_SIZE + 16) + BITS_DELTA_BYTES;
-/// Bytes that [`Orphans::update`] or [`Orphans::remove`] adds to a record at most.
-pub const UPDATE_BYTES: usize = DELTA_HEADER_SIZE + ORPHAN_ENTRY_SIZE;
-
 /// Where an entry lies.
 #[derive(Debug, Clone)]
-pub struct OrphanId {
+pub(crate) struct OrphanId {
     table: Arc<Table>,
     index: u8,
 }
@@ -61,7 +55,7 @@ impl Table {
 
 /// The tables of one image; cheap to clone.
 #[derive(Clone)]
-pub struct Orphans {
+pub(crate) struct Orphans {
     shared: Arc<Shared>,
 }
 
@@ -96,7 +90,7 @@ impl Orphans {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the root or a table does not verify.
-    pub fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Orphans> {
+    pub(crate) fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Orphans> {
         let root = store.get(store.superblock().orphan_root.get(), BlockKind::OrphanRoot)?;
         let lanes: Box<[_]> = (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect();
         let mut free_places = Vec::new();
@@ -128,7 +122,7 @@ impl Orphans {
     }
 
     /// Every entry: what recovery is to finish. To be called before anything is added.
-    pub fn entries(&self) -> Result<Vec<(OrphanId, OrphanEntry)>> {
+    pub(crate) fn entries(&self) -> Result<Vec<(OrphanId, OrphanEntry)>> {
         let mut found = Vec::new();
         for table in self.shared.lanes.iter().flat_map(|lane| lane.lock().clone()) {
             let page = self.shared.store.get(table.block, BlockKind::Orphans)?;
@@ -146,7 +140,7 @@ impl Orphans {
     ///
     /// # Errors
     /// ENOSPC if there is no room for another table: at most 508 of them with 101 entries each.
-    pub fn add(&self, h: &mut Handle<'_>, entry: OrphanEntry) -> Result<OrphanId> {
+    pub(crate) fn add(&self, h: &mut Handle<'_>, entry: OrphanEntry) -> Result<OrphanId> {
         let lane = lane::current();
         let lanes = &self.shared.lanes;
         let mine = lanes[lane].lock().iter().find_map(pick);
@@ -184,14 +178,14 @@ impl Orphans {
     }
 
     /// Replaces an entry with this operation's record.
-    pub fn update(&self, h: &mut Handle<'_>, id: &OrphanId, entry: OrphanEntry) -> Result<()> {
+    pub(crate) fn update(&self, h: &mut Handle<'_>, id: &OrphanId, entry: OrphanEntry) -> Result<()> {
         let page = h.get(id.table.block, BlockKind::Orphans)?;
         *h.edit_as(&page, entry_at(id.index)) = entry;
         Ok(())
     }
 
     /// Removes an entry with this operation's record: what it stood for is finished.
-    pub fn remove(&self, h: &mut Handle<'_>, id: OrphanId) -> Result<()> {
+    pub(crate) fn remove(&self, h: &mut Handle<'_>, id: OrphanId) -> Result<()> {
         self.update(h, &id, OrphanEntry::new_zeroed())?;
         h.on_commit(move |_| id.table.give(id.index));
         Ok(())

@@ -1,8 +1,16 @@
 //! Orphan tables over an image in memory.
 
 use super::*;
+use crate::alloc::BITS_DELTA_BYTES;
 use crate::alloc::testing::{bits_set, image};
+use crate::format::ORPHAN_ENTRY_SIZE;
 use crate::format::{Intent, U32};
+use crate::store::DELTA_HEADER_SIZE;
+
+/// Bytes that [`Orphans::add`] adds to a record at most: the entry, and a new table with its pointer.
+const ADD_BYTES: usize = UPDATE_BYTES + (DELTA_HEADER_SIZE + 8) + (DELTA_HEADER_SIZE + 16) + BITS_DELTA_BYTES;
+/// Bytes that [`Orphans::update`] or [`Orphans::remove`] adds to a record at most.
+const UPDATE_BYTES: usize = DELTA_HEADER_SIZE + ORPHAN_ENTRY_SIZE;
 
 fn entry(nid: u64) -> OrphanEntry {
     OrphanEntry {

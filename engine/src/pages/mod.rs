@@ -1,13 +1,14 @@
 //! The states of the pages of one regular file: which are dirty, logged or under write-back, and what the journal
-//! holds of them. Nothing else knows which page is where; what a page contains is the cache's.
+//! holds of them; and all that is kept for its content ([`FileData`]), what is being read ahead of it included.
+//! Nothing else knows which page is where; what a page contains is the cache's.
 //!
 //! # States
 //! They say where the newest content of a page is:
 //! - *clean*: in place on the device, or in a hole. The page is in no set.
 //! - *dirty*: in the cache alone.
 //! - *logged*: in the cache and in a data record of the journal, and not in place yet.
-//! - *under write-back*: on its way to its place. The page is in no set but in the hands of [`UnderWriteBack`].
-//! - *being logged*: on its way into a data record, in the hands of [`Logging`].
+//! - *under write-back*: on its way to its place. The page is in no set but held by [`UnderWriteBack`].
+//! - *being logged*: on its way into a data record, held by [`Logging`].
 //!
 //! A writer may make a page dirty in every state; a page that is under write-back, being logged or logged is then in
 //! the dirty set besides, and that set counts: what is on its way is an older version.

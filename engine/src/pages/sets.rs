@@ -29,7 +29,7 @@ pub(crate) enum Below {
     Cached,
     /// In copies of the old content of a truncated file.
     Old,
-    /// In the hands of the holder of the write-back mutex.
+    /// Under write-back, or being logged.
     Underway,
 }
 
@@ -76,9 +76,9 @@ pub(super) struct Record {
 pub(super) struct Sets {
     pub dirty: BTreeSet<u64>,
     pub logged: BTreeSet<u64>,
-    /// Pages are in the hands of [`UnderWriteBack`](super::UnderWriteBack); some may come back.
+    /// Pages are held by [`UnderWriteBack`](super::UnderWriteBack); some may come back.
     pub under_write_back: bool,
-    /// Pages are in the hands of [`Logging`](super::Logging): `records` lags behind the journal.
+    /// Pages are held by [`Logging`](super::Logging): `records` lags behind the journal.
     pub being_logged: bool,
     pub records: BTreeMap<u64, Record>,
     /// Pages with records that are in place with newer content.

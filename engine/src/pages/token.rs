@@ -1,4 +1,4 @@
-//! Pages in the hands of a role that has the write-back mutex.
+//! Pages held by a role that has the write-back mutex.
 
 use super::PageStates;
 use super::sets::Sets;

@@ -1,6 +1,7 @@
 //! Paths: symlinks, loops, trailing slashes.
 
 use super::*;
+use crate::checkpoint::Checkpointer;
 use crate::device::MemoryDevice;
 use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
@@ -12,8 +13,9 @@ pub(super) fn files() -> Files {
     let options = FormatOptions { sparse: true, ..FormatOptions::default() };
     let superblock = crate::mkfs::format(&*device, &options).expect("large enough");
     let store = Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()));
+    let checkpointer = Arc::new(Checkpointer::new(store));
     let options = AssembleOptions { background: false, inodes: 100, ..AssembleOptions::default() };
-    Files::new(Arc::clone(Running::start(&store, &options).expect("a good image").fs()))
+    Files::new(Arc::clone(Running::start(&checkpointer, &options).expect("a good image").fs()))
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T>) -> i32 {

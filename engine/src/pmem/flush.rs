@@ -205,7 +205,7 @@ impl Pacer {
         if taken == 0 {
             return;
         }
-        let until = taken.max(self.now()) + self.costs.persist_delay_ns;
+        let until = taken.max(self.now()).saturating_add(self.costs.persist_delay_ns);
         loop {
             let left = until.saturating_sub(self.now());
             match left {

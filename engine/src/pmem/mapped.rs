@@ -27,6 +27,7 @@ use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
 use super::words::Words;
 use super::{DurabilityLevel, PersistentMemory};
 use crate::device::{device_error, io_error, lock};
+use crate::fork::KeptFromChildren;
 use crate::sync::atomic::{Ordering, fence};
 use crate::{Error, Result};
 
@@ -62,6 +63,8 @@ pub struct MappedMemory {
     counts: LineCounts,
     /// Whether it is a device, whose size is given.
     device: bool,
+    // Before the file: its number is taken out of the list first.
+    _kept: KeptFromChildren,
     /// Holds the lock.
     _file: File,
 }
@@ -78,6 +81,7 @@ impl MappedMemory {
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(errno)?;
         let file = File::from(fd);
         let made = (|| {
+            let kept = KeptFromChildren::enter(&file);
             lock(&file, path)?;
             rustix::fs::ftruncate(&file, len as u64).map_err(|e| device_error("set the file's size", e))?;
             reserve(&file, len, path)?;
@@ -85,7 +89,7 @@ impl MappedMemory {
                 file.sync_all().map_err(|e| io_error("make the file durable", &e))?;
                 sync_parent(path)?;
             }
-            Self::map(file, len, path, medium)
+            Self::map(file, kept, len, path, medium)
         })();
         made.inspect_err(|_| {
             // The error at hand is the one to tell; a file that cannot be removed is found by the next create.
@@ -111,6 +115,7 @@ impl MappedMemory {
         if !device && metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(refused(path, "belongs to another user; remove it or run as that user"));
         }
+        let kept = KeptFromChildren::enter(&file);
         lock(&file, path)?;
         let bytes = if device {
             device_size(metadata.rdev())
@@ -125,10 +130,10 @@ impl MappedMemory {
         if !device {
             reserve(&file, len, path)?;
         }
-        Self::map(file, len, path, medium)
+        Self::map(file, kept, len, path, medium)
     }
 
-    fn map(file: File, len: usize, path: &Path, medium: Medium) -> Result<Self> {
+    fn map(file: File, kept: KeptFromChildren, len: usize, path: &Path, medium: Medium) -> Result<Self> {
         let device = file.metadata().is_ok_and(|m| m.file_type().is_char_device());
         if len == 0 || !len.is_multiple_of(rustix::param::page_size()) {
             return Err(refused(path, "must be a whole number of pages long"));
@@ -156,6 +161,9 @@ impl MappedMemory {
             ),
             e => device_error("map the file", e),
         })?;
+        // SAFETY: the mapping just made, whole; only children see a difference, and they have no use for it. Without
+        // it they keep the file open, and locked. Guarded by narufs/tests/fork_locks.rs.
+        let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontFork) };
         let start = NonNull::new(start.cast::<u8>()).expect("the kernel maps nothing at 0 unasked");
         // SAFETY: page-aligned, and mapped until the drop of `self`. The file is locked and its space
         // reserved, so touching it does not raise SIGBUS. Guarded by the same test.
@@ -167,6 +175,7 @@ impl MappedMemory {
             write_back,
             counts: LineCounts::default(),
             device,
+            _kept: kept,
             _file: file,
         })
     }

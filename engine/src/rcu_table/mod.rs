@@ -42,7 +42,7 @@ pub(crate) use own::Counted;
 pub(crate) use shard::Locked;
 
 use crate::sync::Readers;
-use shard::{Glance, Shard};
+use shard::{OptimisticRead, Shard};
 use std::fmt;
 
 /// The table. `S`: what each shard's lock guards beside its entries.
@@ -71,12 +71,12 @@ impl<R: Counted, S> RcuTable<R, S> {
         let shard = self.shard(key);
         let reading = self.readers.enter();
         // SAFETY: the readers are those that all that is unlinked in this table waits for. Guarded by `loom_models`.
-        let glance = unsafe { shard.glance(key) };
+        let read = unsafe { shard.optimistic_read(key) };
         drop(reading);
-        match glance {
-            Glance::Found(entry) => Some(entry),
-            Glance::Nothing => None,
-            Glance::Leaving => shard.lock(&self.readers).get(key),
+        match read {
+            OptimisticRead::Found(entry) => Some(entry),
+            OptimisticRead::Nothing => None,
+            OptimisticRead::Leaving => shard.lock(&self.readers).get(key),
         }
     }
 

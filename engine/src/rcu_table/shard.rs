@@ -38,7 +38,7 @@ struct Inner<R, S> {
 }
 
 /// What a reader finds out without the lock.
-pub(super) enum Glance<R> {
+pub(super) enum OptimisticRead<R> {
     Found(R),
     Nothing,
     /// It is about to leave: the lock decides.
@@ -70,20 +70,20 @@ impl<R: Counted, S> Shard<R, S> {
     ///
     /// # Safety
     /// The caller has entered the table's readers.
-    pub unsafe fn glance(&self, key: u64) -> Glance<R> {
+    pub unsafe fn optimistic_read(&self, key: u64) -> OptimisticRead<R> {
         // Acquire: pairs with the Release of `show_directory`.
         let directory = self.directory.load(Ordering::Acquire);
         if directory.is_null() {
-            return Glance::Nothing;
+            return OptimisticRead::Nothing;
         }
         // SAFETY: nodes and entries that a reader can have found are freed after it has left (rules 3 and 4). Guarded
         // by `loom_models`.
         unsafe {
-            let Some(leaf) = Node::at(directory).find(number_of(key)) else { return Glance::Nothing };
+            let Some(leaf) = Node::at(directory).find(number_of(key)) else { return OptimisticRead::Nothing };
             match Node::at(leaf).look(index_of(key)) {
-                Found::Nothing => Glance::Nothing,
-                Found::Entry(pointer) => Glance::Found(R::another(pointer)),
-                Found::Leaving(_) => Glance::Leaving,
+                Found::Nothing => OptimisticRead::Nothing,
+                Found::Entry(pointer) => OptimisticRead::Found(R::another(pointer)),
+                Found::Leaving(_) => OptimisticRead::Leaving,
             }
         }
     }
@@ -328,7 +328,7 @@ impl<R: Counted, S> Locked<'_, R, S> {
             directory.put(leaf.number(), leaf.pointer());
         }
         inner.used = inner.leaves.len();
-        // Release: pairs with the Acquire of `glance`: a thread that finds the directory finds its leaves.
+        // Release: pairs with the Acquire of `optimistic_read`: a thread that finds the directory finds its leaves.
         self.shard.directory.store(directory.pointer(), Ordering::Release);
         if let Some(old) = inner.directory.take() {
             inner.limbo.put(self.readers, Kept::Directory(old));

@@ -139,7 +139,7 @@ fn what_is_marked_waits_for_readers_and_stays_if_it_is_wanted() {
     let marked: Vec<u64> = (0..10)
         .filter(|key| {
             // SAFETY: the reader is inside. Guarded by itself.
-            matches!(unsafe { table.shards[0].glance(*key) }, Glance::Leaving)
+            matches!(unsafe { table.shards[0].optimistic_read(*key) }, OptimisticRead::Leaving)
         })
         .collect();
     assert_eq!(marked.len(), 6);

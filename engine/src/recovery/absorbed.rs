@@ -26,12 +26,12 @@ pub(crate) trait Resolve {
 
 impl DataRedo {
     /// Nothing yet.
-    pub fn new() -> DataRedo {
+    pub(crate) fn new() -> DataRedo {
         DataRedo::default()
     }
 
     /// A data record. Bytes that do not match the key's length are damage.
-    pub fn data(&mut self, key: &DataKey, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn data(&mut self, key: &DataKey, bytes: &[u8]) -> Result<()> {
         let offset = key.offset.get();
         if key.len.get() != bytes.len() as u64 || offset.checked_add(bytes.len() as u64).is_none() {
             return Err(Error::Corrupt {
@@ -52,7 +52,7 @@ impl DataRedo {
     }
 
     /// Earlier data in the key's range count no more.
-    pub fn supersede(&mut self, key: &DataKey) {
+    pub(crate) fn supersede(&mut self, key: &DataKey) {
         let Some(file) = self.files.get_mut(&(key.nid.get(), key.generation.get())) else { return };
         let (start, end) = (key.offset.get(), key.offset.get().saturating_add(key.len.get()));
         // Pieces do not overlap, so only the last before `start` can reach into the range.
@@ -73,14 +73,14 @@ impl DataRedo {
     }
 
     /// Whether there is anything to write.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.files.values().all(BTreeMap::is_empty)
     }
 
     /// Writes everything home and flushes; gives the number of pages written. To be done after metadata is
     /// redone and before the checkpoint that ends recovery. Where the metadata of a file are damaged, the other
     /// files are written all the same, and the damage is the answer.
-    pub fn finish(self, device: &dyn BlockDevice, resolve: &dyn Resolve) -> Result<u64> {
+    pub(crate) fn finish(self, device: &dyn BlockDevice, resolve: &dyn Resolve) -> Result<u64> {
         let mut written = Ok(0);
         for ((nid, generation), pieces) in self.files {
             match finish_file(device, resolve, nid, generation, pieces) {

@@ -1,12 +1,12 @@
 //! Recovery: from what a crash left to a state that contains everything committed.
 //!
-//! It works on a [`Store`] that has no journal yet, so that nothing can be logged meanwhile. Which ring counts
+//! It works on a [`Store`](crate::store::Store) that has no journal yet, so that nothing can be logged meanwhile. Which ring counts
 //! and whether it belongs to the image is decided in [`crate::volume`], which also begins the new epoch.
 //!
 //! # Order
-//! 1. [`restore`]: what an unfinished checkpoint round may have torn at home is mended from the double-write
+//! 1. `restore`: what an unfinished checkpoint round may have torn at home is mended from the double-write
 //!    area; flush.
-//! 2. [`redo`]: every record that counts, in the order of positions, onto the pages; where that fills the
+//! 2. `redo`: every record that counts, in the order of positions, onto the pages; where that fills the
 //!    budget, pages go home in between, through the double-write area, in the round that did not finish.
 //! 3. Data records: per byte the newest that counts, to where the recovered metadata say; flush.
 //! 4. The remaining pages go home; flush. The caller then makes a new epoch durable, and only then is
@@ -25,10 +25,9 @@ mod restore;
 
 pub(crate) use restore::{Area, make_blank, unreadable};
 
-use crate::checkpoint::RoundId;
+use crate::checkpoint::{Checkpointer, RoundId};
 use crate::journal::Scan;
 use crate::planted::{self, Bug};
-use crate::store::Store;
 use crate::{Error, Result};
 use absorbed::DataRedo;
 use resolve::Recovered;
@@ -42,7 +41,7 @@ pub struct Outcome {
     pub restored: u64,
     /// Pages of file data written.
     pub data_pages: u64,
-    /// Blocks of the double-write area that the device failed to read: see [`restore`].
+    /// Blocks of the double-write area that the device failed to read: see `restore`.
     pub unreadable: Vec<u64>,
     /// What is damaged; the mount must be read-only.
     pub damage: Option<String>,
@@ -51,8 +50,8 @@ pub struct Outcome {
 /// Where recovery writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Onto {
-    /// Home: at the first damage it ends.
-    Home,
+    /// To the image: at the first damage it ends.
+    Image,
     /// To an overlay in memory, for readers: it goes on past damage as far as it can.
     Memory,
 }
@@ -62,16 +61,17 @@ pub(crate) enum Onto {
 ///
 /// # Errors
 /// Those of the device. Damage is no error but part of the outcome.
-pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) -> Result<Outcome> {
+pub(crate) fn recover(pages: &Checkpointer, scan: &Scan, round: RoundId, onto: Onto) -> Result<Outcome> {
+    let store = &**pages.store();
     let mut outcome = Outcome { damage: scan.damage.clone(), ..Outcome::default() };
-    let ends = |outcome: &Outcome| onto == Onto::Home && outcome.damage.is_some();
+    let ends = |outcome: &Outcome| onto == Onto::Image && outcome.damage.is_some();
     if ends(&outcome) {
         return Ok(outcome);
     }
     if !planted::is(Bug::NoRestore) {
         let area = Area::read(store)?;
         outcome.unreadable.clone_from(&area.unreadable);
-        if onto == Onto::Home && !outcome.unreadable.is_empty() {
+        if onto == Onto::Image && !outcome.unreadable.is_empty() {
             return Ok(outcome);
         }
         outcome.restored = restore::restore(store, &area, scan.end, round)?;
@@ -84,7 +84,7 @@ pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) ->
         Error::Device { .. } => onto == Onto::Memory && without_images,
         _ => false,
     };
-    match redo::redo(store, scan, round, &mut data) {
+    match redo::redo(pages, scan, round, &mut data) {
         Ok(records) => outcome.records = records,
         Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
         Err(e) => return Err(e),
@@ -100,7 +100,7 @@ pub(crate) fn recover(store: &Store, scan: &Scan, round: RoundId, onto: Onto) ->
         }
     }
     if !ends(&outcome) && !planted::is(Bug::EpochBeforeHome) {
-        store.write_all(round)?;
+        pages.write_all(round)?;
     }
     Ok(outcome)
 }

@@ -1,16 +1,17 @@
 //! Redo of metadata: the records' deltas onto the pages.
 
 use super::absorbed::DataRedo;
-use crate::checkpoint::RoundId;
+use crate::checkpoint::{Checkpointer, RoundId};
 use crate::format::Position;
 use crate::journal::{Journal, Scan};
-use crate::store::{Delta, Store, decode};
+use crate::store::{Delta, decode};
 use crate::{Error, Result};
 use std::collections::HashMap;
 
 /// Applies every record that counts and collects the data records; the number of records. Pages go home when
 /// they fill the budget.
-pub(super) fn redo(store: &Store, scan: &Scan, round: RoundId, data: &mut DataRedo) -> Result<u64> {
+pub(super) fn redo(pages: &Checkpointer, scan: &Scan, round: RoundId, data: &mut DataRedo) -> Result<u64> {
+    let store = pages.store();
     let forgotten = forgotten(scan)?;
     let mut records = 0;
     for record in scan.records() {
@@ -27,7 +28,7 @@ pub(super) fn redo(store: &Store, scan: &Scan, round: RoundId, data: &mut DataRe
         }
         records += 1;
         if store.is_full_of_dirty() {
-            store.write_all(round)?;
+            pages.write_all(round)?;
         }
     }
     Ok(records)

@@ -28,7 +28,9 @@
 
 use crate::checkpoint::RoundId;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Request};
-use crate::format::{BlockKind, DOUBLE_WRITE_ENTRIES, DoubleWriteEntry, DoubleWriteHeader, Position};
+use crate::format::{
+    BlockKind, DOUBLE_WRITE_ENTRIES, DoubleWriteEntry, DoubleWriteHeader, MAX_COUNT, Position,
+};
 use crate::store::{Store, verify};
 use crate::{Error, Result};
 
@@ -90,7 +92,7 @@ impl Area {
     ///
     /// # Errors
     /// What is none of the device's: its own failures are told by [`Area::unreadable`].
-    pub fn read(store: &Store) -> Result<Area> {
+    pub(crate) fn read(store: &Store) -> Result<Area> {
         let sb = store.superblock();
         let (start, end) = (sb.dw_start.get(), sb.dw_start.get() + sb.dw_blocks.get());
         let mut area = Area { segments: Vec::new(), unreadable: Vec::new() };
@@ -122,7 +124,7 @@ impl Area {
     /// Restores the latest round that the area holds, whatever the journal said: for an image whose journal is
     /// given up. Where some of it cannot be read, what seems the latest may be one that is home, in blocks that are
     /// another's by now; then only `unfinished` counts, the round that a journal which is not older says.
-    pub fn restore_last(&self, store: &Store, unfinished: Option<RoundId>) -> Result<u64> {
+    pub(crate) fn restore_last(&self, store: &Store, unfinished: Option<RoundId>) -> Result<u64> {
         let Some(last) = self.segments.iter().map(Segment::id).max() else { return Ok(0) };
         if !self.unreadable.is_empty() && Some(last) != unfinished.map(|id| (id.epoch, id.number)) {
             return Ok(0);
@@ -136,9 +138,10 @@ impl Area {
     }
 
     /// The highest round that the area names, for a ring that is made anew. Each mount has an epoch above all that
-    /// the area names, so one that cannot be read does no harm.
-    pub fn last_round(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.header.round.get()).max().unwrap_or(0)
+    /// the area names, so one that cannot be read does no harm; nor does the round of a repair, which is none.
+    pub(crate) fn last_round(&self) -> u64 {
+        let rounds = self.segments.iter().map(|segment| segment.header.round.get());
+        rounds.filter(|round| *round <= MAX_COUNT).max().unwrap_or(0)
     }
 }
 

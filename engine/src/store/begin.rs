@@ -14,7 +14,7 @@ impl Store {
     /// just refused it; the next operation has it tried again.
     pub fn begin(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
-        if !self.rounds.inline() {
+        if !self.makes_room_inline() {
             self.throttle()?;
             return self.handle(max_slots, CreditClass::Ordinary);
         }
@@ -38,7 +38,7 @@ impl Store {
     /// and does not wait for dirty metadata.
     pub fn begin_reserve(&self, max_slots: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
-        if self.rounds.inline() {
+        if self.makes_room_inline() {
             match self.make_room_inline(max_slots, CreditClass::Reserve) {
                 Err(_) if !self.profile.keeps() => {}
                 done => done?,
@@ -65,19 +65,6 @@ impl Store {
     pub fn try_begin_amply(&self, max_slots: u32) -> Result<Option<Handle<'_>>> {
         self.check_writable()?;
         Ok(self.log.allow_now(max_slots, Look::Ample)?.map(|allowance| Handle::new(self, allowance)))
-    }
-
-    /// Where no thread runs rounds: the operation runs one itself if it is due, or if it would wait for one.
-    fn make_room_inline(&self, max_slots: u32, class: CreditClass) -> Result<()> {
-        let due = self.signal.take_round() || self.dirty.count() >= self.dirty_limit;
-        let short = self.journal().is_some_and(|journal| !journal.has_room(max_slots, class));
-        match (due, short) {
-            (false, false) => Ok(()),
-            // Within a round, what it calls must make do with the reserve.
-            _ if self.rounds.running() => Ok(()),
-            (_, true) => self.checkpoint(),
-            (true, false) => self.checkpoint_old(),
-        }
     }
 
     fn handle(&self, max_slots: u32, class: CreditClass) -> Result<Handle<'_>> {

@@ -14,8 +14,8 @@
 
 use super::dirty::DirtyPages;
 use super::page::{Page, PageRef};
+use super::signal::{RunningRound, Signal, Woken};
 use super::throttle::Throttle;
-use crate::checkpoint::{RunningRound, Signal, Woken};
 use crate::format::BlockKind;
 use crate::sync::{Arc, thread};
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Mount {
         Throttle { dirty: &self.pages, limit: 1, signal: &self.signal }
     }
 
-    /// The end of a round, as [`Store::checkpoint`](crate::store::Store::checkpoint) has it.
+    /// The end of a round, as `Checkpointer::checkpoint` has it.
     fn end_round(&self, running: RunningRound<'_>) {
         drop(running);
         if self.pages.count() >= 1 {

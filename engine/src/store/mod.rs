@@ -8,15 +8,18 @@ mod begin;
 mod changes;
 mod delta;
 mod dirty;
+mod failures;
 mod handle;
 mod load;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod make_room;
 mod observers;
 mod page;
 mod profile;
 mod redo;
+mod signal;
 mod table;
 mod throttle;
 
@@ -26,21 +29,24 @@ pub use log::Log;
 pub use observers::Observer;
 pub use page::{Page, PageRef};
 pub use profile::Profile;
+pub use signal::Signal;
 
 pub(crate) use delta::fill_bits;
 pub(crate) use load::verify;
+pub(crate) use make_room::{MakeRoom, Short};
+pub(crate) use signal::Woken;
 
-use crate::checkpoint::{Rounds, Signal};
 use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
 use crate::journal::{Done, Durability, Journal};
 use crate::pmem::DurabilityLevel;
 use crate::superblock::Bounds;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use crate::{Error, Result};
 
 use dirty::DirtyPages;
+use failures::Failures;
 use observers::Observers;
 use table::PageTable;
 
@@ -76,7 +82,7 @@ impl StoreOptions {
     /// Pages within about `bytes`, the dirty ones among them: their limit is such that operations wait in time.
     pub fn with_memory(bytes: usize) -> StoreOptions {
         let usual = StoreOptions::default();
-        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes * 2 / 5), ..usual }
+        StoreOptions { budget: bytes, dirty_limit: usual.dirty_limit.min(bytes / 5 * 2), ..usual }
     }
 }
 
@@ -108,7 +114,8 @@ pub struct Store {
     profile: Profile,
     write_home: WriteHome,
     observers: Observers,
-    pub(crate) rounds: Rounds,
+    pub(crate) failures: Failures,
+    make_room: OnceLock<Weak<dyn MakeRoom>>,
     signal: Arc<Signal>,
     read_only: OnceLock<String>,
 }
@@ -131,7 +138,8 @@ impl Store {
             profile: options.profile,
             write_home: WriteHome { neighbours: options.write_home.neighbours.max(1), ..options.write_home },
             observers: Observers::default(),
-            rounds: Rounds::default(),
+            failures: Failures::default(),
+            make_room: OnceLock::new(),
             signal: Arc::default(),
             read_only: OnceLock::new(),
             device,

@@ -38,8 +38,8 @@
 
 use super::Store;
 use super::dirty::DirtyPages;
+use super::signal::Signal;
 use crate::Result;
-use crate::checkpoint::Signal;
 
 /// How much is dirty, and who is to do something about it.
 pub(super) struct Throttle<'s> {
@@ -82,16 +82,16 @@ impl Store {
         }
         let throttle = Throttle { dirty: &self.dirty, limit: self.dirty_limit, signal: &self.signal };
         loop {
-            let failures = self.rounds.failures();
+            let failures = self.failures.count();
             if !throttle.look() {
                 return Ok(());
             }
-            let has_failed = || self.rounds.failures() != failures;
+            let has_failed = || self.failures.count() != failures;
             throttle.wait(|| has_failed() || self.failed().is_some());
             self.check_writable()?;
             if has_failed()
                 && self.dirty.unwritten() >= throttle.far_too_much()
-                && let Some(e) = self.rounds.failure()
+                && let Some(e) = self.failures.last()
             {
                 return Err(e);
             }

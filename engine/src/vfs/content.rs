@@ -76,18 +76,19 @@ impl Vfs {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
+        let from_cache = flags.contains(WriteFlags::FROM_CACHE);
+        let append =
+            flags.contains(WriteFlags::APPEND) || handle.flags.contains(OpenFlags::APPEND) && !from_cache;
         if data.is_empty() {
+            let offset = if append { handle.inode.size() } else { offset };
             *changed = (offset, 0);
             return Ok(Written { offset, len: 0 });
         }
-        let from_cache = flags.contains(WriteFlags::FROM_CACHE);
         let kills = flags.contains(WriteFlags::KILL_SUIDGID);
         // The kernel has dropped what it had to when its cache was written.
         if kills || !from_cache {
             self.strip(&handle.inode, !kills && ctx.is_root())?;
         }
-        let append =
-            flags.contains(WriteFlags::APPEND) || handle.flags.contains(OpenFlags::APPEND) && !from_cache;
         let at = if append { At::Append } else { At::Offset(offset) };
         let direct = flags.contains(WriteFlags::DIRECT) || handle.flags.contains(OpenFlags::DIRECT);
         let written = if direct && !from_cache {
@@ -129,8 +130,17 @@ impl Vfs {
         Ok(())
     }
 
-    /// The next data or hole at or after an offset. ENXIO: none.
+    /// The next data or hole at or after an offset. ENXIO: none. A directory is data as far as its size says, as the
+    /// kernel answers for the directories of a mount.
     pub fn lseek(&self, handle: &FileHandle, offset: u64, whence: Whence) -> Result<u64> {
+        if handle.inode.is_dir() {
+            let size = handle.inode.size();
+            return match whence {
+                _ if offset >= size => Err(Error::Errno(libc::ENXIO)),
+                Whence::Data => Ok(offset),
+                Whence::Hole => Ok(size),
+            };
+        }
         let to = match whence {
             Whence::Data => SeekTo::Data,
             Whence::Hole => SeekTo::Hole,
@@ -138,7 +148,7 @@ impl Vfs {
         self.data.seek(&handle.inode, to, offset)
     }
 
-    /// Copies within the file system; returns how many bytes.
+    /// Copies within the file system; returns how many bytes. EISDIR for a directory, whatever it is open for.
     pub fn copy_file_range(
         &self,
         ctx: &Context,
@@ -149,6 +159,9 @@ impl Vfs {
         len: u64,
     ) -> Result<u64> {
         scopeguard::defer!(self.tell(ctx, Changed::Content { nid: to.nid(), offset: to_offset, len }));
+        if from.inode.is_dir() || to.inode.is_dir() {
+            return Err(Error::Errno(libc::EISDIR));
+        }
         if !from.flags.reads() || !to.flags.writes() || to.flags.contains(OpenFlags::APPEND) {
             return Err(Error::Errno(libc::EBADF));
         }

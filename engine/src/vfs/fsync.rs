@@ -1,63 +1,71 @@
 //! What makes changes durable: fsync, syncfs, and both without a thread that waits.
-//!
-//! What is logged and what is promised is the same in either form; with a completion the commit's leader tells the
-//! outcome.
 
 use super::*;
-use crate::file::SyncKind;
+use crate::file::{BegunSync, SyncKind};
 use crate::journal::{Done, Durability};
 use std::ops::Deref;
+
+/// How the end of an fsync is waited for.
+enum Wait {
+    /// The caller sleeps until then.
+    Sleeping,
+    /// It is called with the outcome.
+    Calling(Done),
+}
 
 impl Vfs {
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
     /// `datasync` attributes that are not needed to read the data may stay behind.
     pub fn fsync(&self, handle: &FileHandle, datasync: bool) -> Result<()> {
-        match &handle.mark {
-            Some(mark) => {
-                let kind = if datasync { SyncKind::Data } else { SyncKind::All };
-                self.data.fsync(&handle.inode, kind, mark)
-            }
-            None => self.fsyncdir(handle, datasync),
-        }
+        self.sync(handle, datasync, Wait::Sleeping)
     }
 
     /// As [`Vfs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
     /// nor take locks of the file system. The handle is let go before anything is waited for: this thread may
     /// come to serve others for long.
-    pub fn fsync_then(self: &Arc<Self>, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
-        let Some(mark) = handle.mark.clone() else { return self.fsyncdir_then(handle, done) };
-        let (inode, kind) =
-            (Arc::clone(&handle.inode), if datasync { SyncKind::Data } else { SyncKind::All });
-        let begun = self.data.begin_fsync(&inode, kind);
-        drop(handle);
-        match begun {
-            Ok(begun) => {
-                let (upto, fs) = (begun.upto(), Arc::clone(self));
+    pub fn fsync_then(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
+        // The outcome is told to `done`.
+        let _ = self.sync(handle, datasync, Wait::Calling(done));
+    }
+
+    /// The one way of an fsync: what it covers is logged, or written home, then committed, and then it ends.
+    fn sync(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, wait: Wait) -> Result<()> {
+        let kind = if datasync { SyncKind::Data } else { SyncKind::All };
+        let begun = match handle.mark {
+            Some(_) => self.data.begin_fsync(&handle.inode, kind),
+            None => self.log_dir(&handle).map(BegunSync::of_metadata),
+        };
+        let end =
+            |data: &DataPath, inode: &Arc<InodeObj>, begun, committed, mark: Option<&ErrorMark>| match mark {
+                Some(mark) => data.end_fsync(inode, begun, committed, mark),
+                None => committed,
+            };
+        let (store, durability) = (&self.meta.store, self.meta.durability);
+        let upto = begun.as_ref().map(BegunSync::upto).map_err(Clone::clone);
+        match (wait, upto) {
+            (Wait::Sleeping, upto) => {
+                let committed = upto.and_then(|upto| store.settle_upto(upto, durability));
+                end(&self.data, &handle.inode, begun, committed, handle.mark.as_deref())
+            }
+            (Wait::Calling(done), Err(e)) => {
+                let outcome = end(&self.data, &handle.inode, begun, Err(e), handle.mark.as_deref());
+                drop(handle);
+                done(outcome);
+                Ok(())
+            }
+            (Wait::Calling(done), Ok(upto)) => {
+                let (data, inode, mark) =
+                    (Arc::clone(&self.data), Arc::clone(&handle.inode), handle.mark.clone());
+                drop(handle);
                 let end = move |committed| {
-                    let outcome = fs.data.end_fsync(&inode, Ok(begun), committed, &mark);
+                    let outcome = end(&data, &inode, begun, committed, mark.as_deref());
                     // Let go before the caller knows: the end of its use is not to fall to this thread.
-                    drop((inode, fs));
+                    drop((inode, data));
                     done(outcome);
                 };
-                self.meta.store.commit_then(upto, self.meta.durability, Box::new(end));
+                store.commit_then(upto, durability, Box::new(end));
+                Ok(())
             }
-            failed => done(self.data.end_fsync(&inode, failed, Ok(()), &mark)),
-        }
-    }
-
-    /// Returns when all metadata changed before is durable.
-    pub fn fsyncdir(&self, handle: &FileHandle, _datasync: bool) -> Result<()> {
-        let upto = self.log_dir(handle)?;
-        self.meta.store.settle_upto(upto, self.meta.durability)
-    }
-
-    /// As [`Vfs::fsyncdir`], but `done` is called with the outcome.
-    pub fn fsyncdir_then(self: &Arc<Self>, handle: impl Deref<Target = FileHandle>, done: Done) {
-        let logged = self.log_dir(&handle);
-        drop(handle);
-        match logged {
-            Ok(upto) => self.meta.store.commit_then(upto, self.meta.durability, done),
-            Err(e) => done(Err(e)),
         }
     }
 

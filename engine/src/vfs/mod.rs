@@ -42,6 +42,7 @@ pub use types::*;
 pub use walk::{Arrive, InodeRef, Walked};
 pub use watch::{Changed, Watch};
 
+use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::file::{DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
@@ -59,7 +60,7 @@ use watch::Watched;
 pub struct Vfs {
     options: VfsOptions,
     meta: Arc<Meta>,
-    data: DataPath,
+    data: Arc<DataPath>,
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
@@ -69,6 +70,8 @@ pub struct Vfs {
     inherited: Option<InheritedHolds>,
     /// Where walks of absolute paths begin, once there was one.
     root: OnceLock<InodeRef>,
+    /// After all that logs.
+    checkpointer: Arc<Checkpointer>,
 }
 
 /// An inode of a set of locks that was asked for.
@@ -82,10 +85,11 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 }
 
 impl Vfs {
-    /// The file system over the metadata of a mounted image. With `takeover` a predecessor of
-    /// this process may have left something there, which [`DataPath::take_over`] brings back, and the kernel may hold
-    /// inodes by lookup counts of its.
+    /// The file system over the metadata of a mounted image, which the checkpointer writes home. With `takeover` a
+    /// predecessor of this process may have left something there, which [`DataPath::inherit`] brings back, and the
+    /// kernel may hold inodes by lookup counts of its.
     pub fn new(
+        checkpointer: Arc<Checkpointer>,
         meta: Arc<Meta>,
         options: VfsOptions,
         data: DataOptions,
@@ -97,7 +101,7 @@ impl Vfs {
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Vfs {
             options,
-            data: DataPath::new(Arc::clone(&meta), data, takeover)?,
+            data: Arc::new(DataPath::new(Arc::clone(&meta), data, takeover)?),
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
@@ -105,6 +109,7 @@ impl Vfs {
             watched: Watched::default(),
             inherited: inherits.then(InheritedHolds::default),
             root: OnceLock::new(),
+            checkpointer,
         })
     }
 
@@ -116,6 +121,11 @@ impl Vfs {
     /// The metadata.
     pub fn meta(&self) -> &Arc<Meta> {
         &self.meta
+    }
+
+    /// What writes the metadata home.
+    pub fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
     }
 
     /// Waits for the record of an operation where the mount is synchronous.

@@ -52,8 +52,8 @@ impl Vfs {
     }
 
     /// Opens what a walk has reached with [`Arrive::Opening`]; a failure gives that back.
-    pub fn open_at(&self, ctx: &Context, reached: InodeRef, flags: OpenFlags) -> Result<FileHandle> {
-        let InodeRef(inode) = reached;
+    pub fn open_at(&self, ctx: &Context, at: InodeRef, flags: OpenFlags) -> Result<FileHandle> {
+        let InodeRef(inode) = at;
         match self.may_open(ctx, &inode, flags) {
             Ok(()) => self.opened(ctx, inode, flags),
             Err(e) => {

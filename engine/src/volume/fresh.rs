@@ -5,7 +5,7 @@
 
 use super::{ImageOptions, RingMedia};
 use crate::Result;
-use crate::checkpoint::RoundId;
+use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
 use crate::format::{JournalKind, Superblock};
 use crate::journal::Scan;
@@ -21,12 +21,13 @@ pub(super) struct Fresh<'m> {
 
 impl Fresh<'_> {
     /// A store over the device, without a journal.
-    pub fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
-        Arc::new(Store::new(device, *self.sb, Log::durable(), &self.options.store))
+    pub fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Checkpointer> {
+        let store = Store::new(device, *self.sb, Log::durable(), &self.options.store);
+        Arc::new(Checkpointer::new(Arc::new(store)))
     }
 
     /// A store whose writes stay in memory.
-    pub fn over(&self, device: Arc<dyn BlockDevice>) -> Arc<Store> {
+    pub fn over(&self, device: Arc<dyn BlockDevice>) -> Arc<Checkpointer> {
         self.store(Arc::new(Overlay::new(device, self.options.store.budget / BLOCK_SIZE)))
     }
 
@@ -38,34 +39,34 @@ impl Fresh<'_> {
         scan: &Scan,
         round: RoundId,
         read_only: bool,
-    ) -> Result<(Arc<Store>, Outcome)> {
+    ) -> Result<(Arc<Checkpointer>, Outcome)> {
         let mut damage = scan.damage.clone();
         if !read_only && damage.is_none() {
             ring.carry(self.sb, &device, scan)?;
-            let store = self.store(Arc::clone(&device));
-            let mut outcome = recovery::recover(&store, scan, round, Onto::Home)?;
+            let pages = self.store(Arc::clone(&device));
+            let mut outcome = recovery::recover(&pages, scan, round, Onto::Image)?;
             if !outcome.unreadable.is_empty() {
-                outcome = self.recover_without(&store, scan, round, outcome.unreadable)?;
+                outcome = self.recover_without(&pages, scan, round, outcome.unreadable)?;
             }
             if outcome.damage.is_none() {
-                return Ok((store, outcome));
+                return Ok((pages, outcome));
             }
             damage = outcome.damage;
         }
-        let store = self.over(device);
-        let mut outcome = recovery::recover(&store, scan, round, Onto::Memory)?;
+        let pages = self.over(device);
+        let mut outcome = recovery::recover(&pages, scan, round, Onto::Memory)?;
         outcome.damage = damage.or(outcome.damage);
         if outcome.damage.is_none() && !outcome.unreadable.is_empty() {
             tracing::warn!("{}", recovery::unreadable(&outcome.unreadable));
         }
-        Ok((store, outcome))
+        Ok((pages, outcome))
     }
 
     /// Recovers an image of whose double-write area these blocks cannot be read, if it does not need them; it is
     /// damaged otherwise, and nothing is written. Why that can be known: [`recovery`]'s `restore`.
     fn recover_without(
         &self,
-        store: &Arc<Store>,
+        pages: &Checkpointer,
         scan: &Scan,
         round: RoundId,
         blocks: Vec<u64>,
@@ -78,7 +79,8 @@ impl Fresh<'_> {
                  narufs fsck IMAGE --repair goes on with it"
             )));
         }
-        let tried = recovery::recover(&self.over(Arc::clone(store.device())), scan, round, Onto::Memory)?;
+        let tried =
+            recovery::recover(&self.over(Arc::clone(pages.store().device())), scan, round, Onto::Memory)?;
         if let Some(why) = tried.damage {
             return Ok(damaged(format!(
                 "{what}, and recovery meets damage without it ({why}); nothing is written: the device may read \
@@ -88,10 +90,10 @@ impl Fresh<'_> {
         if tried.unreadable != blocks {
             return Ok(damaged(format!("{what} at times; nothing is written: mount it again")));
         }
-        if let Some(why) = write_anew(store, &blocks) {
+        if let Some(why) = write_anew(pages.store(), &blocks) {
             return Ok(damaged(why));
         }
-        let outcome = recovery::recover(store, scan, round, Onto::Home)?;
+        let outcome = recovery::recover(pages, scan, round, Onto::Image)?;
         if !outcome.unreadable.is_empty() {
             return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
         }

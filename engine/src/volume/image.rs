@@ -35,10 +35,13 @@ impl Volume {
     /// Mounts an image; after a crash it recovers everything that was committed.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another process has it mounted; [`Error::Refused`] in words. A damaged image is
-    /// mounted read-only: [`Volume::damage`].
+    /// [`Error::InUse`] if another process has it mounted; [`Error::Refused`] in words, nothing changed. A damaged
+    /// image is mounted read-only: [`Volume::damage`].
     pub fn mount(image: &Path, options: &VolumeOptions) -> Result<Volume> {
         let media = super::open(image, options.journal.as_deref(), options.costs, &options.image)?;
+        if !options.image.read_only {
+            media.check_durability(options.files.durability)?;
+        }
         let mounted = super::mount(media, &options.image)?;
         let mut files = options.files.clone();
         files.fs.read_only |= options.image.read_only || mounted.store().failed().is_some();
@@ -59,7 +62,7 @@ impl Volume {
     /// # Errors
     /// As [`Running::start`].
     pub fn over(mounted: Mounted, files: &AssembleOptions) -> Result<Volume> {
-        Ok(Volume { running: Running::start(mounted.store(), files)?, mounted })
+        Ok(Volume { running: Running::start(mounted.checkpointer(), files)?, mounted })
     }
 
     /// The operations on inodes.

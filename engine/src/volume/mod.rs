@@ -8,7 +8,7 @@
 //! UUIDs, size and epoch must match; the ring may be one epoch behind, for the superblock is written first.
 //! An unclean image without its ring is refused, in words that say what was found in its place ([`Absence`]).
 //! A clean image needs nothing from its ring: it is made anew, with a warning, unless what lies in its place
-//! belongs to another image, which is left alone.
+//! belongs to another image or a newer build, which is left alone.
 //!
 //! # Readers
 //! A read-only mount of an unclean image recovers into memory (an overlay over the device): it shows
@@ -38,21 +38,21 @@ pub use scratch::ScratchOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::checkpoint::{Background, RoundId};
+use crate::checkpoint::{Background, Checkpointer, RoundId};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::journal::{self, Journal};
 use crate::planted::{self, Bug};
-use crate::recovery::{self, Outcome};
+use crate::recovery;
+pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
 use crate::store::{Store, StoreOptions};
 use crate::sync::Arc;
 use crate::takeover::Takeover;
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
-use ring::foreign;
-pub(crate) use ring::{Ring, lost};
+pub(crate) use ring::{Ring, foreign, lost};
 
 /// What a file system lies on.
 #[derive(Clone)]
@@ -63,6 +63,13 @@ pub struct Media {
     pub ring: RingMedia,
     /// A file to be removed after a clean unmount: the staging of an SSD ring.
     pub staging_file: Option<PathBuf>,
+}
+
+impl Media {
+    /// An image and its journal, with no file to be removed after the unmount.
+    pub fn new(device: Arc<dyn BlockDevice>, ring: RingMedia) -> Media {
+        Media { device, ring, staging_file: None }
+    }
 }
 
 /// How to mount.
@@ -107,7 +114,7 @@ impl Default for ImageOptions {
 
 /// A mounted image. Dropped without [`Mounted::unmount`], it is left as a crash of the process leaves it.
 pub struct Mounted {
-    store: Arc<Store>,
+    checkpointer: Arc<Checkpointer>,
     background: Vec<Background>,
     recovery: Outcome,
     staging_file: Option<PathBuf>,
@@ -135,7 +142,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         Ring::None(absence) if unclean && !options.discard_journal => {
             return Err(Error::Refused(lost(&absence)));
         }
-        Ring::None(absence @ (Absence::OtherImage(_) | Absence::OtherVersion(_))) if !read_only => {
+        Ring::None(absence) if absence.is_to_be_kept() && !read_only => {
             return Err(Error::Refused(foreign(&absence)));
         }
         Ring::None(absence) => {
@@ -149,40 +156,42 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     // Before anything is recovered: without room for it there is no mount.
     let (ring, made) = if read_only { (ring, None) } else { ring.made().map(|(r, m)| (r, Some(m)))? };
     let fresh = Fresh { sb: &sb, options };
-    let (store, outcome, round, mut next) = match header {
+    let (checkpointer, outcome, round, mut next) = match header {
         Some(header) if unclean && !options.discard_journal => {
             let scan = ring.scan(&sb, &device, &header)?;
             let round = header.round.get() + 1;
             let id = RoundId { epoch: header.epoch.get(), number: round };
             judge(options, |epoch, position| scan.counts(epoch, position))?;
-            let (store, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
-            (store, outcome, round, scan.next_position)
+            let (checkpointer, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
+            (checkpointer, outcome, round, scan.next_position)
         }
         header => {
             // It was unmounted: all that was reserved has been sealed, and is in place.
             judge(options, |_, _| Ok(!unclean))?;
             // A reader sees what the last round had on its way home, and changes nothing.
-            let store = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
-            let area = recovery::Area::read(&store)?;
+            let checkpointer = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
+            let store = checkpointer.store();
+            let area = recovery::Area::read(store)?;
             let round = header.map_or(0, |h| h.round.get()).max(area.last_round());
             let current = header.as_ref().filter(|_| fresh.has_ring_inside());
             let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
-            let restored = if unclean { area.restore_last(&store, unfinished)? } else { 0 };
-            let damage = if read_only { None } else { write_anew(&store, &area.unreadable) };
+            let restored = if unclean { area.restore_last(store, unfinished)? } else { 0 };
+            let damage = if read_only { None } else { write_anew(store, &area.unreadable) };
             let next = header.map_or(0, |header| header.head.get() + header.slots.get());
             let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
-            (store, outcome, round, next)
+            (checkpointer, outcome, round, next)
         }
     };
+    let store = Arc::clone(checkpointer.store());
     next = next.max(sb.next_position.get());
     let damage = outcome.damage.clone().map(|what| format!("{what}; run fsck"));
     let damage = damage.or_else(|| {
         (sb.state.get() == STATE_DAMAGED).then(|| "fsck found damage that it has not mended".to_string())
     });
-    let mounted = |store: Arc<Store>, sb| Mounted {
-        store: {
-            *store.superblock_on_media() = sb;
-            store
+    let mounted = |checkpointer: Arc<Checkpointer>, sb| Mounted {
+        checkpointer: {
+            *checkpointer.store().superblock_on_media() = sb;
+            checkpointer
         },
         background: Vec::new(),
         recovery: outcome,
@@ -195,7 +204,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             tracing::error!("mounted read-only: {what}");
         }
         store.mount_read_only(damage.unwrap_or_else(|| "it was mounted so".into()));
-        return Ok(mounted(store, sb));
+        return Ok(mounted(checkpointer, sb));
     }
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
@@ -237,16 +246,16 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     if let Some(made) = made {
         made.keep();
     }
-    store.rounds.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
+    checkpointer.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
-    let mut mounted = mounted(store, sb);
+    let mut mounted = mounted(checkpointer, sb);
     if !options.background {
-        mounted.store.rounds.set_inline();
+        mounted.checkpointer.run_inline();
     } else {
-        let store = || Arc::clone(&mounted.store);
+        let checkpointer = || Arc::clone(&mounted.checkpointer);
         // In this order they end.
-        let rounds = Background::checkpoints(store(), options.commit_interval)?;
-        mounted.background = vec![rounds, Background::cleaning(store())?];
+        let rounds = Background::checkpoints(checkpointer(), options.commit_interval)?;
+        mounted.background = vec![rounds, Background::cleaning(checkpointer())?];
     }
     Ok(mounted)
 }
@@ -261,14 +270,17 @@ fn judge(options: &ImageOptions, mut is_whole: impl FnMut(u64, u64) -> Result<bo
 impl Mounted {
     /// A store of the scratch profile. `recycling` is the interval of the background thread; without, operations
     /// do its work.
-    pub(crate) fn of_scratch(store: Arc<Store>, recycling: Option<Duration>) -> Result<Mounted> {
+    pub(crate) fn of_scratch(
+        checkpointer: Arc<Checkpointer>,
+        recycling: Option<Duration>,
+    ) -> Result<Mounted> {
         let mut background = Vec::new();
         match recycling {
-            Some(interval) => background.push(Background::checkpoints(Arc::clone(&store), interval)?),
-            None => store.rounds.set_inline(),
+            Some(interval) => background.push(Background::checkpoints(Arc::clone(&checkpointer), interval)?),
+            None => checkpointer.run_inline(),
         }
         Ok(Mounted {
-            store,
+            checkpointer,
             background,
             recovery: Outcome::default(),
             staging_file: None,
@@ -282,9 +294,14 @@ impl Mounted {
         Mounted { spill_space: Some(space), ..self }
     }
 
-    /// The metadata, to build files and directories on.
+    /// What writes the metadata home, to build files and directories on.
+    pub fn checkpointer(&self) -> &Arc<Checkpointer> {
+        &self.checkpointer
+    }
+
+    /// The metadata.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        self.checkpointer.store()
     }
 
     /// Why the image has got a new journal, if it had one before.
@@ -307,12 +324,13 @@ impl Mounted {
         if let Some(space) = self.spill_space.take() {
             return space.close();
         }
-        let Some(journal) = self.store.journal() else { return Ok(()) };
-        self.store.drain()?;
-        let mut superblock = self.store.superblock_on_media();
+        let store = self.checkpointer.store();
+        let Some(journal) = store.journal() else { return Ok(()) };
+        self.checkpointer.drain()?;
+        let mut superblock = store.superblock_on_media();
         superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
         superblock.state.set(STATE_CLEAN);
-        superblock::write(self.store.device().as_ref(), &mut superblock)?;
+        superblock::write(store.device().as_ref(), &mut superblock)?;
         match &self.staging_file {
             Some(path) => crate::pmem::unlink(path),
             None => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ring::{Absence, RingFile, RingMedia};
+use super::ring::{Absence, RingFile, RingMedia, newer_staging};
 use super::{ImageOptions, Media};
 use crate::device::{BlockDevice, ImageFile, open_device};
 use crate::format::{JournalKind, STATE_MOUNTED, Superblock};
@@ -75,7 +75,10 @@ fn open_staging(path: &Path, bytes: usize) -> Result<RingMedia> {
         RingMedia::Unstaged(RingFile { path: path.to_owned(), bytes, medium: Medium::Staging, replace })
     };
     match MappedMemory::open(path, Medium::Staging) {
-        Ok(memory) if memory.len() == bytes => Ok(RingMedia::Ssd(Arc::new(memory))),
+        // That of a newer build is told by its header, and left alone.
+        Ok(memory) if memory.len() == bytes || newer_staging(&memory).is_some() => {
+            Ok(RingMedia::Ssd(Arc::new(memory)))
+        }
         Ok(_) => Ok(unstaged(true)),
         Err(Error::Errno(libc::ENOENT)) => Ok(unstaged(false)),
         Err(e) => Err(e),

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::staging_path;
 use crate::device::BlockDevice;
 use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, Superblock};
 use crate::journal::{
-    self, Scan, newer_version, read_device_header, read_mapped_header, scan_device, scan_mapped,
+    self, Scan, newer_device_version, newer_version, read_device_header, read_mapped_header, scan_device,
+    scan_mapped,
 };
 use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
@@ -88,6 +90,15 @@ pub enum Absence {
     OtherImage([u8; 16]),
     /// It has this format version, which this code does not know.
     OtherVersion(u32),
+    /// The ring in the image has this format version, which this code does not know.
+    OtherVersionInside(u32),
+    /// The file that stages the ring in the image has a format version that this code does not know.
+    OtherVersionStaged {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
     /// It is a ring of this image, but was replaced by another.
     Replaced,
     /// It has another number of slots.
@@ -122,6 +133,14 @@ impl fmt::Display for Absence {
             Absence::OtherVersion(version) => {
                 write!(f, "the journal has format version {version}, that of a newer narufs")
             }
+            Absence::OtherVersionInside(version) => {
+                write!(f, "the journal in the image has format version {version}, that of a newer narufs")
+            }
+            Absence::OtherVersionStaged { path, version } => write!(
+                f,
+                "the journal's staging {} has format version {version}, that of a newer narufs",
+                path.display()
+            ),
             Absence::Replaced => write!(f, "the journal is not the image's last: another has replaced it"),
             Absence::OtherSize { found, wanted } => {
                 write!(f, "the journal has another size: {found} slots, the image's {wanted}")
@@ -136,8 +155,23 @@ impl fmt::Display for Absence {
     }
 }
 
+impl Absence {
+    /// Whether going on with another ring would destroy what is not this build's, or this image's, to destroy.
+    pub(crate) fn is_to_be_kept(&self) -> bool {
+        matches!(self, Absence::OtherImage(_) | Absence::OtherVersion(_)) || self.is_newer_inside()
+    }
+
+    /// Whether a newer build has written the ring of the image itself.
+    fn is_newer_inside(&self) -> bool {
+        matches!(self, Absence::OtherVersionInside(_) | Absence::OtherVersionStaged { .. })
+    }
+}
+
 /// The refusal of an image that needs a ring that is not there.
 pub(crate) fn lost(absence: &Absence) -> String {
+    if absence.is_newer_inside() {
+        return foreign(absence);
+    }
     format!(
         "{absence}; the image was not unmounted cleanly, and what it had not checkpointed (operations and \
          absorbed data) may be lost without its journal: bring that back, or give it up with narufs fsck IMAGE \
@@ -145,8 +179,11 @@ pub(crate) fn lost(absence: &Absence) -> String {
     )
 }
 
-/// The refusal of a clean image where going on would destroy another image's ring.
+/// The refusal of an image where going on would destroy another image's ring, or one of a newer build.
 pub(crate) fn foreign(absence: &Absence) -> String {
+    if absence.is_newer_inside() {
+        return format!("{absence}; use a newer narufs");
+    }
     format!(
         "{absence}, which may need it; move that file away (this image is clean and gets a new journal), or bring \
          this image's own back"
@@ -159,8 +196,7 @@ impl RingMedia {
         let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
         let header = match self {
             RingMedia::Ssd(_) | RingMedia::Unstaged(_) if in_image => {
-                read_device_header(device.as_ref(), sb.ring_start.get(), sb.ring_blocks.get())?
-                    .ok_or(Absence::Damaged)
+                self.header_inside(sb, device.as_ref())?
             }
             RingMedia::Mapped(memory) if !in_image => {
                 read_mapped_header(memory.as_ref()).ok_or_else(|| blank_or_damaged(memory.as_ref()))
@@ -191,6 +227,27 @@ impl RingMedia {
             None
         };
         Ok(mismatch.map_or(Ring::Ours(header), Ring::None))
+    }
+
+    /// The header of a ring in the image; none where that or its staging is of a newer build.
+    fn header_inside(
+        &self,
+        sb: &Superblock,
+        device: &dyn BlockDevice,
+    ) -> Result<std::result::Result<RingHeader, Absence>> {
+        if let RingMedia::Ssd(staging) = self
+            && let Some(version) = newer_staging(staging.as_ref())
+        {
+            return Ok(Err(Absence::OtherVersionStaged { path: staging_path(&sb.uuid), version }));
+        }
+        let start = sb.ring_start.get();
+        match read_device_header(device, start, sb.ring_blocks.get())? {
+            Some(header) => Ok(Ok(header)),
+            None => {
+                Ok(Err(newer_device_version(device, start)?
+                    .map_or(Absence::Damaged, Absence::OtherVersionInside)))
+            }
+        }
     }
 
     /// Makes the file that is missing, zeros; all else stays as it is.
@@ -273,9 +330,20 @@ impl RingMedia {
     }
 }
 
-fn blank_or_damaged(memory: &dyn PersistentMemory) -> Absence {
+/// The version of staging that a newer build has written.
+pub(super) fn newer_staging(memory: &dyn PersistentMemory) -> Option<u32> {
+    if read_mapped_header(memory).is_some() { None } else { newer_version(&start_of(memory)) }
+}
+
+/// What lies where a ring's header has its place.
+fn start_of(memory: &dyn PersistentMemory) -> Vec<u8> {
     let mut start = vec![0; memory.len().min(RING_HEADER_SPACE)];
     memory.read(0, &mut start);
+    start
+}
+
+fn blank_or_damaged(memory: &dyn PersistentMemory) -> Absence {
+    let start = start_of(memory);
     match newer_version(&start) {
         _ if start.iter().all(|b| *b == 0) => Absence::Blank,
         Some(version) => Absence::OtherVersion(version),

@@ -1,14 +1,15 @@
 //! A file system at work: everything is loaded and tied together, what a crash has left unfinished is finished, and the
 //! threads are started; and all of it back again.
 
+use super::{Media, RingMedia};
 use crate::alloc::Alloc;
-use crate::checkpoint::Background;
+use crate::cache::most_memory;
+use crate::checkpoint::{Background, Checkpointer};
 use crate::dir::dentry_cache::LINE_BYTES;
 use crate::file::DataOptions;
 use crate::journal::Durability;
 use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
-use crate::store::Store;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::takeover::Takeover;
 use crate::vfs::{STEP, Vfs, VfsOptions};
@@ -38,8 +39,9 @@ pub struct AssembleOptions {
 const INODE_BYTES: u64 = 1536 + LINE_BYTES;
 
 impl AssembleOptions {
-    /// How many inodes fit so much memory.
+    /// How many inodes fit so much memory, or that of the machine if it has less.
     pub fn inodes_within(bytes: u64) -> usize {
+        let bytes = bytes.min(most_memory());
         usize::try_from(bytes / INODE_BYTES).unwrap_or(usize::MAX).max(256)
     }
 }
@@ -72,31 +74,35 @@ impl Running {
     /// # Errors
     /// [`Error::Refused`] for a window that is out of bounds, or where the journal is in memory; those of the
     /// device; damage.
-    pub fn start(store: &Arc<Store>, options: &AssembleOptions) -> Result<Running> {
-        check_window(store, options.durability)?;
+    pub fn start(checkpointer: &Arc<Checkpointer>, options: &AssembleOptions) -> Result<Running> {
+        let store = checkpointer.store();
+        let durability = options.durability;
+        check_window(durability, store.journal().is_none_or(|journal| journal.may_lag(durability)))?;
         let alloc = Alloc::load(store)?;
         let space = Arc::new(InodeSpace::load(store, &alloc)?);
-        let room: Weak<Store> = Arc::downgrade(store);
+        let room: Weak<Checkpointer> = Arc::downgrade(checkpointer);
         alloc.set_make_room(Box::new(move || match room.upgrade() {
-            Some(store) => {
+            Some(checkpointer) => {
+                let store = checkpointer.store();
                 store.commit_upto(store.tail(), Durability::Power)?;
-                store.checkpoint()
+                checkpointer.checkpoint()
             }
             None => Ok(()),
         }));
-        let (durability, inodes, step) = (options.durability, options.inodes, options.step);
+        let (inodes, step) = (options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
         let takeover = options.takeover.clone();
         if takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0) {
             meta.table.may_be_cached();
         }
-        let fs = Arc::new(Vfs::new(Arc::new(meta), options.fs, options.data, takeover)?);
+        let vfs = Vfs::new(Arc::clone(checkpointer), Arc::new(meta), options.fs, options.data, takeover)?;
+        let fs = Arc::new(vfs);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
         if !options.fs.read_only {
-            fs.data().take_over()?;
+            fs.data().inherit()?;
         }
         let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
         if options.background {
@@ -165,13 +171,24 @@ impl Drop for Running {
     }
 }
 
-/// Refuses a window that cannot be had.
-fn check_window(store: &Store, durability: Durability) -> Result<()> {
+impl Media {
+    /// Refuses a durability that cannot be had with this journal: for whoever will mount to write, before anything
+    /// changes. [`Running::start`] refuses it too, when the image is mounted already.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying what to do.
+    pub fn check_durability(&self, durability: Durability) -> Result<()> {
+        check_window(durability, matches!(self.ring, RingMedia::Ssd(_) | RingMedia::Unstaged(_)))
+    }
+}
+
+/// Refuses a window that cannot be had; of a journal in the image, one out of bounds.
+fn check_window(durability: Durability, in_image: bool) -> Result<()> {
     let Durability::Window(window) = durability else { return Ok(()) };
     if !Durability::WINDOWS.contains(&window) {
         return Err(Error::Refused(format!("durability=window={window:?}: say 1ms to 60s")));
     }
-    if store.journal().is_some_and(|journal| !journal.may_lag(durability)) {
+    if !in_image {
         let why = "durability=window is for a journal in the image: with this one, in memory, fsync waits for no \
                    device; say durability=power";
         return Err(Error::Refused(why.into()));

@@ -21,7 +21,8 @@ mod tests;
 pub use crate::scratch::SpillOptions;
 
 use super::{AssembleOptions, Mounted};
-use crate::cache::FRAME_BYTES;
+use crate::cache::{FRAME_BYTES, most_memory};
+use crate::checkpoint::Checkpointer;
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
 use crate::file::DataOptions;
 use crate::mkfs::{SPARED_BLOCKS, lay_out};
@@ -141,9 +142,17 @@ pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
             LEAST_MEMORY / 1024
         )));
     }
+    let most = most_memory();
+    if options.memory > most {
+        return Err(Error::Refused(format!(
+            "a memory of {} MiB: this machine has {} MiB, swap included",
+            options.memory >> 20,
+            most >> 20
+        )));
+    }
     match &options.spill {
-        Some(durability) => {
-            let space = SpillSpace::open(durability, options.memory)?;
+        Some(spill) => {
+            let space = SpillSpace::open(spill, options.memory)?;
             let device = space.device();
             make_on(options, Some(device)).map(|(mounted, files)| (mounted.with_spill_space(space), files))
         }
@@ -178,7 +187,8 @@ pub fn make_on(
         }
     };
     let superblock = lay_out(device.as_ref())?;
-    let store = Arc::new(Store::new(device, superblock, Log::default(), &shares.store));
+    let store = Store::new(device, superblock, Log::default(), &shares.store);
+    let checkpointer = Arc::new(Checkpointer::new(Arc::new(store)));
     let mut files = options.files.clone();
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
     files.data.kept = shares.kept;
@@ -187,5 +197,5 @@ pub fn make_on(
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;
     let background = options.files.background.then_some(RECYCLING);
-    Ok((Mounted::of_scratch(store, background)?, files))
+    Ok((Mounted::of_scratch(checkpointer, background)?, files))
 }

@@ -11,7 +11,7 @@ use crate::store::{Handle, PageRef, Store};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Slots that [`stage`] takes for attributes of so many bytes in all, before or after, whichever is more.
-pub const fn slots(bytes: usize) -> u32 {
+pub(crate) const fn slots(bytes: usize) -> u32 {
     (bytes.div_ceil(XATTR_ROOM) as u32 + 1) * 22 + 8
 }
 
@@ -48,7 +48,7 @@ fn chain(
 }
 
 /// All attributes of an inode.
-pub fn read(store: &Store, image: &Inode) -> Result<Attributes> {
+pub(crate) fn read(store: &Store, image: &Inode) -> Result<Attributes> {
     let mut bytes = Vec::new();
     let get = |block| store.get(block, BlockKind::Xattr);
     for (page, header) in chain(image, get, |page| page.read_as(BLOCK_HEADER_SIZE))? {
@@ -77,7 +77,7 @@ fn parse(mut rest: &[u8]) -> Option<Attributes> {
 ///
 /// # Errors
 /// ENOSPC also where they are more than one inode may have.
-pub fn stage(
+pub(crate) fn stage(
     alloc: &Alloc,
     h: &mut Handle<'_>,
     image: &mut Inode,

@@ -4,21 +4,21 @@
 
 mod block;
 
-pub use block::{read, slots, stage};
+pub(crate) use block::{read, slots, stage};
 
 use crate::acl::{self, Context};
 use crate::error::{Error, Result};
 use crate::inode::FileType;
 
 /// The attributes of an inode, in the order in which they were made.
-pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a program may do beside its user's rights. It goes when the program changes.
-pub const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// What is to be done with an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// See its value.
     Read,
     /// Set or remove it.
@@ -29,7 +29,7 @@ pub enum Use {
 ///
 /// # Errors
 /// ERANGE for an impossible name, EOPNOTSUPP for an unknown name space, EPERM or (reading) ENODATA.
-pub fn check_name(
+pub(crate) fn check_name(
     ctx: &Context,
     name: &[u8],
     file_type: FileType,
@@ -66,18 +66,18 @@ pub fn check_name(
 }
 
 /// Whether a listing shows a name to the caller.
-pub fn is_listed(ctx: &Context, name: &[u8]) -> bool {
+pub(crate) fn is_listed(ctx: &Context, name: &[u8]) -> bool {
     let hidden = name.starts_with(b"narufs.") || name.starts_with(b"trusted.") && !ctx.is_root();
     !hidden
 }
 
 /// The value of a name.
-pub fn find<'a>(attributes: &'a Attributes, name: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn find<'a>(attributes: &'a Attributes, name: &[u8]) -> Option<&'a [u8]> {
     attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_slice())
 }
 
 /// Sets or, with `None`, removes a name.
-pub fn put(attributes: &mut Attributes, name: &[u8], value: Option<Vec<u8>>) {
+pub(crate) fn put(attributes: &mut Attributes, name: &[u8], value: Option<Vec<u8>>) {
     match (attributes.iter().position(|(n, _)| n == name), value) {
         (Some(at), Some(value)) => attributes[at].1 = value,
         (Some(at), None) => drop(attributes.remove(at)),

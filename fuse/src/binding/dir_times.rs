@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_close_behind_a_long_loan_is_told_once_and_late() {
+    fn a_change_close_behind_a_long_lease_is_told_once_and_late() {
         let times = DirTimes::new();
         times.changed(7);
         assert!(times.late.queue.lock().due.is_empty(), "nothing was lent");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_only_grows_and_not_at_every_loan() {
+    fn a_record_only_grows_and_not_at_every_lease() {
         let leases = leases();
         leases.record(5, 1000);
         let end = leases.end(5);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_after_the_last_loan() {
+    fn waiting_ends_after_the_last_lease() {
         let leases = leases();
         let end = leases.micros(Instant::now() + SHORT);
         leases.wait(5, end);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn loans_are_short_for_a_time_where_somebody_waited_for_their_end() {
+    fn leases_are_short_for_a_time_where_somebody_waited_for_their_end() {
         let leases = leases();
         let hold = |dir, later| leases.hold(dir, Instant::now() + later);
         assert_eq!(hold(5, Duration::ZERO), HOLD);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_no_directory_is_not_waited_for() {
         let (mounted, options) = scratch::make(&ScratchOptions::with_memory(32 << 20)).expect("memory");
-        let running = Running::start(mounted.store(), &options).expect("assembled");
+        let running = Running::start(mounted.checkpointer(), &options).expect("assembled");
         let fs = running.fs();
         let root = Context::root();
         let file = fs.mknod(&root, ROOT_NID, b"file", libc::S_IFREG | 0o600, 0).expect("made");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_that_lay_too_long_is_worth_nothing() {
+    fn a_lease_that_lay_too_long_is_worth_nothing() {
         let fresh = Lease { since: Some(Instant::now()), hold: HOLD };
         assert_eq!(fresh.hold(), HOLD);
         let old = Instant::now().checked_sub(LATE).expect("the machine is up longer than this");

@@ -17,28 +17,12 @@ use crate::control::{RESIZE, STATS, TRIM};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::Notifier;
-use crate::session::requests::Count;
 use crate::session::{DoneReply, Features, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
 use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What `narufs stats` shows of a mount.
-#[derive(serde::Serialize)]
-struct ServedStats {
-    server_pid: u32,
-    /// How requests reach it.
-    transport: &'static str,
-    /// How many there were, by name.
-    requests: BTreeMap<String, u64>,
-    /// Those of them that a caller waited for.
-    requests_awaited: BTreeMap<String, u64>,
-    #[serde(flatten)]
-    stats: narufs_engine::stats::Stats,
-}
 
 /// The attribute that holds an access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -105,21 +89,7 @@ impl Operations for EngineOperations {
 
     fn ioctl(&self, ctx: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
         match call.command {
-            STATS => {
-                let transport = self.transport.get().copied().unwrap_or_default().name();
-                let counts = ctx.requests().counts();
-                let by_name = |number: fn(&Count) -> u64| {
-                    counts.iter().map(|count| (count.opcode.name(), number(count))).collect()
-                };
-                let stats = ServedStats {
-                    server_pid: std::process::id(),
-                    transport,
-                    requests: by_name(|count| count.sent),
-                    requests_awaited: by_name(|count| count.awaited),
-                    stats: self.fs.stats()?,
-                };
-                serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
-            }
+            STATS => self.stats(ctx),
             TRIM => self.trim(ctx, call.data),
             RESIZE => self.resize(ctx, call.data),
             _ => Err(Errno(libc::ENOTTY)),
@@ -378,12 +348,12 @@ impl Operations for EngineOperations {
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
-        Ok(self.fs.fsyncdir(&*self.directory(nodeid, fh)?, data_only)?)
+        Ok(self.fs.fsync(&*self.directory(nodeid, fh)?, data_only)?)
     }
 
-    fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, _: bool, reply: DoneReply) {
+    fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
         match self.directory(nodeid, fh) {
-            Ok(open) => self.fs.fsyncdir_then(open, answers(reply)),
+            Ok(open) => self.fs.fsync_then(open, data_only, answers(reply)),
             Err(e) => reply.done(Err(e)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The protocol does not carry them, but permission depends on them; /proc does. They are read only when a check
 //! turns on them, and kept a short while: a caller that changes its groups without changing user or group keeps
-//! its former ones for [`KEPT`].
+//! its former ones for `KEPT`.
 //!
 //! They are kept for the whole process, since callers are the same whichever mount they ask.
 //!

@@ -1,6 +1,6 @@
 //! One conversation with the kernel: from requests to operations and back.
 //!
-//! [`init`] agrees on features, [`dispatch`] turns each request into a call of [`Operations`] and its result into a
+//! [`init`] agrees on features, `dispatch` turns each request into a call of [`Operations`] and its result into a
 //! reply, [`groups`] finds a caller's supplementary groups, [`requests`] counts.
 //!
 //! What it leaves to others: threads and descriptors (`transport`), the mount itself (`mount`), what operations

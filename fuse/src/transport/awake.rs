@@ -8,11 +8,11 @@
 //! kill, leaves cores awake.
 //!
 //! # Protocol
-//! 1. A thread that serves counts its requests by itself. Every [`BATCH`] of them it adds one to `batches`; if the
-//!    wish is off, and this batch took no longer than [`QUICK`], it *asks*: it sets `asked` under the mutex and wakes
+//! 1. A thread that serves counts its requests by itself. Every `BATCH` of them it adds one to `batches`; if the
+//!    wish is off, and this batch took no longer than `QUICK`, it *asks*: it sets `asked` under the mutex and wakes
 //!    the keeper.
 //! 2. The keeper, a thread of its own, alone writes to the device. It sleeps without a time-out until it is asked;
-//!    then it states the wish, and every [`LOOK`] looks whether `batches` has grown. If it has not for [`CALM`] looks
+//!    then it states the wish, and every `LOOK` looks whether `batches` has grown. If it has not for `CALM` looks
 //!    in a row, it takes the wish back and `asked` with it.
 //! 3. `on` is what threads that serve look at in passing; the keeper alone changes it, under the mutex. A thread that
 //!    sees an old value asks in vain, or one batch later.
@@ -21,7 +21,7 @@
 //! What it leaves to others: where requests are served ([`super::focus`]).
 //!
 //! Invariants: a mount that nobody uses wishes nothing, and its keeper sleeps; the wish outlasts the last batch of
-//! requests by [`CALM`] + 1 looks at most. It is a matter of speed only.
+//! requests by `CALM` + 1 looks at most. It is a matter of speed only.
 
 use super::uring::count_of;
 use crate::mount::Idle;

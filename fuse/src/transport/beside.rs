@@ -3,28 +3,28 @@
 //! Served on its own core (*at home*), a client costs two switches of threads for each request, and the kernel, which
 //! finds the core taken when it wakes the client, may move it to an idle one. Served *beside*, the client finds its
 //! core as it left it, while the server's thread *watches* for the next request on the other core: it looks for one,
-//! again and again, for [`PATIENCE`] before it sleeps. But each wakes the other across cores then, which is cheap only
+//! again and again, for `PATIENCE` before it sleeps. But each wakes the other across cores then, which is cheap only
 //! where the other's core does not halt (see [`super::awake`]) and runs nobody else. Which of the two is faster depends
 //! on the machine, on what else runs, and on how long requests and the time between them take. So it is measured:
 //! [`Chooser`].
 //!
 //! # Protocol
-//! 1. A client's requests come in *windows* of [`WINDOW`]. A window's cost is the time between one request and the
-//!    next, summed up; none counts for more than [`MOST`]: what took longer was no matter of waking anyone.
+//! 1. A client's requests come in *windows* of `WINDOW`. A window's cost is the time between one request and the
+//!    next, summed up; none counts for more than `MOST`: what took longer was no matter of waking anyone.
 //! 2. After the first window at home, and then every `period` requests, one window is served at the other place: a
-//!    *trial*. The first [`WARM_UP`] requests at a new place do not count. The trial is lost as soon as its sum is
-//!    larger than the other place's whole window, and won if it is less by an [`EDGE`]th; what is equal stays where it
+//!    *trial*. The first `WARM_UP` requests at a new place do not count. The trial is lost as soon as its sum is
+//!    larger than the other place's whole window, and won if it is less by an `EDGE`th; what is equal stays where it
 //!    is. A trial that is lost doubles `period`, one that is won makes it the shortest again.
 //! 3. A window that costs more than twice what one cost when places were compared brings the next trial on at once:
 //!    something has changed.
-//! 4. A thread that watches and is *set aside* [`MOST_ASIDE`] times within a window (more than [`ASIDE`] pass between
+//! 4. A thread that watches and is *set aside* `MOST_ASIDE` times within a window (more than `ASIDE` pass between
 //!    two looks) takes a core from somebody that needs it. The client goes home for `hold` requests, twice as many each
 //!    time; half as many again when it has stayed beside until a trial of home was lost.
 //!
 //! What it leaves to others: which client is a lone one, and on which core ([`super::focus`]).
 //!
 //! Invariants: a lost trial costs about as much again as a window at the better place, so that trials take a share
-//! that falls to a thousandth; nobody watches for longer than [`PATIENCE`] without a request, so that an idle mount
+//! that falls to a thousandth; nobody watches for longer than `PATIENCE` without a request, so that an idle mount
 //! uses no CPU.
 
 use super::Port;

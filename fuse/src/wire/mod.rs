@@ -1,7 +1,7 @@
 //! The kernel's FUSE protocol, version 7, as bytes and as types.
 //!
 //! [`opcode`], [`flags`], [`structs`] and [`replies`] say what the kernel's `fuse.h` says, up to minor version 45;
-//! [`parse`] turns a request into one [`parse::Op`]; [`extension`] reads what may follow a creating request; [`dirent`]
+//! [`mod@parse`] turns a request into one [`parse::Op`]; [`extension`] reads what may follow a creating request; [`dirent`]
 //! builds directory replies; [`notify`] builds the messages that the server starts.
 //!
 //! What it leaves to others: where the bytes come from (`transport`), what the features agreed on are

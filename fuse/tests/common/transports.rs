@@ -3,6 +3,7 @@
 use narufs_fuse::mount::Transport;
 use narufs_fuse::transport::uring::can_be_had;
 use std::cell::Cell;
+use std::path::Path;
 
 thread_local! {
     static TRANSPORT: Cell<Transport> = const { Cell::new(Transport::Device) };
@@ -13,28 +14,34 @@ pub fn transport() -> Transport {
     TRANSPORT.get()
 }
 
-/// Runs a test for a way of requests, if the kernel has it. Root turns io_uring on by asking for it.
+/// Says what is missing where nothing can be mounted: only who asks for ignored tests comes here.
+pub fn require_mounts() {
+    assert!(rustix::process::geteuid().is_root(), "missing: root, to mount");
+    assert!(Path::new("/dev/fuse").exists(), "missing: /dev/fuse, to mount");
+}
+
+/// Runs a test for a way of requests. Root turns io_uring on by asking for it.
 pub fn by(transport: Transport, test: fn()) {
-    if transport == Transport::Uring && !can_be_had() {
-        eprintln!(
-            "skipped: this test needs FUSE over io_uring (Linux 6.14), and to be allowed to turn it on"
-        );
-        return;
-    }
+    require_mounts();
+    assert!(
+        transport != Transport::Uring || can_be_had(),
+        "missing: FUSE over io_uring (Linux 6.14), and leave to turn it on"
+    );
     TRANSPORT.set(transport);
     test();
 }
 
-/// Makes tests of functions, for each way.
+/// Makes tests of functions, for each way. They are ignored unless they are asked for, and what they need is there
+/// then.
 macro_rules! on_each_transport {
     ($($test:ident,)*) => {
         mod by_dev {
-            $(#[test] fn $test() {
+            $(#[test] #[ignore = "needs root and /dev/fuse"] fn $test() {
                 crate::transports::by(narufs_fuse::mount::Transport::Device, super::$test);
             })*
         }
         mod by_uring {
-            $(#[test] fn $test() {
+            $(#[test] #[ignore = "needs root and FUSE over io_uring (Linux 6.14)"] fn $test() {
                 crate::transports::by(narufs_fuse::mount::Transport::Uring, super::$test);
             })*
         }

@@ -20,7 +20,7 @@ fn times(path: &Path) -> [(i64, i64); 3] {
 }
 
 fn times_are_set_to_the_nanosecond_to_now_or_left() {
-    let Some(m) = served() else { return };
+    let m = served();
     let path = m.at("file");
     fs::write(&path, b"").unwrap();
     let set = |access: (i64, i64), modification: (i64, i64)| {
@@ -49,7 +49,7 @@ fn times_are_set_to_the_nanosecond_to_now_or_left() {
 }
 
 fn room_is_told() {
-    let Some(m) = served() else { return };
+    let m = served();
     let before = rustix::fs::statvfs(&m.point).unwrap();
     assert_eq!((before.f_bsize, before.f_namemax), (4096, 255));
     assert!(before.f_bfree <= before.f_blocks && before.f_bavail <= before.f_bfree && before.f_ffree > 0);
@@ -67,7 +67,7 @@ fn room_is_told() {
 }
 
 fn a_trim_of_nothing_is_refused() {
-    let Some(m) = served() else { return };
+    let m = served();
     let size = narufs_fuse::control::size(&m.point).unwrap();
     let trim = |range| narufs_fuse::control::trim(&m.point, range, 0).map_err(|e| e.raw_os_error());
     for bad in [size..u64::MAX, size..size + 4096, u64::MAX..u64::MAX, 0..0, 4096..8191] {
@@ -77,7 +77,7 @@ fn a_trim_of_nothing_is_refused() {
 }
 
 fn extended_attributes_keep_their_rules() {
-    let Some(m) = served() else { return };
+    let m = served();
     let path = m.at("file");
     fs::write(&path, b"").unwrap();
     let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&path, name, value, flags);
@@ -130,7 +130,7 @@ const OTHER: u16 = 32;
 const NOBODY: u32 = u32::MAX;
 
 fn access_lists_hold(who: Checks) {
-    let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else { return };
+    let m = served_with(Caching::Exclusive, |o| o.permissions = Some(who));
     let path = m.at("file");
     fs::write(&path, b"secret").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -191,7 +191,7 @@ fn access_lists_hold_where_the_kernel_checks() {
 }
 
 fn permissions_hold(who: Checks) {
-    let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else { return };
+    let m = served_with(Caching::Exclusive, |o| o.permissions = Some(who));
     as_user(FIRST_USER, || {
         fs::create_dir(m.at("own")).unwrap();
         fs::create_dir(m.at("own/open")).unwrap();
@@ -261,9 +261,7 @@ fn permissions_hold_cached_or_not_where_the_kernel_checks() {
 
 fn setuid_is_lost_when_others_write_or_the_owner_changes() {
     for who in [Checks::Server, Checks::Kernel] {
-        let Some(m) = served_with(Caching::Exclusive, |o| o.permissions = Some(who)) else {
-            return;
-        };
+        let m = served_with(Caching::Exclusive, |o| o.permissions = Some(who));
         let path = m.at("program");
         let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
         fs::write(&path, b"").unwrap();
@@ -288,12 +286,10 @@ fn a_capability_and_setuid_are_lost_whoever_changes_the_file() {
         (Checks::Kernel, Io::Auto),
         (Checks::Kernel, Io::Cached),
     ] {
-        let Some(m) = served_with(Caching::Exclusive, |o| {
+        let m = served_with(Caching::Exclusive, |o| {
             o.permissions = Some(who);
             o.io = io;
-        }) else {
-            return;
-        };
+        });
         let path = m.at("program");
         fs::write(&path, vec![1; 16384]).unwrap();
         fs::write(m.at("other"), b"text").unwrap();
@@ -350,7 +346,7 @@ fn every_read_changes_a_strict_access_time() {
     for io in [Io::Auto, Io::Direct] {
         let mut files = AssembleOptions::default();
         files.fs.atime = AtimePolicy::Strict;
-        let Some(m) = served_as(Caching::Exclusive, files, |o| o.io = io) else { return };
+        let m = served_as(Caching::Exclusive, files, |o| o.io = io);
         let path = m.at("file");
         fs::write(&path, b"text").unwrap();
         fs::create_dir(m.at("dir")).unwrap();
@@ -374,7 +370,7 @@ fn every_read_changes_a_strict_access_time() {
 
 fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it() {
     for caching in [Caching::Exclusive, Caching::Shared] {
-        let Some(m) = served_with(caching, |_| {}) else { return };
+        let m = served_with(caching, |_| {});
         let path = m.at("program");
         fs::write(&path, b"text").unwrap();
         // Of the second version, effective: CAP_NET_BIND_SERVICE.
@@ -405,7 +401,7 @@ fn a_capability_is_lost_when_the_file_changes_by_the_kernel_s_cache_or_past_it()
 }
 
 fn without_extended_attributes_the_rest_goes_on() {
-    let Some(m) = served_with(Caching::Exclusive, |o| o.xattr = false) else { return };
+    let m = served_with(Caching::Exclusive, |o| o.xattr = false);
     let path = m.at("file");
     fs::write(&path, b"text").unwrap();
     for _ in 0..2 {
@@ -422,7 +418,7 @@ fn without_extended_attributes_the_rest_goes_on() {
     let read = as_user(FIRST_USER, || fs::read(&path).map_err(|e| e.kind()));
     assert_eq!(read, Err(ErrorKind::PermissionDenied));
     let both = |o: &mut FuseOptions| (o.xattr, o.permissions) = (false, Some(Checks::Kernel));
-    let why = refused_with(Caching::Exclusive, both).expect("a mount was made before");
+    let why = refused_with(Caching::Exclusive, both);
     assert_eq!(why.kind(), ErrorKind::InvalidInput, "the kernel would see no access lists");
 }
 

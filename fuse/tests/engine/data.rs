@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn every_way_of_writing_is_read_back_by_every_way_of_reading() {
     for io in [Io::Auto, Io::Cached, Io::Direct] {
-        let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
+        let m = served_with(Caching::Exclusive, |options| options.io = io);
         every_way_is_read_back(&m);
     }
 }
@@ -73,7 +73,7 @@ fn overlapping_reads_and_writes_do_not_mix_in_the_mount() {
 fn overlapping_reads_and_writes<const LEN: usize>(rounds: u8) {
     for (io, how) in [(Io::Direct, OFlags::empty()), (Io::Auto, OFlags::DIRECT), (Io::Cached, OFlags::DIRECT)]
     {
-        let Some(m) = served_with(Caching::Exclusive, |options| options.io = io) else { return };
+        let m = served_with(Caching::Exclusive, |options| options.io = io);
         let path = m.at("shared");
         let open =
             || File::from(open(&path, OFlags::CREATE | OFlags::RDWR | how, Mode::from(0o600)).unwrap());
@@ -109,7 +109,7 @@ fn overlapping_reads_and_writes<const LEN: usize>(rounds: u8) {
 /// With `io=cached` the kernel holds what is written: partly written pages are completed through a file open for
 /// writing alone, times stay those of the writes, and who may write may touch and cut.
 fn what_the_kernel_keeps_arrives_whole_with_its_times() {
-    let Some(m) = served_with(Caching::Exclusive, |options| options.io = Io::Cached) else { return };
+    let m = served_with(Caching::Exclusive, |options| options.io = Io::Cached);
     let path = m.at("kept");
     let data = pattern(5 * BLOCK as usize, 3);
     fs::write(&path, &data).unwrap();
@@ -142,11 +142,11 @@ fn what_the_kernel_keeps_arrives_whole_with_its_times() {
 
 /// What the kernel holds is bounded, for within a memory limit it would end processes rather than wait for writes.
 fn the_kernel_keeps_so_much_and_no_more() {
-    let Some(m) = served_with(Caching::Exclusive, |options| options.io = Io::Cached) else { return };
+    let m = served_with(Caching::Exclusive, |options| options.io = Io::Cached);
     let device = fs::metadata(m.at("")).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    // Since Linux 6.2.
-    let Ok(most) = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/max_bytes")) else { return };
+    let most = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/max_bytes"));
+    let most = most.expect("missing: a kernel that bounds what it holds (Linux 6.2)");
     let most: u64 = most.trim().parse().unwrap();
     // The kernel keeps a share of what may be dirty, and shows it as bytes of that as it is now: not to the byte.
     assert!((1..=17 << 20).contains(&most), "{most}");
@@ -160,12 +160,12 @@ fn drop_kernel_caches(path: &std::path::Path) {
 
 /// A library's readers would not see what the kernel keeps.
 fn the_kernel_keeps_no_writes_of_a_file_system_that_others_use() {
-    let Some(why) = refused_with(Caching::Shared, |options| options.io = Io::Cached) else { return };
+    let why = refused_with(Caching::Shared, |options| options.io = Io::Cached);
     assert_eq!(why.kind(), std::io::ErrorKind::InvalidInput);
 }
 
 fn appends_through_two_descriptors_do_not_overwrite_each_other() {
-    let Some(m) = served() else { return };
+    let m = served();
     for way in [OFlags::empty(), OFlags::DIRECT] {
         let path = m.at(&format!("log-{}", way.bits()));
         std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn appends_through_two_descriptors_do_not_overwrite_each_other() {
 }
 
 fn space_is_given_taken_zeroed_and_moved() {
-    let Some(m) = served() else { return };
+    let m = served();
     let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
     let mut expected = pattern(16 * BLOCK as usize, 1);
     file.write_all_at(&expected, 0).unwrap();
@@ -228,7 +228,7 @@ fn space_is_given_taken_zeroed_and_moved() {
 }
 
 fn data_and_holes_are_found() {
-    let Some(m) = served() else { return };
+    let m = served();
     let file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
     file.write_all_at(&[1; 4096], 10 * BLOCK).unwrap();
     file.set_len(20 * BLOCK).unwrap();
@@ -244,7 +244,7 @@ fn data_and_holes_are_found() {
 }
 
 fn copies_within_the_file_system_are_exact() {
-    let Some(m) = served() else { return };
+    let m = served();
     let data = pattern(3_000_000, 3);
     fs::write(m.at("from"), &data).unwrap();
     let from = File::open(m.at("from")).unwrap();
@@ -296,7 +296,7 @@ fn direct_writers_of_one_file_leave_their_neighbours_alone() {
 }
 
 fn a_full_image_says_so_and_recovers() {
-    let Some(m) = served() else { return };
+    let m = served();
     let piece = vec![3; 1 << 20];
     let mut file = File::create(m.at("large")).unwrap();
     let error = loop {
@@ -324,7 +324,7 @@ impl Drop for Running {
 }
 
 fn a_running_program_is_neither_opened_for_writing_nor_emptied() {
-    let Some(m) = served() else { return };
+    let m = served();
     let program = m.at("program");
     // Copied by another process: a descriptor for writing of this one could live on in the child of another test.
     assert!(

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 fn rename_keeps_each_of_its_flags() {
-    let Some(m) = served() else { return };
+    let m = served();
     let root = File::open(&m.point).unwrap();
     fs::write(m.at("a"), b"a").unwrap();
     fs::write(m.at("b"), b"b").unwrap();
@@ -37,7 +37,7 @@ fn rename_keeps_each_of_its_flags() {
 }
 
 fn links_and_nodes_of_every_kind_are_made() {
-    let Some(m) = served() else { return };
+    let m = served();
     let root = File::open(&m.point).unwrap();
     fs::write(m.at("file"), b"text").unwrap();
     fs::hard_link(m.at("file"), m.at("again")).unwrap();
@@ -70,7 +70,7 @@ fn links_and_nodes_of_every_kind_are_made() {
 }
 
 fn creating_keeps_each_of_its_flags() {
-    let Some(m) = served() else { return };
+    let m = served();
     let path = m.at("file");
     let make = |flags: OFlags| open(&path, flags | OFlags::RDWR, Mode::from(0o666)).map(File::from);
     assert_eq!(make(OFlags::empty()).unwrap_err(), Errno::NOENT);
@@ -91,7 +91,7 @@ fn creating_keeps_each_of_its_flags() {
 }
 
 fn a_nameless_file_is_gone_or_gets_a_name() {
-    let Some(m) = served() else { return };
+    let m = served();
     let nameless =
         |flags| open(&m.point, OFlags::TMPFILE | OFlags::RDWR | flags, Mode::from(0o600)).map(File::from);
     let mut kept = nameless(OFlags::empty()).unwrap();
@@ -110,7 +110,7 @@ fn a_nameless_file_is_gone_or_gets_a_name() {
 }
 
 fn a_removed_file_lives_while_it_is_open() {
-    let Some(m) = served() else { return };
+    let m = served();
     let free = || rustix::fs::statvfs(&m.point).unwrap().f_bfree;
     let mut file = File::options().read(true).write(true).create_new(true).open(m.at("file")).unwrap();
     file.write_all(&[7; 1 << 20]).unwrap();
@@ -135,7 +135,7 @@ fn names(m: &Served, dir: &str) -> Vec<String> {
 }
 
 fn ten_thousand_names_are_listed_once_while_others_come_and_go() {
-    let Some(m) = served() else { return };
+    let m = served();
     fs::create_dir(m.at("many")).unwrap();
     let stay: BTreeSet<String> = (0..10_000).map(|n| format!("stay-{n:05}")).collect();
     for name in &stay {
@@ -180,7 +180,7 @@ struct Handle {
 }
 
 fn files_are_found_by_handle_until_they_are_gone() {
-    let Some(m) = served() else { return };
+    let m = served();
     fs::create_dir(m.at("d")).unwrap();
     fs::write(m.at("d/file"), b"text").unwrap();
     let root = File::open(&m.point).unwrap();
@@ -220,7 +220,7 @@ fn files_are_found_by_handle_until_they_are_gone() {
 }
 
 fn a_directory_is_made_durable_and_its_mode_counts() {
-    let Some(m) = served() else { return };
+    let m = served();
     fs::create_dir(m.at("d")).unwrap();
     fs::set_permissions(m.at("d"), fs::Permissions::from_mode(0o2755)).unwrap();
     rustix::fs::chown(m.at("d"), None, Some(rustix::fs::Gid::from_raw(77))).unwrap();

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "one system call that changes the ids of a thread alone")]
 
-use crate::transports::transport;
+use crate::transports::{require_mounts, transport};
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};
 use narufs_engine::pmem::EmulationCosts;
@@ -13,7 +13,7 @@ use narufs_fuse::mount::{FuseOptions, IfBusy, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -35,38 +35,31 @@ pub struct Served {
     _dir: TempDir,
 }
 
-/// An image served as `narufs mount` does. `None`, and says so, where mounts cannot be made.
-pub fn served() -> Option<Served> {
+/// An image served as `narufs mount` does.
+pub fn served() -> Served {
     served_with(Caching::Exclusive, |_| {})
 }
 
-pub fn served_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Option<Served> {
+pub fn served_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Served {
     served_as(caching, AssembleOptions::default(), change)
 }
 
-pub fn served_as(
-    caching: Caching,
-    files: AssembleOptions,
-    change: impl FnOnce(&mut FuseOptions),
-) -> Option<Served> {
-    try_served_as(caching, files, change).map(|served| served.expect("a mount"))
+pub fn served_as(caching: Caching, files: AssembleOptions, change: impl FnOnce(&mut FuseOptions)) -> Served {
+    try_served_as(caching, files, change).expect("a mount")
 }
 
 /// Why such a mount is refused.
-pub fn refused_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Option<std::io::Error> {
-    let served = try_served_as(caching, AssembleOptions::default(), change)?;
-    Some(served.err().expect("it must be refused"))
+pub fn refused_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> std::io::Error {
+    let served = try_served_as(caching, AssembleOptions::default(), change);
+    served.err().expect("it must be refused")
 }
 
 fn try_served_as(
     caching: Caching,
     files: AssembleOptions,
     change: impl FnOnce(&mut FuseOptions),
-) -> Option<std::io::Result<Served>> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: this test needs root and /dev/fuse");
-        return None;
-    }
+) -> std::io::Result<Served> {
+    require_mounts();
     let dir = TempDir::new().expect("a temporary directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
     let point = dir.path().canonicalize().expect("the directory").join("mnt");
@@ -84,7 +77,7 @@ fn try_served_as(
     let options = volume::ImageOptions { commit_interval: hour, ..volume::ImageOptions::default() };
     let media = volume::open(&image, None, EmulationCosts::default(), &options).expect("the media");
     let mounted = volume::mount(media, &options).expect("a good image");
-    let running = Running::start(mounted.store(), &files).expect("a good image");
+    let running = Running::start(mounted.checkpointer(), &files).expect("a good image");
     let mut options = FuseOptions::new("image");
     options.transport = transport();
     options.suid = true;
@@ -94,12 +87,9 @@ fn try_served_as(
     // Whatever becomes of it, the image is unmounted.
     let mut served =
         Served { server: None, running: Some(running), mounted: Some(mounted), point, _dir: dir };
-    match serve(engine, &served.point, &options, caching) {
-        Ok(server) => served.server = Some(server),
-        Err(e) => return Some(Err(e)),
-    }
+    served.server = Some(serve(engine, &served.point, &options, caching)?);
     fs::set_permissions(&served.point, fs::Permissions::from_mode(0o777)).expect("the root directory");
-    Some(Ok(served))
+    Ok(served)
 }
 
 impl Served {

@@ -1,13 +1,13 @@
 //! Places to mount at and mounts of the file system in memory, and nothing of them left afterwards.
 
 use crate::memfs::MemFs;
-use crate::transports::transport;
+use crate::transports::{require_mounts, transport};
 use narufs_fuse::mount::{self, FuseOptions, IfBusy, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -15,17 +15,13 @@ use tempfile::TempDir;
 pub struct Place(TempDir);
 
 impl Place {
-    /// `None`, and says so, where mounts cannot be made.
-    pub fn new() -> Option<Place> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: this test needs root and /dev/fuse");
-            return None;
-        }
+    pub fn new() -> Place {
+        require_mounts();
         let dir = TempDir::new().expect("a temporary directory");
         // Another user must reach the mount.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("own directory");
         fs::create_dir(dir.path().join("mnt")).expect("a mount point");
-        Some(Place(dir))
+        Place(dir)
     }
 
     pub fn point(&self) -> PathBuf {
@@ -59,19 +55,19 @@ pub fn options(source: &str) -> FuseOptions {
     options
 }
 
-pub fn mounted_with(flags: OpenFlags, config: ServerConfig) -> Option<Mounted> {
+pub fn mounted_with(flags: OpenFlags, config: ServerConfig) -> Mounted {
     mounted_as(flags, &options("memory"), config)
 }
 
-pub fn mounted_as(flags: OpenFlags, options: &FuseOptions, config: ServerConfig) -> Option<Mounted> {
-    let place = Place::new()?;
+pub fn mounted_as(flags: OpenFlags, options: &FuseOptions, config: ServerConfig) -> Mounted {
+    let place = Place::new();
     let point = place.point();
     let fs = Arc::new(MemFs::new(flags));
     let server = Server::start(Arc::clone(&fs), &point, options, &config).expect("a mount");
-    Some(Mounted { server, fs, point, _place: place })
+    Mounted { server, fs, point, _place: place }
 }
 
-pub fn mounted() -> Option<Mounted> {
+pub fn mounted() -> Mounted {
     mounted_with(OpenFlags::empty(), ServerConfig::default())
 }
 

@@ -413,9 +413,9 @@ impl Dir {
     pub fn sync_all(&self) -> Result<()> {
         let engine = self.session.enter("sync_all")?;
         let synced = match &self.handle {
-            Some(handle) => engine.fsyncdir(handle, false),
+            Some(handle) => engine.fsync(handle, false),
             None => self.files.open_dir(b".", true).and_then(|handle| {
-                let synced = engine.fsyncdir(&handle, false);
+                let synced = engine.fsync(&handle, false);
                 engine.releasedir(handle);
                 synced
             }),

@@ -65,7 +65,7 @@ impl File {
         if written < bytes.len() { Err(Error::of_errno("write", libc::ENOSPC)) } else { Ok(()) }
     }
 
-    /// Writes to the end, and tells where that was. Appends of many threads neither overlap nor leave gaps.
+    /// Writes to the end, and tells where that was; nothing is written at the end too. Appends of many threads neither overlap nor leave gaps.
     ///
     /// # Errors
     /// As [`File::write_at`].

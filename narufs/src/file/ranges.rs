@@ -60,7 +60,8 @@ impl File {
         self.fallocate("insert_range", FallocateMode::Insert, offset, len)
     }
 
-    /// The first byte at or after an offset that is not in a hole; none if nothing but a hole follows, or the end.
+    /// The first byte at or after an offset that is not in a hole; none if nothing but a hole follows, or the end. A
+    /// directory has no holes.
     ///
     /// # Errors
     /// None of its own.
@@ -99,7 +100,7 @@ impl File {
     /// less at the end of this file. As copy_file_range(2).
     ///
     /// # Errors
-    /// EBADF if this is not open for reading or the other not for writing (or is for appending); EINVAL if the ranges
+    /// EISDIR for a directory; EBADF if this is not open for reading or the other not for writing (or is for appending); EINVAL if the ranges
     /// overlap in one file; EXDEV for a file of another file system; EFBIG, ENOSPC.
     pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
         if !self.session.is_same_volume(&to.session) {

@@ -30,7 +30,7 @@ impl Found {
         let phases: Vec<_> = before.phases.iter().zip(&after.phases).map(phase).collect();
         Found {
             ns: after.ns - before.ns,
-            home_bytes: phases[Phase::Home as usize].1,
+            home_bytes: phases[Phase::WriteHome as usize].1,
             requests: after.home_requests - before.home_requests,
             phases,
         }

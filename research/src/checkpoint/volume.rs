@@ -81,7 +81,7 @@ impl Volume {
         };
         let mounted = volume::mount(Media { device, ring, staging_file: None }, &options)?;
         let options = AssembleOptions { background, ..AssembleOptions::default() };
-        let running = Running::start(mounted.store(), &options)?;
+        let running = Running::start(mounted.checkpointer(), &options)?;
         Ok(Volume { mounted, running })
     }
 
@@ -95,12 +95,12 @@ impl Volume {
     /// # Errors
     /// What could not be written.
     pub fn checkpoint(&self) -> Result<()> {
-        self.mounted.store().checkpoint()
+        self.mounted.checkpointer().checkpoint()
     }
 
     /// What rounds have done.
     pub fn stats(&self) -> CheckpointStats {
-        self.mounted.store().checkpoint_stats()
+        self.mounted.checkpointer().stats()
     }
 
     /// Writes everything home.

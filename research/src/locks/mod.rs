@@ -1,4 +1,5 @@
-//! Range locks of the literature, second implementations of the engine's [`FileLock`], for comparison alone.
+//! Range locks of the literature, second implementations of the engine's
+//! [`FileLock`](narufs_engine::lock::FileLock), for comparison alone.
 //!
 //! | | what it is | a held range is |
 //! | --- | --- | --- |

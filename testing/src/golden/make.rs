@@ -1,14 +1,13 @@
 //! Makes golden images by the `narufs` command of any build: system calls on its mount, which is unmounted or whose
 //! server is killed after a certain step.
 
+use super::files::{big_directory, first_files, later_files, names_alone, overwrites};
 use super::{pack, tree};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FallocateFlags, FileType, Mode, XattrFlags, fallocate, makedev, mknodat, setxattr};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,45 +16,114 @@ use std::process::Command;
 enum Left {
     /// Unmounted.
     Clean,
-    /// Grown while it was used, then unmounted.
-    Resized,
-    /// Killed after the first files: all is in the journal.
-    KilledEarly,
-    /// Killed at the end, with a file open that has no name.
+    /// Killed: what is in the ring, or its staging, is left as well.
     Killed,
-    /// The same after a sync against a loss of power, without the staging.
+    /// The same without the staging.
     PowerLost,
 }
 
-/// The sets of each kind of ring, and how each is left.
-const SETS: [(&str, Left); 5] = [
-    ("clean", Left::Clean),
-    ("resized", Left::Resized),
-    ("killed-early", Left::KilledEarly),
-    ("killed", Left::Killed),
-    ("power-lost", Left::PowerLost),
+/// What is done to an image, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// What the journal alone holds: nothing is synced, and no file has bytes.
+    NamesAlone,
+    /// Each feature once.
+    FirstFiles,
+    /// A directory that was larger.
+    BigDirectory,
+    /// The mount grows.
+    Resize,
+    /// `narufs sync`.
+    Sync,
+    /// Syncs of one file.
+    Overwrites,
+    /// Changes on top of all, and a file that is open without a name.
+    LaterFiles,
+    /// `narufs sync --power`.
+    SyncPower,
+}
+
+/// What is there again when the server is killed after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// All names, and what a step has synced of single files; not the bytes of the others.
+    Names,
+    /// The whole tree.
+    All,
+    /// The whole tree, also without the memory in which a ring is staged.
+    AllWithoutMemory,
+}
+
+impl Step {
+    /// What holds once this step is over.
+    pub fn promise(self) -> Promise {
+        match self {
+            Step::FirstFiles | Step::BigDirectory | Step::Resize => Promise::Names,
+            Step::NamesAlone | Step::Sync | Step::Overwrites | Step::LaterFiles => Promise::All,
+            Step::SyncPower => Promise::AllWithoutMemory,
+        }
+    }
+}
+
+use Step::*;
+
+/// The sets of each kind of ring: how each is made, and how it is left.
+const SETS: [(&str, &[Step], Left); 6] = [
+    ("clean", &[FirstFiles, BigDirectory, Sync, Overwrites, LaterFiles], Left::Clean),
+    ("resized", &[FirstFiles, BigDirectory, Resize, Sync, Overwrites, LaterFiles], Left::Clean),
+    ("killed-unsynced", &[NamesAlone], Left::Killed),
+    ("killed-early", &[FirstFiles, Sync], Left::Killed),
+    ("killed", &[FirstFiles, BigDirectory, Sync, Overwrites, LaterFiles], Left::Killed),
+    ("power-lost", &[FirstFiles, BigDirectory, Sync, Overwrites, LaterFiles, SyncPower], Left::PowerLost),
 ];
 
-/// Makes all sets below `into`, which must not be there yet, by the command `narufs`. It takes root.
+/// The steps of the sets.
+pub fn ways() -> impl Iterator<Item = &'static [Step]> {
+    SETS.iter().map(|(_, steps, _)| *steps)
+}
+
+/// Makes sets below `into`, which must not be there yet, by the command `narufs`: all, or those with one of these
+/// names. It takes root.
 ///
 /// # Errors
 /// Those of the command and of system calls.
-pub fn make(narufs: &Path, into: &Path) -> io::Result<()> {
+pub fn make(narufs: &Path, into: &Path, wanted: &[String]) -> io::Result<()> {
     fs::create_dir(into)?;
-    for (name, left) in SETS {
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    for (name, steps, left) in SETS {
         for emulated in [false, true] {
+            let name = format!("{}-{name}", if emulated { "emulated" } else { "ssd" });
             // Where the ring is not staged, there is nothing else that a loss of power takes.
-            if emulated && left == Left::PowerLost {
+            if !is_wanted(&name) || emulated && left == Left::PowerLost {
                 continue;
             }
-            let set = into.join(format!("{}-{name}", if emulated { "emulated" } else { "ssd" }));
+            let set = into.join(name);
             fs::create_dir(&set)?;
-            Maker::new(narufs, emulated)?.make(&set, left)?;
+            Maker::new(narufs, emulated)?.make(&set, steps, left)?;
         }
     }
-    let set = into.join("scratch-spill");
-    fs::create_dir(&set)?;
-    Maker::new(narufs, false)?.spill(&set)
+    if is_wanted("scratch-spill") {
+        let set = into.join("scratch-spill");
+        fs::create_dir(&set)?;
+        Maker::new(narufs, false)?.spill(&set)?;
+    }
+    Ok(())
+}
+
+/// Makes a set in an empty directory of what is left when the server is killed after these steps; without memory, the
+/// staging of its ring is lost too.
+///
+/// # Errors
+/// As [`make`].
+pub fn killed_after(
+    narufs: &Path,
+    emulated: bool,
+    steps: &[Step],
+    without_memory: bool,
+    set: &Path,
+) -> io::Result<()> {
+    let left = if without_memory { Left::PowerLost } else { Left::Killed };
+    Maker::new(narufs, emulated)?.make(set, steps, left)
 }
 
 struct Maker<'n> {
@@ -105,9 +173,9 @@ impl Maker<'_> {
         Ok(json[key].clone())
     }
 
-    fn make(mut self, set: &Path, left: Left) -> io::Result<()> {
+    fn make(mut self, set: &Path, steps: &[Step], left: Left) -> io::Result<()> {
         let (image, point) = (self.image().display().to_string(), self.point().display().to_string());
-        let size = if left == Left::Resized { "24M" } else { "32M" };
+        let size = if steps.contains(&Resize) { "24M" } else { "32M" };
         let mut words =
             vec!["mkfs", &image, "--size", size, "--journal-size", "1M", "--sparse", "--label", "golden"];
         let ring = self.ring.display().to_string();
@@ -119,30 +187,19 @@ impl Maker<'_> {
             let uuid = self.json(&["info", &image, "--json"], "uuid")?;
             self.ring = Path::new("/dev/shm").join(format!("narufs-{}", uuid.as_str().unwrap_or_default()));
         }
-        self.run(&["mount", &image, &point])?;
-        first_files(&self.point())?;
+        // Nothing is committed but by these steps.
+        self.run(&["mount", &image, &point, "-o", "commit=3600"])?;
         let mut open = None;
-        if left != Left::KilledEarly {
-            big_directory(&self.point())?;
-            if left == Left::Resized {
-                self.run(&["resize", &point, "32M", "--sparse"])?;
-            }
-            self.run(&["sync", &point])?;
-            open = Some(later_files(&self.point())?);
-        } else {
-            // What nobody synced is not promised when a server is killed.
-            self.run(&["sync", &point])?;
+        for step in steps {
+            open = self.step(*step)?.or(open);
         }
-        match left {
-            Left::Clean | Left::Resized => open = None,
-            Left::PowerLost => drop(self.run(&["sync", "--power", &point])?),
-            Left::KilledEarly | Left::Killed => {}
+        if left == Left::Clean {
+            open = None;
         }
-        let lines = tree::mounted(&self.point())?;
-        super::write_manifest(set, &lines)?;
+        super::write_manifest(set, &tree::mounted(&self.point())?)?;
         match left {
-            Left::Clean | Left::Resized => drop(self.run(&["umount", &point])?),
-            _ => self.kill()?,
+            Left::Clean => drop(self.run(&["umount", &point])?),
+            Left::Killed | Left::PowerLost => self.kill()?,
         }
         drop(open);
         pack(&self.image(), &set.join("image.gz"), u64::MAX)?;
@@ -150,6 +207,22 @@ impl Maker<'_> {
             pack(&self.ring, &set.join("ring.gz"), u64::MAX)?;
         }
         Ok(())
+    }
+
+    /// Gives a file that is to stay open, if there is one.
+    fn step(&self, step: Step) -> io::Result<Option<File>> {
+        let point = self.point().display().to_string();
+        match step {
+            NamesAlone => names_alone(&self.point())?,
+            FirstFiles => first_files(&self.point())?,
+            BigDirectory => big_directory(&self.point())?,
+            Resize => drop(self.run(&["resize", &point, "32M", "--sparse"])?),
+            Sync => drop(self.run(&["sync", &point])?),
+            Overwrites => overwrites(&self.point())?,
+            LaterFiles => return later_files(&self.point()).map(Some),
+            SyncPower => drop(self.run(&["sync", "--power", &point])?),
+        }
+        Ok(None)
     }
 
     /// Ends the server at once, and waits until it has ended.
@@ -173,106 +246,4 @@ impl Maker<'_> {
         self.kill()?;
         pack(&self.image(), &set.join("image.gz"), 64)
     }
-}
-
-/// Bytes that compress well, and differ from file to file.
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| ((at / 4096 + 1) * (seed + 3) + at % 7) as u8).collect()
-}
-
-/// An access list: owner, a user, a group, the mask, others.
-fn access_list() -> Vec<u8> {
-    const NONE: u32 = u32::MAX;
-    let entries: [(u16, u16, u32); 6] =
-        [(1, 7, NONE), (2, 6, 1234), (4, 5, NONE), (8, 4, 4321), (16, 7, NONE), (32, 1, NONE)];
-    let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in entries {
-        bytes.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
-        bytes.extend(id.to_le_bytes());
-    }
-    bytes
-}
-
-/// Each feature once.
-fn first_files(root: &Path) -> io::Result<()> {
-    let dir = root.join("a directory");
-    fs::create_dir_all(dir.join("below/it"))?;
-    fs::set_permissions(&dir, Permissions::from_mode(0o2750))?;
-    for n in 0..24 {
-        fs::write(dir.join(format!("small-{n:02}")), pattern(n, n * 700))?;
-    }
-    chown(dir.join("small-03"), Some(1000), Some(1001))?;
-    fs::set_permissions(dir.join("small-04"), Permissions::from_mode(0o4711))?;
-    for n in 0..3 {
-        fs::hard_link(dir.join("small-05"), root.join(format!("link-{n}")))?;
-    }
-    symlink("a directory/small-06", root.join("short symlink"))?;
-    symlink("x/".repeat(700), root.join("long symlink"))?;
-    for (name, kind, device) in [
-        ("fifo", FileType::Fifo, 0),
-        ("device", FileType::CharacterDevice, makedev(1, 3)),
-        ("socket", FileType::Socket, 0),
-    ] {
-        mknodat(rustix::fs::CWD, root.join(name), kind, Mode::from_raw_mode(0o640), device)?;
-    }
-    let holes = File::create(root.join("holes"))?;
-    holes.write_all_at(&pattern(30, 9000), 0)?;
-    holes.write_all_at(&pattern(31, 300_000), 1 << 20)?;
-    fallocate(&holes, FallocateFlags::empty(), 2 << 20, 256 << 10)?;
-    holes.write_all_at(b"in what is unwritten", (2 << 20) + 70_000)?;
-    fallocate(&holes, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, (1 << 20) + 8192, 65_536)?;
-    for n in 0..40u64 {
-        // Many extents.
-        holes.write_all_at(b"apart", (4 << 20) + n * 40_960)?;
-    }
-    let attributes = root.join("attributes");
-    fs::write(&attributes, "with attributes")?;
-    setxattr(&attributes, "user.small", b"a value", XattrFlags::empty())?;
-    setxattr(&attributes, "user.large", &pattern(40, 9000), XattrFlags::empty())?;
-    setxattr(&attributes, "system.posix_acl_access", &access_list(), XattrFlags::empty())?;
-    setxattr(dir.join("below"), "system.posix_acl_default", &access_list(), XattrFlags::empty())?;
-    fs::write(dir.join("below/inherits"), "an access list")?;
-    fs::write(root.join("large"), pattern(50, 3 << 20))?;
-    let synced = File::create(root.join("synced"))?;
-    synced.write_all_at(&pattern(60, 500), 0)?;
-    synced.sync_all()
-}
-
-/// A directory that was larger.
-fn big_directory(root: &Path) -> io::Result<()> {
-    let dir = root.join("many");
-    fs::create_dir(&dir)?;
-    let name = |n: u32| dir.join(format!("a name of some length, and its number: {n:04}"));
-    for n in 0..300 {
-        File::create(name(n))?;
-    }
-    (0..300).filter(|n| n % 3 == 0).try_for_each(|n| fs::remove_file(name(n)))
-}
-
-/// Changes on top of what was synced; gives back a file that has no name any more.
-fn later_files(root: &Path) -> io::Result<File> {
-    let dir = root.join("a directory");
-    let synced = OpenOptions::new().write(true).open(root.join("synced"))?;
-    for n in 0..20 {
-        // What an fsync of few bytes leaves in the journal.
-        synced.write_all_at(&pattern(n, 300), n as u64 * 1000)?;
-        synced.sync_data()?;
-    }
-    OpenOptions::new().append(true).open(dir.join("small-10"))?.write_all(&pattern(70, 5000))?;
-    OpenOptions::new().write(true).open(dir.join("small-20"))?.set_len(3000)?;
-    fs::rename(dir.join("small-11"), root.join("renamed"))?;
-    fs::rename(dir.join("small-12"), dir.join("small-13"))?;
-    fs::rename(dir.join("below"), root.join("moved"))?;
-    fs::remove_file(dir.join("small-14"))?;
-    fs::remove_file(root.join("link-1"))?;
-    setxattr(root.join("attributes"), "user.small", b"another value", XattrFlags::empty())?;
-    fs::write(root.join("unsynced"), pattern(80, 20_000))?;
-    let gone = File::create_new(root.join("without a name"))?;
-    gone.write_all_at(&pattern(90, 600_000), 0)?;
-    fs::remove_file(root.join("without a name"))?;
-    // What nobody synced is not promised when the server is killed.
-    for name in ["unsynced", "a directory/small-10"] {
-        File::open(root.join(name))?.sync_all()?;
-    }
-    Ok(gone)
 }

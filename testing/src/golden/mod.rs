@@ -1,10 +1,12 @@
 //! Golden images: what earlier builds have left, to be mounted, recovered, checked and read by every later one.
 //!
 //! A set is a directory with `image.gz`, `ring.gz` where the ring or its staging was left too, and `manifest.gz`, the
-//! tree as it was before the image was left: a line for each name. `make golden NAME=...` makes new sets by any
+//! tree as it was before the image was left: a line for each name. `make golden NAME=... SETS=...` makes new sets by any
 //! build's binary; those that are there are never changed.
 
+mod files;
 pub mod make;
+pub mod media;
 pub mod tree;
 
 use flate2::Compression;

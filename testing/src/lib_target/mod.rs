@@ -321,7 +321,7 @@ impl<'f> LibTarget<'f> {
                     return errno(libc::ENOTDIR);
                 }
                 let handle = self.fs.opendir(ctx, found.entry.nid)?;
-                let synced = self.fs.fsyncdir(&handle, false);
+                let synced = self.fs.fsync(&handle, false);
                 self.fs.releasedir(handle);
                 synced?;
             }

@@ -1,11 +1,11 @@
 //! How many requests common operations, and steps of programs, send to the server of a mount.
 //!
-//! Each [`Row`] is done [`TIMES`] times, in names of its own, on a mount as `narufs mount` makes it, and the
+//! Each [`Row`] is done `TIMES` times, in names of its own, on a mount as `narufs mount` makes it, and the
 //! server's counters are read before and after. What happens once for each mount or directory happens before:
 //! the kernel has been told what the server does not want to be asked, and the step has been done once.
 //!
-//! What it leaves to others: what the table says and whether it may change ([`report`], [`reasons`]), and the
-//! steps themselves ([`look`], [`bytes`], [`names`], [`attributes`], [`programs`]).
+//! What it leaves to others: what the table says and whether it may change ([`report`], `reasons`), and the
+//! steps themselves (`look`, `bytes`, `names`, `attributes`, `programs`).
 //!
 //! Invariant: a count is of requests that the step sends each time, or there is none. What something else
 //! sends in between (the kernel asks for times of directories once more after a second; a machine short of
@@ -136,13 +136,10 @@ pub type Table = Vec<(&'static str, Counts)>;
 /// What each row sends, however requests reach the server.
 ///
 /// # Errors
-/// Those of [`measure`]; rows that depend on the way of requests.
+/// Those of a row; rows that depend on the way of requests; a way that this machine does not have.
 pub fn measure_each_way(under: &Path) -> Result<Table, String> {
-    let table = measure(under, Transport::Device)?;
-    if !transports().contains(&Transport::Uring) {
-        return Ok(table);
-    }
-    let others = measure(under, Transport::Uring)?;
+    let [device, uring] = transports()?;
+    let (table, others) = (measure(under, device)?, measure(under, uring)?);
     let differ = |(one, other): (&(&str, Counts), &(&str, Counts))| {
         (one != other).then(|| format!("{}: {:?} by /dev/fuse, {:?} over io_uring", one.0, one.1, other.1))
     };

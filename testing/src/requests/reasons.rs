@@ -14,7 +14,7 @@ pub const REASONS: [(&[&str], &str); 15] = [
         &["GETATTR"],
         "of a directory: the kernel forgets its attributes when it has changed a name in it, and needs them \
          to check permission for the next call there. With `permissions=server` it does not, and looks names \
-         up instead. Of a file, or a directory that was listed, once somebody asks for its attributes: a \
+         up instead.\n  Of a file, or a directory that was listed, once somebody asks for its attributes: a \
          write, a read that was a request, and a changed extended attribute change times that the server \
          alone knows. The answer to SETATTR brings attributes along; the answers to WRITE and READ have no \
          room for them.",
@@ -24,7 +24,7 @@ pub const REASONS: [(&[&str], &str); 15] = [
         &["GETXATTR"],
         "the kernel keeps no extended attributes, whether they are there or not; of access lists it keeps \
          what it was told until it asks for attributes or looks the name up anew, so a change in a directory \
-         that is somebody else's asks for the directory's list behind its attributes. By itself it asks for \
+         that is somebody else's asks for the directory's list behind its attributes.\n  By itself it asks for \
          `security.capability` before it may take that away: at each chown and truncation, at fallocate and \
          copy_file_range, and at the first write through its cache since it was last told attributes of the \
          file. ENOSYS alone ends that, for all extended attributes of the mount and for good, and access \

@@ -9,10 +9,9 @@ use std::fmt::Write;
 const MADE_ON: &str = "counted on Linux ";
 const NOTHING: &str = "none";
 
-const RULES: &str = "The test `requests` counts anew: by `/dev/fuse` and, where there is that, over \
-     io_uring, which must come to the same. On this version of Linux it fails when a step sends more \
-     requests of a kind, or the page is not what it has counted; on others it says that it has compared \
-     nothing, for most of this is the kernel's choice.";
+const RULES: &str = "The test `requests` counts anew: by `/dev/fuse` and over io_uring, which must come to \
+     the same. It fails when a step sends more requests of a kind, or the page is not what it has counted. \
+     Most of this is the kernel's choice: on another version of Linux it fails as well, and says so.";
 
 /// Minor version of the kernel at hand: `6.18`.
 ///
@@ -109,12 +108,12 @@ fn head(kernel: &str) -> String {
          program sends decides how fast it is through a mount. Each step below was done 20 times, in new \
          names, on a mount by default options, and the server's own counters (those of `narufs stats`) were \
          read before and after.\n",
-        &format!("`make requests` makes this page (root); it was {MADE_ON}{kernel}. {RULES}\n"),
+        &format!("`make requests` makes this page (root); it was {MADE_ON}{kernel}.\n{RULES}\n"),
         "- `requests`: those that one step sends, the same number each time. `waited for`: those of them \
          that hold the caller up. `by name`: their kinds, by the kernel's names without `FUSE_`.",
         "- A step was done once before it was counted, and a file was opened, so what happens once a mount \
          is in no row: the first OPEN and OPENDIR are answered ENOSYS, and neither they nor RELEASE and \
-         RELEASEDIR come again. Until that first OPEN, of a file that is not new, each file that is made \
+         RELEASEDIR come again.\n  Until that first OPEN, of a file that is not new, each file that is made \
          sends a RELEASE when it is closed, which nobody waits for; `narufs mount` opens a file without a \
          name to end that.",
         "- Steps follow each other in one directory. One GETATTR in each row that changes names is about \

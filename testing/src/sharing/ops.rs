@@ -134,7 +134,7 @@ impl Bench {
         fs.release(handle, None);
         fs.syncfs().expect("memory");
         // With room in the ring, as between two rounds of a checkpoint.
-        fs.meta().store().checkpoint().expect("memory");
+        fs.checkpointer().checkpoint().expect("memory");
     }
 
     /// The operations.

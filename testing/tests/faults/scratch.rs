@@ -53,7 +53,7 @@ pub fn run(sizes: Sizes, kind: (Place, i32, Lasts), seed: u64, tally: &mut Tally
     options.files.background = false;
     let said = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let (mounted, files) = make_on(&options, Some(sim.device())).map_err(said("make"))?;
-    let running = Running::start(mounted.store(), &files).map_err(said("start"))?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(said("start"))?;
     let mut scratch = Scratch { sim, sizes, running, mounted, files: Vec::new(), armed: None, told: 0 };
     for file in 0..FILES {
         let handle = scratch.create(file).map_err(said("create"))?;
@@ -86,7 +86,7 @@ pub fn fill_with_metadata(errno: i32, background: bool) -> Result<(), String> {
     options.files.background = background;
     let said = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let (mounted, files) = make_on(&options, Some(sim.device())).map_err(said("make"))?;
-    let running = Running::start(mounted.store(), &files).map_err(said("start"))?;
+    let running = Running::start(mounted.checkpointer(), &files).map_err(said("start"))?;
     let (fs, ctx) = (running.fs(), Context::root());
     let make = |number: usize| {
         let name = format!("{number:0>200}");
@@ -193,7 +193,7 @@ impl Scratch {
             }
             13 | 14 => ("fsync", fs.fsync(handle, false)),
             15 => ("sync", fs.syncfs()),
-            16 => ("checkpoint", self.mounted.store().checkpoint()),
+            16 => ("checkpoint", self.mounted.checkpointer().checkpoint()),
             _ => match self.content(file) {
                 Ok(seen) if seen != after => return Err("a read shows what is not there".into()),
                 seen => ("read", seen.map(drop)),
@@ -237,7 +237,7 @@ impl Scratch {
         self.fs().syncfs().map_err(said("sync"))?;
         // What comes free in one round can be had after the next.
         for _ in 0..2 {
-            self.mounted.store().checkpoint().map_err(said("a checkpoint"))?;
+            self.mounted.checkpointer().checkpoint().map_err(said("a checkpoint"))?;
         }
         let now = self.fs().statfs().map_err(said("statfs"))?.blocks_free;
         self.running.stop().map_err(said("the end"))?;

@@ -11,16 +11,16 @@ pub const STRICT: bool = false;
 pub const UPWARD: [(&str, &str, &str); 0] = [];
 
 /// Imports of a module above.
-pub const UPWARD_IMPORTS: Baseline = Baseline(7);
+pub const UPWARD_IMPORTS: Baseline = Baseline(1);
 
 /// Imports that close circles of files across modules.
-pub const CIRCLE_EDGES: Baseline = Baseline(4);
+pub const CIRCLE_EDGES: Baseline = Baseline(0);
 
 /// Inherent methods on a type of another module.
-pub const FOREIGN_METHODS: Baseline = Baseline(4);
+pub const FOREIGN_METHODS: Baseline = Baseline(0);
 
 /// Files of Rust that are too long.
-pub const LONG_FILES: Baseline = Baseline(2);
+pub const LONG_FILES: Baseline = Baseline(0);
 
 /// Public items without a word.
 pub const WITHOUT_DOCS: Baseline = Baseline(0);
@@ -29,7 +29,7 @@ pub const WITHOUT_DOCS: Baseline = Baseline(0);
 pub const BROKEN_LINKS: Baseline = Baseline(0);
 
 /// Names of files in documents and comments that are not there.
-pub const MISSING_FILES: Baseline = Baseline(1);
+pub const MISSING_FILES: Baseline = Baseline(0);
 
 /// What looks like a file of ours and is not, with the reason.
 pub const NOT_OURS: [(&str, &str); 0] = [];
@@ -43,11 +43,20 @@ pub const UNTESTED_OPERATIONS: Baseline = Baseline(0);
 /// Rows of docs/CONSISTENCY.md that name no test.
 pub const UNTESTED_SENTENCES: Baseline = Baseline(0);
 
+/// Tests that return early.
+pub const EARLY_ENDS: Baseline = Baseline(0);
+
+/// Tests that are none: processes that other tests start, with a variable of the environment.
+pub const CHILDREN: [(&str, &str); 2] = [
+    ("serve_in_a_process_of_its_own", "a server that tests kill"),
+    ("load", "a process whose memory is looked at"),
+];
+
 /// Lines of prose that are too long.
-pub const LONG_LINES: Baseline = Baseline(3);
+pub const LONG_LINES: Baseline = Baseline(0);
 
 /// Files that hold a name that was renamed away.
-pub const OLD_NAMES_LEFT: Baseline = Baseline(111);
+pub const OLD_NAMES_LEFT: Baseline = Baseline(16);
 
 /// Names that were renamed away, as files whose path contains this may not have them, and what took their place. In
 /// snake case they are meant as part of longer names too; with a capital, they are the whole name.
@@ -85,7 +94,7 @@ pub const OLD_NAMES: [(&str, &str, &str); 30] = [
 ];
 
 /// Files with unsafe code. Each gives its reason beside its `allow(unsafe_code)`.
-pub const UNSAFE: [&str; 36] = [
+pub const UNSAFE: [&str; 38] = [
     "bench/src/memory.rs",
     "cli/src/heap.rs",
     "engine/src/cache/copy.rs",
@@ -97,6 +106,7 @@ pub const UNSAFE: [&str; 36] = [
     "engine/src/device/buffer.rs",
     "engine/src/device/chunk.rs",
     "engine/src/device/uring/ring.rs",
+    "engine/src/fork.rs",
     "engine/src/journal/tests/memory.rs",
     "engine/src/pmem/flush.rs",
     "engine/src/pmem/heap.rs",
@@ -118,6 +128,7 @@ pub const UNSAFE: [&str; 36] = [
     "fuse/tests/engine/support.rs",
     "narufs/src/fork.rs",
     "narufs/tests/fork.rs",
+    "narufs/tests/fork_locks.rs",
     "research/src/journal/lanes/clock.rs",
     "research/src/locks/list.rs",
     "testing/src/sharing/ptrace.rs",

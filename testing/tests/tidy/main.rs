@@ -20,6 +20,7 @@ mod leaves;
 mod markdown;
 mod modules;
 mod names;
+mod silent;
 mod sizes;
 mod source;
 mod tables;

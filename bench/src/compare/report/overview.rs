@@ -13,14 +13,22 @@ const PEERS: [&str; 2] = ["ntfs-3g", "fuse2fs"];
 /// What stands in the table for a run that did not tell.
 const UNKNOWN: &str = "not recorded";
 
-const WIDTH: f64 = 840.0;
-const NAMES: f64 = 270.0;
+/// Between the names and the right margin.
+const PLOT: f64 = 546.0;
 const END: f64 = 24.0;
+/// More than a letter takes in text of any length here, in the widest of the usual fonts: no viewer tells how wide its
+/// own makes a text.
+const LETTER: f64 = 7.4;
 const ROW: f64 = 22.0;
 const TOP: f64 = 96.0;
 const MOUNT: &str = "#c94a00";
 const LIBRARY: &str = "#a03784";
 const SLOWER: &str = "#fbeee7";
+const SLOWER_SIDE: &str = "narufs is slower";
+const FASTER: &str = "faster than the best kernel file system";
+/// Columns of the key, and how wide each is: the longest name of a narufs fits in.
+const KEYS: f64 = 4.0;
+const KEY: f64 = 190.0;
 
 /// One narufs in one workload, and the best file system of the kernel there.
 struct Row {
@@ -144,16 +152,20 @@ pub fn picture(results: &Results) -> String {
     }
     kinds.sort_unstable();
     let scale = Log::over(rows.iter().map(Row::ratio).chain([0.5, 2.0]));
-    let x = |ratio: f64| NAMES + (WIDTH - NAMES - END) * scale.at(ratio);
+    // As wide as the longest name makes it, so that none is cut off.
+    let names = lines.iter().map(|(name, _)| room(name)).fold(0.0, f64::max) + 16.0;
+    let x = |ratio: f64| names + PLOT * scale.at(ratio);
+    let faster = x(1.0) + 8.0;
+    let width = (names + PLOT + END).max(faster + room(FASTER)).max(KEYS * KEY + 16.0).ceil();
     let height = TOP + ROW * lines.len() as f64 + 12.0;
     let picture = html! {
-        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
-            width=(WIDTH) height=(height) font-family="system-ui, sans-serif" font-size="12" {
-            rect x="0" y="0" width=(WIDTH) height=(height) fill="#ffffff" {}
-            rect x=(NAMES) y=(TOP - 6.0) width=(place(x(1.0) - NAMES)) height=(height - TOP) fill=(SLOWER) {}
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}"))
+            width=(width) height=(height) font-family="system-ui, sans-serif" font-size="12" {
+            rect x="0" y="0" width=(width) height=(height) fill="#ffffff" {}
+            rect x=(place(names)) y=(TOP - 6.0) width=(place(x(1.0) - names)) height=(height - TOP) fill=(SLOWER) {}
             @for (at, kind) in kinds.iter().enumerate() { (key(at, kind)) }
-            text x=(place(x(1.0) - 8.0)) y=(TOP - 26.0) text-anchor="end" fill="#59626c" { "narufs is slower" }
-            text x=(place(x(1.0) + 8.0)) y=(TOP - 26.0) fill="#59626c" { "faster than the best kernel file system" }
+            text x=(place(x(1.0) - 8.0)) y=(TOP - 26.0) text-anchor="end" fill="#59626c" { (SLOWER_SIDE) }
+            text x=(place(faster)) y=(TOP - 26.0) fill="#59626c" { (FASTER) }
             @for mark in scale.ticks() {
                 line x1=(place(x(mark))) x2=(place(x(mark))) y1=(TOP - 6.0) y2=(height - 6.0) stroke="#d5dbe1" {}
                 text x=(place(x(mark))) y=(TOP - 10.0) text-anchor="middle" fill="#59626c" { (tick(mark)) "x" }
@@ -161,13 +173,18 @@ pub fn picture(results: &Results) -> String {
             line x1=(place(x(1.0))) x2=(place(x(1.0))) y1=(TOP - 6.0) y2=(height - 6.0) stroke="#1c1f23" stroke-width="1.5" {}
             @for (at, (name, marks)) in lines.iter().enumerate() {
                 @let y = TOP + ROW * at as f64 + ROW / 2.0;
-                text x=(NAMES - 8.0) y=(y + 4.0) text-anchor="end" fill="#1c1f23" { (name) }
-                line x1=(NAMES) x2=(WIDTH - END) y1=(y) y2=(y) stroke="#eceff2" {}
+                text x=(place(names - 8.0)) y=(y + 4.0) text-anchor="end" fill="#1c1f23" { (name) }
+                line x1=(place(names)) x2=(place(names + PLOT)) y1=(y) y2=(y) stroke="#eceff2" {}
                 @for row in marks { (mark(&row.ours.contender, x(row.ratio()), y)) }
             }
         }
     };
     picture.into_string() + "\n"
+}
+
+/// What a text may take.
+fn room(text: &str) -> f64 {
+    LETTER * text.chars().count() as f64
 }
 
 fn place(x: f64) -> String {
@@ -176,7 +193,8 @@ fn place(x: f64) -> String {
 
 /// What a mark stands for, in columns above the scale.
 fn key(at: usize, kind: &str) -> Markup {
-    let (x, y) = (16.0 + 184.0 * (at % 4) as f64, 18.0 + 20.0 * (at / 4) as f64);
+    let columns = KEYS as usize;
+    let (x, y) = (16.0 + KEY * (at % columns) as f64, 18.0 + 20.0 * (at / columns) as f64);
     html! { (mark(kind, x, y)) text x=(x + 12.0) y=(y + 4.0) fill="#1c1f23" { (kind) } }
 }
 
@@ -212,6 +230,54 @@ mod tests {
         assert!(page.contains("slower in 2 of 5 rows") && page.contains(UNKNOWN), "{page}");
         let picture = picture(&slow);
         assert!(picture.contains("varmail, 16 threads") && !picture.contains("NaN"), "{picture}");
+    }
+
+    /// An attribute of an element, given what stands before its `>`.
+    fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
+        element.split_once(&format!(" {name}=\""))?.1.split('"').next()
+    }
+
+    /// The texts of a picture that do not lie within it, by the room that letters take at the most.
+    fn outside(picture: &str) -> Vec<String> {
+        let number = |text: &str| text.parse::<f64>().expect("a number");
+        let of = |element: &str, name: &str| number(attribute(element, name).expect("it has that"));
+        let frame: Vec<f64> =
+            attribute(picture, "viewBox").expect("a frame").split(' ').map(number).collect();
+        let mut odd = Vec::new();
+        for rest in picture.split("<text").skip(1) {
+            let (element, rest) = rest.split_once('>').expect("an element");
+            let text = rest.split('<').next().unwrap_or_default();
+            let (x, y) = (of(element, "x"), of(element, "y"));
+            let left = match attribute(element, "text-anchor") {
+                Some("end") => x - room(text),
+                Some("middle") => x - room(text) / 2.0,
+                _ => x,
+            };
+            if left < frame[0] || left + room(text) > frame[2] || y < 12.0 || y + 4.0 > frame[3] {
+                odd.push(format!("{text}: {left} to {}, {y}", left + room(text)));
+            }
+        }
+        odd
+    }
+
+    #[test]
+    fn no_text_lies_outside_of_the_picture() {
+        let mut long = results();
+        for record in long.records.iter_mut().filter(|r| r.workload == "varmail") {
+            record.workload = "a workload of a name that is longer than all that are there".into();
+        }
+        let mut slow = results();
+        for record in slow.records.iter_mut().filter(|r| r.target != "ext4") {
+            record.ops_per_s /= 1e4;
+        }
+        for results in [results(), long, slow] {
+            let picture = picture(&results);
+            assert!(picture.matches("<text").count() > 8, "{picture}");
+            assert_eq!(outside(&picture), [""; 0]);
+        }
+        let cut =
+            "<svg viewBox=\"0 0 90 90\"><text x=\"20\" y=\"20\" text-anchor=\"end\">cut off</text></svg>";
+        assert_eq!(outside(cut).len(), 1);
     }
 
     #[test]

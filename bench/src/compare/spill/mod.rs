@@ -1,9 +1,9 @@
 //! More data than memory: iozone on file systems that share one memory limit with everything that serves them.
 //!
-//! The limit is that of a control [`group`], made anew for each run. In it runs a [`worker`], another process of
+//! The limit is that of a control `group`, made anew for each run. In it runs a `worker`, another process of
 //! this program, which makes and mounts the file system, is the load generator, and starts narufs's server; so the
 //! generator, the server, the kernel's page cache, tmpfs, frame pools and staging all come out of the same
-//! memory. This side stays outside: it makes the group, turns on [`swap`] for tmpfs, and undoes everything
+//! memory. This side stays outside: it makes the group, turns on `swap` for tmpfs, and undoes everything
 //! whatever becomes of the worker, which the limit may well end.
 //!
 //! What this leaves to others: the workload, contenders, and showing what came out.

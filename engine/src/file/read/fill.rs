@@ -7,9 +7,9 @@ use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
 use crate::file::data_path::{DataPath, page_id};
-use crate::file::read::{Destination, Keep};
+use crate::file::read::{Destination, Keep, is_absent};
 use crate::inode::InodeObj;
-use crate::meta::Mapping;
+use crate::meta::{Mapping, Meta};
 use crate::pages::PAGE;
 use crate::pages::readahead::HandOff;
 use crate::pages::readahead::REQUEST_PAGES;
@@ -34,41 +34,41 @@ pub(in crate::file) struct Caching<'r> {
     pub is_lent: bool,
 }
 
-impl DataPath {
-    /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
-    pub(in crate::file) fn places(
-        &self,
-        inode: &InodeObj,
-        pages: &[u64],
-        hole: &mut dyn FnMut(u64),
-    ) -> Result<Vec<Fetch>> {
-        let mut fetches: Vec<Fetch> = Vec::new();
-        let mut known: Option<(u64, Mapping)> = None;
-        for &page in pages {
-            let (at, mapping) = match known {
-                Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
-                _ => (page, self.map(inode, page)?),
-            };
-            known = Some((at, mapping));
-            let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
-                hole(page);
-                continue;
-            };
-            let block = block + (page - at);
-            match fetches.last_mut() {
-                Some(last)
-                    if last.page + last.len == page
-                        && last.block + last.len == block
-                        && last.len < REQUEST_PAGES =>
-                {
-                    last.len += 1;
-                }
-                _ => fetches.push(Fetch { page, block, len: 1 }),
+/// Where pages lie that are to be read, in order; those of holes are given to `hole`.
+pub(in crate::file) fn places(
+    meta: &Meta,
+    inode: &InodeObj,
+    pages: &[u64],
+    hole: &mut dyn FnMut(u64),
+) -> Result<Vec<Fetch>> {
+    let mut fetches: Vec<Fetch> = Vec::new();
+    let mut known: Option<(u64, Mapping)> = None;
+    for &page in pages {
+        let (at, mapping) = match known {
+            Some((at, mapping)) if page < at + mapping.len() => (at, mapping),
+            _ => (page, meta.map(inode, page)?),
+        };
+        known = Some((at, mapping));
+        let Mapping::Mapped { block, unwritten: false, .. } = mapping else {
+            hole(page);
+            continue;
+        };
+        let block = block + (page - at);
+        match fetches.last_mut() {
+            Some(last)
+                if last.page + last.len == page
+                    && last.block + last.len == block
+                    && last.len < REQUEST_PAGES =>
+            {
+                last.len += 1;
             }
+            _ => fetches.push(Fetch { page, block, len: 1 }),
         }
-        Ok(fetches)
     }
+    Ok(fetches)
+}
 
+impl DataPath {
     /// Reads a page that is not cached, and with which nothing else is asked for: straight into the frame that will
     /// have it, if there is one. The caller has its range.
     fn fetch_one(
@@ -79,11 +79,11 @@ impl DataPath {
         keep: Keep,
         wanted: &mut Destination<'_>,
     ) -> Result<()> {
-        let Mapping::Mapped { block, unwritten: false, .. } = self.map(inode, page)? else {
+        let Mapping::Mapped { block, unwritten: false, .. } = self.meta.map(inode, page)? else {
             wanted.give(page, None);
             return Ok(());
         };
-        let device = self.meta.device();
+        let device = self.meta.store().device();
         let fresh = if keep == Keep::No { None } else { self.pool.take() };
         let Some(mut fresh) = fresh else {
             let mut buf = IoBuf::unwiped(BLOCK_SIZE);
@@ -113,7 +113,7 @@ impl DataPath {
         if let ([page], None) = (pages, &ahead) {
             return self.fetch_one(inode, *page, size, keep, wanted);
         }
-        let fetches = self.places(inode, pages, &mut |page| wanted.give(page, None))?;
+        let fetches = places(&self.meta, inode, pages, &mut |page| wanted.give(page, None))?;
         let batch: Vec<_> = fetches
             .iter()
             .map(|fetch| {
@@ -121,9 +121,9 @@ impl DataPath {
                 Request::read(fetch.block, buf, Cause::ReadMiss)
             })
             .collect();
-        let device = self.meta.device();
+        let device = self.meta.store().device();
         let ticket = (!batch.is_empty()).then(|| device.submit(batch));
-        self.read_ahead(inode, ahead, size);
+        self.readahead.ask(inode, ahead, size);
         planted::panic_at(Spot::Fetching);
         let done = ticket.map_or_else(Vec::new, |ticket| device.wait(ticket));
         let mut result = Ok(());
@@ -146,14 +146,14 @@ impl DataPath {
 
     /// Takes over what was read ahead: gives what is missing, and caches what is covered by the caller's range. If
     /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
-    pub(in crate::file) fn land(
+    pub(in crate::file) fn take_over(
         &self,
         to: &Caching<'_>,
         hand_off: HandOff<'_>,
         missing: &mut Vec<u64>,
         wanted: &mut Destination<'_>,
     ) {
-        let Some(done) = self.budget.land(self.meta.device(), &hand_off.request) else { return };
+        let Some(done) = self.readahead.take(&hand_off) else { return };
         if done.result.is_err() {
             return;
         }
@@ -175,7 +175,7 @@ impl DataPath {
 
     /// Caches a page as it was read; false if there is no frame to spare.
     fn keep_clean(&self, inode: &InodeObj, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
-        if !self.is_absent(inode.data(), page) {
+        if !is_absent(inode.data(), page) {
             return true;
         }
         let Some(mut fresh) = self.pool.take() else { return false };
@@ -200,9 +200,9 @@ impl DataPath {
 
     /// One page from the device, zero beyond `size`.
     pub(in crate::file) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
-        self.counters.misses.add(1);
+        self.misses.add(1);
         let mut buf = IoBuf::unwiped(BLOCK_SIZE);
-        self.meta.device().read_into(block, &mut buf, Cause::ReadMiss)?;
+        self.meta.store().device().read_into(block, &mut buf, Cause::ReadMiss)?;
         zero_beyond(page, size, &mut buf);
         Ok(buf)
     }

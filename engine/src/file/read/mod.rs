@@ -82,17 +82,18 @@ impl DataPath {
         let by = if keep == Keep::Lent { Use::ByKernel } else { Use::Yes };
         // The rest of a page that the same reader has begun with is no other use of it.
         let uses = [if goes_on && !offset.is_multiple_of(PAGE) { Use::No } else { by }, by];
-        if self.read_at_a_glance(data, offset, buf, uses) {
+        if self.read_optimistic(data, offset, buf, uses) {
             if goes_on {
                 data.expected.store(page_of(end), Ordering::Relaxed);
             }
             return Ok(buf.len());
         }
-        let absent = pages.clone().find(|page| keep != Keep::No && self.is_absent(data, *page));
+        let absent = pages.clone().find(|page| keep != Keep::No && is_absent(data, *page));
         if goes_on || absent.is_some() {
             data.expected.store(page_of(end), Ordering::Relaxed);
         }
-        let mut window = absent.and_then(|absent| self.advance(inode, pages.clone(), page_of(end), absent));
+        let mut window =
+            absent.and_then(|absent| self.readahead.advance(inode, pages.clone(), page_of(end), absent));
         // A thread holds one range of a file: it covers all that may be cached for this read, if that can be had.
         let mut covered = pages.clone();
         if absent.is_some() {
@@ -166,11 +167,11 @@ impl DataPath {
                 None => true,
             });
             let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
-                self.read_ahead(inode, ahead, size);
+                self.readahead.ask(inode, ahead, size);
                 return Ok(());
             };
             if !counted {
-                self.counters.misses.add(missing.len() as u64);
+                self.misses.add(missing.len() as u64);
                 counted = true;
             }
             if keep == Keep::No {
@@ -180,13 +181,13 @@ impl DataPath {
             match data.fetching.announce(&(*first..last + 1)) {
                 Announced::Again => {}
                 Announced::HandOff(hand_off) => {
-                    self.read_ahead(inode, ahead.take(), size);
+                    self.readahead.ask(inode, ahead.take(), size);
                     let cache = Caching { inode, covered, size, is_lent: keep == Keep::Lent };
-                    self.land(&cache, hand_off, &mut missing, &mut wanted);
+                    self.take_over(&cache, hand_off, &mut missing, &mut wanted);
                 }
                 Announced::Mine(_underway) => {
                     // Another reader has brought some since they were looked for.
-                    if missing.iter().any(|page| !self.is_absent(data, *page)) {
+                    if missing.iter().any(|page| !is_absent(data, *page)) {
                         continue;
                     }
                     return self.fetch(inode, &missing, size, keep, ahead, &mut wanted);
@@ -194,12 +195,12 @@ impl DataPath {
             }
         }
     }
+}
 
-    /// Whether a page is not cached, as of some recent moment.
-    pub(in crate::file) fn is_absent(&self, data: &FileData, page: u64) -> bool {
-        // A hint; publishing decides.
-        !data.index.get(page).is_some_and(Slot::is_cached)
-    }
+/// Whether a page is not cached, as of some recent moment.
+pub(in crate::file) fn is_absent(data: &FileData, page: u64) -> bool {
+    // A hint; publishing decides.
+    !data.index.get(page).is_some_and(Slot::is_cached)
 }
 
 /// The bytes of a page, and of a buffer of `len` bytes that begins at `offset`, that are the same bytes of the

@@ -5,7 +5,7 @@
 //!
 //! # Protocol
 //! A read of few pages, all of them cached and within the file,
-//! 1. looks at each page ([`FramePool::glance`]), which notes its version,
+//! 1. looks at each page ([`FramePool::begin_optimistic`]), which notes its version,
 //! 2. then asks whether anybody holds some of the range for writing ([`FileLock::is_written`]), and then for the
 //!    size of the file,
 //! 3. copies, and
@@ -22,9 +22,9 @@
 //! *The end of the file*: who makes the file shorter holds the range from the new end on, so that a read that
 //! sees the longer size comes before the change, or finds the pages changed.
 //!
-//! [`FramePool::glance`]: crate::cache::FramePool::glance
+//! [`FramePool::begin_optimistic`]: crate::cache::FramePool::begin_optimistic
 
-use crate::cache::{Glance, Use};
+use crate::cache::{OptimisticRead, Use};
 use crate::file::data_path::DataPath;
 use crate::file::read::overlap;
 use crate::lock::FileLock;
@@ -38,7 +38,7 @@ impl DataPath {
     /// Reads all of `buf` from `offset` on; false if that takes the range. `by` is what that is to the pages, but
     /// for the first, to which it is `first`.
     #[inline]
-    pub(in crate::file) fn read_at_a_glance(
+    pub(in crate::file) fn read_optimistic(
         &self,
         data: &FileData,
         offset: u64,
@@ -51,15 +51,15 @@ impl DataPath {
         if count == 0 || count > MOST_PAGES {
             return false;
         }
-        let mut glances: [Option<Glance>; MOST_PAGES] = [None; MOST_PAGES];
-        for (glance, page) in glances.iter_mut().zip(pages.clone()) {
+        let mut begun: [Option<OptimisticRead>; MOST_PAGES] = [None; MOST_PAGES];
+        for (read, page) in begun.iter_mut().zip(pages.clone()) {
             let by = if page == pages.start { first } else { by };
-            *glance = data.index.get(page).and_then(|slot| self.pool.glance(slot, by));
-            if glance.is_none() {
+            *read = data.index.get(page).and_then(|slot| self.pool.begin_optimistic(slot, by));
+            if read.is_none() {
                 return false;
             }
         }
-        let glances = || pages.clone().zip(glances.iter().flatten().copied());
+        let reads = || pages.clone().zip(begun.iter().flatten().copied());
         if data.range.is_written(pages.start * PAGE..pages.end * PAGE)
             || end > data.size()
             || data.check_usable().is_err()
@@ -67,17 +67,17 @@ impl DataPath {
             return false;
         }
         let len = buf.len();
-        for (page, glance) in glances() {
+        for (page, read) in reads() {
             let (within, part) = overlap(page, offset, len);
-            self.pool.copy_unpinned(glance, within.start, &mut buf[part]);
+            self.pool.copy_unpinned(read, within.start, &mut buf[part]);
         }
-        let whole = glances().all(|(_, glance)| self.pool.is_as_seen(glance));
+        let whole = reads().all(|(_, read)| self.pool.validate(read));
         if !whole {
             // It may be anything, of any file.
             buf.fill(0);
         }
         if by == Use::ByKernel {
-            glances().for_each(|(_, glance)| self.pool.lend(glance));
+            reads().for_each(|(_, read)| self.pool.lend(read));
         }
         whole
     }

@@ -8,11 +8,14 @@
 //! What memory that may take is counted in the [`ReadaheadBudget`]: a small limit means small requests, and a reader that
 //! finds no room asks for less.
 
-use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use crate::file::data_path::DataPath;
+use crate::device::{BLOCK_SIZE, Cause, Completion, IoBuf, Request};
+use crate::file::read::fill::places;
+use crate::file::read::is_absent;
 use crate::inode::InodeObj;
+use crate::meta::Meta;
 use crate::pages::page_after;
-use crate::pages::readahead::{Missed, REQUEST_PAGES, Size};
+use crate::pages::readahead::{HandOff, Missed, REQUEST_PAGES, ReadaheadBudget, Size};
+use crate::sync::Arc;
 use std::ops::Range;
 
 /// Pages of a request where there is no room for several large buffers: what it holds it fills.
@@ -22,39 +25,46 @@ const FEW_BUFFERS: usize = 4;
 /// Pages ahead of one reader at the most: 4 MiB.
 const MAX_WINDOW: u64 = 1024;
 
-impl DataPath {
+/// What is read ahead of all readers.
+#[derive(Debug)]
+pub(in crate::file) struct Readahead {
+    meta: Arc<Meta>,
+    budget: Arc<ReadaheadBudget>,
+    /// Pages of memory that it may take.
+    limit: usize,
+}
+
+impl Readahead {
+    /// Nothing yet, and never more than so many pages.
+    pub fn new(meta: Arc<Meta>, limit: usize) -> Readahead {
+        Readahead { meta, budget: Arc::default(), limit }
+    }
+
     /// Notes a read that finds pages absent, and gives the pages to be asked for ahead of its reader.
-    pub(in crate::file) fn advance(
-        &self,
-        inode: &InodeObj,
-        pages: Range<u64>,
-        next: u64,
-        absent: u64,
-    ) -> Option<Range<u64>> {
+    pub fn advance(&self, inode: &InodeObj, pages: Range<u64>, next: u64, absent: u64) -> Option<Range<u64>> {
         let data = inode.data();
         let missed = Missed {
             is_free: !data.fetching.has(absent),
             end: page_after(data.size()),
-            // A reader has a request in hand beside its window.
-            most: MAX_WINDOW.min(self.options.ahead as u64 / 2),
+            // A reader has a request of its own beside its window.
+            most: MAX_WINDOW.min(self.limit as u64 / 2),
             pages,
             next,
         };
-        data.streams.lock().advance(&missed, |mut pages| !pages.any(|page| self.is_absent(data, page)))
+        data.streams.lock().advance(&missed, |mut pages| !pages.any(|page| is_absent(data, page)))
     }
 
     /// Asks the device for pages of a file of `size` bytes that nobody waits for. The caller shares their range.
     /// Nothing here is an error: who needs a page reads it.
-    pub(in crate::file) fn read_ahead(&self, inode: &InodeObj, window: Option<Range<u64>>, size: u64) {
+    pub fn ask(&self, inode: &InodeObj, window: Option<Range<u64>>, size: u64) {
         let Some(window) = window else { return };
         let data = inode.data();
-        let device = self.meta.device();
-        let mut pages: Vec<u64> = (window.start..window.end.min(page_after(size)))
-            .filter(|page| self.is_absent(data, *page))
-            .collect();
+        let device = self.meta.store().device();
+        let mut pages: Vec<u64> =
+            (window.start..window.end.min(page_after(size))).filter(|page| is_absent(data, *page)).collect();
         data.fetching.retain_free(&mut pages);
-        let Ok(fetches) = self.places(inode, &pages, &mut |_| {}) else { return };
-        let has_few = self.options.ahead < FEW_BUFFERS * REQUEST_PAGES as usize;
+        let Ok(fetches) = places(&self.meta, inode, &pages, &mut |_| {}) else { return };
+        let has_few = self.limit < FEW_BUFFERS * REQUEST_PAGES as usize;
         let most = if has_few { SMALL_REQUEST } else { REQUEST_PAGES };
         let requests = fetches.iter().flat_map(|fetch| {
             let starts = (0..fetch.len).step_by(most as usize);
@@ -64,7 +74,7 @@ impl DataPath {
             let pages = page..page + count;
             let size = Size::of(count as usize);
             let Some(underway) = data.fetching.claim(&pages) else { continue };
-            if !self.budget.admit(device, size, self.options.ahead) {
+            if !self.budget.admit(&**device, size, self.limit) {
                 return data.streams.lock().retract(&window, pages.start);
             }
             let buf = IoBuf::unwiped(size.pages() * BLOCK_SIZE);
@@ -73,9 +83,30 @@ impl DataPath {
         }
     }
 
+    /// Waits for what a reader has come for; `None` if it was given up.
+    pub fn take(&self, hand_off: &HandOff<'_>) -> Option<Completion> {
+        self.budget.complete(&**self.meta.store().device(), &hand_off.request)
+    }
+
     /// Gives back the memory of what was read ahead and cancelled, as soon as the device is done with it, until
-    /// [`DataPath::stop`]; to be run by a thread of its own. It sleeps while there is none.
+    /// [`Readahead::stop`]; to be run by a thread of its own. It sleeps while there is none.
     pub fn run_settling(&self) {
-        self.budget.settle(self.meta.device());
+        self.budget.settle(&**self.meta.store().device());
+    }
+
+    /// Ends [`Readahead::run_settling`].
+    pub fn stop(&self) {
+        self.budget.end();
+    }
+
+    /// Pages asked for, come for, given up so far.
+    pub fn counts(&self) -> [u64; 3] {
+        self.budget.counts()
+    }
+
+    /// Pages of memory held.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub fn held(&self) -> usize {
+        self.budget.held()
     }
 }

@@ -15,18 +15,18 @@
 use crate::Result;
 use crate::buffer_pool;
 use crate::cache::Use;
-use crate::cache::{Found, FrameState};
+use crate::cache::{Found, FramePool, FrameState};
 use crate::device::BLOCK_SIZE;
-use crate::file::data_path::DataPath;
-use crate::file::writeback::key_of;
-use crate::file::writeback::preallocation::room_ahead;
-use crate::format::{DataKey, Position};
+use crate::file::writeback::preallocation::{block_behind, room_ahead};
+use crate::file::writeback::{WriteBack, key_of};
+use crate::format::{DataKey, Nid, Position};
 use crate::inode::InodeObj;
-use crate::meta::{Blocks, Change, Insert, MAX_RUNS, Mapping, Need};
-use crate::pages::Logging;
+use crate::meta::{Blocks, Change, Insert, MAX_RUNS, Mapping, Meta, Need};
+use crate::pages::{Logging, OldContentBudget};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
-use crate::sync::Arc;
+use crate::sync::{Arc, LaneCounter, Mutex};
+use std::collections::BTreeMap;
 
 /// The grain at which unsynced writes may survive a crash.
 const SECTOR: usize = 512;
@@ -53,7 +53,7 @@ struct Dirty {
 }
 
 /// Most bytes of neighbouring pages that are logged as one.
-const PIECE: usize = 8 * BLOCK_SIZE;
+const RUN_BYTES: usize = 8 * BLOCK_SIZE;
 
 /// A page on its way into the journal.
 struct Taken<'p> {
@@ -65,7 +65,7 @@ struct Taken<'p> {
 
 /// Pages on their way into a data record, until it is clear what became of it.
 struct Absorbing<'p> {
-    path: &'p DataPath,
+    journal: &'p DataJournal,
     inode: &'p Arc<InodeObj>,
     pages: Logging<'p>,
 }
@@ -77,7 +77,7 @@ impl Drop for Absorbing<'_> {
         }
         let data = self.inode.data();
         for page in self.pages.iter() {
-            let Some(found) = data.index.get(*page).and_then(|slot| self.path.pool.find(slot, Use::No))
+            let Some(found) = data.index.get(*page).and_then(|slot| self.journal.pool.find(slot, Use::No))
             else {
                 continue;
             };
@@ -87,21 +87,71 @@ impl Drop for Absorbing<'_> {
             }
         }
         self.pages.give_up();
-        self.path.list(self.inode);
+        self.journal.write_back.queue().add(self.inode);
     }
 }
 
-impl DataPath {
+/// The way of files' few dirty bytes into the journal, and home before the ring's head passes them.
+#[derive(Debug)]
+pub(in crate::file) struct DataJournal {
+    pub(super) write_back: Arc<WriteBack>,
+    pub(super) meta: Arc<Meta>,
+    pub(super) pool: Arc<FramePool>,
+    /// Bytes that one fsync absorbs at most.
+    limit: usize,
+    /// Files with live absorbed records.
+    pub(super) files: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
+    pub(super) old_content: OldContentBudget,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    pages: LaneCounter,
+    syncs: LaneCounter,
+    replacements: LaneCounter,
+}
+
+impl DataJournal {
+    /// One fsync absorbs so many bytes at most; so many pages may be kept of what emptied files held.
+    pub fn new(meta: Arc<Meta>, write_back: Arc<WriteBack>, limit: usize, kept: usize) -> DataJournal {
+        DataJournal {
+            meta,
+            pool: Arc::clone(write_back.pool()),
+            write_back,
+            limit,
+            files: Mutex::new(BTreeMap::new()),
+            old_content: OldContentBudget::beside(kept),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Every file that the journal holds something of.
+    pub fn files(&self) -> Vec<Arc<InodeObj>> {
+        self.files.lock().values().cloned().collect()
+    }
+
+    /// The file is gone.
+    pub fn forget(&self, nid: Nid) {
+        self.files.lock().remove(&nid);
+    }
+
+    /// Adds what was absorbed to the counts: pages, fsyncs, replacements.
+    pub fn counts(&self) -> [u64; 3] {
+        let Counters { pages, syncs, replacements } = &self.counters;
+        [pages, syncs, replacements].map(LaneCounter::get)
+    }
+
     /// Logs the dirty bytes of a file if they are few and there is a journal, and with them the truncation of an emptied
-    /// file. None: write them home, or, with `rewriting`, the file was emptied another number of times.
-    pub(in crate::file) fn absorb(
+    /// file. None: write them home, or, with a generation, the file is in another.
+    pub fn absorb(
         &self,
         inode: &Arc<InodeObj>,
         why: Absorb,
-        rewriting: Option<u64>,
+        generation: Option<u64>,
     ) -> Result<Option<Position>> {
         let data = inode.data();
-        if self.options.absorb_limit == 0 || !self.meta.absorbs() {
+        if self.limit == 0 || self.meta.store().journal().is_none() {
             return Ok(None);
         }
         let few = |most: usize| {
@@ -110,23 +160,23 @@ impl DataPath {
             let pages = now.dirty;
             let most = match dropped {
                 // Each is absorbed whole.
-                Some(_) => most.min(self.options.absorb_limit / BLOCK_SIZE).min(MAX_RUNS),
+                Some(_) => most.min(self.limit / BLOCK_SIZE).min(MAX_RUNS),
                 None => most,
             };
-            let is_meant = rewriting.is_none_or(|rewriting| rewriting == now.generation);
+            let is_meant = generation.is_none_or(|generation| generation == now.generation);
             let is_there = dropped.is_some() || pages > 0;
             (is_meant && is_there && pages <= most).then_some(Dirty { pages, dropped })
         };
         let most = match why {
             Absorb::Synced => ABSORB_PAGES,
-            Absorb::Replacing => (self.options.absorb_limit / BLOCK_SIZE).min(ABSORB_PAGES),
+            Absorb::Replacing => (self.limit / BLOCK_SIZE).min(ABSORB_PAGES),
         };
         let Some(dirty) = few(most) else { return Ok(None) };
         let for_pages = |pages: usize| {
             let need = Need {
                 runs: pages.clamp(1, MAX_RUNS),
                 dropped: dirty.dropped.unwrap_or(0),
-                data: (pages * BLOCK_SIZE).min(self.options.absorb_limit + BLOCK_SIZE),
+                data: (pages * BLOCK_SIZE).min(self.limit + BLOCK_SIZE),
                 ..Need::default()
             };
             (pages, need)
@@ -146,12 +196,12 @@ impl DataPath {
         if few(most).is_none_or(|now| now.dropped != dirty.dropped) {
             return Ok(None);
         }
-        let doomed = dirty.dropped.is_some();
+        let truncates = dirty.dropped.is_some();
         let size = data.size();
         // Before the record is logged: a checkpoint that lets the head pass it must find the file, and wait.
         let mut absorbing =
-            Absorbing { path: self, inode, pages: data.pages.begin_logging(page_after(size)) };
-        self.absorbed.lock().insert(inode.nid(), Arc::clone(inode));
+            Absorbing { journal: self, inode, pages: data.pages.begin_logging(page_after(size)) };
+        self.files.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
         let outcome = self.take_in(inode, &absorbing.pages, (size, need.runs), &mut taken, &mut change);
@@ -161,11 +211,11 @@ impl DataPath {
             let stale = !change.supersede.is_empty();
             // Every dirty page below the size is in this record, that of the recorded end among them.
             change.size = (size != data.logged_size()).then_some(size);
-            if doomed {
+            if truncates {
                 change.remove = Some(0..PAGES_END);
                 change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
             }
-            if doomed && planted::is(Bug::RewrittenInTwo) {
+            if truncates && planted::is(Bug::RewrittenInTwo) {
                 let bytes = std::mem::take(&mut change.data);
                 self.meta.log(credits, inode, std::mem::take(&mut change))?;
                 change.data = bytes;
@@ -195,13 +245,13 @@ impl DataPath {
             return logged;
         };
         data.set_logged_size(size);
-        self.counters.absorbed.add(taken.len() as u64);
+        self.counters.pages.add(taken.len() as u64);
         match why {
-            Absorb::Synced => self.counters.syncs_absorbed.add(1),
-            Absorb::Replacing => self.counters.replaced_absorbed.add(1),
+            Absorb::Synced => self.counters.syncs.add(1),
+            Absorb::Replacing => self.counters.replacements.add(1),
         }
         let mut unwanted = 0;
-        absorbing.pages.finish(end, doomed, |logging| {
+        absorbing.pages.finish(end, truncates, |logging| {
             for page in taken {
                 if page.new.is_some() {
                     logging.unreserve(1);
@@ -214,13 +264,14 @@ impl DataPath {
                 logging.logged(page.page, page.found.flags().contains(FrameState::SYNCED));
             }
         });
-        if doomed {
-            self.undefer(inode.nid());
+        inode.settle_kept();
+        if truncates {
+            self.write_back.pending().remove(inode.nid());
         }
         if unwanted > 0 {
             self.meta.unreserve(unwanted);
         }
-        self.list(inode);
+        self.write_back.queue().add(inode);
         Ok(Some(end))
     }
 
@@ -247,12 +298,12 @@ impl DataPath {
             let mut new = None;
             let mut unwritten = false;
             if !found.flags().contains(FrameState::MAPPED) {
-                match self.map(inode, page)? {
+                match self.meta.map(inode, page)? {
                     Mapping::Hole { .. } => {
                         let near = behind.map(|(_, block)| block);
                         let goal = match behind {
                             Some((before, _)) if before + 1 == page => near,
-                            _ => self.block_behind(inode, page).or(near),
+                            _ => block_behind(&self.meta, inode, page).or(near),
                         };
                         let blocks = self.meta.allocate(1, room_ahead(page), goal)?;
                         behind = Some((page, blocks.start + 1));
@@ -278,10 +329,10 @@ impl DataPath {
             if !range.is_empty() {
                 let at = page * PAGE + range.start as u64;
                 let goes_on = |(key, bytes): &(DataKey, Vec<u8>)| {
-                    key.offset.get() + bytes.len() as u64 == at && bytes.len() + range.len() <= PIECE
+                    key.offset.get() + bytes.len() as u64 == at && bytes.len() + range.len() <= RUN_BYTES
                 };
                 if !change.data.last().is_some_and(goes_on) {
-                    let room = (pages.len() * BLOCK_SIZE).min(PIECE);
+                    let room = (pages.len() * BLOCK_SIZE).min(RUN_BYTES);
                     change.data.push((key_of(inode.as_ref(), at, 0), buffer_pool::take(room)));
                 }
                 if let Some((key, bytes)) = change.data.last_mut() {
@@ -305,7 +356,7 @@ impl DataPath {
             }
             taken.push(Taken { page, found, new, unwritten });
             let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
-            if sum > self.options.absorb_limit || runs > most_runs {
+            if sum > self.limit || runs > most_runs {
                 return Ok(false);
             }
         }

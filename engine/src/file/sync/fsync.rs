@@ -8,6 +8,7 @@ use crate::file::write::{At, Written};
 use crate::file::writeback::{Order, covered_size, key_of};
 use crate::format::Position;
 use crate::inode::InodeObj;
+use crate::journal::Durability;
 use crate::meta::{Change, MAX_RUNS, Need};
 use crate::pages::{ErrorMark, FileData};
 use crate::pages::{PAGE, PAGES_END};
@@ -37,6 +38,11 @@ pub struct BegunSync {
 }
 
 impl BegunSync {
+    /// Of what has no data: everything below is to be committed, and that is all.
+    pub fn of_metadata(upto: Position) -> BegunSync {
+        BegunSync { upto, written: WrittenHome::default() }
+    }
+
     /// Everything below is to be committed.
     pub fn upto(&self) -> Position {
         self.upto
@@ -55,33 +61,24 @@ struct WrittenHome {
 }
 
 impl DataPath {
-    /// Returns once the file's data, as of the call, and its size are durable at the horizon that the mount
-    /// asks for, and with them every operation that returned before. A failure since `mark` was last told is
-    /// told once.
-    pub fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
-        let begun = self.begin_fsync(inode, kind);
-        let committed = match &begun {
-            Ok(begun) => self.meta.settle_upto(begun.upto()),
-            Err(_) => Ok(()),
-        };
-        self.end_fsync(inode, begun, committed, mark)
-    }
-
-    /// The first part of an fsync: everything that it covers is logged or written home. What is to follow are a
-    /// commit, of everything below [`BegunSync::upto`], and [`DataPath::end_fsync`].
+    /// The first part of an fsync of the file's data, as of the call, and its size: everything that it covers, and every
+    /// operation that returned before, is logged or written home. What is to follow are a commit, of everything below
+    /// [`BegunSync::upto`], and [`DataPath::end_fsync`].
     pub fn begin_fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind) -> Result<BegunSync> {
         let data = inode.data();
-        if !self.keeps() {
-            // A writer's pace is the device's where there is too much for memory.
-            self.await_relief();
+        if !self.write_back.keeps() {
+            // A writer is as fast as the device where there is too much for memory.
+            self.write_back.queue().await_flusher();
             return Ok(BegunSync { upto: 0, written: WrittenHome::default() });
         }
-        let entry = self.meta.tail();
+        let entry = self.meta.store().tail();
         self.settle_deferred()?;
         let size = data.size();
+        let mut is_home = false;
         loop {
-            if self.absorb(inode, Absorb::Synced, None)?.is_none() {
-                self.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
+            if self.journal.absorb(inode, Absorb::Synced, None)?.is_none() {
+                is_home |= !data.pages.is_synced(&(0..PAGES_END));
+                self.write_back.write_pages(inode, 0..PAGES_END, Order::DIRTY)?;
             }
             // Another's write-back of these pages is over once the mutex was free; so is its record.
             drop(data.write_back.lock());
@@ -91,7 +88,10 @@ impl DataPath {
                 break;
             }
         }
-        let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.meta.tail()) };
+        if is_home {
+            self.syncs_home.add(1);
+        }
+        let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.meta.store().tail()) };
         let written = if self.meta.may_lag() && !planted::is(Bug::NoDataFlush) {
             self.leave_to_commit(data)?;
             WrittenHome::default()
@@ -101,7 +101,8 @@ impl DataPath {
         Ok(BegunSync { upto, written })
     }
 
-    /// The last part of an fsync: with the outcome of the commit, its own.
+    /// The last part of an fsync: its outcome, with that of the commit. A failure since the `mark` of the open file was
+    /// last told is told once.
     pub fn end_fsync(
         &self,
         inode: &Arc<InodeObj>,
@@ -113,7 +114,7 @@ impl DataPath {
         let result =
             begun.and_then(|begun| committed.and_then(|()| self.flush_written(inode, begun.written)));
         if result.is_ok() {
-            self.unlist_written(std::slice::from_ref(inode));
+            self.write_back.queue().remove_written(std::slice::from_ref(inode));
         }
         let told = inode.data().check(mark);
         result.and(told)
@@ -173,7 +174,7 @@ impl DataPath {
     fn written(&self, data: &FileData) -> WrittenHome {
         let pages = data.pages.unflushed();
         let before = data.was_written_before();
-        let last = if before { self.meta.device().writes_completed() } else { data.last_write() };
+        let last = if before { self.meta.store().device().writes_completed() } else { data.last_write() };
         WrittenHome { pages, before, last }
     }
 
@@ -186,7 +187,7 @@ impl DataPath {
             data.wrote(last);
             data.all_flushed();
         }
-        data.pages.flushed(self.meta.device().writes_flushed());
+        data.pages.flushed(self.meta.store().device().writes_flushed());
         Ok(())
     }
 
@@ -197,7 +198,7 @@ impl DataPath {
 
     fn flush_written(&self, inode: &Arc<InodeObj>, written: WrittenHome) -> Result<()> {
         let data = inode.data();
-        let device = self.meta.device();
+        let device = self.meta.store().device();
         let WrittenHome { pages: pending, before, last } = written;
         if pending.is_empty() && !data.pages.is_lost() && !before && device.writes_flushed() >= last {
             return Ok(());
@@ -212,8 +213,8 @@ impl DataPath {
             Some(found.mark_dirty(&latched, 0..BLOCK_SIZE))
         });
         if result.is_err() {
-            self.note_failure(data);
-            self.list(inode);
+            self.write_back.note_failure(data);
+            self.write_back.queue().add(inode);
         }
         if lost { result.and(Err(Error::Errno(libc::EIO))) } else { result }
     }
@@ -221,7 +222,7 @@ impl DataPath {
     /// Writes what live records hold home; the caller has the write-back mutex.
     fn write_live(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let mut from = 0;
-        while let Some(next) = self.write_locked(inode, from..PAGES_END, Order::RECORDED, None)? {
+        while let Some(next) = self.write_back.write_locked(inode, from..PAGES_END, Order::RECORDED, None)? {
             from = next;
         }
         Ok(())
@@ -231,12 +232,12 @@ impl DataPath {
     /// way.
     pub fn write_direct(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
         let written = self.write(inode, at, bytes)?;
-        if !self.keeps() {
+        if !self.write_back.keeps() {
             return Ok(written);
         }
         let order = Order { attributes: false, ..Order::HOME };
         let end = written.offset + written.len as u64;
-        self.write_pages(inode, written.offset / PAGE..end.div_ceil(PAGE), order)?;
+        self.write_back.write_pages(inode, written.offset / PAGE..end.div_ceil(PAGE), order)?;
         Ok(written)
     }
 
@@ -245,9 +246,9 @@ impl DataPath {
     fn sync_listed(&self, listed: &[Arc<InodeObj>]) -> Result<()> {
         let threads = (listed.len() / FILES_PER_THREAD).min(available_cores()).max(1);
         let one_part = |part: &[Arc<InodeObj>]| {
-            self.write_together(part, Order::HOME);
+            self.write_back.write_batches(part, Order::HOME);
             let synced = part.iter().map(|inode| self.sync_one(inode)).fold(Ok(()), Result::and);
-            self.unlist(part);
+            self.write_back.queue().remove_idle(part);
             synced
         };
         if threads == 1 {
@@ -266,7 +267,7 @@ impl DataPath {
         drop(data.write_back.lock());
         let owes = !data.pages.is_written() || data.size() != data.logged_size();
         if owes || inode.has_lazy_times() {
-            self.write_home(inode)?;
+            self.write_back.write_home(inode)?;
         }
         self.record_rest(inode, SyncKind::All)
     }
@@ -274,18 +275,19 @@ impl DataPath {
     /// Writes everything home that is dirty, has `rest` logged, which the records of written files may have made less,
     /// flushes and commits, against a loss of power: syncfs and unmount.
     pub fn sync_all(&self, rest: impl FnOnce() -> Result<()>) -> Result<()> {
-        if !self.keeps() {
-            self.await_relief();
+        if !self.write_back.keeps() {
+            self.write_back.queue().await_flusher();
             return rest();
         }
-        let entry = self.meta.tail();
+        let entry = self.meta.store().tail();
         self.settle_deferred()?;
-        let mut result = self.sync_listed(&self.listed());
-        let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let mut result = self.sync_listed(&self.write_back.queue().files());
+        let files: Vec<_> = self.journal.files();
         for inode in &files {
             result = result.and(self.record_rest(inode, SyncKind::Data));
         }
-        result.and(rest()).and(self.meta.device().flush())?;
-        self.meta.commit_power(entry.max(self.meta.tail()))
+        result.and(rest()).and(self.meta.store().device().flush())?;
+        let store = self.meta.store();
+        store.commit_upto(entry.max(store.tail()), Durability::Power)
     }
 }

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::cache::Use;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
-use crate::file::data_path::DataPath;
+use crate::file::sync::data_journal::DataJournal;
 use crate::format::Position;
 use crate::inode::InodeObj;
 use crate::meta::Mapping;
@@ -12,10 +12,10 @@ use crate::pages::{OldContent, OldPage};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 
-impl DataPath {
+impl DataJournal {
     /// Copies what live records alone hold of a file that is about to be emptied; false if that is too much. The caller
     /// has the file to himself, and its write-back mutex.
-    pub(in crate::file) fn keep_live(&self, inode: &Arc<InodeObj>) -> Result<bool> {
+    pub fn keep_old_content(&self, inode: &Arc<InodeObj>) -> Result<bool> {
         let data = inode.data();
         let held = data.pages.only_in_records();
         if held.is_empty() {
@@ -38,7 +38,7 @@ impl DataPath {
     }
 
     /// Writes what is kept, and lies in records up to `upto`, to its old place.
-    pub(in crate::file) fn write_kept(&self, inode: &Arc<InodeObj>, upto: Position) -> Result<()> {
+    pub fn write_kept(&self, inode: &Arc<InodeObj>, upto: Position) -> Result<()> {
         let data = inode.data();
         let _guard = data.write_back.lock();
         let requests = data.pages.old_below(upto, |page| Request {
@@ -52,14 +52,18 @@ impl DataPath {
         }
         let count = requests.len() as u64;
         // It may be younger than an fsync that was answered already.
-        let kept = if planted::is(Bug::HomeBeforePromised) { Ok(()) } else { self.meta.keep_promises() };
-        let written = kept.and_then(|()| self.meta.device().run(requests).map(drop));
-        data.wrote(self.meta.device().writes_completed());
+        let kept = if planted::is(Bug::HomeBeforePromised) {
+            Ok(())
+        } else {
+            self.meta.store().keep_promises_briefly()
+        };
+        let written = kept.and_then(|()| self.meta.store().device().run(requests).map(drop));
+        data.wrote(self.meta.store().device().writes_completed());
         if written.is_err() {
-            self.note_failure(data);
+            self.write_back.note_failure(data);
             return written;
         }
-        self.counters.written.add(count);
+        self.write_back.note_written(count);
         data.pages.old_in_place(upto);
         Ok(())
     }

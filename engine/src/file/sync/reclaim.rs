@@ -1,7 +1,7 @@
 //! What the journal holds of files' data goes home before the ring's head passes it.
 
 use crate::Result;
-use crate::file::data_path::DataPath;
+use crate::file::sync::data_journal::DataJournal;
 use crate::file::writeback::Order;
 use crate::format::Position;
 use crate::inode::InodeObj;
@@ -10,14 +10,15 @@ use crate::pages::PAGES_END;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 
-impl DataPath {
+impl DataJournal {
     /// What of a file only records below `upto` hold.
-    fn still_absorbed(&self, inode: &InodeObj, upto: Position) -> Below {
-        let head = self.meta.head();
-        let mut absorbed = self.absorbed.lock();
+    fn still_logged(&self, inode: &InodeObj, upto: Position) -> Below {
+        let store = self.meta.store();
+        let head = store.journal().map_or_else(|| store.tail(), |journal| journal.head());
+        let mut files = self.files.lock();
         let (below, has_none) = inode.data().pages.look_below(head, upto);
         if has_none {
-            absorbed.remove(&inode.nid());
+            files.remove(&inode.nid());
         }
         below
     }
@@ -28,10 +29,10 @@ impl DataPath {
         if planted::is(Bug::HeadPassesAbsorbed) {
             return Ok(());
         }
-        let mut files: Vec<_> = self.absorbed.lock().values().cloned().collect();
+        let mut files = self.files();
         let mut waiting = Vec::new();
         // What has nothing here now has nothing later: what is absorbed from now on lies beyond.
-        files.retain(|inode| match self.still_absorbed(inode, upto) {
+        files.retain(|inode| match self.still_logged(inode, upto) {
             Below::Nothing => false,
             Below::Cached => {
                 waiting.push(Arc::clone(inode));
@@ -39,20 +40,20 @@ impl DataPath {
             }
             Below::Old | Below::Underway => true,
         });
-        self.write_side_by_side(&waiting, Order::RECORDED);
+        self.write_back.write_side_by_side(&waiting, Order::RECORDED);
         for inode in &files {
             let data = inode.data();
             loop {
-                match self.still_absorbed(inode, upto) {
+                match self.still_logged(inode, upto) {
                     Below::Nothing => break,
-                    Below::Cached => self.write_pages(inode, 0..PAGES_END, Order::RECORDED)?,
+                    Below::Cached => self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?,
                     Below::Old => self.write_kept(inode, upto)?,
                     // Should their write fail, they are dirty again: look once more.
                     Below::Underway => drop(data.write_back.lock()),
                 }
             }
         }
-        self.unlist_written(&files);
+        self.write_back.queue().remove_written(&files);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
-use super::image::{MetaImage, content, path};
-use crate::file::write::reservation::Stash;
+use super::image::{Fsync as _, MetaImage, content, path};
+use crate::file::write::reservation::FrameReservation;
 use crate::file::write::{Content, Outcome};
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::sync::{Arc, thread};
@@ -127,11 +127,11 @@ fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
     path.sync_all(|| Ok(())).expect("no faults");
     image.checkpoint();
     let mark = ErrorMark::of(Some(file.data()));
-    let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Stash::default());
+    let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut FrameReservation::default());
     assert!(matches!(done, Ok(Outcome::Done)));
     path.fsync(&file, SyncKind::All, &mark).expect("another's");
     file.data().set_size(200);
-    path.list(&file);
+    path.write_back.queue().add(&file);
     path.fsync(&file, SyncKind::All, &mark).expect("the writer's");
     let seen = after_a_crash(&image);
     assert_eq!((&seen[..100], &seen[100..]), (&[1; 100][..], &[2; 100][..]));

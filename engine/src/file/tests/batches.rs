@@ -1,6 +1,6 @@
 //! Many small files go home at once.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
@@ -58,7 +58,7 @@ fn a_batch_ends_where_credits_do_and_another_begins() {
     assert_all_survive(&image);
 }
 
-/// What was picked and written stays dirty, and nobody is told of it.
+/// What was selected and written stays dirty, and nobody is told of it.
 #[test]
 fn files_whose_room_has_changed_are_written_anew() {
     let image = MetaImage::with_files(5000, false, FILES as usize);

@@ -1,6 +1,6 @@
 //! What is read is what was written, whatever happened in between.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::Error;
 use crate::file::{At, ErrorMark, FallocateMode, SeekTo, SyncKind};
 use crate::format::MAX_FILE_SIZE;
@@ -177,8 +177,8 @@ fn appends_of_many_threads_neither_overlap_nor_leave_gaps() {
     threads.into_iter().for_each(|t| t.join().expect("appends succeed"));
     let seen = content(&path, &file);
     assert_eq!(seen.len(), 4 * 100 * 700);
-    for piece in seen.chunks(700) {
-        assert!(piece[0] != 0 && piece.iter().all(|b| *b == piece[0]));
+    for append in seen.chunks(700) {
+        assert!(append[0] != 0 && append.iter().all(|b| *b == append[0]));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random operations with a tiny cache, against a model of what each byte may be after a crash.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::file::{At, ErrorMark, FallocateMode, SyncKind};
 use crate::format::JournalKind;
 use crate::sync::Arc;

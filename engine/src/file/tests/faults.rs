@@ -1,6 +1,6 @@
 //! A failure of the device is told, once to each open file, and nothing is promised that is not down.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::Error;
 use crate::file::{At, ErrorMark, SyncKind};
 use crate::sync::atomic::Ordering::SeqCst;

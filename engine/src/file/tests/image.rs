@@ -4,7 +4,8 @@
 use super::lossy::LossyDevice;
 use crate::Result;
 use crate::alloc::{Alloc, Reservation};
-use crate::file::{DataOptions, DataPath};
+use crate::checkpoint::Checkpointer;
+use crate::file::{BegunSync, DataOptions, DataPath, ErrorMark, SyncKind};
 use crate::format::{JournalKind, Nid, Position, ROOT_NID};
 use crate::fsck;
 use crate::inode::InodeObj;
@@ -12,7 +13,7 @@ use crate::journal::{Durability, ring_bytes};
 use crate::meta::{InodeSpace, Meta};
 use crate::mkfs::{FormatOptions, format_cramped};
 use crate::pmem::{DurabilityLevel, HeapMemory};
-use crate::store::{Observer, Store};
+use crate::store::Observer;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::vfs::{Context, OpenFlags, STEP};
 use crate::volume::{AssembleOptions, ImageOptions, Media, Mounted, RingMedia, Running, mount};
@@ -55,7 +56,7 @@ impl Observer for Observing {
 /// A mount. Dropped, it is left as a killed process leaves it.
 struct Live {
     observing: Arc<Observing>,
-    _mounted: Mounted,
+    mounted: Mounted,
 }
 
 /// An image with some files, mounted.
@@ -134,7 +135,7 @@ impl MetaImage {
             JournalKind::Pmem => RingMedia::Mapped(memory),
             _ => RingMedia::Ssd(memory),
         };
-        Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
+        Media::new(Arc::clone(&self.device) as _, ring)
     }
 
     fn mount(&self) -> Mounted {
@@ -149,7 +150,7 @@ impl MetaImage {
         let mounted = self.mount();
         let data = DataOptions::with_memory(1 << 20);
         let options = AssembleOptions { data, inodes: 1024, background: false, ..AssembleOptions::default() };
-        let running = Running::start(mounted.store(), &options).expect("a good image");
+        let running = Running::start(mounted.checkpointer(), &options).expect("a good image");
         let result = run(&running);
         running.stop().expect("no faults now");
         mounted.unmount().expect("no faults now");
@@ -162,11 +163,12 @@ impl MetaImage {
         let store = Arc::clone(mounted.store());
         let alloc = Alloc::load(&store).expect("whole");
         let space = Arc::new(InodeSpace::load(&store, &alloc).expect("whole"));
-        let room: Weak<Store> = Arc::downgrade(&store);
+        let room: Weak<Checkpointer> = Arc::downgrade(mounted.checkpointer());
         alloc.set_make_room(Box::new(move || match room.upgrade() {
-            Some(store) => {
+            Some(checkpointer) => {
+                let store = checkpointer.store();
                 store.commit_upto(store.tail(), Durability::Power)?;
-                store.checkpoint()
+                checkpointer.checkpoint()
             }
             None => Ok(()),
         }));
@@ -177,7 +179,7 @@ impl MetaImage {
         let observing =
             Arc::new(Observing { meta, path: Mutex::default(), when_round_begins: Mutex::default() });
         mounted.store().observe(&observing);
-        *self.live.lock() = Some(Live { observing, _mounted: mounted });
+        *self.live.lock() = Some(Live { observing, mounted });
     }
 
     fn observing(&self) -> Arc<Observing> {
@@ -245,7 +247,10 @@ impl MetaImage {
 
     /// A checkpoint round.
     pub fn checkpoint(&self) {
-        self.meta().store.checkpoint().expect("no faults now");
+        let live = self.live.lock();
+        let checkpointer = Arc::clone(live.as_ref().expect("it is mounted").mounted.checkpointer());
+        drop(live);
+        checkpointer.checkpoint().expect("no faults now");
     }
 
     /// A round with a record to pass, whatever rounds were before.
@@ -309,6 +314,21 @@ fn path_with(image: &MetaImage, options: DataOptions) -> Arc<DataPath> {
     let path = Arc::new(DataPath::new(Arc::clone(&observing.meta), options, None).expect("a few frames"));
     *observing.path.lock() = Some(Arc::clone(&path));
     path
+}
+
+/// An fsync that waits, without an open file.
+pub trait Fsync {
+    /// Returns when the data, as of the call, and the size are durable. A failure since `mark` was last told is told.
+    fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()>;
+}
+
+impl Fsync for DataPath {
+    fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
+        let begun = self.begin_fsync(inode, kind);
+        let settle = |begun: &BegunSync| self.meta.store().settle_upto(begun.upto(), self.meta.durability());
+        let committed = begun.as_ref().map_or(Ok(()), settle);
+        self.end_fsync(inode, begun, committed, mark)
+    }
 }
 
 /// The whole content.

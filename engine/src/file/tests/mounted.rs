@@ -45,7 +45,7 @@ impl Image {
 
     pub fn media(&self) -> Media {
         let ring = RingMedia::Mapped(Arc::clone(&self.memory) as _);
-        Media { device: Arc::clone(&self.device) as _, ring, staging_file: None }
+        Media::new(Arc::clone(&self.device) as _, ring)
     }
 
     /// A check finds nothing; `when` says where the test is.
@@ -66,7 +66,7 @@ impl Image {
             data: DataOptions::with_memory(16 * PAGE as u64),
             ..AssembleOptions::default()
         };
-        let running = Running::start(mounted.store(), &options).expect("a good image");
+        let running = Running::start(mounted.checkpointer(), &options).expect("a good image");
         Live { running, mounted }
     }
 }
@@ -161,7 +161,7 @@ fn a_checkpoint_passes_nothing_that_a_dropped_file_system_held() {
     live.fs().release(file, None);
     let Live { running, mounted } = live;
     drop(running);
-    assert!(matches!(mounted.store().checkpoint(), Err(Error::ReadOnly(_))));
+    assert!(matches!(mounted.checkpointer().checkpoint(), Err(Error::ReadOnly(_))));
     drop(mounted);
 
     let live = image.mount();

@@ -1,6 +1,6 @@
 //! Reads and writes of the same pages, from many threads at once.
 
-use super::image::{MetaImage, path};
+use super::image::{Fsync as _, MetaImage, path};
 use crate::file::{At, ErrorMark, FallocateMode, Keep, SyncKind};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::thread;

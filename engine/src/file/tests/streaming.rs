@@ -1,6 +1,6 @@
 //! Long files that are read and written from one end to the other, by the counters of what is read ahead.
 
-use super::image::{MetaImage, path};
+use super::image::{Fsync as _, MetaImage, path};
 use crate::file::{At, DataPath, ErrorMark, FallocateMode, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
@@ -150,9 +150,9 @@ fn what_is_never_come_for_is_given_up() {
     assert!(stats.ahead - stats.ahead_used - stats.ahead_dropped <= FRAMES as u64 / 8, "{stats:?}");
 }
 
-/// The pieces of the file are shorter than a large buffer.
+/// The extents of the file are shorter than a large buffer.
 #[test]
-fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
+fn what_is_read_ahead_of_a_file_of_many_extents_holds_no_more_than_it_may() {
     let image = MetaImage::new(2 * PAGES as u64, false);
     let (writing, file, between) = (path(&image, 2 * PAGES), image.open(1), image.open(2));
     let fsync = |file: &Arc<InodeObj>| {
@@ -184,11 +184,11 @@ fn what_was_cancelled_is_given_back_before_anybody_reads_again() {
     let image = MetaImage::new(4000, false);
     let (path, file) = cold(&image);
     (0..20).for_each(|number| check(&path, &file, number..number + 1, 1));
-    assert!(image.device.held() > 0 && path.budget.held() > 0);
+    assert!(image.device.held() > 0 && path.readahead.held() > 0);
     std::thread::scope(|scope| {
         scope.spawn(|| path.run_settling());
         path.truncate(&file, 0).expect("always");
-        while path.budget.held() > 0 {
+        while path.readahead.held() > 0 {
             std::thread::yield_now();
         }
         assert_eq!(image.device.held(), 0);
@@ -197,7 +197,7 @@ fn what_was_cancelled_is_given_back_before_anybody_reads_again() {
 }
 
 #[test]
-fn writing_back_keeps_many_requests_in_flight() {
+fn writing_back_keeps_many_requests_submitted() {
     let image = MetaImage::new(4 * PAGES as u64, false);
     let (path, file) = (path(&image, 40 * PAGES), image.open(1));
     let bytes = vec![1; 3 * PAGES * PAGE];

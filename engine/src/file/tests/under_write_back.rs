@@ -1,6 +1,6 @@
-//! What an fsync makes of pages that another's write-back has in its hands.
+//! What an fsync makes of pages that are under another's write-back.
 
-use super::image::{MetaImage, content, path};
+use super::image::{Fsync as _, MetaImage, content, path};
 use crate::device::BlockDevice;
 use crate::file::writeback::Order;
 use crate::file::{At, ErrorMark, SyncKind};
@@ -33,7 +33,7 @@ fn an_fsync_writes_what_another_write_back_could_not_record() {
         }
     };
     *image.meta().hooks.when_allocated.lock() = Some(Box::new(begin));
-    path.write_pressed(&file).expect("no faults");
+    path.write_back.write_under_pressure(&file).expect("no faults");
     let syncing = syncing.lock().take().expect("blocks were asked for");
     syncing.join().expect("no panic").expect("no faults");
     drop((path, file));
@@ -54,13 +54,15 @@ fn a_size_is_recorded_only_when_what_it_shows_is_down() {
     path.sync_all(|| Ok(())).expect("no faults");
     path.truncate(&file, 100).expect("room");
     {
-        let room = path.room(&file, true).expect("room");
+        let room = path.write_back.room(&file, true).expect("room");
         let _guard = file.data().write_back.lock();
-        let mut staged =
-            path.stage(&file, 0..PAGES_END, Order::PRESSURE, room, None).expect("no truncation meanwhile");
+        let mut prepared = path
+            .write_back
+            .prepare(&file, 0..PAGES_END, Order::PRESSURE, room, None)
+            .expect("no truncation meanwhile");
         path.write(&file, At::Append, &[2; 100]).expect("room");
-        path.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), Order::PRESSURE.cause);
-        path.record(staged, image.device.writes_completed()).expect("no faults");
+        path.write_back.submit(&mut prepared.extents.iter_mut().collect::<Vec<_>>(), Order::PRESSURE.cause);
+        path.write_back.record(prepared, image.device.writes_completed()).expect("no faults");
     }
     path.record_rest(&file, SyncKind::Data).expect("no faults");
     assert_eq!(file.data().logged_size(), 200);

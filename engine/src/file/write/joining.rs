@@ -1,14 +1,14 @@
 //! Pages that a writer has made dirty and that are in no set yet: should the writer panic they join the set, as of a
 //! write that came no further.
 
-use crate::file::data_path::DataPath;
+use crate::file::writeback::queue::WriteBackQueue;
 use crate::inode::InodeObj;
 use crate::sync::Arc;
 use std::thread::panicking;
 
 /// Pages that a writer has made dirty, until they are in the set.
 pub(in crate::file) struct Joining<'p> {
-    pub path: &'p DataPath,
+    pub queue: &'p WriteBackQueue,
     pub inode: &'p Arc<InodeObj>,
     pub pages: Vec<u64>,
     /// Blocks set aside for them.
@@ -25,7 +25,7 @@ impl Joining<'_> {
             return;
         }
         self.inode.data().pages.dirtied(pages, reserved);
-        self.path.list(self.inode);
+        self.queue.add(self.inode);
     }
 }
 

@@ -7,20 +7,20 @@
 //!
 //! A long write goes in steps of (3) and (4). It keeps its whole range from the first to the last, so that reads see
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
-//! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
+//! and frames held by those who wait for a range are a part of the pool ([`FrameReservation`]).
 
 pub(in crate::file) mod joining;
 pub(in crate::file) mod reservation;
-pub(in crate::file) mod throttle;
 
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
-use crate::file::data_path::{DataPath, check_size, page_id};
+use crate::file::data_path::{DataPath, check_size, page_id, step_pages};
 use crate::file::read::overlap;
 use crate::file::write::joining::Joining;
-use crate::file::write::reservation::Stash;
+use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
+use crate::journal::Durability;
 use crate::meta::Mapping;
 use crate::pages::FileData;
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
@@ -95,8 +95,8 @@ impl DataPath {
             return Ok(Written { offset: 0, len: 0 });
         }
         let data = inode.data();
-        self.throttle(inode, bytes.len())?;
-        let mut stash = Stash::default();
+        self.flusher.throttle(inode, bytes.len())?;
+        let mut frames = FrameReservation::default();
         loop {
             let size = data.size();
             let offset = match at {
@@ -117,17 +117,17 @@ impl DataPath {
             if now != size && (grows || end > now) {
                 continue;
             }
-            let mut len = match self.write_step(inode, offset, bytes, &mut stash)? {
+            let mut len = match self.write_step(inode, offset, bytes, &mut frames)? {
                 Ok(len) => len,
-                Err(frames) => {
+                Err(count) => {
                     drop(guard);
-                    stash = self.stash(stash, frames)?;
+                    frames = self.reserve_frames(frames, count)?;
                     continue;
                 }
             };
-            stash = Stash::default();
+            frames = FrameReservation::default();
             while len < bytes.len() {
-                match self.write_further(inode, offset + len as u64, &bytes[len..], &mut stash) {
+                match self.write_further(inode, offset + len as u64, &bytes[len..], &mut frames) {
                     Ok(step) => len += step,
                     Err(_) => break,
                 }
@@ -146,21 +146,21 @@ impl DataPath {
         inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
-        stash: &mut Stash<'p>,
+        frames: &mut FrameReservation<'p>,
     ) -> Result<std::result::Result<usize, usize>> {
         let data = inode.data();
         let size = data.size();
-        let most = (page_of(offset) + self.step_pages()) * PAGE - offset;
+        let most = (page_of(offset) + step_pages(&self.pool)) * PAGE - offset;
         let bytes = &bytes[..bytes.len().min(most as usize)];
         if !self.overwrite(data, offset, size, bytes)
-            && let Outcome::Frames(count) = self.edit(inode, offset, Content::Bytes(bytes), size, stash)?
+            && let Outcome::Frames(count) = self.edit(inode, offset, Content::Bytes(bytes), size, frames)?
         {
             return Ok(Err(count));
         }
         let end = offset + bytes.len() as u64;
         if end > size {
             data.set_size(end);
-            self.list(inode);
+            self.write_back.queue().add(inode);
         }
         Ok(Ok(bytes.len()))
     }
@@ -171,15 +171,14 @@ impl DataPath {
         inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
-        stash: &mut Stash<'p>,
+        frames: &mut FrameReservation<'p>,
     ) -> Result<usize> {
-        self.throttle(inode, bytes.len())?;
+        self.flusher.throttle(inode, bytes.len())?;
         loop {
-            match self.write_step(inode, offset, bytes, stash)? {
+            match self.write_step(inode, offset, bytes, frames)? {
                 Ok(len) => return Ok(len),
                 Err(count) => {
-                    stash.frames.clear();
-                    stash.frames = self.frames(count)?;
+                    frames.replace(|| self.flusher.frames(count))?;
                 }
             }
         }
@@ -213,7 +212,7 @@ impl DataPath {
         offset: u64,
         content: Content<'_>,
         size: u64,
-        stash: &mut Stash<'p>,
+        frames: &mut FrameReservation<'p>,
     ) -> Result<Outcome> {
         let end = offset + content.len() as u64;
         let mut edits = Vec::new();
@@ -226,7 +225,7 @@ impl DataPath {
             let (within, part) = overlap(page, offset, content.len());
             edits.push(Edit { page, within, part });
         }
-        self.apply(inode, &edits, content, size, stash)
+        self.apply(inode, &edits, content, size, frames)
     }
 
     /// Zeroes parts of a file of `size` bytes, no two of them in one page and in ascending order, where something is
@@ -236,7 +235,7 @@ impl DataPath {
         inode: &Arc<InodeObj>,
         parts: &[Range<u64>],
         size: u64,
-        stash: &mut Stash<'p>,
+        frames: &mut FrameReservation<'p>,
     ) -> Result<Outcome> {
         let mut edits = Vec::new();
         for part in parts {
@@ -246,7 +245,7 @@ impl DataPath {
                 edits.push(Edit { page, within, part });
             }
         }
-        self.apply(inode, &edits, Content::Zeros(0), size, stash)
+        self.apply(inode, &edits, Content::Zeros(0), size, frames)
     }
 
     /// Steps (3) and (4).
@@ -256,7 +255,7 @@ impl DataPath {
         edits: &[Edit],
         content: Content<'_>,
         size: u64,
-        stash: &mut Stash<'p>,
+        frames: &mut FrameReservation<'p>,
     ) -> Result<Outcome> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
@@ -273,7 +272,7 @@ impl DataPath {
             }
             let (at, mapping) = match known {
                 Some((at, mapping)) if edit.page < at + mapping.len() => (at, mapping),
-                _ => (edit.page, self.map(inode, edit.page)?),
+                _ => (edit.page, self.meta.map(inode, edit.page)?),
             };
             known = Some((at, mapping));
             let tail_only = edit.part.is_empty();
@@ -283,7 +282,7 @@ impl DataPath {
                 ready.push(None);
                 continue;
             }
-            let Some(frame) = stash.frames.pop().or_else(|| self.pool.take()) else {
+            let Some(frame) = frames.pop().or_else(|| self.pool.take()) else {
                 let have = ready.iter().filter(|r| matches!(r, Some(Ready::Fresh { .. }))).count();
                 return Ok(Outcome::Frames(edits.len() - i + have));
             };
@@ -311,7 +310,8 @@ impl DataPath {
         }
 
         // (4): nothing below fails.
-        let mut joining = Joining { path: self, inode, pages: Vec::new(), reserved: reserve, upto: 0 };
+        let mut joining =
+            Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved: reserve, upto: 0 };
         for (edit, ready) in edits.iter().zip(ready) {
             let source = match content {
                 Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),
@@ -372,9 +372,9 @@ impl DataPath {
 
     fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
         match reserve() {
-            Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
+            Err(Error::Errno(libc::ENOSPC)) if self.write_back.pending().any() => {
                 self.settle_deferred()?;
-                self.meta.commit_power(self.meta.tail())?;
+                self.meta.store().commit_upto(self.meta.store().tail(), Durability::Power)?;
                 reserve()
             }
             result => result,
@@ -385,7 +385,7 @@ impl DataPath {
     pub(in crate::file) fn grow(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
-        let mut stash = Stash::default();
+        let mut frames = FrameReservation::default();
         loop {
             let old = data.size();
             if size <= old {
@@ -397,17 +397,17 @@ impl DataPath {
                 continue;
             }
             let beyond = page_after(old).min(PAGES_END) * PAGE;
-            match self.edit(inode, beyond, Content::Zeros(0), old, &mut stash)? {
+            match self.edit(inode, beyond, Content::Zeros(0), old, &mut frames)? {
                 Outcome::Done => {}
                 Outcome::Frames(count) => {
                     drop(guard);
-                    stash = self.stash(stash, count)?;
+                    frames = self.reserve_frames(frames, count)?;
                     continue;
                 }
             }
             data.set_size(size);
             self.keep(inode);
-            self.list(inode);
+            self.write_back.queue().add(inode);
             return Ok(());
         }
     }

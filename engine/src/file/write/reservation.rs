@@ -1,45 +1,62 @@
 //! Frames that a writer takes before it waits for its range.
 //!
-//! Who has the range of a long write may have to wait for frames. Were all of them in the hands of writers that wait
+//! Who has the range of a long write may have to wait for frames. Were all of them held by writers that wait
 //! for that range, nobody would ever go on; so those are *counted*, and are half of the pool at the most. The other
-//! half is cached (and can be written home by anybody), or in the hands of who waits for nothing but the device.
+//! half is cached (and can be written home by anybody), or held by who waits for nothing but the device.
 //!
 //! What this leaves to others: how frames come free (`writeback::flusher`).
 
 use crate::Result;
 use crate::cache::Fresh;
-use crate::file::data_path::DataPath;
 use crate::sync::WaitQueue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Frames that are counted.
-#[derive(Debug, Default)]
-pub(in crate::file) struct Counted {
-    frames: AtomicUsize,
+/// The count of frames that are reserved so.
+#[derive(Debug)]
+pub(in crate::file) struct FrameReservations {
+    counted: AtomicUsize,
+    /// Of the pool, that may be counted.
+    most: usize,
     less: WaitQueue,
 }
 
 /// Frames of one writer.
 #[derive(Debug, Default)]
-pub(in crate::file) struct Stash<'p> {
-    pub frames: Vec<Fresh<'p>>,
+pub(in crate::file) struct FrameReservation<'p> {
+    frames: Vec<Fresh<'p>>,
     /// What is counted for them until this is dropped, whether they are used by then or not.
     _share: Option<Share<'p>>,
 }
 
 #[derive(Debug)]
 struct Share<'p> {
-    of: &'p Counted,
+    of: &'p FrameReservations,
     count: usize,
 }
 
-impl Counted {
+impl FrameReservations {
+    /// None, of a pool of so many frames.
+    pub fn of(pool: usize) -> FrameReservations {
+        FrameReservations { counted: AtomicUsize::new(0), most: pool / 2, less: WaitQueue::new() }
+    }
+
+    /// `count` frames, which `take` gives, for a writer that then waits for its range. Called with no lock held, and no
+    /// other reservation.
+    pub fn reserve<'p>(
+        &'p self,
+        count: usize,
+        take: impl FnOnce() -> Result<Vec<Fresh<'p>>>,
+    ) -> Result<FrameReservation<'p>> {
+        let share = self.count(count);
+        Ok(FrameReservation { frames: take()?, _share: Some(share) })
+    }
+
     /// Waits until so many may be counted beside the others; one writer always may.
-    fn count(&self, count: usize, most: usize) -> Share<'_> {
+    fn count(&self, count: usize) -> Share<'_> {
         self.less.wait_until(|| {
-            // Acquire: pairs with the Release of who counts less: his frames are in the pool again, or used.
-            let counted = self.frames.fetch_update(Ordering::Acquire, Ordering::Relaxed, |counted| {
-                (counted == 0 || counted + count <= most).then_some(counted + count)
+            // Acquire: pairs with the Release of the drop of a share: its frames are in the pool again, or used.
+            let counted = self.counted.fetch_update(Ordering::Acquire, Ordering::Relaxed, |counted| {
+                (counted == 0 || counted + count <= self.most).then_some(counted + count)
             });
             counted.is_ok()
         });
@@ -47,19 +64,24 @@ impl Counted {
     }
 }
 
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        // Release: pairs with the Acquire in `count`.
-        self.of.frames.fetch_sub(self.count, Ordering::Release);
-        self.of.less.wake_all();
+impl<'p> FrameReservation<'p> {
+    /// One of the frames.
+    pub fn pop(&mut self) -> Option<Fresh<'p>> {
+        self.frames.pop()
+    }
+
+    /// Gives back what is left of them, and takes others in their place.
+    pub fn replace(&mut self, take: impl FnOnce() -> Result<Vec<Fresh<'p>>>) -> Result<()> {
+        self.frames.clear();
+        self.frames = take()?;
+        Ok(())
     }
 }
 
-impl DataPath {
-    /// `count` frames instead of `old` ones, for one who waits for his range with them. Called with no lock held.
-    pub(in crate::file) fn stash<'p>(&'p self, old: Stash<'p>, count: usize) -> Result<Stash<'p>> {
-        drop(old);
-        let share = self.stashed.count(count, self.pool.len() / 2);
-        Ok(Stash { frames: self.frames(count)?, _share: Some(share) })
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `count`.
+        self.of.counted.fetch_sub(self.count, Ordering::Release);
+        self.of.less.wake_all();
     }
 }

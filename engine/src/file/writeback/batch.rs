@@ -1,8 +1,8 @@
-//! Small files go home together: their new pages side by side in large requests, one flush for all, then a record for
+//! Small files go home in batches: their new pages side by side in large requests, one flush for all, then a record for
 //! each.
 //!
 //! What this leaves to others: what of a file is written and recorded, and in which order (`writeback`); files that
-//! are large, or in somebody's hands just now.
+//! are large, or under write-back by somebody else just now.
 //!
 //! # Protocol
 //! 1. Credits are taken for each file before any mutex is. The first may be waited for; the others are not, for who
@@ -10,20 +10,20 @@
 //!    batches smaller, and another begins behind it.
 //! 2. Then the write-back mutexes: all are tried, none is waited for, so that two who have files in common cannot
 //!    wait for one another. What is not to be had now is left to whoever has it, and to the caller.
-//! 3. Pages are picked and given places, file after file, each behind the last one's; all are written, in the order of
+//! 3. Pages are selected and given places, file after file, each behind the last one's; all are written, in the order of
 //!    their blocks, and waited for; then each file is recorded as it would be alone. The first record flushes the
 //!    device, and the others find that done.
 //!
 //! *Side by side.* What only data records of the journal hold goes home before the head passes them, in places that it
 //! has: it takes no credits and needs no record. Several threads write such batches, each the next one when its last
-//! is over: while one waits for the device the others pick and copy. A batch knows nothing of the others. Its thread
+//! is over: while one waits for the device the others select and copy. A batch knows nothing of the others. Its thread
 //! has the mutexes of its own files and has waited for none of them, and waits for nothing but the device, and for the
 //! journal to keep what it has promised, which waits for no write-back: so no thread waits for another.
-//! Who asked goes on when all threads have ended, and then looks at each file: its pages are in no set, or in hands,
+//! Who asked goes on when all threads have ended, and then looks at each file: its pages are in no set, or under write-back,
 //! until their bytes have been written, so the head passes no record of a batch that is not over, and the flush before
 //! it moves covers them all.
 
-use crate::file::data_path::DataPath;
+use crate::file::writeback::WriteBack;
 use crate::file::writeback::{BATCH_PAGES, Order};
 use crate::inode::InodeObj;
 use crate::pages::PAGES_END;
@@ -52,10 +52,10 @@ pub(in crate::file) enum Weight {
     Heavy,
 }
 
-impl DataPath {
+impl WriteBack {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
-    pub(in crate::file) fn write_together(&self, files: &[Arc<InodeObj>], order: Order) {
+    pub fn write_batches(&self, files: &[Arc<InodeObj>], order: Order) {
         let mut files = files.iter();
         while let Some(batch) = Self::next_batch(&mut files, order) {
             self.write_batches_of(&batch, order);
@@ -63,7 +63,7 @@ impl DataPath {
     }
 
     /// The same by several threads at once, for what takes no credits.
-    pub(in crate::file) fn write_side_by_side(&self, files: &[Arc<InodeObj>], order: Order) {
+    pub fn write_side_by_side(&self, files: &[Arc<InodeObj>], order: Order) {
         debug_assert!(
             order.take == Take::Recorded,
             "who waits for credits has no mutex that others wait for"
@@ -110,7 +110,7 @@ impl DataPath {
     }
 
     /// Pages that a file has to write, if it is small.
-    pub(in crate::file) fn small_pages(inode: &InodeObj, order: Order) -> Option<usize> {
+    pub fn small_pages(inode: &InodeObj, order: Order) -> Option<usize> {
         let pages = inode.data().pages.summary();
         let count = match order.take {
             Take::Dirty => pages.dirty,
@@ -120,7 +120,7 @@ impl DataPath {
     }
 
     /// What it takes to write a file for its frames.
-    pub(in crate::file) fn weight(inode: &InodeObj) -> Weight {
+    pub fn weight(inode: &InodeObj) -> Weight {
         let pages = inode.data().pages.summary();
         match pages.unwritten() {
             pages if pages > SMALL_PAGES => Weight::Heavy,
@@ -145,7 +145,7 @@ impl DataPath {
         }
         let count = rooms.len();
         let mut guards = Vec::with_capacity(rooms.len());
-        let mut staged = Vec::with_capacity(rooms.len());
+        let mut prepared = Vec::with_capacity(rooms.len());
         let mut goal = None;
         for (inode, room) in rooms {
             let Some(guard) = inode.data().write_back.try_lock() else { continue };
@@ -153,16 +153,16 @@ impl DataPath {
             if inode.data().pages.is_truncate_pending() {
                 continue;
             }
-            let Some(one) = self.stage(inode, 0..PAGES_END, order, room, goal) else { continue };
-            goal = one.pieces.last().map(|piece| piece.end()).or(goal);
+            let Some(one) = self.prepare(inode, 0..PAGES_END, order, room, goal) else { continue };
+            goal = one.extents.last().map(|extent| extent.end()).or(goal);
             guards.push(guard);
-            staged.push(one);
+            prepared.push(one);
         }
-        let mut pieces: Vec<_> = staged.iter_mut().flat_map(|one| &mut one.pieces).collect();
-        pieces.sort_by_key(|piece| piece.block);
-        self.write_pieces(&mut pieces, order.cause);
-        let completed = self.meta.device().writes_completed();
-        for (one, guard) in staged.into_iter().zip(guards) {
+        let mut extents: Vec<_> = prepared.iter_mut().flat_map(|one| &mut one.extents).collect();
+        extents.sort_by_key(|extent| extent.block);
+        self.submit(&mut extents, order.cause);
+        let completed = self.meta.store().device().writes_completed();
+        for (one, guard) in prepared.into_iter().zip(guards) {
             let data = one.inode.data();
             if self.record(one, completed).is_err() {
                 self.note_failure(data);

@@ -12,7 +12,7 @@ const LEAST: usize = REQUEST_PAGES as usize;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::file) struct BounceBuffers {
+pub(super) struct BounceBuffers {
     most: usize,
     // Relaxed: a number to compare with; it orders nothing.
     taken: AtomicUsize,
@@ -20,7 +20,7 @@ pub(in crate::file) struct BounceBuffers {
 
 /// So many pages, until this is dropped.
 #[derive(Debug)]
-pub(in crate::file) struct Share<'s> {
+pub(super) struct Share<'s> {
     of: &'s BounceBuffers,
     pages: usize,
 }

@@ -1,11 +1,11 @@
-//! Where picked pages go: pieces of consecutive pages that have a place, or get one.
+//! Where selected pages go: extents of consecutive pages that have a place, or get one.
 //!
-//! What this leaves to others: which pages (`select`), how the pieces are written (`submit`), and what is recorded
+//! What this leaves to others: which pages (`select`), how the extents are written (`submit`), and what is recorded
 //! afterwards.
 
-use super::preallocation::room_ahead;
+use super::preallocation::{block_behind, room_ahead};
 use crate::cache::{Found, FrameState, Use};
-use crate::file::data_path::DataPath;
+use crate::file::writeback::WriteBack;
 use crate::inode::InodeObj;
 use crate::meta::{Blocks, Change, Insert, Mapping};
 use crate::pages::FileData;
@@ -14,7 +14,7 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 use std::thread::panicking;
 
-/// How a piece of consecutive pages gets its place.
+/// How a extent of consecutive pages gets its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::file) enum Place {
     /// It has one: nothing to record.
@@ -26,11 +26,11 @@ pub(in crate::file) enum Place {
 }
 
 /// Consecutive pages that go to consecutive blocks in one request.
-pub(in crate::file) struct Piece<'p> {
+pub(in crate::file) struct WriteExtent<'p> {
     pub page: u64,
     pub block: u64,
     pub place: Place,
-    /// Which run of blocks it is a piece of; a new one is an allocation of its own.
+    /// Which run of blocks it is a extent of; a new one is an allocation of its own.
     pub(super) run: usize,
     pub frames: Vec<Found<'p>>,
     /// Pages whose copy is newer than what is absorbed, by index.
@@ -38,10 +38,10 @@ pub(in crate::file) struct Piece<'p> {
     pub result: Result<()>,
 }
 
-/// What became of picked pages.
+/// What became of selected pages.
 #[derive(Default)]
-pub(in crate::file) struct Arranged<'p> {
-    pub pieces: Vec<Piece<'p>>,
+pub(super) struct Arranged<'p> {
+    pub extents: Vec<WriteExtent<'p>>,
     /// They do not fit one record, or come after an error.
     pub left: Vec<u64>,
     /// There is no block for them: they stay in memory, where room was promised to them.
@@ -49,7 +49,7 @@ pub(in crate::file) struct Arranged<'p> {
     pub error: Option<Error>,
 }
 
-impl Piece<'_> {
+impl WriteExtent<'_> {
     /// The block after its last.
     pub fn end(&self) -> u64 {
         self.block + self.frames.len() as u64
@@ -57,7 +57,7 @@ impl Piece<'_> {
 }
 
 /// Ends the write-back of its frames, which are wholly dirty again, when a panic unwinds.
-impl Drop for Piece<'_> {
+impl Drop for WriteExtent<'_> {
     fn drop(&mut self) {
         if !panicking() {
             return;
@@ -68,12 +68,12 @@ impl Drop for Piece<'_> {
     }
 }
 
-impl DataPath {
-    /// Turns picked pages into pieces with places, new ones from `goal` on if that can be.
-    pub(in crate::file) fn arrange<'p>(
+impl WriteBack {
+    /// Turns selected pages into extents with places, new ones from `goal` on if that can be.
+    pub(super) fn arrange<'p>(
         &'p self,
         inode: &Arc<InodeObj>,
-        picked: &[u64],
+        selected: &[u64],
         most_runs: usize,
         mut goal: Option<u64>,
     ) -> Arranged<'p> {
@@ -81,13 +81,13 @@ impl DataPath {
         let mut arranged = Arranged::default();
         let mut runs = 0;
         let mut i = 0;
-        while i < picked.len() {
-            let page = picked[i];
-            let run = picked[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
-            let mapping = match self.map(inode, page) {
+        while i < selected.len() {
+            let page = selected[i];
+            let run = selected[i..].iter().zip(page..).take_while(|(p, q)| **p == *q).count() as u64;
+            let mapping = match self.meta.map(inode, page) {
                 Ok(mapping) => mapping,
                 Err(e) => {
-                    return Arranged { left: picked[i..].to_vec(), error: Some(e), ..arranged };
+                    return Arranged { left: selected[i..].to_vec(), error: Some(e), ..arranged };
                 }
             };
             let (place, block, frames, len) = match mapping {
@@ -97,11 +97,11 @@ impl DataPath {
                     (place, block, self.found(data, page, len), len)
                 }
                 Mapping::Hole { .. } if runs >= most_runs => {
-                    return Arranged { left: picked[i..].to_vec(), ..arranged };
+                    return Arranged { left: selected[i..].to_vec(), ..arranged };
                 }
                 Mapping::Hole { len } => {
-                    if arranged.pieces.is_empty() {
-                        goal = self.block_behind(inode, page).or(goal);
+                    if arranged.extents.is_empty() {
+                        goal = block_behind(&self.meta, inode, page).or(goal);
                     }
                     let mut frames = self.found(data, page, len.min(run).min(1 << 20));
                     if frames.is_empty() {
@@ -117,7 +117,7 @@ impl DataPath {
                             continue;
                         }
                         Err(e) => {
-                            return Arranged { left: picked[i..].to_vec(), error: Some(e), ..arranged };
+                            return Arranged { left: selected[i..].to_vec(), error: Some(e), ..arranged };
                         }
                     };
                     frames.truncate(blocks.len as usize);
@@ -126,7 +126,7 @@ impl DataPath {
             };
             if place != Place::Mapped {
                 if runs >= most_runs {
-                    return Arranged { left: picked[i..].to_vec(), ..arranged };
+                    return Arranged { left: selected[i..].to_vec(), ..arranged };
                 }
                 runs += 1;
                 goal = Some(block + len);
@@ -136,7 +136,7 @@ impl DataPath {
             while frames.peek().is_some() {
                 let part: Vec<_> = frames.by_ref().take(REQUEST_PAGES as usize).collect();
                 let count = part.len() as u64;
-                arranged.pieces.push(Piece {
+                arranged.extents.push(WriteExtent {
                     page: at,
                     block: block + (at - page),
                     place,
@@ -164,29 +164,29 @@ impl DataPath {
 }
 
 /// The record of what was written.
-pub(in crate::file) fn change_of(pieces: &[Piece<'_>]) -> Change {
+pub(super) fn change_of(extents: &[WriteExtent<'_>]) -> Change {
     let mut change = Change::default();
     let mut last_run = usize::MAX;
-    for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
-        let pages = piece.page..piece.page + piece.frames.len() as u64;
-        match piece.place {
+    for extent in extents.iter().filter(|extent| extent.result.is_ok()) {
+        let pages = extent.page..extent.page + extent.frames.len() as u64;
+        match extent.place {
             Place::Mapped => {}
             Place::Unwritten => match change.mark_written.last_mut() {
                 Some(last) if last.end == pages.start => last.end = pages.end,
                 _ => change.mark_written.push(pages),
             },
             Place::New => {
-                let len = piece.frames.len() as u32;
-                let same = piece.run == last_run && last_run != usize::MAX;
-                last_run = piece.run;
+                let len = extent.frames.len() as u32;
+                let same = extent.run == last_run && last_run != usize::MAX;
+                last_run = extent.run;
                 match change.insert.last_mut() {
-                    // A piece between the two may have failed.
-                    Some(last) if same && last.page + u64::from(last.blocks.len) == piece.page => {
+                    // A extent between the two may have failed.
+                    Some(last) if same && last.page + u64::from(last.blocks.len) == extent.page => {
                         last.blocks.len += len;
                     }
                     _ => change.insert.push(Insert {
-                        page: piece.page,
-                        blocks: Blocks { start: piece.block, len },
+                        page: extent.page,
+                        blocks: Blocks { start: extent.block, len },
                         unwritten: false,
                     }),
                 }

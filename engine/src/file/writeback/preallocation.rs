@@ -1,9 +1,7 @@
-//! Where a file goes on: behind the page before, with room kept ahead of a file that has begun to grow.
+//! Speculative preallocation: a file goes on behind the page before, with room kept ahead of a file that has begun to grow.
 
-use crate::file::data_path::DataPath;
 use crate::inode::InodeObj;
-use crate::meta::Mapping;
-use crate::sync::Arc;
+use crate::meta::{Mapping, Meta};
 
 /// A file that is shorter, in pages, gets no room ahead: most files stay small, and lie side by side so that one
 /// request writes many of them.
@@ -16,13 +14,11 @@ pub(in crate::file) fn room_ahead(page: u64) -> u32 {
     if page < SMALL { 0 } else { page.min(MOST) as u32 }
 }
 
-impl DataPath {
-    /// The block behind that of the page before, if it has one.
-    pub(in crate::file) fn block_behind(&self, inode: &Arc<InodeObj>, page: u64) -> Option<u64> {
-        match self.map(inode, page.checked_sub(1)?) {
-            Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
-            _ => None,
-        }
+/// The block behind that of the page before, if it has one.
+pub(in crate::file) fn block_behind(meta: &Meta, inode: &InodeObj, page: u64) -> Option<u64> {
+    match meta.map(inode, page.checked_sub(1)?) {
+        Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
+        _ => None,
     }
 }
 

@@ -6,8 +6,8 @@ use crate::pages::{PAGE, page_after, page_of};
 use crate::pages::{Selection, Take, UnderWriteBack};
 use std::ops::Range;
 
-/// Runs of a record that are kept for pieces which are written once more elsewhere: such a piece cuts a run.
-pub(in crate::file) const SPARE_RUNS: usize = 2;
+/// Runs of a record that are kept for extents which are written once more elsewhere: such a extent cuts a run.
+pub(super) const SPARE_RUNS: usize = 2;
 
 /// Takes dirty pages out of the file's sets, `logged` bytes of which are recorded. Pages beyond `size` stay: their
 /// writer has not set the size yet. Says also whether the page of the recorded end stays behind, dirty.
@@ -24,7 +24,7 @@ pub(super) fn select(
 }
 
 /// What a record about the file's dirty pages may have to hold.
-pub(in crate::file) fn need_of(data: &FileData) -> Need {
+pub(super) fn need_of(data: &FileData) -> Need {
     let pages = data.pages.summary();
     let runs = pages.unwritten() + SPARE_RUNS;
     if let Some(extents) = pages.truncate_pending {

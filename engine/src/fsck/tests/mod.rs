@@ -159,7 +159,7 @@ fn what_lost_its_name_is_in_lost_and_found_with_its_content() {
         background: false,
         ..Default::default()
     };
-    let running = crate::volume::Running::start(mounted.store(), &options).expect("it is sound");
+    let running = crate::volume::Running::start(mounted.checkpointer(), &options).expect("it is sound");
     let (fs, ctx) = (running.fs(), crate::vfs::Context::root());
     let found = fs.lookup(&ctx, ROOT_NID, b"lost+found").expect("made");
     let file = fs.lookup(&ctx, found.nid, format!("#{}", made.plain).as_bytes()).expect("rescued");
@@ -187,7 +187,7 @@ fn the_journal_of_an_unclean_image_is_replayed_or_given_up() {
         background: false,
         ..Default::default()
     };
-    let running = crate::volume::Running::start(mounted.store(), &options).expect("it is sound");
+    let running = crate::volume::Running::start(mounted.checkpointer(), &options).expect("it is sound");
     let ctx = crate::vfs::Context::root();
     running.fs().mkdir(&ctx, ROOT_NID, b"only in the journal", 0o755).expect("room");
     drop(running);

@@ -62,7 +62,7 @@ fn populate() -> Result<Made> {
     let mounted = mount(media, &ImageOptions { background: false, ..ImageOptions::default() })?;
     let data = DataOptions::with_memory(4 << 20);
     let options = AssembleOptions { data, inodes: 256, background: false, ..AssembleOptions::default() };
-    let running = Running::start(mounted.store(), &options)?;
+    let running = Running::start(mounted.checkpointer(), &options)?;
     let (fs, ctx) = (running.fs().clone(), Context::root());
     let write = |parent: Nid, name: &str, pages: &[u64]| -> Result<Nid> {
         let (entry, handle, _) = fs.create(&ctx, parent, name.as_bytes(), 0o644, OpenFlags::READ_WRITE)?;

@@ -114,9 +114,9 @@ pub(crate) struct ReadaheadBudget {
     /// Tells of what nobody will come for, and of the end.
     orphaned: Condvar,
     /// Pages asked for, come for, given up.
-    pub asked: LaneCounter,
-    pub used: LaneCounter,
-    pub dropped: LaneCounter,
+    asked: LaneCounter,
+    used: LaneCounter,
+    dropped: LaneCounter,
 }
 
 impl ReadaheadBudget {
@@ -170,6 +170,11 @@ impl ReadaheadBudget {
         self.orphaned.notify_all();
     }
 
+    /// Pages asked for, come for, given up so far.
+    pub fn counts(&self) -> [u64; 3] {
+        [&self.asked, &self.used, &self.dropped].map(LaneCounter::get)
+    }
+
     /// Pages of memory counted.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn held(&self) -> usize {
@@ -194,7 +199,7 @@ impl ReadaheadBudget {
     }
 
     /// Waits for a request that somebody has come for; none if it was given up.
-    pub fn land(&self, device: &dyn BlockDevice, request: &ReadaheadRequest) -> Option<Completion> {
+    pub fn complete(&self, device: &dyn BlockDevice, request: &ReadaheadRequest) -> Option<Completion> {
         let done = device.wait(request.take()?).pop();
         // The buffer is the caller's from here on.
         self.inside.lock().held -= request.size.held;
@@ -220,7 +225,7 @@ mod tests {
         assert!(admit(17).is_none() && admit(2).is_some());
         drop(first);
         let third = admit(17).expect("the first is given up");
-        assert!(budget.land(&device, &third).is_none(), "a batch without requests");
+        assert!(budget.complete(&device, &third).is_none(), "a batch without requests");
         assert_eq!((budget.held(), budget.used.get()), (66, 17));
         budget.end();
         budget.settle(&device);

@@ -13,7 +13,7 @@
 //! | `leave`: no wake-up | `what_is_ahead_is_taken_over_or_cancelled` |
 //! | who takes a request over caches all of it | `a_request_is_taken_over_in_part` |
 //! | a ticket can be taken twice | `what_is_held_is_counted_once` |
-//! | `land` does not give back, `admit` gives back what another has, `settle` ends with something left | `what_is_held_is_counted_once` |
+//! | `complete` does not give back, `admit` gives back what another has, `settle` ends with something left | `what_is_held_is_counted_once` |
 //! | a dropped request does not wake `settle`, or `settle` sleeps without looking | `what_is_cancelled_is_given_back_as_it_ends` |
 //!
 //! Not needed: that `leave` stores the count with the spans locked, for it has the range; that `announce` counts, for
@@ -259,7 +259,7 @@ mod loom_models {
                 let (theirs, their_device) = share();
                 let other = thread::spawn(move || {
                     if comes {
-                        theirs.land(&*their_device, &request);
+                        theirs.complete(&*their_device, &request);
                     }
                     drop(request);
                 });
@@ -268,7 +268,8 @@ mod loom_models {
                 budget.end();
                 settler.join().expect("no panic");
                 assert_eq!(budget.held(), if admitted { LIMIT } else { 0 });
-                assert_eq!(budget.used.get() + budget.dropped.get(), LIMIT as u64);
+                let [_, used, dropped] = budget.counts();
+                assert_eq!(used + dropped, LIMIT as u64);
             });
         }
     }
@@ -300,7 +301,7 @@ mod shuttle_models {
 
     const PAGE: u64 = 16 << 10;
 
-    /// Two pages, each with a version that writers raise: whoever lands a request with the range shared must find the
+    /// Two pages, each with a version that writers raise: whoever takes over a request with the range shared must find the
     /// version still that it was submitted with.
     struct File {
         range: RangeLock,
@@ -333,7 +334,7 @@ mod shuttle_models {
     }
 
     #[test]
-    fn shuttle_what_lands_is_what_the_file_holds() {
+    fn shuttle_what_is_handed_over_is_what_the_file_holds() {
         let model = || {
             let file = Arc::new(File {
                 range: RangeLock::for_file(1),

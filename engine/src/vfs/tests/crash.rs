@@ -85,7 +85,7 @@ pub(super) fn begin_with(kind: JournalKind, sim: &SimMedia, takeover: Option<&Ar
         takeover,
         ..AssembleOptions::default()
     };
-    Simulated { running: Running::start(mounted.store(), &options).expect("whole"), mounted }
+    Simulated { running: Running::start(mounted.checkpointer(), &options).expect("whole"), mounted }
 }
 
 /// Some states that a crash of either kind after each `step`th event from `from` on may leave.
@@ -140,7 +140,7 @@ fn blocks_of_a_removed_directory_become_file_data_without_harm() {
         let new = fs.create(&root(), ROOT_NID, b"new", 0o644, OpenFlags::READ_WRITE).expect("room").1;
         let filler = fs.create(&root(), ROOT_NID, b"filler", 0o644, OpenFlags::READ_WRITE).expect("room").1;
         fill(fs, &filler, 1);
-        run.store().checkpoint().expect("the buckets are home, and the head past what made them");
+        run.fs().checkpointer().checkpoint().expect("the buckets are home, and the head past what made them");
         let unused = || fs.meta().alloc.unused();
         let (before, buckets) = (unused(), fs.getattr(d.nid).expect("there").size / 4096);
         for i in 0..400 {
@@ -192,7 +192,7 @@ fn crash_of(operation: impl Fn(&Vfs, &FileHandle), before_or_after: [&[u8]; 2]) 
         let sim = media(kind, 1024);
         let run = begin(kind, &sim);
         let handle = scattered(run.fs(), "f", 12);
-        run.store().checkpoint().expect("memory");
+        run.fs().checkpointer().checkpoint().expect("memory");
         let from = sim.events();
         operation(run.fs(), &handle);
         run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");

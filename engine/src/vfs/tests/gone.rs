@@ -44,7 +44,7 @@ fn what_a_scratch_file_system_has_removed_leaves_memory() {
         options.files.background = false;
         let device = spill.map(|blocks| Arc::new(MemoryDevice::new(blocks)) as _);
         let (mounted, files) = make_on(&options, device).expect("enough of both");
-        let running = Running::start(mounted.store(), &files).expect("made");
+        let running = Running::start(mounted.checkpointer(), &files).expect("made");
         come_and_go(running.fs());
     }
 }

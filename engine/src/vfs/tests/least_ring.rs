@@ -86,7 +86,7 @@ fn the_least_ring_takes_every_operation() {
                 background,
                 ..AssembleOptions::default()
             };
-            let running = Running::start(mounted.store(), &options).expect("whole");
+            let running = Running::start(mounted.checkpointer(), &options).expect("whole");
             for round in 0..2 {
                 operate(running.fs(), round + 2 * u64::from(background)).expect("everything fits");
             }
@@ -103,7 +103,7 @@ fn a_window_is_refused_where_it_means_nothing() {
     let start = |kind, ms| {
         let mounted = mount(least_media(kind), &ImageOptions::default()).expect("clean");
         let durability = Durability::Window(std::time::Duration::from_millis(ms));
-        Running::start(mounted.store(), &AssembleOptions { durability, ..AssembleOptions::default() })
+        Running::start(mounted.checkpointer(), &AssembleOptions { durability, ..AssembleOptions::default() })
             .map(drop)
             .map_err(|e| e.to_string())
     };

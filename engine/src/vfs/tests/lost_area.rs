@@ -35,7 +35,7 @@ fn worked(kind: JournalKind) -> (SimMedia, usize, Nid) {
         run.fs().fsync(&handle, false).expect("memory");
         run.fs().release(handle, None);
         if n % 2 == 1 {
-            run.fs().meta().store().checkpoint().expect("memory");
+            run.fs().checkpointer().checkpoint().expect("memory");
         }
         last = entry.nid;
     }

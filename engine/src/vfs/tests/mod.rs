@@ -14,6 +14,7 @@ mod together;
 mod walk;
 
 use super::*;
+use crate::checkpoint::Checkpointer;
 use crate::device::MemoryDevice;
 use crate::format::ROOT_NID;
 use crate::journal::Durability;
@@ -36,7 +37,8 @@ fn start(store: &Arc<Store>) -> Arc<Vfs> {
         background: false,
         ..AssembleOptions::default()
     };
-    Arc::clone(Running::start(store, &options).expect("a good image").fs())
+    let checkpointer = Arc::new(Checkpointer::new(Arc::clone(store)));
+    Arc::clone(Running::start(&checkpointer, &options).expect("a good image").fs())
 }
 
 fn fs() -> Arc<Vfs> {

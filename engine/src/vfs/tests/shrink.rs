@@ -72,13 +72,13 @@ fn a_directory_that_shrinks_is_whole_after_a_crash() {
             fs.link(&root(), inode, d, &name(n)).expect("room");
         }
         let store = fs.meta().store();
-        store.checkpoint().expect("memory");
+        fs.checkpointer().checkpoint().expect("memory");
         let (from, before) = (sim.events(), fs.getattr(d).expect("there").size);
         for n in 0..NAMES {
             fs.unlink(&root(), d, &name(n)).expect("there");
             if n % 40 == 39 {
                 store.commit_upto(store.tail(), Durability::Power).expect("memory");
-                store.checkpoint().expect("memory");
+                fs.checkpointer().checkpoint().expect("memory");
             }
         }
         store.commit_upto(store.tail(), Durability::Power).expect("memory");

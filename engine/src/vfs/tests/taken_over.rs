@@ -161,7 +161,7 @@ fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
     fs.forget_all();
     let made = fs.mkdir(&root(), ROOT_NID, b"after", 0o755).expect("there is room");
     assert_eq!(made.attr.nlink, 2);
-    fs.fsyncdir(&fs.opendir(&root(), ROOT_NID).expect("there"), false).expect("memory");
+    fs.fsync(&fs.opendir(&root(), ROOT_NID).expect("there"), false).expect("memory");
     forget(second);
     let third = begin_with(kind, &sim, None);
     for nid in [kept, lost, named.nid] {

@@ -189,10 +189,10 @@ fn what_is_removed_beside_a_walk_is_found_or_not_found() {
 fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
     let fs = fs();
     let (ctx, start) = (root(), fs.root().expect("there"));
-    let reached = |path: &str| walk(&fs, &ctx, path).expect("there");
+    let at = |path: &str| walk(&fs, &ctx, path).expect("there");
 
     let opened = fs.create(&ctx, ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("made").1;
-    let f = reached("f");
+    let f = at("f");
     fs.unlink(&ctx, ROOT_NID, b"f").expect("there");
     assert_eq!(
         errno(fs.link_at(&ctx, &f, start, b"again")),
@@ -206,14 +206,14 @@ fn what_has_lost_its_last_name_after_a_walk_gets_none_and_leads_nowhere() {
 
     let upper = dir(&fs, &ctx, ROOT_NID, "upper");
     dir(&fs, &ctx, upper.nid, "lower");
-    let lower = reached("upper/lower");
+    let lower = at("upper/lower");
     fs.rmdir(&ctx, upper.nid, b"lower").expect("empty");
     fs.rmdir(&ctx, ROOT_NID, b"upper").expect("empty");
     assert!(fs.walk(&ctx, &lower, b"..", false, Arrive::Looking).is_err(), "what was above it is gone");
 
     let target = [b'x'; 300];
     fs.symlink(&ctx, ROOT_NID, b"link", &target).expect("new");
-    let link = reached("link");
+    let link = at("link");
     assert_eq!(fs.readlink_at(&link).expect("there"), target);
     fs.forget(link.nid(), 1);
     fs.unlink(&ctx, ROOT_NID, b"link").expect("there");

@@ -34,7 +34,7 @@ impl Scratch {
         let mut options = ScratchOptions::with_memory(memory);
         options.files.background = false;
         let (mounted, files) = make_on(&options, device.clone()).expect("enough of both");
-        let running = Running::start(mounted.store(), &files).expect("made");
+        let running = Running::start(mounted.checkpointer(), &files).expect("made");
         Scratch { files: Files::new(Arc::clone(running.fs())), device, _running: running, _mounted: mounted }
     }
 

@@ -23,7 +23,7 @@ fn why(mounted: &Mounted) -> String {
 fn what_is_not_needed_of_the_area_and_cannot_be_read_is_written_anew() {
     for (unclean, kind) in [(true, Kind::Ssd), (false, Kind::Ssd), (false, Kind::Mapped)] {
         let (sim, mounted) = fresh(kind);
-        work(&sim, mounted.store(), 0, 13).expect("writable");
+        work(&sim, &mounted, 0, 13).expect("writable");
         if unclean {
             drop(mounted);
         } else {
@@ -47,7 +47,7 @@ fn what_is_not_needed_of_the_area_and_cannot_be_read_is_written_anew() {
 fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
     let kind = Kind::Mapped;
     let (sim, mounted) = fresh(kind);
-    work(&sim, mounted.store(), 0, 13).expect("writable");
+    work(&sim, &mounted, 0, 13).expect("writable");
     drop(mounted);
     sim.lose(&area(&sim), false);
     let mounted = mount(kind.media(&sim), &options()).expect("readable");
@@ -65,10 +65,10 @@ fn a_journal_outside_of_the_image_is_trusted_only_if_the_area_can_be_read() {
 fn a_home_and_the_area_that_cannot_be_read_are_damage() {
     let kind = Kind::Ssd;
     let (sim, mounted) = fresh(kind);
-    work(&sim, mounted.store(), 0, 8).expect("writable");
+    work(&sim, &mounted, 0, 8).expect("writable");
     mounted.unmount().expect("works");
     let mounted = mount(kind.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 8, 13).expect("writable");
+    work(&sim, &mounted, 8, 13).expect("writable");
     drop(mounted);
     let lost: Vec<u64> = area(&sim).into_iter().chain(FIRST..FIRST + PAGES).collect();
     sim.lose(&lost, false);
@@ -86,7 +86,7 @@ fn without_the_area_a_torn_home_is_damage_and_nothing_else_is() {
     let kind = Kind::Ssd;
     let (sim, mounted) = fresh(kind);
     let start = sim.events();
-    let notes = work(&sim, mounted.store(), 0, 17).expect("writable");
+    let notes = work(&sim, &mounted, 0, 17).expect("writable");
     let end = sim.events();
     let (mut whole, mut damaged) = (0, 0);
     let mut points = sim.crash_points();

@@ -25,7 +25,8 @@ impl crate::store::Observer for Inside {
 }
 
 /// Runs operations `from..to` with a commit after every third and a checkpoint after every fifth.
-pub(super) fn work(sim: &SimMedia, store: &Arc<Store>, from: u64, to: u64) -> Result<Vec<Note>> {
+pub(super) fn work(sim: &SimMedia, mounted: &Mounted, from: u64, to: u64) -> Result<Vec<Note>> {
+    let (checkpointer, store) = (mounted.checkpointer(), mounted.store());
     let mut notes = vec![Note { events: sim.events(), begun: from, returned: from, committed: from }];
     let mut now = notes[0];
     for n in from..to {
@@ -49,7 +50,7 @@ pub(super) fn work(sim: &SimMedia, store: &Arc<Store>, from: u64, to: u64) -> Re
                 notes.push(Note { events: sim.events(), ..now });
                 store.observe(&inside);
             }
-            store.checkpoint()?;
+            checkpointer.checkpoint()?;
             store.release_observers();
             now.committed = n + 1;
         }
@@ -90,7 +91,7 @@ fn crash_everywhere(kind: Kind, step: usize, take: usize, nested: bool) -> Resul
     let sim = kind.make();
     let mounted = mount(kind.media(&sim), &options()).map_err(|e| e.to_string())?;
     let start = sim.events();
-    let notes = work(&sim, mounted.store(), 0, ops).map_err(|e| e.to_string())?;
+    let notes = work(&sim, &mounted, 0, ops).map_err(|e| e.to_string())?;
     let end = sim.events();
     let mut states = 0;
     let mut points = sim.crash_points();
@@ -127,7 +128,7 @@ fn crash_again(
     (least_of_power, least, most): (u64, u64, u64),
 ) -> Result<u64, String> {
     let recovered_at = sim.events();
-    let notes = work(sim, mounted.store(), n, n + 6).map_err(|e| e.to_string())?;
+    let notes = work(sim, &mounted, n, n + 6).map_err(|e| e.to_string())?;
     let mut states = 0;
     let mut points = sim.crash_points();
     for events in (before..=sim.events()).step_by(29) {
@@ -179,12 +180,12 @@ fn a_freed_block_is_reused_for_data_without_harm() {
         h.edit(&page, 64..72).fill(2);
         h.forget(&page);
         h.commit().expect("writable");
-        store.checkpoint().expect("the head passes the freeing record");
+        mounted.checkpointer().checkpoint().expect("the head passes the freeing record");
         let data = IoBuf::from_slice(&[0xdd; BLOCK_SIZE]);
         store.device().run(vec![Request::write(SHARED, data, Cause::DataWriteBack)]).expect("memory");
         store.device().flush().expect("memory");
         let written = sim.events();
-        work(&sim, store, 0, 6).expect("writable");
+        work(&sim, &mounted, 0, 6).expect("writable");
         drop(mounted);
         let mut points = sim.crash_points();
         for events in (written..=sim.events()).step_by(7) {

@@ -11,7 +11,7 @@ const UNKNOWN: u64 = 1 << 63;
 fn image(kind: Kind, unclean: bool, features: [u64; 3]) -> SimMedia {
     let sim = kind.make();
     let mounted = mount(kind.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 4).expect("writable");
+    work(&sim, &mounted, 0, 4).expect("writable");
     let mut sb = if unclean {
         let sb = *mounted.store().superblock_on_media();
         drop(mounted);
@@ -91,7 +91,7 @@ fn an_unknown_compatible_feature_is_ignored_and_kept() {
             for ops in [4, 9] {
                 let mounted = mount(kind.media(&sim), &options()).expect("it may be ignored");
                 assert_eq!(read(mounted.store()).expect("whole"), oracle(ops)[ops as usize]);
-                work(&sim, mounted.store(), ops, ops + 5).expect("writable");
+                work(&sim, &mounted, ops, ops + 5).expect("writable");
                 mounted.unmount().expect("works");
                 for copy in superblock::copies(sim.device().as_ref()) {
                     assert_eq!(copy.expect("whole").compat.get(), UNKNOWN | 1);

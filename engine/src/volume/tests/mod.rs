@@ -7,6 +7,7 @@
 mod area;
 mod crash;
 mod features;
+mod newer;
 mod refused;
 
 use super::*;
@@ -149,7 +150,7 @@ fn a_clean_unmount_leaves_an_empty_journal_and_a_clean_image() {
             let mounted = mount(kind.media(&sim), &options()).expect("made by mkfs, or clean");
             assert_eq!(mounted.recovery(), &Outcome::default());
             assert_eq!(read(mounted.store()).expect("whole"), oracle(round * 7)[round as usize * 7]);
-            work(&sim, mounted.store(), round * 7, round * 7 + 7).expect("writable");
+            work(&sim, &mounted, round * 7, round * 7 + 7).expect("writable");
             mounted.unmount().expect("works");
             let sb = superblock::read(sim.device().as_ref()).expect("valid");
             assert_eq!((sb.state.get(), sb.epoch.get()), (STATE_CLEAN, round + 1));
@@ -163,7 +164,7 @@ fn a_read_only_mount_shows_the_recovered_state_and_writes_nothing() {
     for kind in [Kind::Mapped, Kind::Ssd] {
         let sim = kind.make();
         let mounted = mount(kind.media(&sim), &options()).expect("clean");
-        work(&sim, mounted.store(), 0, 9).expect("writable");
+        work(&sim, &mounted, 0, 9).expect("writable");
         drop(mounted);
         let before = sim.events();
         let mounted =
@@ -179,12 +180,12 @@ fn a_read_only_mount_shows_the_recovered_state_and_writes_nothing() {
 fn a_device_that_fails_writes_makes_the_file_system_read_only() {
     let sim = Kind::Mapped.make();
     let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 4).expect("writable");
+    work(&sim, &mounted, 0, 4).expect("writable");
     sim.set_fault(Some(Box::new(|fault| match fault {
         crate::sim::Fault::Write { block, .. } if block >= FIRST => Some(libc::EIO),
         _ => None,
     })));
-    assert!(mounted.store().checkpoint().is_err());
+    assert!(mounted.checkpointer().checkpoint().is_err());
     assert!(matches!(operate(mounted.store(), 4), Err(Error::ReadOnly(_))));
     assert!(mounted.store().failed().is_some_and(|why| why.contains("checkpoint")));
     sim.set_fault(None);
@@ -197,12 +198,12 @@ fn a_device_that_fails_writes_makes_the_file_system_read_only() {
 fn a_failure_that_passes_is_tried_again() {
     let sim = Kind::Mapped.make();
     let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 4).expect("writable");
+    work(&sim, &mounted, 0, 4).expect("writable");
     sim.set_fault(Some(Box::new(|fault| match fault {
         crate::sim::Fault::Write { nth, .. } if nth.is_multiple_of(2) => Some(libc::EIO),
         _ => None,
     })));
-    mounted.store().checkpoint().expect("the second try works");
+    mounted.checkpointer().checkpoint().expect("the second try works");
     sim.set_fault(None);
     mounted.unmount().expect("works");
 }

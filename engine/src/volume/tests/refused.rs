@@ -9,7 +9,7 @@ use crate::pmem::{HeapMemory, PersistentMemory};
 fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     let sim = Kind::Mapped.make();
     let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 7).expect("writable");
+    work(&sim, &mounted, 0, 7).expect("writable");
     drop(mounted);
     let number = sim.add_pmem(Kind::Mapped.spec());
     let other = || {
@@ -33,11 +33,11 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
 fn an_older_journal_is_refused() {
     let sim = Kind::Mapped.make();
     let mounted = mount(Kind::Mapped.media(&sim), &options()).expect("clean");
-    work(&sim, mounted.store(), 0, 2).expect("writable");
+    work(&sim, &mounted, 0, 2).expect("writable");
     let old = sim.pmem(0).expect("there");
     let mut bytes = vec![0; Kind::Mapped.spec().len];
     crate::pmem::PersistentMemory::read(old.as_ref(), 0, &mut bytes);
-    work(&sim, mounted.store(), 2, 12).expect("writable");
+    work(&sim, &mounted, 2, 12).expect("writable");
     drop(mounted);
     crate::pmem::PersistentMemory::write(old.as_ref(), 0, &bytes);
     let Err(Error::Refused(why)) = mount(Kind::Mapped.media(&sim), &options()).map(drop) else {

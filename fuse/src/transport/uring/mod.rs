@@ -9,8 +9,8 @@
 //!    that a place holds a request; the submission that *commits* its reply gives the place back to the kernel.
 //! 2. A thread that holds the lane's reading role receives: it takes the next completion, or if there is none, commits
 //!    the replies and sleeps in the kernel. So replies travel together as long as requests wait, at most
-//!    [`MOST_HELD`] of them.
-//! 3. Any thread may reply: it leaves the reply in [`Replies`], and wakes the reader if that sleeps; a thread that has
+//!    `MOST_HELD` of them.
+//! 3. Any thread may reply: it leaves the reply in `Replies`, and wakes the reader if that sleeps; a thread that has
 //!    several replies to give, behind the last of them. Another thread that replies meanwhile finds the reader asleep
 //!    still, and wakes it: nobody's reply waits for somebody else's.
 //!
@@ -24,8 +24,8 @@
 //! stays until the mount is gone. The kernel takes the place that was committed last, so that in the long run the
 //! places in use are those of the threads that read, and the others own few.
 //!
-//! Here are the port, its reading role and its replies. [`ring`] speaks to the kernel, [`memory`] is what both write
-//! to, [`offer`] tells whether there may be a port.
+//! Here are the port, its reading role and its replies. `ring` speaks to the kernel, `memory` is what both write
+//! to, `offer` tells whether there may be a port.
 
 mod memory;
 mod offer;

@@ -1,17 +1,17 @@
 //! The list of files to write: who has a turn, who is old, who leaves.
 
 use crate::file::data_path::DataPath;
-use crate::file::tests::image::{MetaImage, content, path};
+use crate::file::tests::image::{Fsync as _, MetaImage, content, path};
 use crate::file::write::At;
 use crate::file::{ErrorMark, SyncKind};
 use std::time::Duration;
 
 fn listed(image: &MetaImage, path: &DataPath) -> Vec<u64> {
-    path.listed().iter().map(|inode| image.number(inode)).collect()
+    path.write_back.queue().files().iter().map(|inode| image.number(inode)).collect()
 }
 
 fn expired(image: &MetaImage, path: &DataPath, most: usize) -> Vec<u64> {
-    let expired = path.work.lock().take_expired(Duration::ZERO, most);
+    let expired = path.write_back.queue().take_expired(Duration::ZERO, most);
     expired.iter().map(|(inode, _)| image.number(inode)).collect()
 }
 
@@ -28,7 +28,7 @@ fn files_have_their_turns_in_order_and_leave_when_they_are_written() {
     assert_eq!(listed(&image, &path), (1..=200).collect::<Vec<_>>());
     let mut left = Vec::new();
     for _ in 0..4 {
-        assert_eq!(path.relieve(), Ok(true));
+        assert_eq!(path.flusher.write_some(), Ok(true));
         left.push(listed(&image, &path));
     }
     let rest = |from: u64| (from..=200).collect::<Vec<_>>();
@@ -36,7 +36,7 @@ fn files_have_their_turns_in_order_and_leave_when_they_are_written() {
     // A turn of its own; what it has not written waits until all others have had theirs.
     assert_eq!(left[2], rest(100));
     assert_eq!(left[3], [vec![100], rest(165)].concat());
-    while path.relieve().expect("no faults") {}
+    while path.flusher.write_some().expect("no faults") {}
     assert_eq!((listed(&image, &path), image.reserved()), (vec![], 0));
     assert!(content(&path, &files[99]).iter().all(|byte| *byte == 100));
 }
@@ -53,7 +53,7 @@ fn idle_files_have_no_turns_of_their_own() {
         }
     }
     assert_eq!(listed(&image, &path).len(), 100);
-    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!(path.flusher.write_some(), Ok(true));
     assert_eq!(listed(&image, &path), (65..=100).collect::<Vec<_>>());
 }
 
@@ -70,8 +70,8 @@ fn files_become_old_in_order_and_an_emptied_one_is_new() {
     path.write(&files[1], At::Offset(0), &[2; 100]).expect("room");
     assert_eq!(expired(&image, &path, 2), [1, 3]);
     assert_eq!(expired(&image, &path, 9), [4, 5, 2, 1, 3]);
-    assert!(path.work.lock().take_expired(Duration::from_secs(3600), 9).is_empty());
-    path.unlist(&files);
+    assert!(path.write_back.queue().take_expired(Duration::from_secs(3600), 9).is_empty());
+    path.write_back.queue().remove_idle(&files);
     assert_eq!(listed(&image, &path).len(), 5, "none is idle");
     path.sync_all(|| Ok(())).expect("no faults");
     assert!(listed(&image, &path).is_empty());
@@ -89,16 +89,16 @@ fn a_file_that_is_being_rewritten_is_left_alone() {
     }
     path.sync_all(|| Ok(())).expect("no faults");
     write(0);
-    let due = path.work.lock().take_expired(Duration::ZERO, 9);
+    let due = path.write_back.queue().take_expired(Duration::ZERO, 9);
     path.truncate(&files[0], 0).expect("no faults");
     path.write(&files[0], At::Offset(0), &[8; 100]).expect("room");
-    path.write_due(due);
+    path.flusher.write_due(due);
     assert_eq!(listed(&image, &path), [1], "it was emptied after it was old");
     write(1);
-    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!(path.flusher.write_some(), Ok(true));
     assert_eq!(listed(&image, &path), [1], "another has frames to give");
     assert_eq!(files[0].data().logged_size(), 4096);
-    assert_eq!(path.relieve(), Ok(true));
+    assert_eq!(path.flusher.write_some(), Ok(true));
     assert_eq!((listed(&image, &path), files[0].data().logged_size()), (vec![], 100));
 }
 
@@ -125,8 +125,8 @@ fn a_rewriting_that_nobody_ends_is_recorded_when_it_is_old_and_goes_home_when_th
     path.truncate(&file, 0).expect("always");
     path.write(&file, At::Append, &[2; 300]).expect("room");
     let write_expired = || {
-        let due = path.work.lock().take_expired(Duration::ZERO, 10);
-        path.write_due(due);
+        let due = path.write_back.queue().take_expired(Duration::ZERO, 10);
+        path.flusher.write_due(due);
     };
     write_expired();
     assert_eq!((file.data().logged_size(), path.stats().replaced_absorbed), (300, 1));

@@ -58,7 +58,7 @@ impl DataPath {
     ///
     /// # Errors
     /// Those of the device, and of a full image: what is not taken over then stays for the next mount.
-    pub fn take_over(&self) -> Result<()> {
+    pub fn inherit(&self) -> Result<()> {
         let Some(memory) = self.takeover.as_ref().filter(|memory| memory.incarnation() > 0) else {
             return Ok(());
         };
@@ -73,7 +73,7 @@ impl DataPath {
         for kept in memory.inodes().left() {
             let pages = frames.remove(&(kept.nid, kept.generation)).unwrap_or_default();
             match self.file_of((kept.nid, kept.generation))?.filter(|_| kept.size <= MAX_FILE_SIZE) {
-                Some(inode) => self.take_over_file(&inode, &kept, pages)?,
+                Some(inode) => self.inherit_file(&inode, &kept, pages)?,
                 None => {
                     memory.inodes().give(kept.slot);
                     pages.iter().for_each(|one| self.pool.give_up(one));
@@ -82,7 +82,7 @@ impl DataPath {
         }
         for (key, pages) in frames {
             match self.file_of(key)? {
-                Some(inode) => self.take_over_pages(&inode, inode.data().size(), pages)?,
+                Some(inode) => self.inherit_pages(&inode, inode.data().size(), pages)?,
                 None => pages.iter().for_each(|one| self.pool.give_up(one)),
             }
         }
@@ -102,7 +102,7 @@ impl DataPath {
         }
     }
 
-    fn take_over_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: Vec<Inherited>) -> Result<()> {
+    fn inherit_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: Vec<Inherited>) -> Result<()> {
         let Some(memory) = &self.takeover else { return Ok(()) };
         let data = inode.data();
         if kept.truncate_pending {
@@ -111,12 +111,12 @@ impl DataPath {
         }
         // Not before: cutting would store the size that the file has now.
         inode.inherit_kept(memory, kept);
-        self.take_over_pages(inode, kept.size, pages)?;
+        self.inherit_pages(inode, kept.size, pages)?;
         if kept.size < data.size() {
             self.cut(inode, kept.size)?;
         } else if kept.size > data.size() {
             data.set_size(kept.size);
-            self.list(inode);
+            self.write_back.queue().add(inode);
         }
         if kept.mtime != 0 || kept.ctime != 0 {
             inode.bring_times(kept.mtime, kept.ctime);
@@ -125,17 +125,18 @@ impl DataPath {
         Ok(())
     }
 
-    fn take_over_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: Vec<Inherited>) -> Result<()> {
+    fn inherit_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: Vec<Inherited>) -> Result<()> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let mut joining = Joining { path: self, inode, pages: Vec::new(), reserved: 0, upto: 0 };
+        let mut joining =
+            Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved: 0, upto: 0 };
         for one in pages {
             let page = one.page.page;
             if page >= page_after(size) {
                 self.pool.give_up(&one);
                 continue;
             }
-            let (flags, reserve) = match self.map(inode, page)? {
+            let (flags, reserve) = match self.meta.map(inode, page)? {
                 Mapping::Mapped { unwritten: false, .. } => (FrameState::MAPPED, 0),
                 Mapping::Mapped { .. } => (FrameState::empty(), 0),
                 Mapping::Hole { .. } => (FrameState::RESERVED, 1),

@@ -4,7 +4,7 @@
 //! idle mount uses no CPU. Giving a note that is there already costs one load.
 //!
 //! It knows too whether a round is running: until it says that it has ended, whoever waits for less to be dirty need
-//! not ask for another. The argument is in `store/throttle.rs`.
+//! not ask for another. The argument is in `throttle.rs`.
 
 use std::time::Duration;
 

@@ -18,6 +18,8 @@
 //! What this leaves to others: files of more than one name are counted right, but nothing else is proved here; a file
 //! system in memory for tests is in fuse/tests/mount.
 
+mod nodes;
+
 use narufs_fuse::control::STATS;
 use narufs_fuse::mount::{FuseOptions, Permissions, Transport};
 use narufs_fuse::operations::{Ioctl, NewNode, Release, Write};
@@ -26,11 +28,12 @@ use narufs_fuse::types::{Attr, Attributes, Entry, Errno, Opened, Result, SetAttr
 use narufs_fuse::wire::dirent::DirSink;
 use narufs_fuse::wire::{CopyFileRangeIn, OpenFlags, ROOT_ID, ReadIn, StatfsOut};
 use narufs_fuse::{Operations, Server, ServerConfig};
-use std::collections::{BTreeMap, HashMap};
+use nodes::{Node, Nodes, now};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// What is counted: requests by what they ask for, and bytes that were written.
 const ASKED: [&str; 19] = [
@@ -57,23 +60,6 @@ const ASKED: [&str; 19] = [
 /// The place of the bytes.
 const WRITTEN: usize = ASKED.len() - 1;
 
-#[derive(Default)]
-struct Node {
-    attr: Attr,
-    parent: u64,
-    target: Vec<u8>,
-    /// Names, and their places in the list of the directory.
-    names: HashMap<Vec<u8>, u64>,
-    list: BTreeMap<u64, (Vec<u8>, u64)>,
-    lookups: u64,
-}
-
-struct Nodes {
-    all: HashMap<u64, Node>,
-    /// The next inode; also the next place in a list, so that places go up.
-    next: u64,
-}
-
 struct Bare {
     nodes: Mutex<Nodes>,
     counts: [AtomicU64; ASKED.len()],
@@ -83,94 +69,6 @@ struct Bare {
     opens: bool,
     lists: AtomicBool,
     xattr: bool,
-}
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
-}
-
-impl Nodes {
-    fn node(&mut self, id: u64) -> Result<&mut Node> {
-        self.all.get_mut(&id).ok_or(Errno(libc::ESTALE))
-    }
-
-    fn find(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
-        let node = self.node(parent)?;
-        let place = node.names.get(name).ok_or(Errno(libc::ENOENT))?;
-        node.list.get(place).map(|(_, id)| *id).ok_or(Errno(libc::EIO))
-    }
-
-    fn name(&mut self, parent: u64, name: &[u8], id: u64) -> Result<()> {
-        let place = self.next + 2;
-        self.next += 1;
-        let node = self.node(parent)?;
-        if node.names.contains_key(name) {
-            return Err(Errno(libc::EEXIST));
-        }
-        node.names.insert(name.to_vec(), place);
-        node.list.insert(place, (name.to_vec(), id));
-        (node.attr.mtime, node.attr.ctime) = (now(), now());
-        Ok(())
-    }
-
-    fn unname(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
-        let node = self.node(parent)?;
-        let place = node.names.remove(name).ok_or(Errno(libc::ENOENT))?;
-        (node.attr.mtime, node.attr.ctime) = (now(), now());
-        node.list.remove(&place).map(|(_, id)| id).ok_or(Errno(libc::EIO))
-    }
-
-    fn make(&mut self, ctx: &RequestContext<'_>, parent: u64, name: &[u8], new: &NewNode) -> Result<u64> {
-        let (id, time) = (self.next, now());
-        self.next += 1;
-        self.name(parent, name, id)?;
-        let attr = Attr {
-            ino: id,
-            mode: new.mode & !new.umask,
-            // A directory's links are not counted: 1 says so, and find looks into all.
-            nlink: 1,
-            uid: ctx.uid,
-            gid: ctx.gid,
-            rdev: new.rdev,
-            blksize: 4096,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            ..Attr::default()
-        };
-        self.all.insert(id, Node { attr, parent, ..Node::default() });
-        Ok(id)
-    }
-
-    fn remove(&mut self, parent: u64, name: &[u8], directory: bool) -> Result<()> {
-        let id = self.find(parent, name)?;
-        let node = self.node(id)?;
-        match (node.attr.mode & libc::S_IFMT == libc::S_IFDIR, directory) {
-            (true, false) => return Err(Errno(libc::EISDIR)),
-            (false, true) => return Err(Errno(libc::ENOTDIR)),
-            (true, true) if !node.names.is_empty() => return Err(Errno(libc::ENOTEMPTY)),
-            _ => node.attr.nlink -= 1,
-        }
-        self.unname(parent, name)?;
-        self.collect(id);
-        Ok(())
-    }
-
-    /// A file has bytes up to here.
-    fn wrote(&mut self, id: u64, end: u64) -> Result<()> {
-        let attr = &mut self.node(id)?.attr;
-        attr.size = attr.size.max(end);
-        (attr.blocks, attr.mtime, attr.ctime) = (attr.size.div_ceil(512), now(), now());
-        Ok(())
-    }
-
-    fn collect(&mut self, id: u64) {
-        let unused = |node: &Node| node.attr.nlink == 0 && node.lookups == 0;
-        if id != ROOT_ID && self.all.get(&id).is_some_and(unused) {
-            self.all.remove(&id);
-        }
-    }
 }
 
 impl Bare {

@@ -1,0 +1,157 @@
+//! The record of what a write-back has written, once that is flushed, and the end of the write-back.
+
+use super::place::{Place, WriteExtent, change_of};
+use super::{PreparedWrite, WriteBack, key_of};
+use crate::Result;
+use crate::cache::FrameState;
+use crate::meta::{Blocks, ROOM_CHANGED};
+use crate::pages::{PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
+use crate::planted::{self, Bug, Spot};
+use std::collections::BTreeSet;
+
+impl WriteBack {
+    /// Records what was written, once it is flushed, and lets go of the pages. `completed` is the device's count of
+    /// writes after the last of them. Gives the page from which to go on.
+    pub fn record(&self, prepared: PreparedWrite<'_>, completed: u64) -> Result<Option<u64>> {
+        let PreparedWrite {
+            inode,
+            order,
+            room,
+            size,
+            truncates,
+            selected,
+            left,
+            tail_waits,
+            mut extents,
+            mut next,
+            mut result,
+        } = prepared;
+        let data = inode.data();
+        let logged = if truncates { 0 } else { data.logged_size() };
+        data.wrote(completed);
+        let arrived = extents.iter().filter(|extent| extent.result.is_ok());
+        self.written.add(arrived.map(|extent| extent.frames.len() as u64).sum());
+
+        let bad: BTreeSet<u64> = extents
+            .iter()
+            .filter(|extent| extent.result.is_err())
+            .flat_map(|extent| extent.page..extent.page + extent.frames.len() as u64)
+            .collect();
+        for extent in &extents {
+            if let Err(e) = &extent.result
+                && result.is_ok()
+            {
+                result = Err(e.clone());
+            }
+        }
+        let tail = page_of(logged);
+        let tail_is_down = logged % PAGE == 0
+            || if selected.contains(&tail) {
+                !bad.contains(&tail) && !left.contains(&tail)
+            } else {
+                !tail_waits
+            };
+        if !tail_is_down && let Err(e) = &result {
+            // Nothing may be mapped as written beyond the recorded size, which cannot grow.
+            for extent in extents.iter_mut().filter(|extent| extent.place != Place::Mapped) {
+                extent.result = Err(e.clone());
+            }
+        }
+        let mut change = change_of(&extents);
+        let mut down = if tail_is_down { size.max(logged) } else { logged };
+        if truncates && let Some(first) = left.first() {
+            // More extents than one record has room for: the file grows by what follows.
+            down = down.min(first * PAGE);
+        }
+        let is_down = |extent: &&WriteExtent<'_>| extent.result.is_ok();
+        let end = extents.iter().filter(is_down).map(|extent| extent.page + extent.frames.len() as u64).max();
+        if !truncates && data.pages.has_dirty(page_of(logged)..page_after(size)) {
+            // Dirty pages stay behind: the size goes no further than what is down, lest zeros stand for them.
+            down = down.min(logged.max(end.map_or(0, |end| end * PAGE)));
+        }
+        change.size = (down != data.logged_size()).then_some(down);
+        if truncates {
+            change.remove = Some(0..PAGES_END);
+            change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
+        }
+        let wants_times = order.attributes && inode.has_lazy_times() && result.is_ok();
+        if truncates && let Err(e) = &result {
+            // The old content stays until all of the new is down.
+            for extent in &mut extents {
+                extent.result = Err(e.clone());
+            }
+        } else if (!change.is_empty() || wants_times)
+            && let Some(room) = room
+        {
+            // An emptied file of which nothing was written shows nothing that might not be down.
+            let early = truncates && extents.is_empty() || planted::is(Bug::MappedBeforeFlush);
+            let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
+            let recorded = flushed.and_then(|()| self.meta.log(room.room, inode, change));
+            match recorded {
+                Ok(_) => {
+                    data.set_logged_size(down);
+                    if truncates {
+                        data.pages.truncate_recorded();
+                        self.pending.remove(inode.nid());
+                    }
+                    inode.settle_kept();
+                }
+                Err(e) => {
+                    for extent in &mut extents {
+                        if extent.place != Place::Mapped && extent.result.is_ok() {
+                            extent.result = Err(e.clone());
+                        }
+                    }
+                    if e == ROOM_CHANGED {
+                        next = selected.first().copied();
+                    } else {
+                        result = Err(e);
+                    }
+                }
+            }
+        }
+        planted::panic_at(Spot::Recorded);
+        self.finish(selected, extents, completed);
+        result.map(|()| next)
+    }
+
+    /// Lets go of the pages, as clean or as dirty again.
+    fn finish(&self, selected: UnderWriteBack<'_>, extents: Vec<WriteExtent<'_>>, completed: u64) {
+        selected.finish(self.meta.store().device().writes_flushed(), |end| {
+            for extent in extents {
+                self.finish_extent(end, extent, completed);
+            }
+        });
+    }
+
+    fn finish_extent(&self, end: &mut WriteBackEnd<'_>, extent: WriteExtent<'_>, completed: u64) {
+        let pages = extent.page..extent.page + extent.frames.len() as u64;
+        let count = pages.end - pages.start;
+        if extent.result.is_err() {
+            for (page, found) in pages.zip(&extent.frames) {
+                found.fail_write_back();
+                end.failed(page);
+            }
+            if extent.place == Place::New {
+                self.meta.release(Blocks { start: extent.block, len: count as u32 });
+            }
+            return;
+        }
+        let mut unwanted = 0;
+        for ((page, found), unsynced) in pages.zip(&extent.frames).zip(&extent.unsynced) {
+            if extent.place == Place::Unwritten && found.flags().contains(FrameState::RESERVED) {
+                unwanted += 1;
+            }
+            end.written(page, *unsynced, (extent.place == Place::Mapped).then_some(completed));
+            found.end_write_back();
+        }
+        match extent.place {
+            Place::New => end.unreserve(count),
+            Place::Unwritten if unwanted > 0 => {
+                end.unreserve(unwanted);
+                self.meta.unreserve(unwanted);
+            }
+            _ => {}
+        }
+    }
+}
