@@ -131,6 +131,9 @@ pub struct Mount {
     /// Say on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// Serve for the supervisor that is standard input
+    #[arg(long, hide = true)]
+    pub supervised: bool,
     /// Called by mount(8), whose conventions hold
     #[arg(long, hide = true)]
     pub helper: bool,

@@ -22,6 +22,8 @@ mod resize;
 pub mod server;
 pub mod size;
 mod stats;
+mod supervised;
+mod supervisor;
 mod sync;
 mod trim;
 mod umount;

@@ -2,7 +2,7 @@
 //!
 //! [`engine`] is a file system as it is mounted, [`operations`] what is asked of it, [`files`] finds the file of a
 //! request, [`failures`] knows which thread was told of a failed write-back, [`handles`] has open files by number,
-//! [`names`] says for how long the kernel may trust a name, [`dir_times`] the same of a directory's attributes, [`told`]
+//! [`inherited`] answers for an earlier server of the mount, [`names`] says for how long the kernel may trust a name, [`dir_times`] the same of a directory's attributes, [`told`]
 //! tells it of what changes behind its back, [`recall`] keeps its page cache true beside writes that go past it,
 //! [`volume`] answers what concerns the file system as a whole, [`convert`] goes between the two worlds' types.
 //!
@@ -17,6 +17,7 @@ mod engine;
 mod failures;
 mod files;
 mod handles;
+mod inherited;
 mod names;
 mod operations;
 mod recall;
@@ -29,6 +30,7 @@ use crate::mount::process::drop_capabilities;
 use crate::mount::{Io, MountOptions, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
+use crate::supervision::{Inherited, Supervision};
 use narufs_engine::cache::available_memory;
 use narufs_engine::vfs::Fs;
 use rustix::thread::CapabilitySet;
@@ -71,6 +73,37 @@ pub fn serve(
     options: &MountOptions,
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
+    let (operations, options, config) = prepare(fs, options, caching, None)?;
+    Server::start(operations, dir, &options, &config)
+}
+
+/// The same for a mount that is to outlive this process, and that nobody else enters. `left`: it is there already, and its
+/// server is gone.
+///
+/// # Errors
+/// As of [`serve`]; or if what is left cannot be gone on with.
+pub fn serve_supervised(
+    fs: Arc<Fs>,
+    dir: &Path,
+    options: &MountOptions,
+    supervision: &Arc<Supervision>,
+    left: Option<Inherited>,
+) -> io::Result<Server<EngineOperations>> {
+    let (operations, options, config) = prepare(fs, options, Caching::Exclusive, Some(supervision))?;
+    match left {
+        None => Server::start(operations, dir, &options, &config),
+        Some(left) => Server::take_over(operations, dir, &options, &config, left),
+    }
+}
+
+type Prepared = (Arc<EngineOperations>, MountOptions, ServerConfig);
+
+fn prepare(
+    fs: Arc<Fs>,
+    options: &MountOptions,
+    caching: Caching,
+    supervision: Option<&Arc<Supervision>>,
+) -> io::Result<Prepared> {
     let mut options = options.clone();
     if options.io == Io::Cached {
         if caching == Caching::Shared {
@@ -100,6 +133,7 @@ pub fn serve(
             ..Config::default()
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),
+        supervision: supervision.cloned(),
         dirty_limit: (options.io == Io::Cached).then(|| dirty_limit(available_memory())),
         ..ServerConfig::default()
     };
@@ -109,8 +143,8 @@ pub fn serve(
         // Buffers are as large as the larger of the two.
         config.session.max_write = config.session.max_write.max(options.max_read);
     }
-    let operations = EngineOperations::new(fs, caching, &options);
-    Server::start(Arc::new(operations), dir, &options, &config)
+    let operations = EngineOperations::new(fs, caching, &options, supervision);
+    Ok((Arc::new(operations), options, config))
 }
 
 /// Bytes of what was written that the kernel may keep, of so much memory. Within a control group's memory limit dirty
