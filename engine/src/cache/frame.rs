@@ -1,6 +1,12 @@
 //! A frame's state word and what else is known of it.
+//!
+//! Where a mount outlives its server the table of frames lies in memory that a successor takes over: what is said there
+//! of a dirty frame, and its bytes, are all that is left of unsynced data. So `DIRTY` or `WRITEBACK` stands in the word for
+//! as long as neither the device nor the journal has what the frame holds, and the page is stored before either.
 
 use super::index::Slot;
+use crate::device::BLOCK_SIZE;
+use crate::format::Nid;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 bitflags::bitflags! {
@@ -70,16 +76,31 @@ impl Use {
     }
 }
 
+/// Which page of which file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageId {
+    /// The file.
+    pub nid: Nid,
+    /// The generation of its number.
+    pub generation: u32,
+    /// The page's number.
+    pub page: u64,
+}
+
 /// A frame: type-stable, so any thread may look at any frame at any time. It has a cache line to itself: its
 /// neighbours are often other files' and other cores'.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Frame {
     state: AtomicU64,
     /// The index slot that names the frame; changed only by the holder of `BUSY`.
     pub(super) slot: AtomicPtr<Slot>,
     /// First and last-plus-one dirty byte in 16 bits each; changed only under the latch.
     dirty: AtomicU32,
+    /// The page that it holds, for a successor of this process; changed only by the holder of `BUSY`.
+    generation: AtomicU32,
+    nid: AtomicU64,
+    page: AtomicU64,
     /// Marks of the queues of [`super::evict`].
     pub(super) in_cold: AtomicBool,
     pub(super) in_lent: AtomicBool,
@@ -103,6 +124,9 @@ impl Frame {
             state: AtomicU64::new(FrameState::BUSY.bits()),
             slot: AtomicPtr::new(std::ptr::null_mut()),
             dirty: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            nid: AtomicU64::new(0),
+            page: AtomicU64::new(0),
             in_cold: AtomicBool::new(false),
             in_lent: AtomicBool::new(false),
         }
@@ -277,6 +301,51 @@ impl Frame {
     pub(super) fn clear(&self, flags: FrameState) {
         // Release: as in `set`.
         self.state.fetch_and(!flags.bits(), Ordering::Release);
+    }
+
+    /// Notes the page that a busy frame is about to hold.
+    #[inline]
+    pub(super) fn set_page(&self, id: PageId) {
+        // Relaxed, all: `publish` releases them.
+        self.nid.store(id.nid, Ordering::Relaxed);
+        self.generation.store(id.generation, Ordering::Relaxed);
+        self.page.store(id.page, Ordering::Relaxed);
+    }
+
+    /// What a predecessor has left here that is nowhere else: the page, and the bytes that are dirty.
+    pub(super) fn inherited(&self) -> Option<(PageId, std::ops::Range<usize>)> {
+        let flags = self.flags();
+        let is_newer = flags.contains(FrameState::DIRTY) && !flags.contains(FrameState::SYNCED);
+        let is_under_way = flags.contains(FrameState::WRITEBACK);
+        if flags.contains(FrameState::BUSY) || !(is_newer || is_under_way) {
+            return None;
+        }
+        // Relaxed, all: nobody else has the memory.
+        let id = PageId {
+            nid: self.nid.load(Ordering::Relaxed),
+            generation: self.generation.load(Ordering::Relaxed),
+            page: self.page.load(Ordering::Relaxed),
+        };
+        let dirty = self.dirty_bytes();
+        // What was on its way may not have arrived; and what nobody can have stored is not believed.
+        let is_sound = !is_under_way && dirty.start < dirty.end && dirty.end <= BLOCK_SIZE;
+        Some((id, if is_sound { dirty } else { 0..BLOCK_SIZE }))
+    }
+
+    /// Takes over an inherited frame, with one pin. Not for a moment is it not dirty.
+    pub(super) fn take_over(&self, flags: FrameState) {
+        self.in_cold.store(false, Ordering::Relaxed);
+        self.in_lent.store(false, Ordering::Relaxed);
+        // Release: as in `publish`.
+        self.state.store((flags | FrameState::DIRTY).bits() + 1, Ordering::Release);
+    }
+
+    /// Makes a frame of a predecessor's a free one.
+    pub(super) fn reset(&self) {
+        self.state.store(FrameState::BUSY.bits(), Ordering::Relaxed);
+        self.slot.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.in_cold.store(false, Ordering::Relaxed);
+        self.in_lent.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn dirty_bytes(&self) -> std::ops::Range<usize> {

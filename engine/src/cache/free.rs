@@ -56,12 +56,15 @@ pub(super) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// All of `frames` frames, of which so many keep their memory when they come back.
-    pub fn new(frames: usize, kept: usize) -> FreeFrames {
+    /// All of `frames` frames but those in use, of which so many keep their memory when they come back.
+    pub fn new(frames: usize, kept: usize, is_used: impl Fn(u32) -> bool) -> FreeFrames {
         let lanes = if frames < 256 { 1 } else { available_cores().clamp(1, 64) };
         let lists = (0..lanes).map(|lane| {
             // Descending, so that a lane gives out its lowest frames first.
-            let own = (lane as u32..frames as u32).step_by(lanes).collect::<Vec<_>>();
+            let own = (lane as u32..frames as u32)
+                .step_by(lanes)
+                .filter(|number| !is_used(*number))
+                .collect::<Vec<_>>();
             let numbers: Vec<_> = own.into_iter().rev().collect();
             let lane = Mutex::new(Lane { dry: numbers.len(), held: 0, numbers });
             Seat { lane: CachePadded::new(lane), wet: CachePadded::new(AtomicUsize::new(0)) }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "a leaf module: the bytes of frames behind their guards")]
 
 use super::copy::copy;
-use super::frame::{Frame, FrameState, Seen};
+use super::frame::{Frame, FrameState, PageId, Seen};
 use super::index::Slot;
 use super::pool::{FramePool, pause};
 use crate::device::BLOCK_SIZE;
@@ -55,16 +55,18 @@ impl<'p> Fresh<'p> {
         number
     }
 
-    /// Puts the frame in a slot, pinned, with these flags and dirty bytes; gives it back if the slot is taken.
+    /// Puts the frame in the slot of a page, pinned, with these flags and dirty bytes; gives it back if the slot is taken.
     pub fn publish(
         self,
         slot: &Slot,
+        page: PageId,
         flags: FrameState,
         dirty: Range<usize>,
     ) -> Result<Found<'p>, Fresh<'p>> {
         let pool = self.pool;
         let frame = &pool.frames[self.number as usize];
         frame.set_dirty_bytes(dirty);
+        frame.set_page(page);
         // Relaxed: `publish` below releases it.
         frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
         let comes_back = |left| pool.eviction.comes_back_hot(&pool.frames, left);
@@ -227,6 +229,12 @@ impl<'f> Latched<'f> {
     /// Zeroes bytes, as `write`.
     pub fn zero(&mut self, range: Range<usize>) {
         self.write(range.start, &[0; BLOCK_SIZE][range]);
+    }
+
+    /// Zeroes bytes of an inherited frame that nobody can find yet, and that is not latched.
+    pub(super) fn zero_unlatched(mut self, range: Range<usize>) {
+        self.zero(range);
+        std::mem::forget(self);
     }
 
     /// Copies bytes out, of whole sectors that no writer is in the middle of.

@@ -1,9 +1,11 @@
-//! The bytes of all frames: one anonymous mapping, of huge pages if the kernel has any.
+//! The bytes of all frames: one anonymous mapping, of huge pages if the kernel has any; or a part of the memory that a
+//! successor of this process takes over.
 
 #![allow(unsafe_code, reason = "a leaf module: the mapping that frames lie in")]
 
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::takeover::FrameRegion;
 use crate::{Error, Result};
 use std::ptr::NonNull;
 
@@ -14,6 +16,8 @@ pub(super) struct FrameMemory {
     frames: usize,
     /// Huge pages are not wanted.
     is_small: AtomicBool,
+    /// What it is a part of, if it is no mapping of its own.
+    region: Option<FrameRegion>,
 }
 
 // SAFETY: the mapping belongs to this value alone and has no thread affinity; access to the bytes is ordered
@@ -44,7 +48,13 @@ impl FrameMemory {
             let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).expect("a mapping is not at address 0");
-        Ok(FrameMemory { base, frames, is_small: AtomicBool::new(goes_back) })
+        Ok(FrameMemory { base, frames, is_small: AtomicBool::new(goes_back), region: None })
+    }
+
+    /// The frames of a region that outlives this process.
+    pub(super) fn shared(region: FrameRegion) -> FrameMemory {
+        let (base, frames) = (region.bytes(), region.frames());
+        FrameMemory { base, frames, is_small: AtomicBool::new(true), region: Some(region) }
     }
 
     /// No more huge pages from now on: the kernel would fill what went back again to make one.
@@ -106,6 +116,9 @@ impl FrameMemory {
     /// The frames are busy, and the caller has them.
     pub(super) unsafe fn release(&self, first: u32, count: usize) {
         assert!(first as usize + count <= self.frames, "frame numbers come from the pool");
+        if let Some(region) = &self.region {
+            return region.release(first as usize, count);
+        }
         // SAFETY: the frames lie within the mapping, as just checked, and nobody has bytes of theirs that count, as
         // the caller has promised: a thread that copies without a pin finds the frame busy afterwards. A failure leaves
         // the memory where it is. Guarded by `frames_that_are_not_kept_go_back_to_the_system`.
@@ -152,6 +165,9 @@ pub(super) fn trim_heap(beyond: usize) {
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
+        if self.region.is_some() {
+            return;
+        }
         let len = self.frames.max(1) * BLOCK_SIZE;
         // SAFETY: this is the mapping of `new`, whole, and nobody borrows from it any more. A failure would
         // leave it mapped, which harms nothing.

@@ -38,6 +38,7 @@ mod available;
 mod copy;
 mod evict;
 mod frame;
+mod frame_table;
 mod free;
 mod guards;
 mod index;
@@ -53,7 +54,8 @@ mod tests;
 mod warm;
 
 pub use available::available_memory;
-pub use frame::{FrameState, Use};
+pub use frame::{FrameState, PageId, Use};
+pub use frame_table::Inherited;
 pub use guards::{Found, Fresh, Glance, Latched};
 pub use index::{PageIndex, Slot};
 pub use pool::{CacheStats, FRAME_BYTES, FramePool, Removed};

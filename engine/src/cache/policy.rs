@@ -2,7 +2,11 @@
 //! `NARUFS_SHOW=1` prints the table of [`super::evict`].
 
 use super::{FramePool, FrameState, PageIndex, Use};
+use crate::cache::PageId;
 use std::collections::{BTreeMap, HashMap};
+
+/// A page of no file in particular.
+const PAGE: PageId = PageId { nid: 1, generation: 1, page: 0 };
 
 const FRAMES: usize = 1024;
 
@@ -25,7 +29,7 @@ impl Here {
             return true;
         }
         let fresh = self.pool.take().expect("all are clean");
-        let found = fresh.publish(slot, FrameState::MAPPED, 0..0).expect("one thread");
+        let found = fresh.publish(slot, PAGE, FrameState::MAPPED, 0..0).expect("one thread");
         if by == Use::ByKernel {
             found.lend();
         }
@@ -221,7 +225,7 @@ fn read_ahead_and_parts_of_a_page_are_no_use() {
     for page in 0..8 * FRAMES as u64 {
         let slot = here.index.slot(page, &here.pool);
         let flags = FrameState::MAPPED | FrameState::AHEAD;
-        drop(here.pool.take().expect("clean").publish(slot, flags, 0..0));
+        drop(here.pool.take().expect("clean").publish(slot, PAGE, flags, 0..0));
         drop(here.pool.find(slot, Use::Yes));
         drop(here.pool.find(slot, Use::No));
         assert!(here.pool.glance(slot, Use::No).is_some());
@@ -291,7 +295,7 @@ fn frames_that_are_not_kept_go_back_to_the_system() {
     for page in 0..200 {
         let mut fresh = pool.take().expect("free");
         fresh.bytes().fill(7);
-        drop(fresh.publish(index.slot(page, &pool), FrameState::MAPPED, 0..0));
+        drop(fresh.publish(index.slot(page, &pool), PAGE, FrameState::MAPPED, 0..0));
     }
     assert_eq!(pool.resident(), 200);
     (0..200).for_each(|page| {
@@ -302,7 +306,7 @@ fn frames_that_are_not_kept_go_back_to_the_system() {
     for page in 0..200 {
         let mut fresh = pool.take().expect("free again");
         fresh.bytes()[0] = 1;
-        drop(fresh.publish(index.slot(page, &pool), FrameState::MAPPED, 0..0));
+        drop(fresh.publish(index.slot(page, &pool), PAGE, FrameState::MAPPED, 0..0));
     }
     (0..200).for_each(|page| {
         pool.remove(index.slot(page, &pool));

@@ -12,6 +12,7 @@
 use super::copy::copy;
 use super::evict::Eviction;
 use super::frame::{Frame, FrameState, Use};
+use super::frame_table::{FrameTable, Inherited};
 use super::free::FreeFrames;
 use super::guards::{Found, Fresh, Glance, Latched};
 use super::index::Slot;
@@ -21,6 +22,7 @@ use crate::Result;
 use crate::device::BLOCK_SIZE;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
+use crate::takeover::FrameRegion;
 
 /// The part of the frames that is held back for indexes at the most: one of so many.
 const MOST_HELD: usize = 64;
@@ -30,7 +32,7 @@ const MOST_HELD: usize = 64;
 pub struct FramePool {
     pub(super) memory: Arc<FrameMemory>,
     warmer: Warmer,
-    pub(super) frames: Box<[Frame]>,
+    pub(super) frames: FrameTable,
     pub(super) free: FreeFrames,
     pub(super) eviction: Eviction,
     retired: Mutex<Retired>,
@@ -112,14 +114,29 @@ impl FramePool {
     pub fn sharing(frames: usize, kept: usize) -> Result<FramePool> {
         // A number plus one has 31 bits in a slot.
         let frames = frames.clamp(4, (1 << 31) - 2);
-        let memory = Arc::new(FrameMemory::new(frames, kept < frames)?);
+        let memory = FrameMemory::new(frames, kept < frames)?;
+        Ok(FramePool::of(memory, FrameTable::new(frames), kept, |_| false))
+    }
+
+    /// A pool in memory that outlives this process, with what a predecessor has left there that is nowhere else: each is
+    /// to be taken over, or given up.
+    pub fn shared(region: &FrameRegion) -> (FramePool, Vec<Inherited>) {
+        let (table, inherited) = FrameTable::shared(region);
+        // In ascending order, as they were found.
+        let used: Vec<u32> = inherited.iter().map(|one| one.number).collect();
+        let memory = FrameMemory::shared(region.clone());
+        (FramePool::of(memory, table, usize::MAX, |number| used.binary_search(&number).is_ok()), inherited)
+    }
+
+    fn of(memory: FrameMemory, table: FrameTable, kept: usize, is_used: impl Fn(u32) -> bool) -> FramePool {
+        let (memory, frames) = (Arc::new(memory), table.len());
         // Frames that are held back for indexes stay without memory.
         let warm = if kept < frames { 0 } else { frames - frames / MOST_HELD };
-        Ok(FramePool {
+        FramePool {
             warmer: Warmer::new(&memory, warm),
             memory,
-            frames: (0..frames).map(|_| Frame::new()).collect(),
-            free: FreeFrames::new(frames, kept),
+            frames: table,
+            free: FreeFrames::new(frames, kept, is_used),
             eviction: Eviction::new(frames),
             retired: Mutex::new(Retired::default()),
             most_retired: if kept < frames { 0 } else { frames / 8 },
@@ -127,7 +144,36 @@ impl FramePool {
             dirty: Gauge::new((frames / 2048).clamp(1, 16) as u32),
             index_bytes: CachePadded::new(AtomicUsize::new(0)),
             retired_count: AtomicUsize::new(0),
-        })
+        }
+    }
+
+    /// Takes an inherited frame over, for the page that it holds: puts it in the slot, dirty, pinned. The bytes beyond
+    /// `valid` become zeros, for no page holds any beyond its file's end. None if the slot has a frame.
+    pub fn take_over(
+        &self,
+        one: &Inherited,
+        slot: &Slot,
+        flags: FrameState,
+        valid: usize,
+    ) -> Option<Found<'_>> {
+        let frame = &self.frames[one.number as usize];
+        if !slot.name(one.number) {
+            return None;
+        }
+        Latched::new(frame, self.memory.frame(one.number)).zero_unlatched(valid..BLOCK_SIZE);
+        // Relaxed: `take_over` releases it.
+        frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+        frame.set_dirty_bytes(one.dirty.start..one.dirty.end);
+        frame.take_over(flags);
+        self.count_dirty(true);
+        self.eviction.joins(&self.frames, one.number);
+        Some(Found { pool: self, number: one.number })
+    }
+
+    /// Gives an inherited frame up: what it holds belongs to nothing that is there.
+    pub fn give_up(&self, one: &Inherited) {
+        self.frames[one.number as usize].reset();
+        self.free.give_back(one.number, &self.memory);
     }
 
     /// Number of frames that are not retired.

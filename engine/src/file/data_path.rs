@@ -1,6 +1,6 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
-use crate::cache::{CacheStats, FRAME_BYTES, FramePool, available_memory};
+use crate::cache::{CacheStats, FRAME_BYTES, FramePool, PageId, available_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Ledger;
 use crate::file::write::reservation::Counted;
@@ -240,4 +240,9 @@ pub(in crate::file) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
 /// EFBIG unless a file may be as long.
 pub(in crate::file) fn check_size(size: u64) -> Result<()> {
     if size > MAX_FILE_SIZE { Err(Error::Errno(libc::EFBIG)) } else { Ok(()) }
+}
+
+/// What a frame says of a page that it holds.
+pub(in crate::file) fn page_id(inode: &impl DataInode, page: u64) -> PageId {
+    PageId { nid: inode.nid(), generation: inode.generation(), page }
 }

@@ -6,10 +6,10 @@
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use crate::file::data_path::{DataPath, PAGE};
+use crate::file::data_path::{DataPath, PAGE, page_id};
 use crate::file::read::inflight::Landing;
 use crate::file::read::{Destination, Keep, REQUEST_PAGES};
-use crate::file::{DataInode, FileData, Home, Mapping};
+use crate::file::{DataInode, Home, Mapping};
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -92,7 +92,7 @@ impl<H: Home> DataPath<H> {
         device.read_into(block, fresh.bytes(), Cause::ReadMiss)?;
         zero_beyond(page, size, fresh.bytes());
         wanted.give(page, Some(fresh.bytes()));
-        self.publish_clean(inode.data(), page, fresh, FrameState::MAPPED, keep == Keep::Lent);
+        self.publish_clean(inode, page, fresh, FrameState::MAPPED, keep == Keep::Lent);
         Ok(())
     }
 
@@ -178,16 +178,17 @@ impl<H: Home> DataPath<H> {
         let Some(mut fresh) = self.pool.take() else { return false };
         fresh.bytes().copy_from_slice(bytes);
         let flags = if is_ahead { FrameState::MAPPED | FrameState::AHEAD } else { FrameState::MAPPED };
-        self.publish_clean(inode.data(), page, fresh, flags, is_lent && !is_ahead);
+        self.publish_clean(inode, page, fresh, flags, is_lent && !is_ahead);
         true
     }
 
     /// Caches a frame that holds a page as it was read.
-    fn publish_clean(&self, data: &FileData, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
+    fn publish_clean(&self, inode: &H::Inode, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
+        let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
         let slot = data.index.slot(page, &self.pool);
         // Or it was taken by another reader meanwhile: the same bytes.
-        if let Ok(found) = fresh.publish(slot, flags, 0..0)
+        if let Ok(found) = fresh.publish(slot, page_id(inode, page), flags, 0..0)
             && is_lent
         {
             found.lend();

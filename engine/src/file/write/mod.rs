@@ -15,7 +15,7 @@ pub(in crate::file) mod throttle;
 
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_id, page_of};
 use crate::file::read::overlap;
 use crate::file::write::joining::Joining;
 use crate::file::write::reservation::Stash;
@@ -337,8 +337,9 @@ impl<H: Home> DataPath<H> {
                         Some(source) => bytes[edit.within.clone()].copy_from_slice(source),
                         None => bytes[edit.within.clone()].fill(0),
                     }
-                    let published =
-                        frame.publish(data.index.slot(edit.page, &self.pool), flags, edit.within.clone());
+                    let page = page_id(inode.as_ref(), edit.page);
+                    let slot = data.index.slot(edit.page, &self.pool);
+                    let published = frame.publish(slot, page, flags, edit.within.clone());
                     assert!(published.is_ok(), "the range keeps everybody else from the page");
                     joining.pages.push(edit.page);
                 }
