@@ -76,6 +76,10 @@ bugs! {
     SupersedeBeforeFlush,
     /// fsync: a page that went home after it was absorbed is absorbed again without a supersede, and in part.
     AbsorbedOverStale,
+    /// Takeover: what a predecessor has left in frames is not brought back.
+    DirtyFrameForgotten,
+    /// Takeover: sizes that no record holds are not kept for a successor.
+    SizeNotKept,
     /// Recovery: of data absorbed twice the older counts.
     OlderAbsorbedCounts,
     /// Checkpoint: a round waits for no more than fsync does.

@@ -2,10 +2,9 @@
 //!
 //! Where a mount outlives its server the table of frames lies in memory that a successor takes over: what is said there
 //! of a dirty frame, and its bytes, are all that is left of unsynced data. So `DIRTY` or `WRITEBACK` stands in the word for
-//! as long as neither the device nor the journal has what the frame holds, and the page is stored before either.
+//! as long as the frame may hold what neither the device nor the journal has, and the page is stored before either.
 
 use super::index::Slot;
-use crate::device::BLOCK_SIZE;
 use crate::format::Nid;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -312,24 +311,17 @@ impl Frame {
         self.page.store(id.page, Ordering::Relaxed);
     }
 
-    /// What a predecessor has left here that is nowhere else: the page, and the bytes that are dirty.
-    pub(super) fn inherited(&self) -> Option<(PageId, std::ops::Range<usize>)> {
+    /// The page that a predecessor has left here, if it may be nowhere else. What is synced counts: the flag is set before
+    /// the record is logged. And all of its bytes: those that a record was to hold are not among the dirty ones any more.
+    pub(super) fn inherited(&self) -> Option<PageId> {
         let flags = self.flags();
-        let is_newer = flags.contains(FrameState::DIRTY) && !flags.contains(FrameState::SYNCED);
-        let is_under_way = flags.contains(FrameState::WRITEBACK);
-        if flags.contains(FrameState::BUSY) || !(is_newer || is_under_way) {
-            return None;
-        }
+        let is_newer = flags.intersects(FrameState::DIRTY | FrameState::WRITEBACK);
         // Relaxed, all: nobody else has the memory.
-        let id = PageId {
+        (is_newer && !flags.contains(FrameState::BUSY)).then(|| PageId {
             nid: self.nid.load(Ordering::Relaxed),
             generation: self.generation.load(Ordering::Relaxed),
             page: self.page.load(Ordering::Relaxed),
-        };
-        let dirty = self.dirty_bytes();
-        // What was on its way may not have arrived; and what nobody can have stored is not believed.
-        let is_sound = !is_under_way && dirty.start < dirty.end && dirty.end <= BLOCK_SIZE;
-        Some((id, if is_sound { dirty } else { 0..BLOCK_SIZE }))
+        })
     }
 
     /// Takes over an inherited frame, with one pin. Not for a moment is it not dirty.

@@ -4,16 +4,14 @@
 
 use super::frame::{Frame, PageId};
 use crate::takeover::FrameRegion;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
-/// What a predecessor has left in a frame that is nowhere else.
+/// A page that a predecessor has left in a frame, and that may be nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
     pub(super) number: u32,
     /// The page that it holds.
     pub page: PageId,
-    /// The bytes that are newer than those in place.
-    pub dirty: Range<usize>,
 }
 
 /// All frames, by number.
@@ -35,7 +33,7 @@ impl FrameTable {
         let mut inherited = Vec::new();
         for (number, frame) in (0..).zip(table.iter()) {
             match frame.inherited().filter(|_| region.is_inherited()) {
-                Some((page, dirty)) => inherited.push(Inherited { number, page, dirty }),
+                Some(page) => inherited.push(Inherited { number, page }),
                 None => frame.reset(),
             }
         }

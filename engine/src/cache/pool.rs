@@ -163,7 +163,7 @@ impl FramePool {
         Latched::new(frame, self.memory.frame(one.number)).zero_unlatched(valid..BLOCK_SIZE);
         // Relaxed: `take_over` releases it.
         frame.slot.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
-        frame.set_dirty_bytes(one.dirty.start..one.dirty.end);
+        frame.set_dirty_bytes(0..BLOCK_SIZE);
         frame.take_over(flags);
         self.count_dirty(true);
         self.eviction.joins(&self.frames, one.number);

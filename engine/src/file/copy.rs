@@ -2,18 +2,18 @@
 
 use crate::file::data_path::DataPath;
 use crate::file::write::At;
-use crate::file::{DataInode, Home};
+use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::{Error, Result};
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Copies up to `len` bytes between files, or within one where the bytes there are to copy and their new place
     /// do not overlap (EINVAL). Less only at the end of the source.
     pub fn copy_range(
         &self,
-        source: &Arc<H::Inode>,
+        source: &Arc<InodeObj>,
         from: u64,
-        target: &Arc<H::Inode>,
+        target: &Arc<InodeObj>,
         to: u64,
         len: u64,
     ) -> Result<u64> {

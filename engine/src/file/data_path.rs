@@ -1,29 +1,26 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
-use crate::cache::{CacheStats, FRAME_BYTES, FramePool, PageId, available_memory};
+use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, available_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
-use crate::file::read::readahead::Ledger;
 use crate::file::write::reservation::Counted;
 use crate::file::write::throttle::Pace;
-use crate::file::writeback::bounce::Staging;
+use crate::file::writeback::bounce::BounceBuffers;
 use crate::file::writeback::queue::WriteBackWork;
-use crate::file::{DataInode, Home, Mapping};
 use crate::format::{MAX_FILE_SIZE, Nid};
-use crate::pages::OldContentBudget;
+use crate::inode::InodeObj;
+use crate::meta::{Mapping, Meta};
+use crate::pages::readahead::ReadaheadBudget;
+use crate::pages::{OldContentBudget, PAGE, PAGES_END};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, LaneCounter, Mutex};
+use crate::takeover::Takeover;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
-
-pub(in crate::file) const PAGE: u64 = BLOCK_SIZE as u64;
-/// Page number after the last that a file can have.
-pub(in crate::file) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
 
 /// Bytes of copies on their way to the device, and of buffers that it fills ahead of readers: enough to keep fast ones
 /// busy.
-const MOST_STAGING: u64 = 16 << 20;
+const MOST_BOUNCE: u64 = 16 << 20;
 /// Memory below which nothing is read ahead.
 const LEAST_FOR_AHEAD: u64 = 4 << 20;
 
@@ -35,7 +32,7 @@ pub struct DataOptions {
     /// Free frames that keep their memory: all, unless it is for others too.
     pub kept: usize,
     /// Pages of the copies that are on their way to the device.
-    pub staging: usize,
+    pub bounce: usize,
     /// Pages that are read ahead of all readers at the most, in buffers of their own.
     pub ahead: usize,
     /// Bytes that one fsync absorbs into the journal at most.
@@ -50,13 +47,13 @@ impl DataOptions {
     /// A page cache of `bytes`, with all that is kept about each page, the indexes, and buffers.
     /// Everything else is as usual.
     pub fn with_memory(bytes: u64) -> DataOptions {
-        let staging = DataOptions::staging_of(bytes);
+        let bounce = DataOptions::bounce_of(bytes);
         let ahead = DataOptions::ahead_of(bytes);
-        let frames = ((bytes - staging - ahead) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
+        let frames = ((bytes - bounce - ahead) / FRAME_BYTES).clamp(16, u64::from(u32::MAX / 2)) as usize;
         DataOptions {
             frames,
             kept: usize::MAX,
-            staging: (staging / PAGE) as usize,
+            bounce: (bounce / PAGE) as usize,
             ahead: (ahead / PAGE) as usize,
             absorb_limit: crate::file::ABSORB_LIMIT,
             expire: Duration::from_secs(30),
@@ -67,13 +64,13 @@ impl DataOptions {
 
 impl DataOptions {
     /// Of so many bytes, those for copies.
-    pub fn staging_of(bytes: u64) -> u64 {
-        (bytes / 32).min(MOST_STAGING)
+    pub fn bounce_of(bytes: u64) -> u64 {
+        (bytes / 32).min(MOST_BOUNCE)
     }
 
     /// Of so many bytes, those for what is read ahead.
     pub fn ahead_of(bytes: u64) -> u64 {
-        if bytes < LEAST_FOR_AHEAD { 0 } else { DataOptions::staging_of(bytes) }
+        if bytes < LEAST_FOR_AHEAD { 0 } else { DataOptions::bounce_of(bytes) }
     }
 }
 
@@ -125,39 +122,56 @@ pub(in crate::file) struct Counters {
 
 /// Reads, writes and keeps the content of the regular files of one image.
 #[derive(Debug)]
-pub struct DataPath<H: Home> {
-    pub(in crate::file) home: Arc<H>,
+pub struct DataPath {
+    pub(in crate::file) meta: Arc<Meta>,
     pub(in crate::file) pool: Arc<FramePool>,
     pub(in crate::file) options: DataOptions,
-    pub(in crate::file) staging: Staging,
+    pub(in crate::file) bounce: BounceBuffers,
     pub(in crate::file) counters: Counters,
-    pub(in crate::file) work: WriteBackWork<H::Inode>,
+    pub(in crate::file) work: WriteBackWork,
     pub(in crate::file) stashed: Counted,
     pub(in crate::file) old_content: OldContentBudget,
     pub(in crate::file) pace: Pace,
-    pub(in crate::file) ledger: Arc<Ledger>,
+    pub(in crate::file) budget: Arc<ReadaheadBudget>,
     /// Files whose truncation to nothing is not yet recorded.
-    pub(in crate::file) deferred: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
+    pub(in crate::file) deferred: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
     pub(in crate::file) deferred_count: AtomicUsize,
     /// Files with live absorbed records.
-    pub(in crate::file) absorbed: Mutex<BTreeMap<Nid, Arc<H::Inode>>>,
+    pub(in crate::file) absorbed: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
+    /// Memory that a successor of this process takes over, if there is any.
+    pub(in crate::file) takeover: Option<Arc<Takeover>>,
+    /// What a predecessor has left in frames, until that is taken over.
+    pub(in crate::file) inherited: Mutex<Vec<Inherited>>,
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// A data path without threads; see [`DataPath::run_background`].
-    pub fn new(home: Arc<H>, options: DataOptions) -> Result<DataPath<H>> {
-        keep_buffers((options.staging + options.ahead) * BLOCK_SIZE);
+    pub fn new(
+        meta: Arc<Meta>,
+        mut options: DataOptions,
+        takeover: Option<Arc<Takeover>>,
+    ) -> Result<DataPath> {
+        let (pool, inherited) = match &takeover {
+            Some(memory) => FramePool::shared(&memory.frame_region()),
+            None => (FramePool::sharing(options.frames, options.kept)?, Vec::new()),
+        };
+        if takeover.is_some() {
+            options.frames = pool.len();
+        }
+        keep_buffers((options.bounce + options.ahead) * BLOCK_SIZE);
         Ok(DataPath {
-            home,
-            pool: Arc::new(FramePool::sharing(options.frames, options.kept)?),
-            staging: Staging::new(options.staging),
-            old_content: OldContentBudget::beside(options.staging),
+            meta,
+            pool: Arc::new(pool),
+            takeover,
+            inherited: Mutex::new(inherited),
+            bounce: BounceBuffers::new(options.bounce),
+            old_content: OldContentBudget::beside(options.bounce),
             options,
             counters: Counters::default(),
             work: WriteBackWork::default(),
             stashed: Counted::default(),
             pace: Pace::default(),
-            ledger: Arc::new(Ledger::default()),
+            budget: Arc::new(ReadaheadBudget::default()),
             deferred: Mutex::new(BTreeMap::new()),
             deferred_count: AtomicUsize::new(0),
             absorbed: Mutex::new(BTreeMap::new()),
@@ -169,9 +183,9 @@ impl<H: Home> DataPath<H> {
         DataStats {
             cache: self.pool.stats(),
             misses: self.counters.misses.get(),
-            ahead: self.ledger.asked.get(),
-            ahead_used: self.ledger.used.get(),
-            ahead_dropped: self.ledger.dropped.get(),
+            ahead: self.budget.asked.get(),
+            ahead_used: self.budget.used.get(),
+            ahead_dropped: self.budget.dropped.get(),
             written: self.counters.written.get(),
             absorbed: self.counters.absorbed.get(),
             syncs_home: self.counters.syncs_home.get(),
@@ -182,16 +196,16 @@ impl<H: Home> DataPath<H> {
     }
 
     /// What a file's content lies in. Of a file that was truncated and whose record waits: nothing.
-    pub(in crate::file) fn map(&self, inode: &H::Inode, page: u64) -> Result<Mapping> {
+    pub(in crate::file) fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
         if inode.data().pages.is_truncate_pending() {
             return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
         }
-        self.home.map(inode, page)
+        self.meta.map(inode, page)
     }
 
     /// Whether anything is to be found after the mount.
     pub(in crate::file) fn keeps(&self) -> bool {
-        self.home.profile().keeps()
+        self.meta.profile().keeps()
     }
 
     /// Pages of one step of a write or read: so few that a step never needs more than a share of the pool.
@@ -206,7 +220,7 @@ impl<H: Home> DataPath<H> {
         self.deferred_count.load(Ordering::Acquire) > 0
     }
 
-    pub(in crate::file) fn defer(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn defer(&self, inode: &Arc<InodeObj>) {
         let mut deferred = self.deferred.lock();
         deferred.insert(inode.nid(), Arc::clone(inode));
         // Release: pairs with `has_deferred`.
@@ -221,28 +235,12 @@ impl<H: Home> DataPath<H> {
     }
 }
 
-/// The page of a byte.
-pub(in crate::file) fn page_of(offset: u64) -> u64 {
-    offset / PAGE
-}
-
-/// The first page that begins at or after a byte.
-pub(in crate::file) fn page_after(offset: u64) -> u64 {
-    offset.div_ceil(PAGE)
-}
-
-/// Pages that lie wholly within bytes.
-pub(in crate::file) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
-    let start = page_after(bytes.start);
-    start..page_of(bytes.end).max(start)
-}
-
 /// EFBIG unless a file may be as long.
 pub(in crate::file) fn check_size(size: u64) -> Result<()> {
     if size > MAX_FILE_SIZE { Err(Error::Errno(libc::EFBIG)) } else { Ok(()) }
 }
 
 /// What a frame says of a page that it holds.
-pub(in crate::file) fn page_id(inode: &impl DataInode, page: u64) -> PageId {
+pub(in crate::file) fn page_id(inode: &InodeObj, page: u64) -> PageId {
     PageId { nid: inode.nid(), generation: inode.generation(), page }
 }

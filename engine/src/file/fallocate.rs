@@ -1,13 +1,16 @@
 //! fallocate in all its modes.
 
 use crate::cache::{FrameState, Use};
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of, whole_pages};
+use crate::file::data_path::{DataPath, check_size};
 use crate::file::write::Outcome;
 use crate::file::write::reservation::Stash;
 use crate::file::writeback::key_of;
-use crate::file::{Change, DataInode, FileData, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::format::MAX_FILE_SIZE;
+use crate::inode::InodeObj;
 use crate::lock::RangeGuard;
+use crate::meta::{Change, Insert, MAX_RUNS, Mapping, Need};
+use crate::pages::FileData;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of, whole_pages};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -92,9 +95,9 @@ fn partial_pages(bytes: &Range<u64>, pages: &Range<u64>, size: u64, grows: bool)
     parts
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// fallocate(2).
-    pub fn fallocate(&self, inode: &Arc<H::Inode>, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+    pub fn fallocate(&self, inode: &Arc<InodeObj>, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Error::Errno(libc::EFBIG))?;
         if len == 0 {
             return Err(invalid());
@@ -129,7 +132,7 @@ impl<H: Home> DataPath<H> {
                 }
                 self.shift(inode, |size| {
                     let size = (end < size).then(|| size - len).ok_or_else(invalid)?;
-                    self.home.collapse(inode, page_of(offset)..page_of(end), size)?;
+                    self.meta.collapse(inode, page_of(offset)..page_of(end), size)?;
                     Ok(size)
                 })?;
             }
@@ -144,18 +147,19 @@ impl<H: Home> DataPath<H> {
                     if offset >= size {
                         return Err(invalid());
                     }
-                    self.home.insert_hole(inode, page_of(offset), page_of(len), longer)?;
+                    self.meta.insert_hole(inode, page_of(offset), page_of(len), longer)?;
                     Ok(longer)
                 })?;
             }
         }
-        inode.touch();
+        inode.touch_content();
+        self.keep(inode);
         Ok(())
     }
 
     /// Some bytes of a file whose tree of extents is what the file is: as long as the record of a truncation to nothing
     /// waits, it holds what is to go. Nobody empties the file while any of its bytes are in hand.
-    fn settled_range<'a>(&self, inode: &'a Arc<H::Inode>, bytes: Range<u64>) -> Result<RangeGuard<'a>> {
+    fn settled_range<'a>(&self, inode: &'a Arc<InodeObj>, bytes: Range<u64>) -> Result<RangeGuard<'a>> {
         let data = inode.data();
         loop {
             self.settle(inode)?;
@@ -168,8 +172,8 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Gives the holes of a range of pages blocks that read as zeros.
-    fn preallocate(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
-        self.home.make_room_for(pages.end - pages.start)?;
+    fn preallocate(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
+        self.meta.make_room_for(pages.end - pages.start)?;
         let mut page = pages.start;
         while page < pages.end {
             page += match self.map(inode, page)? {
@@ -185,7 +189,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The same by a caller who has their range.
-    fn fill_all(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
+    fn fill_all(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
         let mut page = pages.start;
         while page < pages.end {
             page += match self.map(inode, page)? {
@@ -200,19 +204,19 @@ impl<H: Home> DataPath<H> {
 
     /// Gives the first pages of a hole, or of what was one, blocks that read as zeros; how many. The caller has their
     /// range.
-    fn fill(&self, inode: &Arc<H::Inode>, hole: Range<u64>) -> Result<u64> {
+    fn fill(&self, inode: &Arc<InodeObj>, hole: Range<u64>) -> Result<u64> {
         let len = hole.end - hole.start;
         self.reserve_for_record(len)?;
         let filled = self.fill_reserved(inode, hole);
-        self.home.unreserve(len - filled.as_ref().copied().unwrap_or(0));
+        self.meta.unreserve(len - filled.as_ref().copied().unwrap_or(0));
         filled
     }
 
-    fn fill_reserved(&self, inode: &Arc<H::Inode>, hole: Range<u64>) -> Result<u64> {
+    fn fill_reserved(&self, inode: &Arc<InodeObj>, hole: Range<u64>) -> Result<u64> {
         let data = inode.data();
         let need = Need { runs: MAX_RUNS, ..Need::default() };
-        let runs = self.home.fitting(inode, need).max(1);
-        let credits = self.home.credits(inode, Need { runs, ..need })?;
+        let runs = self.meta.fitting(inode, need).max(1);
+        let credits = self.meta.credits(inode, Need { runs, ..need })?;
         let _guard = data.write_back.lock();
         // It may have got blocks by a write-back since.
         let Mapping::Hole { len } = self.map(inode, hole.start)? else { return Ok(0) };
@@ -222,7 +226,7 @@ impl<H: Home> DataPath<H> {
         while got < len && change.insert.len() < runs {
             let behind = change.insert.last().map(|i| i.blocks.start + u64::from(i.blocks.len));
             let goal = behind.or_else(|| self.block_behind(inode, hole.start));
-            match self.home.allocate((len - got) as u32, 0, goal) {
+            match self.meta.allocate((len - got) as u32, 0, goal) {
                 Ok(blocks) => {
                     change.insert.push(Insert { page: hole.start + got, blocks, unwritten: true });
                     got += u64::from(blocks.len);
@@ -232,9 +236,9 @@ impl<H: Home> DataPath<H> {
             }
         }
         let blocks: Vec<_> = change.insert.iter().map(|insert| insert.blocks).collect();
-        if let Err(e) = self.home.log(credits, inode, change) {
+        if let Err(e) = self.meta.log(credits, inode, change) {
             for blocks in blocks {
-                self.home.release(blocks);
+                self.meta.release(blocks);
             }
             return Err(e);
         }
@@ -256,13 +260,13 @@ impl<H: Home> DataPath<H> {
         });
         if unwanted > 0 {
             data.pages.unreserve(unwanted);
-            self.home.unreserve(unwanted);
+            self.meta.unreserve(unwanted);
         }
     }
 
     /// Frees whole pages, zeroes the bytes of partial ones, and does what is to follow; with the range in hand from
     /// the first to the last, so that reads see all of it or nothing.
-    fn clear(&self, inode: &Arc<H::Inode>, bytes: Range<u64>, after: After) -> Result<()> {
+    fn clear(&self, inode: &Arc<InodeObj>, bytes: Range<u64>, after: After) -> Result<()> {
         let data = inode.data();
         let pages = whole_pages(bytes.clone());
         let mut stash = Stash::default();
@@ -294,16 +298,17 @@ impl<H: Home> DataPath<H> {
         }
         if grows {
             data.set_size(bytes.end);
+            self.keep(inode);
             self.list(inode);
         }
         Ok(())
     }
 
     /// Frees pages. The caller has their range.
-    fn remove_pages(&self, inode: &Arc<H::Inode>, pages: Range<u64>) -> Result<()> {
+    fn remove_pages(&self, inode: &Arc<InodeObj>, pages: Range<u64>) -> Result<()> {
         let data = inode.data();
         let _removing = data.removing.lock();
-        let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+        let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
         let write_back = data.write_back.lock();
         self.drop_pages(data, pages.clone());
         let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
@@ -311,14 +316,14 @@ impl<H: Home> DataPath<H> {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
             change.supersede.push(key_of(inode.as_ref(), at, len));
         }
-        let left = self.home.log(credits, inode, change)?.left;
+        let left = self.meta.log(credits, inode, change)?.left;
         data.pages.forget_records(&pages);
         drop(write_back);
-        left.map_or(Ok(()), |left| self.home.finish_removal(inode, left))
+        left.map_or(Ok(()), |left| self.meta.finish_removal(inode, left))
     }
 
     /// Runs `move_extents` on a file that is wholly home and not cached.
-    fn shift(&self, inode: &Arc<H::Inode>, move_extents: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
+    fn shift(&self, inode: &Arc<InodeObj>, move_extents: impl FnOnce(u64) -> Result<u64>) -> Result<()> {
         let data = inode.data();
         loop {
             self.write_home(inode)?;
@@ -326,7 +331,7 @@ impl<H: Home> DataPath<H> {
             let range = data.write_range(0..u64::MAX);
             data.check_usable()?;
             let removing = data.removing.lock();
-            let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+            let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
             let clean = data.pages.summary().is_clean();
             if !clean || data.size() != data.logged_size() {
@@ -335,7 +340,7 @@ impl<H: Home> DataPath<H> {
             }
             // What live records hold would be redone at the old places.
             let supersede = vec![key_of(inode.as_ref(), 0, u64::MAX)];
-            self.home.log(credits, inode, Change { supersede, ..Change::default() })?;
+            self.meta.log(credits, inode, Change { supersede, ..Change::default() })?;
             data.pages.forget_records(&(0..PAGES_END));
             self.drop_pages(data, 0..PAGES_END);
             // The range keeps everybody from the file; the moves take credits.
@@ -343,8 +348,9 @@ impl<H: Home> DataPath<H> {
             let size = move_extents(data.size())?;
             data.set_size(size);
             data.set_logged_size(size);
+            inode.settle_kept();
             // Writes in place come next: a crash must not show them where the blocks were before.
-            return self.home.commit_upto(self.home.tail());
+            return self.meta.commit_upto(self.meta.tail());
         }
     }
 }

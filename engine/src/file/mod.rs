@@ -1,6 +1,6 @@
 //! The content of regular files: reads, writes, and the way of dirty pages to their home places.
 //!
-//! What this leaves to others: where blocks lie and how that is recorded ([`Home`]), names, permissions and
+//! What this leaves to others: where blocks lie and how that is recorded (`meta`), names, permissions and
 //! attributes (`vfs`), frames (`crate::cache`).
 //!
 //! # Invariants
@@ -21,30 +21,27 @@
 //! In the scratch profile 2, 4 and 6 fall away: nothing is flushed, absorbed or deferred, and pages go home only for
 //! want of frames. What finds no block then stays in memory, dirty.
 //!
-//! Lock order: range, `removing`, credits, write-back mutex, then `state` and what [`Home`] takes, one at a time.
+//! Lock order: range, `removing`, credits, write-back mutex, then `state` and what `meta` takes, one at a time.
 //! A checkpoint takes write-back mutexes and neither ranges nor credits. So who waits for credits, or for space,
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
 //! mutex takes those of other files only if they are free ([`writeback::batch`]).
 
 mod copy;
-mod data;
 mod data_path;
 mod fallocate;
-mod home;
 mod read;
 mod seek;
 mod sync;
+mod take_over;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod truncate;
 mod write;
 mod writeback;
 
-pub use crate::meta::{Blocks, Change, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED};
-pub use data::{DataInode, ErrorMark, FileData};
+pub use crate::pages::ErrorMark;
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;
-pub use home::Home;
 pub use read::Keep;
 pub use seek::SeekTo;
 pub use sync::fsync::{BegunSync, SyncKind};

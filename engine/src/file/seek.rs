@@ -1,8 +1,10 @@
 //! SEEK_DATA and SEEK_HOLE.
 
-use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
-use crate::file::{DataInode, Home, Mapping};
+use crate::file::data_path::DataPath;
+use crate::inode::InodeObj;
 use crate::lock::FileLock;
+use crate::meta::Mapping;
+use crate::pages::{PAGE, page_after, page_of};
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -16,9 +18,9 @@ pub enum SeekTo {
     Hole,
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// The next byte from `offset` on that is data, or in a hole; ENXIO beyond the end.
-    pub fn seek(&self, inode: &Arc<H::Inode>, to: SeekTo, offset: u64) -> Result<u64> {
+    pub fn seek(&self, inode: &Arc<InodeObj>, to: SeekTo, offset: u64) -> Result<u64> {
         let data = inode.data();
         let _range = data.range.read(page_of(offset) * PAGE..u64::MAX);
         data.check_usable()?;
@@ -61,7 +63,7 @@ impl<H: Home> DataPath<H> {
 
     /// The first page of a range that is cached though nothing written lies on the device: it is dirty, or
     /// under write-back.
-    fn first_dirty(&self, inode: &H::Inode, pages: Range<u64>) -> Option<u64> {
+    fn first_dirty(&self, inode: &InodeObj, pages: Range<u64>) -> Option<u64> {
         let mut first = None;
         inode.data().index.each(pages, &mut |page, slot| {
             // It stays: the range is shared.

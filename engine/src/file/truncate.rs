@@ -8,28 +8,32 @@
 
 use crate::Result;
 use crate::cache::FrameState;
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_of};
+use crate::file::data_path::{DataPath, check_size};
 use crate::file::sync::data_journal::Absorb;
 use crate::file::sync::fsync::SyncKind;
 use crate::file::write::reservation::Stash;
 use crate::file::write::{Content, Outcome};
 use crate::file::writeback::{Order, key_of};
-use crate::file::{Change, DataInode, FileData, Home, MAX_RUNS, Mapping, Need};
+use crate::inode::InodeObj;
+use crate::meta::{Change, MAX_RUNS, Mapping, Need};
+use crate::pages::FileData;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Sets the size. What is cut off is gone; what is added reads as zeros.
-    pub fn truncate(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub fn truncate(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         self.truncate_keeping_times(inode, size)?;
-        inode.touch();
+        inode.touch_content();
+        self.keep(inode);
         Ok(())
     }
 
     /// The same for one who changes the times by himself.
-    pub fn truncate_keeping_times(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub fn truncate_keeping_times(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
         if size > data.size() {
@@ -42,7 +46,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Truncation to nothing, recorded later.
-    fn empty(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    fn empty(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let data = inode.data();
         let (_guards, dropped) = loop {
             let guards = (data.write_range(0..u64::MAX), data.write_back.lock());
@@ -61,6 +65,7 @@ impl<H: Home> DataPath<H> {
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.pages.begin_truncate(dropped);
+        self.keep_truncate(inode);
         self.defer(inode);
         self.list_emptied(inode);
         Ok(())
@@ -68,7 +73,7 @@ impl<H: Home> DataPath<H> {
 
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
     /// many pieces, or a tiny ring, says no. One that was truncated before has as many as it had then.
-    fn droppable(&self, inode: &Arc<H::Inode>) -> Result<Option<usize>> {
+    fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
             return Ok(Some(extents));
         }
@@ -80,11 +85,11 @@ impl<H: Home> DataPath<H> {
             dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
         }
         let need = Need { runs: MAX_RUNS, dropped, ..Need::default() };
-        Ok((self.home.fitting(inode, need) > 0).then_some(dropped))
+        Ok((self.meta.fitting(inode, need) > 0).then_some(dropped))
     }
 
     /// Truncation to less, recorded at once.
-    fn cut(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub(in crate::file) fn cut(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         let data = inode.data();
         let mut stash = Stash::default();
         loop {
@@ -109,10 +114,12 @@ impl<H: Home> DataPath<H> {
                 }
             }
             let _removing = data.removing.lock();
-            let credits = self.home.credits(inode, Need { runs: 1, ..Need::default() })?;
+            let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
             self.drop_pages(data, pages.clone());
             data.set_size(size);
+            // Before the record: a successor cuts what is longer than this.
+            inode.settle_kept();
             if data.pages.is_truncate_pending() {
                 return Ok(());
             }
@@ -122,11 +129,12 @@ impl<H: Home> DataPath<H> {
             if data.pages.has_records(page_of(size)..PAGES_END) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
-            let left = self.home.log(credits, inode, change)?.left;
+            let left = self.meta.log(credits, inode, change)?.left;
             data.set_logged_size(logged);
+            inode.settle_kept();
             data.pages.forget_records(&pages);
             drop(write_back);
-            return left.map_or(Ok(()), |left| self.home.finish_removal(inode, left));
+            return left.map_or(Ok(()), |left| self.meta.finish_removal(inode, left));
         }
     }
 
@@ -142,7 +150,7 @@ impl<H: Home> DataPath<H> {
         });
         data.pages.remove(&pages, reserved);
         if reserved > 0 {
-            self.home.unreserve(reserved);
+            self.meta.unreserve(reserved);
         }
     }
 
@@ -160,7 +168,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Records one file's truncation, if it waits.
-    pub(in crate::file) fn settle(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
         while inode.data().pages.is_truncate_pending() {
             if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
                 self.write_home(inode)?;
@@ -171,7 +179,7 @@ impl<H: Home> DataPath<H> {
 
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.
     /// Little is absorbed, so that nobody waits for a device.
-    pub fn settle_for_rename(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub fn settle_for_rename(&self, inode: &Arc<InodeObj>) -> Result<()> {
         if !self.keeps() || planted::is(Bug::RenameNotSettled) {
             return Ok(());
         }
@@ -183,18 +191,18 @@ impl<H: Home> DataPath<H> {
         drop(inode.data().write_back.lock());
         self.record_rest(inode, SyncKind::Data)?;
         // The rename is recorded after this.
-        if self.home.may_lag() { self.leave_to_commit(inode.data()) } else { self.flush_data(inode) }
+        if self.meta.may_lag() { self.leave_to_commit(inode.data()) } else { self.flush_data(inode) }
     }
 
     /// Somebody opens a file for writing.
-    pub fn opened(&self, inode: &Arc<H::Inode>) {
+    pub fn opened(&self, inode: &Arc<InodeObj>) {
         // Relaxed: whoever opens a file is not yet closing it.
         inode.writers().fetch_add(1, Ordering::Relaxed);
     }
 
     /// A file that was [`opened`](Self::opened) is closed. If it was rewritten from nothing and nobody else writes it,
     /// its content is recorded: at once if the journal takes it, else by the background; but not that of a later rewriting, which may only have begun.
-    pub fn closed(&self, inode: &Arc<H::Inode>) {
+    pub fn closed(&self, inode: &Arc<InodeObj>) {
         // AcqRel: the last to close sees what those wrote who closed before.
         if inode.writers().fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
@@ -215,19 +223,19 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The file is gone: nothing of it is written any more. Its blocks may be freed afterwards.
-    pub fn discard(&self, inode: &Arc<H::Inode>) {
+    pub fn discard(&self, inode: &Arc<InodeObj>) {
         let _quiet = inode.made_data().map(|data| self.quiet(data));
         self.discard_quiet(inode);
     }
 
     /// Until it is dropped nobody reads the file, writes it, or writes it back.
-    fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d, H> {
+    fn quiet<'d>(&self, data: &'d FileData) -> impl Sized + use<'d> {
         (data.write_range(0..u64::MAX), data.write_back.lock())
     }
 
     /// The same if nobody does so now. Where nobody has asked for the file's data there is nothing to lock:
     /// [`Quiet::lasts`] says whether that is still so.
-    pub(crate) fn try_quiet<'d>(&self, inode: &'d H::Inode) -> Option<Quiet<impl Sized + use<'d, H>>> {
+    pub(crate) fn try_quiet<'d>(&self, inode: &'d InodeObj) -> Option<Quiet<impl Sized + use<'d>>> {
         let lock =
             |data: &'d FileData| Some((data.try_write_range(0..u64::MAX)?, data.write_back.try_lock()?));
         match inode.made_data() {
@@ -237,12 +245,13 @@ impl<H: Home> DataPath<H> {
     }
 
     /// [`DataPath::discard`] by a caller for whom the file is quiet.
-    pub(crate) fn discard_quiet(&self, inode: &Arc<H::Inode>) {
+    pub(crate) fn discard_quiet(&self, inode: &Arc<InodeObj>) {
         let Some(data) = inode.made_data() else { return };
         self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.set_logged_size(0);
         data.pages.discard();
+        inode.forget_kept();
         self.undefer(inode.nid());
         self.absorbed.lock().remove(&inode.nid());
         self.unlist_quiet(data);
@@ -255,7 +264,7 @@ pub(crate) struct Quiet<G>(Option<G>);
 impl<G> Quiet<G> {
     /// Whether the file stays so. To be asked once nobody can open it any more: who opened it meanwhile, and has closed
     /// it again, may have left data behind.
-    pub(crate) fn lasts(&self, inode: &impl DataInode) -> bool {
+    pub(crate) fn lasts(&self, inode: &InodeObj) -> bool {
         self.0.is_some() || inode.made_data().is_none()
     }
 }

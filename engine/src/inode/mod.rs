@@ -8,6 +8,7 @@
 //! names is an orphan: the orphan table names it, and recovery frees it.
 
 mod holds;
+mod kept;
 mod lent;
 mod object;
 mod table;

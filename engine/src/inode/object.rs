@@ -3,12 +3,12 @@
 use super::times::Times;
 use super::{FileType, Holds, Lent, Time};
 use crate::error::{Error, Result};
-use crate::file::{DataInode, FileData};
 use crate::format::{
     EXTENT_MAX_DEPTH, EXTENT_ROOT_ENTRIES, I64, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, INODE_SIZE,
     INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
 };
 use crate::lock::{BucketLocks, InodeLock};
+use crate::pages::FileData;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Margin, OnceLock, RwLock};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -151,6 +151,19 @@ impl InodeObj {
         // Relaxed: a lone number; that of a file in use is its data's, which orders it.
         self.data.get().map_or_else(|| self.size.load(Ordering::Relaxed), |data| data.size())
     }
+    /// The content of a regular file, made now if need be.
+    pub fn data(&self) -> &FileData {
+        // Relaxed: nobody changes the size before the data are made.
+        self.data.get_or_init(|| Box::new(FileData::new(self.nid, self.size.load(Ordering::Relaxed))))
+    }
+    /// The same, if somebody has asked for it.
+    pub fn made_data(&self) -> Option<&FileData> {
+        self.data.get().map(|data| &**data)
+    }
+    /// How many have the file open for writing.
+    pub fn writers(&self) -> &AtomicU32 {
+        &self.writers
+    }
     /// Whether its data holds nothing that media lack.
     pub fn is_idle(&self) -> bool {
         self.data.get().is_none_or(|data| data.is_idle())
@@ -158,7 +171,7 @@ impl InodeObj {
     /// An operation of many records on its data was given up between two of them: nobody may use them until the next
     /// mount, which goes on with it.
     pub fn poison(&self) {
-        self.data().stick();
+        self.data().poison();
     }
     /// Whether no operation on its data was given up half-way.
     pub fn is_usable(&self) -> bool {
@@ -237,6 +250,10 @@ impl InodeObj {
     pub fn show_content_time(&self, at: Time) {
         self.times.set_content(at);
     }
+    /// Times that a predecessor has given it, to be logged later.
+    pub fn bring_times(&self, mtime: Time, ctime: Time) {
+        self.times.bring(mtime, ctime);
+    }
     /// Whether times wait to be logged.
     pub fn has_lazy_times(&self) -> bool {
         self.times.are_lazy()
@@ -260,31 +277,7 @@ impl InodeObj {
         self.mode.store(u32::from(image.mode.get()), Ordering::Relaxed);
         self.everyone.store(granted_to_all(image), Ordering::Relaxed);
         self.has_attributes.store(image.xattr_block.get() != 0, Ordering::Relaxed);
-    }
-}
-
-impl DataInode for InodeObj {
-    fn nid(&self) -> Nid {
-        self.nid
-    }
-    fn generation(&self) -> u32 {
-        self.generation
-    }
-    fn data(&self) -> &FileData {
-        // Relaxed: nobody changes the size before the data are made.
-        self.data.get_or_init(|| Box::new(FileData::new(self.nid, self.size.load(Ordering::Relaxed))))
-    }
-    fn made_data(&self) -> Option<&FileData> {
-        self.data.get().map(|data| &**data)
-    }
-    fn writers(&self) -> &AtomicU32 {
-        &self.writers
-    }
-    fn touch(&self) {
-        self.touch_content();
-    }
-    fn attributes_dirty(&self) -> bool {
-        self.has_lazy_times()
+        self.settle_kept();
     }
 }
 

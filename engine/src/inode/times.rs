@@ -132,6 +132,18 @@ impl Times {
         self.state.store(SEEN, Ordering::Release);
     }
 
+    /// The times of content that a predecessor has changed, and no record holds.
+    pub fn bring(&self, mtime: Time, ctime: Time) {
+        let _changing = self.changing.lock();
+        // Relaxed, and Release on the times: as in `touch_content`.
+        self.state.store(CHANGING, Ordering::Relaxed);
+        self.mtime.store(mtime, Ordering::Release);
+        self.ctime.store(ctime, Ordering::Release);
+        self.mark_lazy();
+        // Release: as in `show`. Somebody may have seen them.
+        self.state.store(SEEN, Ordering::Release);
+    }
+
     fn mark_lazy(&self) {
         // Release: pairs with the swap in `install`: a thread that takes the flag sees the times.
         self.lazy.store(true, Ordering::Release);

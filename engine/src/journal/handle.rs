@@ -29,7 +29,7 @@ use super::{Credits, Journal};
 use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
 use crate::planted::{self, Bug};
 use crate::sync::atomic::Ordering;
-use crate::takeover::requests;
+use crate::takeover;
 use crate::{Error, Result};
 
 /// Slots that belong to one record, whatever its state.
@@ -73,7 +73,7 @@ impl Journal {
         apply: impl FnOnce(Position, Position),
     ) -> Result<Position> {
         let reserved = self.reserve(credits, Self::slots_for(payload.len()))?;
-        requests::reserved(self.epoch, reserved.first());
+        takeover::reserved(self.epoch, reserved.first());
         super::stop::reserved(reserved.first());
         Ok(reserved.persist(payload).apply(apply).seal().end())
     }

@@ -61,7 +61,10 @@ impl Meta {
 
     /// Gives back what was set aside.
     pub fn unreserve(&self, blocks: u64) {
-        self.reserved.lock().shrink(blocks);
+        let mut reserved = self.reserved.lock();
+        debug_assert!(blocks <= reserved.blocks(), "no more than was set aside");
+        reserved.shrink(blocks);
+        drop(reserved);
         self.trim_reserved();
     }
 
@@ -70,6 +73,8 @@ impl Meta {
     /// may be waiting for. Up to `ahead` blocks behind them are kept for the file to grow into, as long as others are
     /// free. ENOSPC where more was set aside than there is ([`Profile::Spilling`]).
     pub fn allocate(&self, want: u32, ahead: u32, goal: Option<u64>) -> Result<Blocks> {
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        super::hooks::Hooks::run(&self.hooks.when_allocated);
         let volatile = self.alloc.allocate_volatile(want, ahead, goal, &mut self.reserved.lock())?;
         let Extent { start, len } = volatile.extent();
         self.volatile.lock().insert(start, volatile);
@@ -78,9 +83,18 @@ impl Meta {
 
     /// Puts volatile blocks back, and aside again; nothing is in flight to them.
     pub fn release(&self, blocks: Blocks) {
-        if let Some(volatile) = self.take_volatile(blocks) {
+        let volatile = self.take_volatile(blocks);
+        debug_assert!(volatile.is_some(), "released what was not allocated");
+        if let Some(volatile) = volatile {
             volatile.into_reservation(&mut self.reserved.lock());
         }
+    }
+
+    /// Whether a block is allocated and in no record.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn is_volatile(&self, block: u64) -> bool {
+        let volatile = self.volatile.lock();
+        volatile.range(..=block).next_back().is_some_and(|(_, run)| block < run.extent().end())
     }
 
     /// As [`Meta::allocate`], out of what is set aside for nobody: for data that has blocks which cannot be written.

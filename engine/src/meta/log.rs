@@ -11,6 +11,7 @@ use crate::inode::InodeObj;
 use crate::journal::Durability;
 use crate::planted::{self, Bug};
 use crate::store::{Handle, Profile};
+use crate::takeover;
 use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
@@ -68,6 +69,10 @@ impl Meta {
 
     /// As [`Meta::credits`], for who has credits for another file already: never waits, `None` if there is no room.
     pub fn try_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        if self.hooks.refuses() {
+            return Ok(None);
+        }
         let (slots, in_root) = self.slots_of(inode, &need);
         let handle = self.store.try_begin(slots)?;
         Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
@@ -76,6 +81,10 @@ impl Meta {
     /// As [`Meta::try_credits`], for bytes that may as well be written home: `None` also where there is so little room
     /// that it is to be left to others.
     pub fn ample_credits(&self, inode: &InodeObj, need: Need) -> Result<Option<Room<'_>>> {
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        if self.hooks.is_crowded.load(crate::sync::atomic::Ordering::SeqCst) {
+            return Ok(None);
+        }
         let (slots, in_root) = self.slots_of(inode, &need);
         let handle = self.store.try_begin_amply(slots)?;
         Ok(handle.map(|handle| Room { handle, drops_all: need.dropped > 0, in_root }))
@@ -85,6 +94,15 @@ impl Meta {
     /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
     pub fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
         let Room { handle: mut h, drops_all, in_root } = room;
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        {
+            if in_root && self.hooks.has_changed() {
+                return Err(ROOM_CHANGED);
+            }
+            self.hooks.check(self, inode, &change);
+        }
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        let absorbs = !change.data.is_empty();
         let mut image = inode.lock.write();
         if image.nid.get() == 0 && change.is_empty() {
             // Freed since its times changed: nothing is owed to it.
@@ -97,6 +115,7 @@ impl Meta {
         let mut draft = inode.draft(&image);
         let mut root = Root::load(&draft.image)?;
         let mut left = None;
+        let drops_content = change.remove.as_ref().is_some_and(|range| range.start == 0);
         if let Some(range) = change.remove {
             let mut progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
             while drops_all && !progress.done {
@@ -142,11 +161,22 @@ impl Meta {
             h.data(key, bytes);
         }
         self.stage(&mut h, inode, &draft.image)?;
-        let (end, installing) = self.commit(h)?;
+        if drops_content {
+            inode.decides_truncation();
+        }
+        let committed = self.commit(h);
+        if drops_content {
+            takeover::undecided();
+        }
+        let (end, installing) = committed?;
         inode.install(&mut image, &draft);
         drop(installing);
         drop(image);
         self.trim_reserved();
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        if absorbs {
+            super::hooks::Hooks::run(&self.hooks.when_absorbed);
+        }
         Ok(Logged { end, left })
     }
 

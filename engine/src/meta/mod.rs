@@ -16,6 +16,8 @@ mod change;
 mod dir_blocks;
 mod file_blocks;
 mod free_inode;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod hooks;
 mod inode_space;
 mod install;
 mod log;
@@ -54,6 +56,8 @@ pub struct Meta {
     pub(crate) reserved: Mutex<Reservation>,
     /// Blocks that are picked and in no record, by their first.
     pub(crate) volatile: Mutex<BTreeMap<u64, VolatileExtent>>,
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) hooks: hooks::Hooks,
 }
 
 impl Meta {
@@ -81,6 +85,8 @@ impl Meta {
             read_only,
             durability,
             step,
+            #[cfg(all(test, not(any(loom, shuttle))))]
+            hooks: hooks::Hooks::default(),
         }
     }
 
@@ -147,7 +153,8 @@ impl Meta {
         })
     }
 
-    fn load(&self, nid: Nid) -> Result<Option<InodeObj>> {
+    /// Reads an inode into memory; `None`: the nid is free.
+    pub(crate) fn load(&self, nid: Nid) -> Result<Option<InodeObj>> {
         let Some(entry) = self.space.place(nid)? else { return Ok(None) };
         let place = location_of(nid, &entry)?;
         let slot = self.store.get(place.block, BlockKind::Node)?.read(|bytes| bytes[place.range()].to_vec());

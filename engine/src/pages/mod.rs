@@ -57,7 +57,9 @@
 //! queue and of the files with records. What is kept are numbers of pages, positions in the journal and counts, and no
 //! references.
 
+mod data;
 mod old_content;
+pub(crate) mod readahead;
 mod sets;
 mod token;
 
@@ -66,15 +68,38 @@ mod loom_models;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use data::{ErrorMark, FileData};
 pub(crate) use old_content::{OldContent, OldContentBudget, OldPage};
 pub(crate) use sets::{Below, Summary, Take};
 pub(crate) use token::{Logging, UnderWriteBack, WriteBackEnd};
 
-use crate::format::Position;
+use crate::device::BLOCK_SIZE;
+use crate::format::{MAX_FILE_SIZE, Position};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sets::Sets;
 use std::ops::Range;
+
+/// Bytes of a page: of a block, too.
+pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Page number after the last that a file can have.
+pub(crate) const PAGES_END: u64 = MAX_FILE_SIZE / PAGE;
+
+/// The page of a byte.
+pub(crate) fn page_of(offset: u64) -> u64 {
+    offset / PAGE
+}
+
+/// The first page that begins at or after a byte.
+pub(crate) fn page_after(offset: u64) -> u64 {
+    offset.div_ceil(PAGE)
+}
+
+/// Pages that lie wholly within bytes.
+pub(crate) fn whole_pages(bytes: Range<u64>) -> Range<u64> {
+    let start = page_after(bytes.start);
+    start..page_of(bytes.end).max(start)
+}
 
 /// The states of the pages of one file, see the module.
 #[derive(Debug, Default)]

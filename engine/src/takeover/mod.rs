@@ -27,7 +27,9 @@ pub mod inodes;
 mod memory;
 pub mod requests;
 
-pub use inodes::{Inodes, KeptInode};
+pub(crate) use inodes::undecided;
+
+pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
 pub use requests::{Entered, Left, Requests, Taken};
 
@@ -36,4 +38,11 @@ pub trait Prober: Send + Sync {
     /// Whether the kernel has an inode of this number. An error of the asking counts as yes: what is held in vain is
     /// freed by the next mount, what is freed in vain is lost.
     fn kernel_holds(&self, nid: u64) -> bool;
+}
+
+/// A record of this thread's has this position, and is not persistent yet: what the record decides is noted.
+#[inline]
+pub(crate) fn reserved(epoch: u64, position: u64) {
+    requests::reserved(epoch, position);
+    inodes::reserved(epoch, position);
 }

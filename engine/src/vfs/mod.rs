@@ -12,7 +12,6 @@ mod borrowed;
 mod content;
 mod dir_room;
 mod fsync;
-mod home;
 mod inherited;
 mod intents;
 mod link;
@@ -50,6 +49,7 @@ use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::meta::Meta;
 use crate::sync::{Arc, OnceLock};
+use crate::takeover::Takeover;
 use inherited::InheritedHolds;
 use pending_eviction::PendingEviction;
 use watch::Watched;
@@ -59,7 +59,7 @@ use watch::Watched;
 pub struct Fs {
     options: FsOptions,
     meta: Arc<Meta>,
-    data: DataPath<Meta>,
+    data: DataPath,
     locks: AdvisoryLocks,
     /// Held while a directory may get another parent.
     directory_move: RankedMutex<()>,
@@ -82,15 +82,22 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
 }
 
 impl Fs {
-    /// The file system over the metadata of a mounted image. `inherits`: the kernel may hold inodes by lookup counts that
-    /// a predecessor of this process has given it.
-    pub fn new(meta: Arc<Meta>, options: FsOptions, data: DataOptions, inherits: bool) -> Result<Fs> {
+    /// The file system over the metadata of a mounted image. With `takeover` a predecessor of
+    /// this process may have left something there, which [`DataPath::take_over`] brings back, and the kernel may hold
+    /// inodes by lookup counts of its.
+    pub fn new(
+        meta: Arc<Meta>,
+        options: FsOptions,
+        data: DataOptions,
+        takeover: Option<Arc<Takeover>>,
+    ) -> Result<Fs> {
+        let inherits = takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0);
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Fs {
             options,
-            data: DataPath::new(Arc::clone(&meta), data)?,
+            data: DataPath::new(Arc::clone(&meta), data, takeover)?,
             meta,
             locks: AdvisoryLocks::new(),
             directory_move: RankedMutex::new(Rank::new(LockClass::DirectoryMove, 0), ()),
@@ -102,7 +109,7 @@ impl Fs {
     }
 
     /// The data path: its background threads, what a checkpoint asks of it, its counters.
-    pub fn data(&self) -> &DataPath<Meta> {
+    pub fn data(&self) -> &DataPath {
         &self.data
     }
 

@@ -8,7 +8,6 @@ use super::walk::gone;
 use super::*;
 use crate::acl;
 use crate::dir;
-use crate::file::DataInode;
 use crate::inode::{Holds, InodeObj};
 
 /// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
@@ -134,6 +133,7 @@ impl Fs {
             self.data.truncate(inode, 0)?;
         }
         inode.touch_content();
+        self.data.keep(inode);
         Ok(())
     }
 

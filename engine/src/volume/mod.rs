@@ -251,9 +251,11 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     Ok(mounted)
 }
 
-/// Says of each request that a predecessor has left whether it was done.
-fn judge(options: &ImageOptions, is_whole: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
-    options.takeover.as_ref().map_or(Ok(()), |takeover| takeover.requests().judge(is_whole))
+/// Says of each request, and of each truncation, that a predecessor has left whether its record is whole.
+fn judge(options: &ImageOptions, mut is_whole: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
+    let Some(takeover) = &options.takeover else { return Ok(()) };
+    takeover.requests().judge(&mut is_whole)?;
+    takeover.inodes().judge(is_whole)
 }
 
 impl Mounted {

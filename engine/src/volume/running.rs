@@ -86,14 +86,17 @@ impl Running {
         }));
         let (durability, inodes, step) = (options.durability, options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
-        let inherits = options.takeover.as_ref().is_some_and(|takeover| takeover.incarnation() > 0);
-        if inherits {
+        let takeover = options.takeover.clone();
+        if takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0) {
             meta.table.may_be_cached();
         }
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data, inherits)?);
+        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data, takeover)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
+        }
+        if !options.fs.read_only {
+            fs.data().take_over()?;
         }
         let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
         if options.background {

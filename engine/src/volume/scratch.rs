@@ -69,7 +69,7 @@ struct Shares {
     frames: u64,
     /// Free frames that keep their memory.
     kept: usize,
-    staging: u64,
+    bounce: u64,
     ahead: u64,
     inodes: usize,
 }
@@ -94,12 +94,12 @@ impl ScratchOptions {
         let metadata = self.metadata();
         let pages = metadata / 8 * 5;
         let data = self.memory - metadata;
-        let staging = DataOptions::staging_of(data);
+        let bounce = DataOptions::bounce_of(data);
         let ahead = DataOptions::ahead_of(data);
-        let frames = ((data - staging - ahead) / FRAME_BYTES).max(16);
+        let frames = ((data - bounce - ahead) / FRAME_BYTES).max(16);
         Shares {
             kept: usize::MAX,
-            staging,
+            bounce,
             ahead,
             store: StoreOptions {
                 profile: Profile::Spilling { in_memory: frames / 4 * 3 },
@@ -121,7 +121,7 @@ impl ScratchOptions {
             },
             frames: blocks + (blocks / 8).clamp(16, 2048),
             kept: usize::try_from(blocks / 64).unwrap_or(usize::MAX),
-            staging: 0,
+            bounce: 0,
             ahead: 0,
             inodes: AssembleOptions::inodes_within(self.idle_inodes()),
         }
@@ -182,7 +182,7 @@ pub fn make_on(
     let mut files = options.files.clone();
     files.data.frames = usize::try_from(shares.frames).unwrap_or(usize::MAX);
     files.data.kept = shares.kept;
-    files.data.staging = usize::try_from(shares.staging / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
+    files.data.bounce = usize::try_from(shares.bounce / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
     files.data.ahead = usize::try_from(shares.ahead / BLOCK_SIZE as u64).unwrap_or(usize::MAX);
     files.inodes = shares.inodes;
     files.data.files = shares.inodes;

@@ -1,15 +1,18 @@
 //! What a read does not find cached: where it lies, how it comes from the device, and how it is cached.
 //!
 //! What this leaves to others: what is read, in which steps, and under which range (`read`); who brings what others
-//! want too (`inflight`); what is read ahead (`readahead`).
+//! want too (`pages::readahead`); what is read ahead (`readahead`).
 
 use crate::Result;
 use crate::cache::{FrameState, Fresh};
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
-use crate::file::data_path::{DataPath, PAGE, page_id};
-use crate::file::read::inflight::Landing;
-use crate::file::read::{Destination, Keep, REQUEST_PAGES};
-use crate::file::{DataInode, Home, Mapping};
+use crate::file::data_path::{DataPath, page_id};
+use crate::file::read::{Destination, Keep};
+use crate::inode::InodeObj;
+use crate::meta::Mapping;
+use crate::pages::PAGE;
+use crate::pages::readahead::HandOff;
+use crate::pages::readahead::REQUEST_PAGES;
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -22,8 +25,8 @@ pub(in crate::file) struct Fetch {
 }
 
 /// Where pages are cached that nobody waits for.
-pub(in crate::file) struct Caching<'r, I> {
-    pub inode: &'r I,
+pub(in crate::file) struct Caching<'r> {
+    pub inode: &'r InodeObj,
     /// Those whose range the reader has.
     pub covered: &'r Range<u64>,
     /// Of the file.
@@ -31,11 +34,11 @@ pub(in crate::file) struct Caching<'r, I> {
     pub is_lent: bool,
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Where pages lie that are to be read, in order; those of holes are given to `hole`.
     pub(in crate::file) fn places(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         pages: &[u64],
         hole: &mut dyn FnMut(u64),
     ) -> Result<Vec<Fetch>> {
@@ -70,7 +73,7 @@ impl<H: Home> DataPath<H> {
     /// have it, if there is one. The caller has its range.
     fn fetch_one(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         page: u64,
         size: u64,
         keep: Keep,
@@ -80,7 +83,7 @@ impl<H: Home> DataPath<H> {
             wanted.give(page, None);
             return Ok(());
         };
-        let device = self.home.device();
+        let device = self.meta.device();
         let fresh = if keep == Keep::No { None } else { self.pool.take() };
         let Some(mut fresh) = fresh else {
             let mut buf = IoBuf::unwiped(BLOCK_SIZE);
@@ -100,7 +103,7 @@ impl<H: Home> DataPath<H> {
     /// which is asked for behind them.
     pub(in crate::file) fn fetch(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         pages: &[u64],
         size: u64,
         keep: Keep,
@@ -118,7 +121,7 @@ impl<H: Home> DataPath<H> {
                 Request::read(fetch.block, buf, Cause::ReadMiss)
             })
             .collect();
-        let device = self.home.device();
+        let device = self.meta.device();
         let ticket = (!batch.is_empty()).then(|| device.submit(batch));
         self.read_ahead(inode, ahead, size);
         planted::panic_at(Spot::Fetching);
@@ -145,16 +148,16 @@ impl<H: Home> DataPath<H> {
     /// it could not be read, or was given up, nothing happens: the caller reads what it needs.
     pub(in crate::file) fn land(
         &self,
-        to: &Caching<'_, H::Inode>,
-        landing: Landing<'_>,
+        to: &Caching<'_>,
+        hand_off: HandOff<'_>,
         missing: &mut Vec<u64>,
         wanted: &mut Destination<'_>,
     ) {
-        let Some(done) = self.ledger.land(self.home.device(), &landing.flight) else { return };
+        let Some(done) = self.budget.land(self.meta.device(), &hand_off.request) else { return };
         if done.result.is_err() {
             return;
         }
-        let (pages, mut buf) = (landing.underway.pages(), done.buf);
+        let (pages, mut buf) = (hand_off.underway.pages(), done.buf);
         let mut has_room = true;
         for (page, bytes) in pages.clone().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
             if !to.covered.contains(&page) {
@@ -171,7 +174,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Caches a page as it was read; false if there is no frame to spare.
-    fn keep_clean(&self, inode: &H::Inode, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
+    fn keep_clean(&self, inode: &InodeObj, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
         if !self.is_absent(inode.data(), page) {
             return true;
         }
@@ -183,7 +186,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Caches a frame that holds a page as it was read.
-    fn publish_clean(&self, inode: &H::Inode, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
+    fn publish_clean(&self, inode: &InodeObj, page: u64, fresh: Fresh<'_>, flags: FrameState, is_lent: bool) {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
         let slot = data.index.slot(page, &self.pool);
@@ -199,7 +202,7 @@ impl<H: Home> DataPath<H> {
     pub(in crate::file) fn fetch_page(&self, page: u64, block: u64, size: u64) -> Result<IoBuf> {
         self.counters.misses.add(1);
         let mut buf = IoBuf::unwiped(BLOCK_SIZE);
-        self.home.device().read_into(block, &mut buf, Cause::ReadMiss)?;
+        self.meta.device().read_into(block, &mut buf, Cause::ReadMiss)?;
         zero_beyond(page, size, &mut buf);
         Ok(buf)
     }

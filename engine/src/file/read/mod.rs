@@ -1,27 +1,23 @@
 //! Reads: what is cached is copied, what is not is fetched, and sequential readers find it there already.
 
 pub(in crate::file) mod fill;
-pub(in crate::file) mod inflight;
-#[cfg(all(test, any(loom, shuttle)))]
-mod inflight_models;
 mod optimistic;
 pub(in crate::file) mod readahead;
-pub(in crate::file) mod streams;
 
 use crate::Result;
 use crate::cache::{Slot, Use};
-use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::data_path::DataPath;
 use crate::file::read::fill::Caching;
-use crate::file::read::inflight::Announced;
-use crate::file::{DataInode, FileData, Home};
 use crate::format::MAX_FILE_SIZE;
+use crate::inode::InodeObj;
 use crate::lock::FileLock;
+use crate::pages::FileData;
+use crate::pages::readahead::Announced;
+use crate::pages::{PAGE, page_after, page_of};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
-/// Pages of one request.
-pub(in crate::file) const REQUEST_PAGES: u64 = 64;
 /// Pages of a step.
 const STEP_PAGES: u64 = 256;
 
@@ -61,9 +57,9 @@ impl Destination<'_> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Reads from `offset` on; the number of bytes is less than asked for only at the end of the file.
-    pub fn read(&self, inode: &Arc<H::Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read(&self, inode: &Arc<InodeObj>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_keeping(inode, offset, buf, Keep::Yes)
     }
 
@@ -71,7 +67,7 @@ impl<H: Home> DataPath<H> {
     /// step to the last: another's write is seen whole.
     pub fn read_keeping(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         offset: u64,
         buf: &mut [u8],
         keep: Keep,
@@ -144,7 +140,7 @@ impl<H: Home> DataPath<H> {
     /// range of what is covered, which all of them are.
     fn read_step(
         &self,
-        inode: &H::Inode,
+        inode: &InodeObj,
         mut wanted: Destination<'_>,
         size: u64,
         covered: &Range<u64>,
@@ -183,10 +179,10 @@ impl<H: Home> DataPath<H> {
             }
             match data.fetching.announce(&(*first..last + 1)) {
                 Announced::Again => {}
-                Announced::Landing(landing) => {
+                Announced::HandOff(hand_off) => {
                     self.read_ahead(inode, ahead.take(), size);
                     let cache = Caching { inode, covered, size, is_lent: keep == Keep::Lent };
-                    self.land(&cache, landing, &mut missing, &mut wanted);
+                    self.land(&cache, hand_off, &mut missing, &mut wanted);
                 }
                 Announced::Mine(_underway) => {
                     // Another reader has brought some since they were looked for.

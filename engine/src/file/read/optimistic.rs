@@ -25,15 +25,16 @@
 //! [`FramePool::glance`]: crate::cache::FramePool::glance
 
 use crate::cache::{Glance, Use};
-use crate::file::data_path::{DataPath, PAGE, page_after, page_of};
+use crate::file::data_path::DataPath;
 use crate::file::read::overlap;
-use crate::file::{FileData, Home};
 use crate::lock::FileLock;
+use crate::pages::FileData;
+use crate::pages::{PAGE, page_after, page_of};
 
 /// Pages of a read that is tried so: beyond, the range costs little beside the copy.
 const MOST_PAGES: usize = 8;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Reads all of `buf` from `offset` on; false if that takes the range. `by` is what that is to the pages, but
     /// for the first, to which it is `first`.
     #[inline]

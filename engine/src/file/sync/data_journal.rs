@@ -17,12 +17,14 @@ use crate::buffer_pool;
 use crate::cache::Use;
 use crate::cache::{Found, FrameState};
 use crate::device::BLOCK_SIZE;
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use crate::file::data_path::DataPath;
 use crate::file::writeback::key_of;
 use crate::file::writeback::preallocation::room_ahead;
-use crate::file::{Blocks, Change, DataInode, Home, Insert, MAX_RUNS, Mapping, Need};
 use crate::format::{DataKey, Position};
+use crate::inode::InodeObj;
+use crate::meta::{Blocks, Change, Insert, MAX_RUNS, Mapping, Need};
 use crate::pages::Logging;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 
@@ -62,13 +64,13 @@ struct Taken<'p> {
 }
 
 /// Pages on their way into a data record, until it is clear what became of it.
-struct Absorbing<'p, H: Home> {
-    path: &'p DataPath<H>,
-    inode: &'p Arc<H::Inode>,
+struct Absorbing<'p> {
+    path: &'p DataPath,
+    inode: &'p Arc<InodeObj>,
     pages: Logging<'p>,
 }
 
-impl<H: Home> Drop for Absorbing<'_, H> {
+impl Drop for Absorbing<'_> {
     fn drop(&mut self) {
         if !self.pages.is_unfinished() {
             return;
@@ -89,17 +91,17 @@ impl<H: Home> Drop for Absorbing<'_, H> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Logs the dirty bytes of a file if they are few and there is a journal, and with them the truncation of an emptied
     /// file. None: write them home, or, with `rewriting`, the file was emptied another number of times.
     pub(in crate::file) fn absorb(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         why: Absorb,
         rewriting: Option<u64>,
     ) -> Result<Option<Position>> {
         let data = inode.data();
-        if self.options.absorb_limit == 0 || !self.home.absorbs() {
+        if self.options.absorb_limit == 0 || !self.meta.absorbs() {
             return Ok(None);
         }
         let few = |most: usize| {
@@ -131,11 +133,11 @@ impl<H: Home> DataPath<H> {
         };
         // Others may make more of them dirty before the mutex is taken.
         let wants = [for_pages((dirty.pages + 3).min(most)), for_pages(dirty.pages)];
-        let fits = |(_, need): &(usize, Need)| self.home.fitting(inode, *need) == need.runs;
+        let fits = |(_, need): &(usize, Need)| self.meta.fitting(inode, *need) == need.runs;
         let Some((most, need)) = wants.into_iter().find(fits) else { return Ok(None) };
         let mut credits = match why {
-            Absorb::Synced => self.home.credits(inode, need)?,
-            Absorb::Replacing => match self.home.ample_credits(inode, need)? {
+            Absorb::Synced => self.meta.credits(inode, need)?,
+            Absorb::Replacing => match self.meta.ample_credits(inode, need)? {
                 Some(credits) => credits,
                 None => return Ok(None),
             },
@@ -165,13 +167,13 @@ impl<H: Home> DataPath<H> {
             }
             if doomed && planted::is(Bug::RewrittenInTwo) {
                 let bytes = std::mem::take(&mut change.data);
-                self.home.log(credits, inode, std::mem::take(&mut change))?;
+                self.meta.log(credits, inode, std::mem::take(&mut change))?;
                 change.data = bytes;
-                credits = self.home.credits(inode, need)?;
+                credits = self.meta.credits(inode, need)?;
             }
             let waits = stale && !planted::is(Bug::SupersedeBeforeFlush);
-            let flushed = if waits { self.home.order_after(data.last_write()) } else { Ok(()) };
-            flushed.and_then(|()| self.home.log(credits, inode, change)).map(|logged| Some(logged.end))
+            let flushed = if waits { self.meta.order_after(data.last_write()) } else { Ok(()) };
+            flushed.and_then(|()| self.meta.log(credits, inode, change)).map(|logged| Some(logged.end))
         } else {
             outcome.map(|_| None)
         };
@@ -185,7 +187,7 @@ impl<H: Home> DataPath<H> {
                 page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
                 drop(latched);
                 if let Some(blocks) = page.new {
-                    self.home.release(blocks);
+                    self.meta.release(blocks);
                 }
             }
             // Last: should the loop panic, the token's drop makes the rest of the frames dirty.
@@ -216,7 +218,7 @@ impl<H: Home> DataPath<H> {
             self.undefer(inode.nid());
         }
         if unwanted > 0 {
-            self.home.unreserve(unwanted);
+            self.meta.unreserve(unwanted);
         }
         self.list(inode);
         Ok(Some(end))
@@ -225,7 +227,7 @@ impl<H: Home> DataPath<H> {
     /// Copies dirty bytes into a record and gives new pages their blocks; false if they are too many.
     fn take_in<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         pages: &[u64],
         (size, most_runs): (u64, usize),
         taken: &mut Vec<Taken<'p>>,
@@ -252,7 +254,7 @@ impl<H: Home> DataPath<H> {
                             Some((before, _)) if before + 1 == page => near,
                             _ => self.block_behind(inode, page).or(near),
                         };
-                        let blocks = self.home.allocate(1, room_ahead(page), goal)?;
+                        let blocks = self.meta.allocate(1, room_ahead(page), goal)?;
                         behind = Some((page, blocks.start + 1));
                         new = Some(blocks);
                     }

@@ -2,12 +2,15 @@
 
 use crate::cache::Use;
 use crate::device::BLOCK_SIZE;
-use crate::file::data_path::{DataPath, PAGE, PAGES_END};
+use crate::file::data_path::DataPath;
 use crate::file::sync::data_journal::Absorb;
 use crate::file::write::{At, Written};
 use crate::file::writeback::{Order, covered_size, key_of};
-use crate::file::{Change, DataInode, ErrorMark, FileData, Home, MAX_RUNS, Need};
 use crate::format::Position;
+use crate::inode::InodeObj;
+use crate::meta::{Change, MAX_RUNS, Need};
+use crate::pages::{ErrorMark, FileData};
+use crate::pages::{PAGE, PAGES_END};
 use crate::planted::{self, Bug};
 use crate::scoped;
 use crate::sync::{Arc, available_cores};
@@ -51,14 +54,14 @@ struct WrittenHome {
     last: u64,
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Returns once the file's data, as of the call, and its size are durable at the horizon that the mount
     /// asks for, and with them every operation that returned before. A failure since `mark` was last told is
     /// told once.
-    pub fn fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
+    pub fn fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind, mark: &ErrorMark) -> Result<()> {
         let begun = self.begin_fsync(inode, kind);
         let committed = match &begun {
-            Ok(begun) => self.home.settle_upto(begun.upto()),
+            Ok(begun) => self.meta.settle_upto(begun.upto()),
             Err(_) => Ok(()),
         };
         self.end_fsync(inode, begun, committed, mark)
@@ -66,14 +69,14 @@ impl<H: Home> DataPath<H> {
 
     /// The first part of an fsync: everything that it covers is logged or written home. What is to follow are a
     /// commit, of everything below [`BegunSync::upto`], and [`DataPath::end_fsync`].
-    pub fn begin_fsync(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<BegunSync> {
+    pub fn begin_fsync(&self, inode: &Arc<InodeObj>, kind: SyncKind) -> Result<BegunSync> {
         let data = inode.data();
         if !self.keeps() {
             // A writer's pace is the device's where there is too much for memory.
             self.await_relief();
             return Ok(BegunSync { upto: 0, written: WrittenHome::default() });
         }
-        let entry = self.home.tail();
+        let entry = self.meta.tail();
         self.settle_deferred()?;
         let size = data.size();
         loop {
@@ -88,8 +91,8 @@ impl<H: Home> DataPath<H> {
                 break;
             }
         }
-        let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.home.tail()) };
-        let written = if self.home.may_lag() && !planted::is(Bug::NoDataFlush) {
+        let upto = if planted::is(Bug::NoCommit) { 0 } else { entry.max(self.meta.tail()) };
+        let written = if self.meta.may_lag() && !planted::is(Bug::NoDataFlush) {
             self.leave_to_commit(data)?;
             WrittenHome::default()
         } else {
@@ -101,7 +104,7 @@ impl<H: Home> DataPath<H> {
     /// The last part of an fsync: with the outcome of the commit, its own.
     pub fn end_fsync(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         begun: Result<BegunSync>,
         committed: Result<()>,
         mark: &ErrorMark,
@@ -117,18 +120,18 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Records what fsync owes beyond the data: superseded records, size, times.
-    pub(in crate::file) fn record_rest(&self, inode: &Arc<H::Inode>, kind: SyncKind) -> Result<()> {
+    pub(in crate::file) fn record_rest(&self, inode: &Arc<InodeObj>, kind: SyncKind) -> Result<()> {
         let data = inode.data();
         let owes = || {
             let stale = data.pages.summary().stale > 0;
-            let times = kind == SyncKind::All && inode.attributes_dirty();
+            let times = kind == SyncKind::All && inode.has_lazy_times();
             stale || times || data.size() != data.logged_size()
         };
         if !owes() {
             return Ok(());
         }
         let named = MAX_RUNS.min(data.pages.summary().stale + 1);
-        let credits = self.home.credits(inode, Need { runs: named, ..Need::default() })?;
+        let credits = self.meta.credits(inode, Need { runs: named, ..Need::default() })?;
         let _guard = data.write_back.lock();
         let size = data.size();
         let mut change = Change::default();
@@ -151,11 +154,12 @@ impl<H: Home> DataPath<H> {
         if !early && (!change.supersede.is_empty() || covered > data.logged_size()) {
             // The record that still holds an older version may go only when the newer one is down; and the page of
             // the recorded end may have been written home with what the new size shows of it.
-            self.home.order_after(data.last_write())?;
+            self.meta.order_after(data.last_write())?;
         }
         let superseded = !change.supersede.is_empty();
-        self.home.log(credits, inode, change)?;
+        self.meta.log(credits, inode, change)?;
         data.set_logged_size(covered.max(data.logged_size()));
+        inode.settle_kept();
         if superseded {
             if all {
                 data.pages.forget_records(&(0..PAGES_END));
@@ -169,7 +173,7 @@ impl<H: Home> DataPath<H> {
     fn written(&self, data: &FileData) -> WrittenHome {
         let pages = data.pages.unflushed();
         let before = data.was_written_before();
-        let last = if before { self.home.device().writes_completed() } else { data.last_write() };
+        let last = if before { self.meta.device().writes_completed() } else { data.last_write() };
         WrittenHome { pages, before, last }
     }
 
@@ -177,23 +181,23 @@ impl<H: Home> DataPath<H> {
     /// fail, the journal fails with it.
     pub(in crate::file) fn leave_to_commit(&self, data: &FileData) -> Result<()> {
         let WrittenHome { before, last, .. } = self.written(data);
-        self.home.order_after(last)?;
+        self.meta.order_after(last)?;
         if before {
             data.wrote(last);
             data.all_flushed();
         }
-        data.pages.flushed(self.home.device().writes_flushed());
+        data.pages.flushed(self.meta.device().writes_flushed());
         Ok(())
     }
 
     /// Flushes what was written home. If that fails it is dirty again, and to be written once more.
-    pub(in crate::file) fn flush_data(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn flush_data(&self, inode: &Arc<InodeObj>) -> Result<()> {
         self.flush_written(inode, self.written(inode.data()))
     }
 
-    fn flush_written(&self, inode: &Arc<H::Inode>, written: WrittenHome) -> Result<()> {
+    fn flush_written(&self, inode: &Arc<InodeObj>, written: WrittenHome) -> Result<()> {
         let data = inode.data();
-        let device = self.home.device();
+        let device = self.meta.device();
         let WrittenHome { pages: pending, before, last } = written;
         if pending.is_empty() && !data.pages.is_lost() && !before && device.writes_flushed() >= last {
             return Ok(());
@@ -215,7 +219,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes what live records hold home; the caller has the write-back mutex.
-    fn write_live(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    fn write_live(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let mut from = 0;
         while let Some(next) = self.write_locked(inode, from..PAGES_END, Order::RECORDED, None)? {
             from = next;
@@ -225,7 +229,7 @@ impl<H: Home> DataPath<H> {
 
     /// Writes a range home, however small it is, and returns once it is on the device (not flushed): O_DIRECT's
     /// way.
-    pub fn write_direct(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+    pub fn write_direct(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
         let written = self.write(inode, at, bytes)?;
         if !self.keeps() {
             return Ok(written);
@@ -238,9 +242,9 @@ impl<H: Home> DataPath<H> {
 
     /// Writes these home and records what they owe; many of them by several threads, each from the first to the last of
     /// its part: while one waits for the device another is at work.
-    fn sync_listed(&self, listed: &[Arc<H::Inode>]) -> Result<()> {
+    fn sync_listed(&self, listed: &[Arc<InodeObj>]) -> Result<()> {
         let threads = (listed.len() / FILES_PER_THREAD).min(available_cores()).max(1);
-        let one_part = |part: &[Arc<H::Inode>]| {
+        let one_part = |part: &[Arc<InodeObj>]| {
             self.write_together(part, Order::HOME);
             let synced = part.iter().map(|inode| self.sync_one(inode)).fold(Ok(()), Result::and);
             self.unlist(part);
@@ -256,12 +260,12 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes a file home and records what it owes.
-    fn sync_one(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    fn sync_one(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let data = inode.data();
         // Another's write-back of its pages is over once the mutex was free; so is its record.
         drop(data.write_back.lock());
         let owes = !data.pages.is_written() || data.size() != data.logged_size();
-        if owes || inode.attributes_dirty() {
+        if owes || inode.has_lazy_times() {
             self.write_home(inode)?;
         }
         self.record_rest(inode, SyncKind::All)
@@ -274,14 +278,14 @@ impl<H: Home> DataPath<H> {
             self.await_relief();
             return rest();
         }
-        let entry = self.home.tail();
+        let entry = self.meta.tail();
         self.settle_deferred()?;
         let mut result = self.sync_listed(&self.listed());
         let files: Vec<_> = self.absorbed.lock().values().cloned().collect();
         for inode in &files {
             result = result.and(self.record_rest(inode, SyncKind::Data));
         }
-        result.and(rest()).and(self.home.device().flush())?;
-        self.home.commit_power(entry.max(self.home.tail()))
+        result.and(rest()).and(self.meta.device().flush())?;
+        self.meta.commit_power(entry.max(self.meta.tail()))
     }
 }

@@ -5,16 +5,17 @@ use crate::Result;
 use crate::cache::Use;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
 use crate::file::data_path::DataPath;
-use crate::file::{DataInode, Home, Mapping};
 use crate::format::Position;
+use crate::inode::InodeObj;
+use crate::meta::Mapping;
 use crate::pages::{OldContent, OldPage};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Copies what live records alone hold of a file that is about to be emptied; false if that is too much. The caller
     /// has the file to himself, and its write-back mutex.
-    pub(in crate::file) fn keep_live(&self, inode: &Arc<H::Inode>) -> Result<bool> {
+    pub(in crate::file) fn keep_live(&self, inode: &Arc<InodeObj>) -> Result<bool> {
         let data = inode.data();
         let held = data.pages.only_in_records();
         if held.is_empty() {
@@ -25,7 +26,7 @@ impl<H: Home> DataPath<H> {
         for (page, first) in held {
             let found = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No));
             let Some(found) = found else { return Ok(false) };
-            let Mapping::Mapped { block, unwritten: false, .. } = self.home.map(inode, page)? else {
+            let Mapping::Mapped { block, unwritten: false, .. } = self.meta.map(inode, page)? else {
                 return Ok(false);
             };
             let mut bytes = vec![0; BLOCK_SIZE].into_boxed_slice();
@@ -37,7 +38,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes what is kept, and lies in records up to `upto`, to its old place.
-    pub(in crate::file) fn write_kept(&self, inode: &Arc<H::Inode>, upto: Position) -> Result<()> {
+    pub(in crate::file) fn write_kept(&self, inode: &Arc<InodeObj>, upto: Position) -> Result<()> {
         let data = inode.data();
         let _guard = data.write_back.lock();
         let requests = data.pages.old_below(upto, |page| Request {
@@ -51,9 +52,9 @@ impl<H: Home> DataPath<H> {
         }
         let count = requests.len() as u64;
         // It may be younger than an fsync that was answered already.
-        let kept = if planted::is(Bug::HomeBeforePromised) { Ok(()) } else { self.home.keep_promises() };
-        let written = kept.and_then(|()| self.home.device().run(requests).map(drop));
-        data.wrote(self.home.device().writes_completed());
+        let kept = if planted::is(Bug::HomeBeforePromised) { Ok(()) } else { self.meta.keep_promises() };
+        let written = kept.and_then(|()| self.meta.device().run(requests).map(drop));
+        data.wrote(self.meta.device().writes_completed());
         if written.is_err() {
             self.note_failure(data);
             return written;

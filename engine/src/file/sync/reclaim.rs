@@ -1,18 +1,19 @@
 //! What the journal holds of files' data goes home before the ring's head passes it.
 
 use crate::Result;
-use crate::file::data_path::{DataPath, PAGES_END};
+use crate::file::data_path::DataPath;
 use crate::file::writeback::Order;
-use crate::file::{DataInode, Home};
 use crate::format::Position;
+use crate::inode::InodeObj;
 use crate::pages::Below;
+use crate::pages::PAGES_END;
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// What of a file only records below `upto` hold.
-    fn still_absorbed(&self, inode: &H::Inode, upto: Position) -> Below {
-        let head = self.home.head();
+    fn still_absorbed(&self, inode: &InodeObj, upto: Position) -> Below {
+        let head = self.meta.head();
         let mut absorbed = self.absorbed.lock();
         let (below, has_none) = inode.data().pages.look_below(head, upto);
         if has_none {

@@ -1,52 +1,54 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
-use super::model::{ModelHome, content, path};
+use super::image::{MetaImage, content, path};
 use crate::file::write::reservation::Stash;
 use crate::file::write::{Content, Outcome};
-use crate::file::{At, DataInode, DataPath, ErrorMark, Home, SyncKind};
+use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::sync::{Arc, thread};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// A file of a page of ones that is home, and that the journal knows nothing more of.
-fn settled() -> (Arc<ModelHome>, Arc<DataPath<ModelHome>>, Arc<super::model::ModelInode>) {
-    let home = ModelHome::new(100, true);
-    let path = path(&home, 16);
-    let file = home.open(1);
+/// A file of a page of ones that is image, and that the journal knows nothing more of.
+fn settled() -> (Arc<MetaImage>, Arc<DataPath>, Arc<crate::inode::InodeObj>) {
+    let image = MetaImage::new(100, true);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &[1; 4096]).expect("room");
     path.sync_all(|| Ok(())).expect("no faults");
-    home.checkpoint(&path);
-    (home, path, file)
+    image.checkpoint();
+    (image, path, file)
 }
 
-fn after_a_crash(home: &Arc<ModelHome>) -> Vec<u8> {
-    home.crash(&mut StdRng::seed_from_u64(1));
-    content(&path(home, 16), &home.open(1))
+fn after_a_crash(image: &Arc<MetaImage>) -> Vec<u8> {
+    image.crash(&mut StdRng::seed_from_u64(1));
+    content(&path(image, 16), &image.open(1))
 }
 
 #[test]
 fn a_page_absorbed_twice_goes_home_before_its_first_record_is_passed() {
-    let (home, path, file) = settled();
+    let (image, path, file) = settled();
     let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Offset(0), &[2; 100]).expect("room");
     path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
-    let between = home.tail();
-    path.write(&file, At::Offset(200), &[3; 100]).expect("room");
-    path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
-    home.checkpoint_upto(&path, between);
-    let seen = after_a_crash(&home);
+    let again = (path.clone(), file.clone());
+    image.checkpoint_before(move || {
+        let (path, file) = again;
+        path.write(&file, At::Offset(200), &[3; 100]).expect("room");
+        path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
+    });
+    let seen = after_a_crash(&image);
     assert_eq!((seen[0], seen[99], seen[100], seen[200]), (2, 2, 1, 3));
 }
 
 #[test]
 fn a_checkpoint_that_meets_an_absorption_waits_for_it() {
-    let (home, path, file) = settled();
+    let (image, path, file) = settled();
     path.write(&file, At::Offset(0), &[2; 100]).expect("room");
     let round = Arc::new(crate::sync::Mutex::new(None));
     let begin = {
-        let (home, path, round) = (home.clone(), path.clone(), round.clone());
+        let (image, round) = (image.clone(), round.clone());
         move || {
-            let began = thread::spawn(move || home.checkpoint(&path));
+            let began = thread::spawn(move || image.checkpoint());
             // Enough for a round that does not wait. One that waits is none the worse for it.
             for _ in 0..10_000 {
                 if began.is_finished() {
@@ -57,47 +59,48 @@ fn a_checkpoint_that_meets_an_absorption_waits_for_it() {
             *round.lock() = Some(began);
         }
     };
-    *home.when_absorbed.lock() = Some(Box::new(begin));
+    *image.meta().hooks.when_absorbed.lock() = Some(Box::new(begin));
     path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
     let round = round.lock().take().expect("the data record was logged");
     round.join().expect("the round ends");
-    assert_eq!(after_a_crash(&home)[..100], [2; 100]);
+    assert_eq!(after_a_crash(&image)[..100], [2; 100]);
 }
 
 #[test]
 fn the_first_fsync_flushes_what_was_written_before_the_file_came_into_memory() {
-    let (home, path, file) = settled();
-    home.absorbs.store(false, crate::sync::atomic::Ordering::SeqCst);
+    let (image, path, file) = settled();
+    drop((path, file));
+    let (path, file) = (super::image::path_without_absorption(&image, 16), image.open(1));
     path.write(&file, At::Offset(0), &[2; 4096]).expect("room");
     path.write_direct(&file, At::Offset(0), &[2; 4096]).expect("room");
     path.sync_all(|| Ok(())).expect("no faults");
     path.write_direct(&file, At::Offset(0), &[3; 4096]).expect("room");
     drop(file);
-    let file = home.open(1);
+    let file = image.open(1);
     path.fsync(&file, SyncKind::Data, &ErrorMark::of(Some(file.data()))).expect("no faults");
-    assert_eq!(after_a_crash(&home), [3; 4096]);
+    assert_eq!(after_a_crash(&image), [3; 4096]);
 }
 
 #[test]
 fn a_file_that_is_only_made_longer_keeps_its_size_through_a_rename() {
-    let (home, path, file) = settled();
+    let (image, path, file) = settled();
     path.truncate(&file, 1 << 20).expect("room");
     path.settle_for_rename(&file).expect("no faults");
-    home.commit_upto(home.tail()).expect("the model's journal does not fail");
-    assert_eq!(after_a_crash(&home).len(), 1 << 20);
+    image.commit();
+    assert_eq!(after_a_crash(&image).len(), 1 << 20);
 }
 
 /// A truncation leaves old bytes at home behind the recorded end: what grows over them must bring its zeros along.
 #[test]
 fn a_gap_within_the_last_page_is_zero_after_a_crash() {
     for crashes_between in [false, true] {
-        let (home, path, file) = settled();
+        let (image, path, file) = settled();
         path.truncate(&file, 100).expect("room");
         let (path, file) = if crashes_between {
             drop((path, file));
-            home.crash(&mut StdRng::seed_from_u64(1));
-            let path = super::model::path(&home, 16);
-            let file = home.open(1);
+            image.crash(&mut StdRng::seed_from_u64(1));
+            let path = super::image::path(&image, 16);
+            let file = image.open(1);
             path.truncate(&file, 100).expect("room");
             (path, file)
         } else {
@@ -107,7 +110,7 @@ fn a_gap_within_the_last_page_is_zero_after_a_crash() {
         path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
         path.write(&file, At::Offset(3000), &[2; 100]).expect("room");
         path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
-        let seen = after_a_crash(&home);
+        let seen = after_a_crash(&image);
         assert_eq!(seen.len(), 3100);
         assert_eq!((&seen[..100], &seen[3000..]), (&[1; 100][..], &[2; 100][..]));
         assert!(seen[100..3000].iter().all(|byte| *byte == 0), "what was cut off is back");
@@ -117,12 +120,12 @@ fn a_gap_within_the_last_page_is_zero_after_a_crash() {
 /// Its writer has made the page dirty and not yet set the size when another's fsync takes the page.
 #[test]
 fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
-    let home = ModelHome::new(100, true);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(100, true);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &[1; 100]).expect("room");
     path.sync_all(|| Ok(())).expect("no faults");
-    home.checkpoint(&path);
+    image.checkpoint();
     let mark = ErrorMark::of(Some(file.data()));
     let done = path.edit(&file, 100, Content::Bytes(&[2; 100]), 100, &mut Stash::default());
     assert!(matches!(done, Ok(Outcome::Done)));
@@ -130,6 +133,6 @@ fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
     file.data().set_size(200);
     path.list(&file);
     path.fsync(&file, SyncKind::All, &mark).expect("the writer's");
-    let seen = after_a_crash(&home);
+    let seen = after_a_crash(&image);
     assert_eq!((&seen[..100], &seen[100..]), (&[1; 100][..], &[2; 100][..]));
 }

@@ -1,7 +1,8 @@
 //! Random operations with a tiny cache, against a model of what each byte may be after a crash.
 
-use super::model::{ModelHome, content, path};
-use crate::file::{At, DataInode, ErrorMark, FallocateMode, SyncKind};
+use super::image::{MetaImage, content, path};
+use crate::file::{At, ErrorMark, FallocateMode, SyncKind};
+use crate::format::JournalKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 use rand::rngs::StdRng;
@@ -68,12 +69,17 @@ impl Oracle {
     }
 }
 
+/// On a mapped ring all that was logged survives, on an SSD all that was committed.
+fn kind_of(seed: u64) -> JournalKind {
+    if seed.is_multiple_of(2) { JournalKind::Pmem } else { JournalKind::Ssd }
+}
+
 fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let home = ModelHome::new(BLOCKS, rng.random());
-    home.ample.store(rng.random(), SeqCst);
-    let mut path = path(&home, 16);
-    let mut file = home.open(1);
+    let image = MetaImage::on(kind_of(seed), BLOCKS, rng.random(), 3);
+    image.meta().hooks.is_crowded.store(rng.random(), SeqCst);
+    let mut path = path(&image, 16);
+    let mut file = image.open(1);
     let mut mark = ErrorMark::of(Some(file.data()));
     let mut oracle = Oracle::new();
     // Times that a background, which there is none of, may have been told of the file.
@@ -158,7 +164,7 @@ fn run(seed: u64) {
                     oracle.now.splice(at as usize..at as usize, [0; 8192]);
                 }
             }
-            17 => home.checkpoint(&path),
+            17 => image.checkpoint(),
             18 => {
                 let written = path.write_direct(&file, At::Offset(at), &[9; 4096]).expect("room");
                 oracle.now.resize((written.offset as usize + 4096).max(oracle.now.len()), 0);
@@ -166,22 +172,20 @@ fn run(seed: u64) {
             }
             _ => {
                 oracle.note();
-                home.crash(&mut rng);
-                path = super::model::path(&home, 16);
-                (file, hurried) = (home.open(1), 0);
+                image.crash(&mut rng);
+                path = super::image::path(&image, 16);
+                (file, hurried) = (image.open(1), 0);
                 mark = ErrorMark::of(Some(file.data()));
                 oracle.recovered(content(&path, &file), seed);
-                assert_eq!(home.leaked(BLOCKS), 0, "seed {seed}");
+                assert_eq!(image.leaked(), 0, "seed {seed}");
             }
         }
         oracle.note();
         assert!(content(&path, &file) == oracle.now, "seed {seed}: content differs");
     }
     path.sync_all(|| Ok(())).expect("no faults");
-    assert_eq!(home.reserved(), 0, "seed {seed}");
-    assert_eq!(home.leaked(BLOCKS), 0, "seed {seed}");
-    home.checkpoint(&path);
-    home.checkpoint(&path);
+    assert_eq!(image.reserved(), 0, "seed {seed}");
+    assert_eq!(image.leaked(), 0, "seed {seed}");
     assert!(file.data().is_idle() && Arc::strong_count(&file) <= 1 + hurried, "seed {seed}");
 }
 
@@ -198,17 +202,17 @@ fn each_byte_is_one_that_it_may_be() {
 fn replacing_by_truncation_leaves_the_old_or_the_new() {
     for seed in 0..100 {
         let mut rng = StdRng::seed_from_u64(seed);
-        let home = ModelHome::new(BLOCKS, rng.random());
-        home.ample.store(rng.random(), SeqCst);
-        let path = path(&home, 16);
-        let file = home.open(1);
+        let image = MetaImage::on(kind_of(seed), BLOCKS, rng.random(), 3);
+        image.meta().hooks.is_crowded.store(rng.random(), SeqCst);
+        let path = path(&image, 16);
+        let file = image.open(1);
         let (old, new) = (vec![1; rng.random_range(1..9000)], vec![2; rng.random_range(1..9000)]);
         path.write(&file, At::Append, &old).expect("room");
         path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
         path.opened(&file);
         path.truncate(&file, 0).expect("always");
         if rng.random() {
-            home.checkpoint(&path);
+            image.checkpoint();
         }
         path.write(&file, At::Append, &new).expect("room");
         if rng.random() {
@@ -218,10 +222,10 @@ fn replacing_by_truncation_leaves_the_old_or_the_new() {
             }
         }
         if rng.random() {
-            home.checkpoint(&path);
+            image.checkpoint();
         }
-        home.crash(&mut rng);
-        let (path, file) = (super::model::path(&home, 16), home.open(1));
+        image.crash(&mut rng);
+        let (path, file) = (super::image::path(&image, 16), image.open(1));
         let seen = content(&path, &file);
         assert!(seen == old || seen == new, "seed {seed}: {} bytes of {:?}", seen.len(), seen.first());
     }
@@ -229,9 +233,9 @@ fn replacing_by_truncation_leaves_the_old_or_the_new() {
 
 #[test]
 fn a_rewriting_that_has_only_begun_is_not_recorded_for_the_close_before_it() {
-    let home = ModelHome::new(BLOCKS, false);
-    let path = path(&home, 16);
-    let (file, after) = (home.open(1), home.open(2));
+    let image = MetaImage::new(BLOCKS, false);
+    let path = path(&image, 16);
+    let (file, after) = (image.open(1), image.open(2));
     for file in [&file, &after] {
         path.write(file, At::Append, &[1; 5000]).expect("room");
         path.fsync(file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
@@ -258,7 +262,7 @@ fn a_rewriting_that_has_only_begun_is_not_recorded_for_the_close_before_it() {
         }
         path.stop();
     });
-    home.crash(&mut StdRng::seed_from_u64(1));
-    let (path, file) = (super::model::path(&home, 16), home.open(1));
+    image.crash(&mut StdRng::seed_from_u64(1));
+    let (path, file) = (super::image::path(&image, 16), image.open(1));
     assert!(content(&path, &file) == [1; 5000], "a close has recorded an empty file");
 }

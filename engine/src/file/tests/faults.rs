@@ -1,8 +1,8 @@
 //! A failure of the device is told, once to each open file, and nothing is promised that is not down.
 
-use super::model::{ModelHome, content, path};
+use super::image::{MetaImage, content, path};
 use crate::Error;
-use crate::file::{At, DataInode, ErrorMark, SyncKind};
+use crate::file::{At, ErrorMark, SyncKind};
 use crate::sync::atomic::Ordering::SeqCst;
 
 fn is_eio<T>(result: crate::Result<T>) -> bool {
@@ -11,30 +11,30 @@ fn is_eio<T>(result: crate::Result<T>) -> bool {
 
 #[test]
 fn a_failed_write_home_is_told_and_healed_by_the_next_fsync() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     let (one, two) = (ErrorMark::of(Some(file.data())), ErrorMark::of(Some(file.data())));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
-    home.device.fail_writes.store(u64::MAX, SeqCst);
+    image.device.fail_writes.store(u64::MAX, SeqCst);
     assert!(is_eio(path.fsync(&file, SyncKind::All, &one)));
     assert!(is_eio(path.fsync(&file, SyncKind::All, &one)), "still not down");
-    home.device.fail_writes.store(0, SeqCst);
+    image.device.fail_writes.store(0, SeqCst);
     path.fsync(&file, SyncKind::All, &one).expect("down at last");
     assert!(is_eio(path.fsync(&file, SyncKind::All, &two)), "the other open file hears of it too");
     path.fsync(&file, SyncKind::All, &two).expect("once");
-    home.crash(&mut rand::rng());
-    let (path, file) = (super::model::path(&home, 16), home.open(1));
+    image.crash(&mut rand::rng());
+    let (path, file) = (super::image::path(&image, 16), image.open(1));
     assert_eq!(content(&path, &file), [7; 9000]);
 }
 
 #[test]
 fn an_allocating_write_that_fails_once_goes_elsewhere() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &[7; 9000]).expect("room");
-    home.device.fail_writes.store(1, SeqCst);
+    image.device.fail_writes.store(1, SeqCst);
     path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("written elsewhere");
 }
 
@@ -42,36 +42,37 @@ fn an_allocating_write_that_fails_once_goes_elsewhere() {
 #[test]
 fn tries_that_fail_everywhere_cost_no_blocks() {
     const BLOCKS: u64 = 20;
-    let home = ModelHome::new(BLOCKS, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
+    image.leave(BLOCKS);
     let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
-    home.device.fail_writes.store(u64::MAX, SeqCst);
+    image.device.fail_writes.store(u64::MAX, SeqCst);
     for _ in 0..BLOCKS {
         assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
     }
-    home.device.fail_writes.store(0, SeqCst);
+    image.device.fail_writes.store(0, SeqCst);
     path.fsync(&file, SyncKind::All, &mark).expect("it has its room");
-    assert_eq!((home.leaked(BLOCKS), home.reserved()), (0, 0));
-    home.crash(&mut rand::rng());
-    let (path, file) = (super::model::path(&home, 16), home.open(1));
+    assert_eq!((image.leaked(), image.reserved()), (0, 0));
+    image.crash(&mut rand::rng());
+    let (path, file) = (super::image::path(&image, 16), image.open(1));
     assert_eq!(content(&path, &file), [7; 9000]);
 }
 
 #[test]
 fn a_failed_flush_is_not_forgotten() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     let mark = ErrorMark::of(Some(file.data()));
     path.write(&file, At::Append, &[7; 9000]).expect("room");
     path.fsync(&file, SyncKind::All, &mark).expect("no faults");
     path.write(&file, At::Offset(0), &[8; 9000]).expect("room");
-    home.device.fail_flushes.store(true, SeqCst);
+    image.device.fail_flushes.store(true, SeqCst);
     assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
     assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
-    home.device.fail_flushes.store(false, SeqCst);
+    image.device.fail_flushes.store(false, SeqCst);
     let written = path.stats().written;
     path.fsync(&file, SyncKind::All, &mark).expect("down at last");
     assert!(path.stats().written > written, "what the failed flush may have lost is written again");
@@ -79,30 +80,30 @@ fn a_failed_flush_is_not_forgotten() {
 
 #[test]
 fn a_failed_read_leaves_the_file_as_it_was() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &vec![7; 100 * 4096]).expect("room");
     path.sync_all(|| Ok(())).expect("no faults");
-    home.device.fail_reads.store(true, SeqCst);
+    image.device.fail_reads.store(true, SeqCst);
     assert!(is_eio(path.read(&file, 0, &mut [0; 8192])));
     assert!(is_eio(path.read(&file, 57 * 4096, &mut [0; 100])), "a page by itself goes another way");
     assert!(is_eio(path.write(&file, At::Offset(10), &[1])), "a partial overwrite needs the page");
-    home.device.fail_reads.store(false, SeqCst);
+    image.device.fail_reads.store(false, SeqCst);
     assert_eq!(content(&path, &file), vec![7; 100 * 4096]);
 }
 
 #[test]
 fn when_too_much_cannot_be_written_writes_fail_instead_of_waiting() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
-    home.device.fail_writes.store(u64::MAX, SeqCst);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
+    image.device.fail_writes.store(u64::MAX, SeqCst);
     let mut result = Ok(());
     for _ in 0..100 {
         result = result.and(path.write(&file, At::Append, &[1; 4096]).map(|_| ()));
     }
     assert!(is_eio(result));
-    home.device.fail_writes.store(0, SeqCst);
+    image.device.fail_writes.store(0, SeqCst);
     path.sync_all(|| Ok(())).expect("what was accepted goes home");
 }

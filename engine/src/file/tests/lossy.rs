@@ -1,6 +1,6 @@
 //! A device whose unflushed writes a crash applies in part.
 
-use crate::device::{BLOCK_SIZE, BlockDevice, CauseCount, Completion, IoBuf, Op, Request, Ticket};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, IoBuf, Op, Request, Ticket};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::{Error, Result};
@@ -12,6 +12,7 @@ type Image = BTreeMap<u64, Vec<u8>>;
 /// A device that remembers what a flush has covered.
 #[derive(Default)]
 pub struct LossyDevice {
+    blocks: u64,
     now: Mutex<Image>,
     durable: Mutex<Image>,
     pending: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -22,9 +23,11 @@ pub struct LossyDevice {
     pub fail_reads: AtomicBool,
     pub fail_writes: AtomicU64,
     pub fail_flushes: AtomicBool,
+    /// Requests that have read data.
     pub reads: AtomicU64,
+    data_writes: AtomicU64,
     /// Most requests that were submitted and not yet waited for.
-    pub most_in_flight: AtomicU64,
+    pub most_submitted: AtomicU64,
     /// Run once, in the midst of a read.
     pub when_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -34,11 +37,23 @@ fn eio() -> Error {
 }
 
 impl LossyDevice {
+    /// A device of so many blocks, none of which anybody has written.
+    pub fn new(blocks: u64) -> LossyDevice {
+        LossyDevice { blocks, ..LossyDevice::default() }
+    }
+
+    /// Requests that have written data in place.
+    pub fn data_writes(&self) -> u64 {
+        self.data_writes.load(SeqCst)
+    }
+
     fn run_one(&self, request: &mut Request) -> Result<()> {
         let blocks = request.block..;
         match request.op {
             Op::Read => {
-                self.reads.fetch_add(1, SeqCst);
+                if matches!(request.cause, Cause::ReadMiss | Cause::ReadAhead) {
+                    self.reads.fetch_add(1, SeqCst);
+                }
                 let hook = self.when_read.lock().take();
                 if let Some(hook) = hook {
                     hook();
@@ -66,6 +81,9 @@ impl LossyDevice {
                     self.pending.lock().push((block, from.to_vec()));
                 }
                 self.completed.fetch_add(1, SeqCst);
+                if matches!(request.cause, Cause::DataWriteBack | Cause::Eviction) {
+                    self.data_writes.fetch_add(1, SeqCst);
+                }
             }
             Op::Discard { .. } => {}
         }
@@ -87,8 +105,8 @@ impl LossyDevice {
     pub fn crash(&self, rng: &mut impl Rng) {
         let mut durable = self.durable.lock();
         for (block, bytes) in self.pending.lock().drain(..) {
-            let home = durable.entry(block).or_insert_with(|| vec![0xEE; BLOCK_SIZE]);
-            for (into, from) in home.chunks_exact_mut(512).zip(bytes.chunks_exact(512)) {
+            let image = durable.entry(block).or_insert_with(|| vec![0xEE; BLOCK_SIZE]);
+            for (into, from) in image.chunks_exact_mut(512).zip(bytes.chunks_exact(512)) {
                 if rng.random_bool(0.5) {
                     into.copy_from_slice(from);
                 }
@@ -101,7 +119,7 @@ impl LossyDevice {
 
 impl BlockDevice for LossyDevice {
     fn blocks(&self) -> u64 {
-        1 << 20
+        self.blocks
     }
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let ticket = self.tickets.fetch_add(1, SeqCst);
@@ -114,7 +132,7 @@ impl BlockDevice for LossyDevice {
             .collect();
         let mut all = self.done.lock();
         all.insert(ticket, done);
-        self.most_in_flight.fetch_max(all.values().map(|done| done.len() as u64).sum(), SeqCst);
+        self.most_submitted.fetch_max(all.values().map(|done| done.len() as u64).sum(), SeqCst);
         Ticket(ticket)
     }
     fn wait(&self, ticket: Ticket) -> Vec<Completion> {

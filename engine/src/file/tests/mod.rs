@@ -1,16 +1,16 @@
-//! The data path over a model of metadata and a device that can fail and lose what was not flushed.
+//! The data path over small images on a device that can fail and lose what was not flushed.
 
 mod absorbed;
+mod batches;
 mod content;
 mod crash;
 mod faults;
-mod in_hands;
+pub(super) mod image;
 mod lossy;
-pub(super) mod model;
 mod mounted;
 mod overlapping;
 mod pressure;
 mod read_only;
 mod replaced;
 mod streaming;
-mod together;
+mod under_write_back;

@@ -1,7 +1,7 @@
 //! Reads and writes of the same pages, from many threads at once.
 
-use super::model::{ModelHome, path};
-use crate::file::{At, DataInode, ErrorMark, FallocateMode, Keep, SyncKind};
+use super::image::{MetaImage, path};
+use crate::file::{At, ErrorMark, FallocateMode, Keep, SyncKind};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::thread;
 
@@ -28,9 +28,9 @@ const LONG: usize = 600;
 /// One thread writes version after version over all pages; others read all of them, or some, and one page after
 /// another. What they see is whole, and never older than what was seen, or was written, before.
 fn check(frames: usize, sync: bool, direct: bool) {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, frames);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, frames);
+    let file = image.open(1);
     path.write(&file, At::Offset(0), &stamped(1, PAGES)).expect("room");
     let (done, written) = (AtomicBool::new(false), AtomicU64::new(1));
     thread::scope(|scope| {
@@ -85,9 +85,9 @@ fn overlapping_reads_and_writes_do_not_mix_while_pages_come_and_go() {
 /// A file that is cut and grown again shows zeros or what was written since, and no read goes beyond its end.
 #[test]
 fn reads_beside_truncations_show_nothing_of_what_was_cut() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 64);
-    let (one, other) = (home.open(1), home.open(2));
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 64);
+    let (one, other) = (image.open(1), image.open(2));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -115,9 +115,9 @@ fn reads_beside_truncations_show_nothing_of_what_was_cut() {
 #[test]
 fn reads_and_writes_of_many_steps_do_not_mix() {
     for frames in [4 * LONG, LONG / 4] {
-        let home = ModelHome::new(4 * LONG as u64, false);
-        let path = path(&home, frames);
-        let file = home.open(1);
+        let image = MetaImage::new(4 * LONG as u64, false);
+        let path = path(&image, frames);
+        let file = image.open(1);
         path.write(&file, At::Offset(0), &stamped(1, LONG)).expect("room");
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -150,9 +150,9 @@ fn reads_and_writes_of_many_steps_do_not_mix() {
 fn appends_of_many_steps_follow_one_another() {
     const THREADS: u64 = 4;
     const EACH: u64 = 6;
-    let home = ModelHome::new(THREADS * EACH * LONG as u64, false);
-    let path = path(&home, LONG);
-    let file = home.open(1);
+    let image = MetaImage::new(THREADS * EACH * LONG as u64, false);
+    let path = path(&image, LONG);
+    let file = image.open(1);
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (path, file) = (&path, &file);
@@ -179,9 +179,9 @@ fn appends_of_many_steps_follow_one_another() {
 /// So few frames that those of the writers which wait for the range would be all there are.
 #[test]
 fn writers_that_wait_with_frames_in_hand_stop_nobody() {
-    let home = ModelHome::new(1000, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     thread::scope(|scope| {
         for thread in 0..8 {
             let (path, file) = (&path, &file);
@@ -205,9 +205,9 @@ fn what_is_cleared_is_cleared_at_once() {
     const SIZE: usize = 12 * KIB4 + 800;
     const CLEARED: usize = SIZE + 2 * KIB4;
     for frames in [256, 16] {
-        let home = ModelHome::new(1000, false);
-        let path = path(&home, frames);
-        let file = home.open(1);
+        let image = MetaImage::new(1000, false);
+        let path = path(&image, frames);
+        let file = image.open(1);
         let done = AtomicBool::new(false);
         let zeros = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
         thread::scope(|scope| {

@@ -1,10 +1,10 @@
-//! What replaces other content, and the old content until then: in the journal, or home.
+//! What replaces other content, and the old content until then: in the journal, or image.
 
-use super::model::{ModelHome, ModelInode, content, path};
+use super::image::{MetaImage, content, path};
 use super::mounted::{Image, Live, put};
-use crate::device::BlockDevice;
-use crate::file::{At, DataInode, DataPath, ErrorMark, Home, SyncKind};
+use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::format::ROOT_NID;
+use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::vfs::{Context, FileHandle, OpenFlags, RenameFlags, SetAttr, SetTime, XattrMode};
@@ -14,77 +14,77 @@ use rand::rngs::StdRng;
 const OLD: [u8; 9000] = [1; 9000];
 const NEW: [u8; 5000] = [2; 5000];
 
-type Path = Arc<DataPath<ModelHome>>;
+type Path = Arc<DataPath>;
 
 /// A file whose content is in the journal alone.
-fn absorbed() -> (Arc<ModelHome>, Path, Arc<ModelInode>) {
-    let home = ModelHome::new(200, true);
-    let path = path(&home, 16);
-    let file = home.open(1);
+fn absorbed() -> (Arc<MetaImage>, Path, Arc<InodeObj>) {
+    let image = MetaImage::new(200, true);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &OLD).expect("room");
     path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
-    (home, path, file)
+    (image, path, file)
 }
 
-fn begin_rewriting(path: &Path, file: &Arc<ModelInode>) {
+fn begin_rewriting(path: &Path, file: &Arc<InodeObj>) {
     path.opened(file);
     path.truncate(file, 0).expect("always");
 }
 
-fn writes(home: &ModelHome) -> u64 {
-    home.device.writes_completed()
+fn writes(image: &MetaImage) -> u64 {
+    image.writes()
 }
 
 /// What is there after a crash that takes nothing along which was committed.
-fn after_a_crash(home: &Arc<ModelHome>) -> Vec<u8> {
-    home.commit_upto(home.tail()).expect("the model's journal does not fail");
-    home.crash(&mut StdRng::seed_from_u64(1));
-    content(&path(home, 16), &home.open(1))
+fn after_a_crash(image: &Arc<MetaImage>) -> Vec<u8> {
+    image.commit();
+    image.crash(&mut StdRng::seed_from_u64(1));
+    content(&path(image, 16), &image.open(1))
 }
 
 #[test]
 fn a_rewriting_is_recorded_with_its_content_at_the_close_and_nothing_is_written() {
-    let (home, path, file) = absorbed();
+    let (image, path, file) = absorbed();
     begin_rewriting(&path, &file);
     path.write(&file, At::Append, &NEW).expect("room");
     path.closed(&file);
-    assert_eq!((file.data().logged_size(), writes(&home)), (5000, 0));
+    assert_eq!((file.data().logged_size(), writes(&image)), (5000, 0));
     assert_eq!(path.stats().replaced_absorbed, 1);
-    assert_eq!(after_a_crash(&home), NEW);
+    assert_eq!(after_a_crash(&image), NEW);
 }
 
 #[test]
 fn a_file_that_is_to_take_anothers_place_is_absorbed_without_a_write() {
-    let home = ModelHome::new(200, true);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(200, true);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &NEW).expect("room");
     path.settle_for_rename(&file).expect("absorbed");
-    assert_eq!((file.data().logged_size(), writes(&home)), (5000, 0));
+    assert_eq!((file.data().logged_size(), writes(&image)), (5000, 0));
     // Nothing is left to do: no second record, and no flush of what was never written.
-    let tail = home.tail();
+    let tail = image.tail();
     path.settle_for_rename(&file).expect("absorbed");
-    assert_eq!(home.tail(), tail);
-    assert_eq!(after_a_crash(&home), NEW);
+    assert_eq!(image.tail(), tail);
+    assert_eq!(after_a_crash(&image), NEW);
 }
 
 #[test]
 fn what_the_ring_has_no_room_for_goes_home_before_it_replaces_anything() {
-    let (home, path, file) = absorbed();
-    home.ample.store(false, SeqCst);
+    let (image, path, file) = absorbed();
+    image.meta().hooks.is_crowded.store(true, SeqCst);
     path.settle_for_rename(&file).expect("nothing to do");
-    assert_eq!(writes(&home), 0, "it is in the journal already");
+    assert_eq!(writes(&image), 0, "it is in the journal already");
     path.write(&file, At::Offset(0), &NEW).expect("room");
     path.settle_for_rename(&file).expect("no faults");
-    assert!(writes(&home) > 0 && path.stats().replaced_absorbed == 0);
-    assert_eq!(after_a_crash(&home)[..5000], NEW);
+    assert!(writes(&image) > 0 && path.stats().replaced_absorbed == 0);
+    assert_eq!(after_a_crash(&image)[..5000], NEW);
 }
 
 #[test]
 fn more_than_may_be_absorbed_goes_home_before_it_replaces_anything() {
-    let home = ModelHome::new(200, true);
-    let path = path(&home, 64);
-    let file = home.open(1);
+    let image = MetaImage::new(200, true);
+    let path = path(&image, 64);
+    let file = image.open(1);
     let large = vec![3; 80_000];
     path.write(&file, At::Append, &large).expect("room");
     path.settle_for_rename(&file).expect("no faults");
@@ -95,23 +95,23 @@ fn more_than_may_be_absorbed_goes_home_before_it_replaces_anything() {
     assert_eq!(file.data().logged_size(), 80_000, "the old size: it waits for the background");
     path.settle_deferred().expect("no faults");
     assert_eq!((path.stats().replaced_absorbed, path.stats().written), (0, 40));
-    assert!(after_a_crash(&home) == large);
+    assert!(after_a_crash(&image) == large);
 }
 
 /// The old content lies in records, and in pages that are gone; the head passes those records.
 #[test]
 fn old_content_that_the_journal_holds_outlives_the_head_s_way_past_it() {
     for old_is_changed in [false, true] {
-        let (home, path, file) = absorbed();
+        let (image, path, file) = absorbed();
         if old_is_changed {
             path.write(&file, At::Offset(0), &[7; 4096]).expect("room");
         }
         begin_rewriting(&path, &file);
-        assert_eq!(writes(&home), 0, "nothing is brought home for a truncation");
-        home.checkpoint(&path);
-        assert!(writes(&home) > 0);
+        assert_eq!(writes(&image), 0, "nothing is brought home for a truncation");
+        image.checkpoint();
+        assert!(writes(&image) > 0);
         path.write(&file, At::Append, &NEW).expect("room");
-        let seen = after_a_crash(&home);
+        let seen = after_a_crash(&image);
         assert_eq!((seen.len(), &seen[4096..]), (9000, &OLD[4096..]));
         assert!(seen[..4096] == [1; 4096] || seen[..4096] == [7; 4096]);
     }
@@ -119,55 +119,55 @@ fn old_content_that_the_journal_holds_outlives_the_head_s_way_past_it() {
 
 #[test]
 fn old_content_that_was_kept_is_dropped_with_the_record_of_the_new() {
-    let (home, path, file) = absorbed();
+    let (image, path, file) = absorbed();
     begin_rewriting(&path, &file);
     path.write(&file, At::Append, &NEW).expect("room");
     path.closed(&file);
     // The new content goes home; the old one's blocks are another's by now.
-    home.checkpoint(&path);
+    image.checkpoint();
     assert_eq!(path.stats().written, 2);
     assert!(!file.data().pages.has_old());
-    assert_eq!(after_a_crash(&home), NEW);
+    assert_eq!(after_a_crash(&image), NEW);
 }
 
 /// Emptied more than once before anything is recorded: what is durable is what was there first.
 #[test]
 fn the_first_old_content_stays_until_a_record_replaces_it() {
-    let (home, path, file) = absorbed();
+    let (image, path, file) = absorbed();
     begin_rewriting(&path, &file);
     path.write(&file, At::Append, &[5; 100]).expect("room");
     begin_rewriting(&path, &file);
-    home.checkpoint(&path);
-    assert_eq!(after_a_crash(&home), OLD);
+    image.checkpoint();
+    assert_eq!(after_a_crash(&image), OLD);
 }
 
 #[test]
 fn more_than_may_be_kept_goes_home_before_the_file_is_emptied() {
-    let home = ModelHome::new(400, true);
-    let path = path(&home, 128);
-    let file = home.open(1);
+    let image = MetaImage::new(400, true);
+    let path = path(&image, 128);
+    let file = image.open(1);
     let mark = ErrorMark::of(Some(file.data()));
     for part in 0..5 {
         path.write(&file, At::Append, &[part + 1; 10 * 4096]).expect("room");
         path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
     }
-    assert_eq!(writes(&home), 0);
+    assert_eq!(writes(&image), 0);
     let old = content(&path, &file);
     begin_rewriting(&path, &file);
     assert_eq!(path.stats().written, 50);
-    home.checkpoint(&path);
-    assert!(after_a_crash(&home) == old);
+    image.checkpoint();
+    assert!(after_a_crash(&image) == old);
 }
 
 /// A close is heard of late: a later rewriting has begun, and its end nobody has told of.
 #[test]
 fn a_close_records_no_later_rewriting() {
-    let (home, path, file) = absorbed();
+    let (image, path, file) = absorbed();
     begin_rewriting(&path, &file);
     begin_rewriting(&path, &file);
     path.closed(&file);
     assert_eq!(file.data().logged_size(), 9000);
-    assert_eq!(after_a_crash(&home), OLD);
+    assert_eq!(after_a_crash(&image), OLD);
 }
 
 fn bytes_of(live: &Live, file: &FileHandle) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! Long files that are read and written from one end to the other, by the counters of what is read ahead.
 
-use super::model::{ModelHome, ModelInode, path};
+use super::image::{MetaImage, path};
 use crate::file::{At, DataPath, ErrorMark, FallocateMode, SyncKind};
+use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 
@@ -17,17 +18,15 @@ fn page(number: usize, version: u8) -> Vec<u8> {
 }
 
 /// A file that is on the device, and nowhere else.
-fn cold(home: &Arc<ModelHome>) -> (Arc<DataPath<ModelHome>>, Arc<ModelInode>) {
-    let (writing, file) = (path(home, 2 * PAGES), home.open(1));
+fn cold(image: &MetaImage) -> (Arc<DataPath>, Arc<InodeObj>) {
+    let (writing, file) = (path(image, 2 * PAGES), image.open(1));
     let bytes: Vec<u8> = (0..PAGES).flat_map(|number| page(number, 1)).collect();
     writing.write(&file, At::Offset(0), &bytes).expect("room");
-    writing
-        .fsync(&file, SyncKind::All, &ErrorMark::of(Some(crate::file::DataInode::data(&*file))))
-        .expect("no faults");
-    (path(home, FRAMES), home.open(1))
+    writing.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
+    (path(image, FRAMES), image.open(1))
 }
 
-fn check(path: &DataPath<ModelHome>, file: &Arc<ModelInode>, pages: std::ops::Range<usize>, version: u8) {
+fn check(path: &DataPath, file: &Arc<InodeObj>, pages: std::ops::Range<usize>, version: u8) {
     let mut bytes = vec![0; pages.len() * PAGE];
     assert_eq!(path.read(file, (pages.start * PAGE) as u64, &mut bytes), Ok(bytes.len()));
     for (number, found) in pages.zip(bytes.chunks_exact(PAGE)) {
@@ -38,8 +37,8 @@ fn check(path: &DataPath<ModelHome>, file: &Arc<ModelInode>, pages: std::ops::Ra
 #[test]
 fn a_sequential_reader_finds_nearly_all_of_it_read_ahead() {
     for step in [1, 3, 32, 250] {
-        let home = ModelHome::new(4000, false);
-        let (path, file) = cold(&home);
+        let image = MetaImage::new(4000, false);
+        let (path, file) = cold(&image);
         for first in (0..PAGES).step_by(step) {
             check(&path, &file, first..(first + step).min(PAGES), 1);
         }
@@ -53,8 +52,8 @@ fn a_sequential_reader_finds_nearly_all_of_it_read_ahead() {
 
 #[test]
 fn readers_in_several_places_of_a_file_are_each_followed() {
-    let home = ModelHome::new(4000, false);
-    let (path, file) = cold(&home);
+    let image = MetaImage::new(4000, false);
+    let (path, file) = cold(&image);
     for at in 0..PAGES / 5 {
         for reader in 0..5 {
             let first = reader * (PAGES / 5) + at;
@@ -69,8 +68,8 @@ fn readers_in_several_places_of_a_file_are_each_followed() {
 
 #[test]
 fn random_readers_get_what_they_ask_for() {
-    let home = ModelHome::new(4000, false);
-    let (path, file) = cold(&home);
+    let image = MetaImage::new(4000, false);
+    let (path, file) = cold(&image);
     let mut at = 7;
     for _ in 0..3 * PAGES {
         at = (at * 5 + 3271) % PAGES;
@@ -83,7 +82,7 @@ fn random_readers_get_what_they_ask_for() {
 /// What changes the file between the request and the reader is what the reader sees.
 #[test]
 fn what_is_overwritten_cut_or_punched_is_not_taken_from_what_was_read_ahead() {
-    type Change = fn(&DataPath<ModelHome>, &Arc<ModelInode>) -> Vec<u8>;
+    type Change = fn(&DataPath, &Arc<InodeObj>) -> Vec<u8>;
     let changes: [Change; 4] = [
         |path, file| {
             path.write(file, At::Offset(40 * PAGE as u64), &page(40, 2)).expect("room");
@@ -105,8 +104,8 @@ fn what_is_overwritten_cut_or_punched_is_not_taken_from_what_was_read_ahead() {
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
-        let home = ModelHome::new(4000, false);
-        let (path, file) = cold(&home);
+        let image = MetaImage::new(4000, false);
+        let (path, file) = cold(&image);
         let mut first = 0;
         while path.stats().ahead <= 40 {
             check(&path, &file, first..first + 1, 1);
@@ -122,23 +121,23 @@ fn what_is_overwritten_cut_or_punched_is_not_taken_from_what_was_read_ahead() {
 
 #[test]
 fn what_could_not_be_read_ahead_is_read_by_who_needs_it() {
-    let home = ModelHome::new(4000, false);
-    let (path, file) = cold(&home);
+    let image = MetaImage::new(4000, false);
+    let (path, file) = cold(&image);
     check(&path, &file, 0..1, 1);
     // Page 1 has been read ahead; coming to it has others asked for.
-    home.device.fail_reads.store(true, SeqCst);
+    image.device.fail_reads.store(true, SeqCst);
     check(&path, &file, 1..2, 1);
     assert!(path.stats().ahead > 4);
-    home.device.fail_reads.store(false, SeqCst);
+    image.device.fail_reads.store(false, SeqCst);
     check(&path, &file, 2..PAGES, 1);
 }
 
 /// Streams that were left in the middle give their room to others.
 #[test]
 fn what_is_never_come_for_is_given_up() {
-    let home = ModelHome::new(4000, false);
-    let (path, file) = cold(&home);
-    let files: Vec<_> = (0..60).map(|_| home.open(1)).collect();
+    let image = MetaImage::new(4000, false);
+    let (path, file) = cold(&image);
+    let files: Vec<_> = (0..60).map(|_| image.open(1)).collect();
     for left in &files {
         (0..8).for_each(|number| check(&path, left, number..number + 1, 1));
     }
@@ -154,10 +153,10 @@ fn what_is_never_come_for_is_given_up() {
 /// The pieces of the file are shorter than a large buffer.
 #[test]
 fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
-    let home = ModelHome::new(2 * PAGES as u64, false);
-    let (writing, file, between) = (path(&home, 2 * PAGES), home.open(1), home.open(2));
-    let fsync = |file: &Arc<ModelInode>| {
-        let mark = ErrorMark::of(Some(crate::file::DataInode::data(&**file)));
+    let image = MetaImage::new(2 * PAGES as u64, false);
+    let (writing, file, between) = (path(&image, 2 * PAGES), image.open(1), image.open(2));
+    let fsync = |file: &Arc<InodeObj>| {
+        let mark = ErrorMark::of(Some(file.data()));
         writing.fsync(file, SyncKind::All, &mark).expect("no faults");
     };
     for first in (0..PAGES).step_by(20) {
@@ -168,11 +167,11 @@ fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
         fsync(&between);
     }
     for frames in [FRAMES, 8 * FRAMES] {
-        let (path, file) = (path(&home, frames), home.open(1));
+        let (path, file) = (path(&image, frames), image.open(1));
         let mut most = 0;
         for number in 0..PAGES {
             check(&path, &file, number..number + 1, 1);
-            most = most.max(home.device.held());
+            most = most.max(image.device.held());
         }
         let stats = path.stats();
         assert!((frames / 32..=frames / 8).contains(&most), "{most} pages of {frames}");
@@ -182,30 +181,29 @@ fn what_is_read_ahead_of_a_file_in_pieces_holds_no_more_than_it_may() {
 
 #[test]
 fn what_was_cancelled_is_given_back_before_anybody_reads_again() {
-    let home = ModelHome::new(4000, false);
-    let (path, file) = cold(&home);
+    let image = MetaImage::new(4000, false);
+    let (path, file) = cold(&image);
     (0..20).for_each(|number| check(&path, &file, number..number + 1, 1));
-    assert!(home.device.held() > 0 && path.ledger.held() > 0);
+    assert!(image.device.held() > 0 && path.budget.held() > 0);
     std::thread::scope(|scope| {
         scope.spawn(|| path.run_settling());
         path.truncate(&file, 0).expect("always");
-        while path.ledger.held() > 0 {
+        while path.budget.held() > 0 {
             std::thread::yield_now();
         }
-        assert_eq!(home.device.held(), 0);
+        assert_eq!(image.device.held(), 0);
         path.stop();
     });
 }
 
 #[test]
 fn writing_back_keeps_many_requests_in_flight() {
-    let home = ModelHome::new(4 * PAGES as u64, false);
-    let (path, file) = (path(&home, 40 * PAGES), home.open(1));
+    let image = MetaImage::new(4 * PAGES as u64, false);
+    let (path, file) = (path(&image, 40 * PAGES), image.open(1));
     let bytes = vec![1; 3 * PAGES * PAGE];
     path.write(&file, At::Offset(0), &bytes).expect("room");
-    home.device.most_in_flight.store(0, SeqCst);
-    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(crate::file::DataInode::data(&*file))))
-        .expect("no faults");
-    let most = home.device.most_in_flight.load(SeqCst);
+    image.device.most_submitted.store(0, SeqCst);
+    path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("no faults");
+    let most = image.device.most_submitted.load(SeqCst);
     assert!((32..=40).contains(&most), "{most} requests");
 }

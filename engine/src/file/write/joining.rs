@@ -2,14 +2,14 @@
 //! write that came no further.
 
 use crate::file::data_path::DataPath;
-use crate::file::{DataInode, Home};
+use crate::inode::InodeObj;
 use crate::sync::Arc;
 use std::thread::panicking;
 
 /// Pages that a writer has made dirty, until they are in the set.
-pub(in crate::file) struct Joining<'p, H: Home> {
-    pub path: &'p DataPath<H>,
-    pub inode: &'p Arc<H::Inode>,
+pub(in crate::file) struct Joining<'p> {
+    pub path: &'p DataPath,
+    pub inode: &'p Arc<InodeObj>,
     pub pages: Vec<u64>,
     /// Blocks set aside for them.
     pub reserved: u64,
@@ -17,7 +17,7 @@ pub(in crate::file) struct Joining<'p, H: Home> {
     pub upto: u64,
 }
 
-impl<H: Home> Joining<'_, H> {
+impl Joining<'_> {
     /// They are in the set now.
     pub fn join(&mut self) {
         let (pages, reserved) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.reserved));
@@ -29,7 +29,7 @@ impl<H: Home> Joining<'_, H> {
     }
 }
 
-impl<H: Home> Drop for Joining<'_, H> {
+impl Drop for Joining<'_> {
     fn drop(&mut self) {
         if !panicking() {
             return;

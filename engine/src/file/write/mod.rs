@@ -9,18 +9,21 @@
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames in the hands of those who wait for a range are a part of the pool ([`Stash`]).
 
-mod joining;
+pub(in crate::file) mod joining;
 pub(in crate::file) mod reservation;
 pub(in crate::file) mod throttle;
 
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::{BLOCK_SIZE, IoBuf};
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, check_size, page_after, page_id, page_of};
+use crate::file::data_path::{DataPath, check_size, page_id};
 use crate::file::read::overlap;
 use crate::file::write::joining::Joining;
 use crate::file::write::reservation::Stash;
-use crate::file::{DataInode, FileData, Home, Mapping};
 use crate::format::MAX_FILE_SIZE;
+use crate::inode::InodeObj;
+use crate::meta::Mapping;
+use crate::pages::FileData;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use crate::takeover::requests;
@@ -74,19 +77,20 @@ impl Content<'_> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Writes all of `bytes`, or a part if a later part fails. Other reads and writes see all of what was written, or
     /// nothing; the size may be seen to grow meanwhile.
-    pub fn write(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
-        let written = self.write_keeping_times(inode, at, bytes)?;
-        if written.len > 0 {
-            inode.touch();
-        }
-        Ok(written)
+    pub fn write(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
+        self.write_and(inode, at, bytes, || inode.touch_content())
     }
 
     /// The same for one who changes the times by himself.
-    pub fn write_keeping_times(&self, inode: &Arc<H::Inode>, at: At, bytes: &[u8]) -> Result<Written> {
+    pub fn write_keeping_times(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8]) -> Result<Written> {
+        self.write_and(inode, at, bytes, || ())
+    }
+
+    /// The same, and has the times changed before the range is given back.
+    fn write_and(&self, inode: &Arc<InodeObj>, at: At, bytes: &[u8], touch: impl Fn()) -> Result<Written> {
         if bytes.is_empty() {
             return Ok(Written { offset: 0, len: 0 });
         }
@@ -128,6 +132,8 @@ impl<H: Home> DataPath<H> {
                     Err(_) => break,
                 }
             }
+            touch();
+            self.keep(inode);
             requests::wrote(len);
             return Ok(Written { offset, len });
         }
@@ -137,7 +143,7 @@ impl<H: Home> DataPath<H> {
     /// caller has the range.
     fn write_step<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
         stash: &mut Stash<'p>,
@@ -162,7 +168,7 @@ impl<H: Home> DataPath<H> {
     /// A later step of a write: waits for frames with the range in hand.
     fn write_further<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
         stash: &mut Stash<'p>,
@@ -203,7 +209,7 @@ impl<H: Home> DataPath<H> {
     /// Steps (3) and (4) for `content` at `offset`, of a file of `size` bytes; the caller has the range.
     pub(in crate::file) fn edit<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         offset: u64,
         content: Content<'_>,
         size: u64,
@@ -227,7 +233,7 @@ impl<H: Home> DataPath<H> {
     /// cached or written; the caller has their range.
     pub(in crate::file) fn zero_parts<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         parts: &[Range<u64>],
         size: u64,
         stash: &mut Stash<'p>,
@@ -246,7 +252,7 @@ impl<H: Home> DataPath<H> {
     /// Steps (3) and (4).
     fn apply<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         edits: &[Edit],
         content: Content<'_>,
         size: u64,
@@ -356,19 +362,19 @@ impl<H: Home> DataPath<H> {
     /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
     /// their blocks come free.
     pub(in crate::file) fn reserve(&self, blocks: u64) -> Result<()> {
-        self.reserve_with(|| self.home.reserve(blocks))
+        self.reserve_with(|| self.meta.reserve(blocks))
     }
 
     /// The same for what gets its blocks at once, by one record.
     pub(in crate::file) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
-        self.reserve_with(|| self.home.reserve_for_record(blocks))
+        self.reserve_with(|| self.meta.reserve_for_record(blocks))
     }
 
     fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
         match reserve() {
             Err(Error::Errno(libc::ENOSPC)) if self.has_deferred() => {
                 self.settle_deferred()?;
-                self.home.commit_power(self.home.tail())?;
+                self.meta.commit_power(self.meta.tail())?;
                 reserve()
             }
             result => result,
@@ -376,7 +382,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Makes the file longer; what is between reads as zeros.
-    pub(in crate::file) fn grow(&self, inode: &Arc<H::Inode>, size: u64) -> Result<()> {
+    pub(in crate::file) fn grow(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
         check_size(size)?;
         let data = inode.data();
         let mut stash = Stash::default();
@@ -400,6 +406,7 @@ impl<H: Home> DataPath<H> {
                 }
             }
             data.set_size(size);
+            self.keep(inode);
             self.list(inode);
             return Ok(());
         }

@@ -8,7 +8,6 @@
 
 use crate::Result;
 use crate::cache::Fresh;
-use crate::file::Home;
 use crate::file::data_path::DataPath;
 use crate::sync::WaitQueue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +55,7 @@ impl Drop for Share<'_> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// `count` frames instead of `old` ones, for one who waits for his range with them. Called with no lock held.
     pub(in crate::file) fn stash<'p>(&'p self, old: Stash<'p>, count: usize) -> Result<Stash<'p>> {
         drop(old);

@@ -10,9 +10,10 @@
 //! Invariant: nobody waits unless the background is at work, or about to be, and when it ends it wakes all. Who waits
 //! holds at most a range, which the background never takes.
 
-use crate::file::Home;
-use crate::file::data_path::{DataPath, page_after};
+use crate::file::data_path::DataPath;
 use crate::file::writeback::BATCH_PAGES;
+use crate::inode::InodeObj;
+use crate::pages::page_after;
 use crate::store::Profile;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::sync::{Condvar, Mutex};
@@ -112,13 +113,13 @@ impl Levels {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// The limit is three quarters of the pool, the target half of it. In the scratch profile the limit is all that
     /// read misses and partial overwrites can spare, and the target near it, for there is nothing to be gained by
     /// writing earlier.
     pub(in crate::file) fn levels(&self) -> Levels {
         let frames = self.pool.len();
-        match self.home.profile() {
+        match self.meta.profile() {
             Profile::Durable => Levels { target: frames / 2, limit: frames * 3 / 4 },
             Profile::Spilling { .. } => {
                 let limit = frames * 7 / 8;
@@ -133,7 +134,7 @@ impl<H: Home> DataPath<H> {
     ///
     /// # Errors
     /// What kept them from being written; ENOSPC if memory has no room for one more file.
-    pub(in crate::file) fn throttle(&self, inode: &H::Inode, bytes: usize) -> Result<()> {
+    pub(in crate::file) fn throttle(&self, inode: &InodeObj, bytes: usize) -> Result<()> {
         let levels = self.levels();
         if levels.limit == usize::MAX {
             return self.charge(inode);

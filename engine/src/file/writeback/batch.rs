@@ -23,9 +23,10 @@
 //! until their bytes have been written, so the head passes no record of a batch that is not over, and the flush before
 //! it moves covers them all.
 
-use crate::file::data_path::{DataPath, PAGES_END};
+use crate::file::data_path::DataPath;
 use crate::file::writeback::{BATCH_PAGES, Order};
-use crate::file::{DataInode, Home};
+use crate::inode::InodeObj;
+use crate::pages::PAGES_END;
 use crate::pages::Take;
 use crate::scoped;
 use crate::sync::{Arc, Mutex};
@@ -51,10 +52,10 @@ pub(in crate::file) enum Weight {
     Heavy,
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Writes the small ones of these files home, as many as can be at once. A failure is noted with its file, which
     /// stays dirty: the caller goes over the files once more, one by one, and meets it then.
-    pub(in crate::file) fn write_together(&self, files: &[Arc<H::Inode>], order: Order) {
+    pub(in crate::file) fn write_together(&self, files: &[Arc<InodeObj>], order: Order) {
         let mut files = files.iter();
         while let Some(batch) = Self::next_batch(&mut files, order) {
             self.write_batches_of(&batch, order);
@@ -62,7 +63,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The same by several threads at once, for what takes no credits.
-    pub(in crate::file) fn write_side_by_side(&self, files: &[Arc<H::Inode>], order: Order) {
+    pub(in crate::file) fn write_side_by_side(&self, files: &[Arc<InodeObj>], order: Order) {
         debug_assert!(
             order.take == Take::Recorded,
             "who waits for credits has no mutex that others wait for"
@@ -80,9 +81,9 @@ impl<H: Home> DataPath<H> {
 
     /// The next small files that make a batch, of those that are left.
     fn next_batch<'f>(
-        files: &mut std::slice::Iter<'f, Arc<H::Inode>>,
+        files: &mut std::slice::Iter<'f, Arc<InodeObj>>,
         order: Order,
-    ) -> Option<Vec<&'f Arc<H::Inode>>> {
+    ) -> Option<Vec<&'f Arc<InodeObj>>> {
         let (mut batch, mut pages) = (Vec::new(), 0);
         while let Some(inode) = files.as_slice().first() {
             if let Some(count) = Self::small_pages(inode, order) {
@@ -98,7 +99,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes these in as few batches as there are credits for.
-    fn write_batches_of(&self, mut files: &[&Arc<H::Inode>], order: Order) {
+    fn write_batches_of(&self, mut files: &[&Arc<InodeObj>], order: Order) {
         // One alone has nothing to share.
         while files.len() > 1 {
             match self.write_batch_of(files, order) {
@@ -109,7 +110,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Pages that a file has to write, if it is small.
-    pub(in crate::file) fn small_pages(inode: &H::Inode, order: Order) -> Option<usize> {
+    pub(in crate::file) fn small_pages(inode: &InodeObj, order: Order) -> Option<usize> {
         let pages = inode.data().pages.summary();
         let count = match order.take {
             Take::Dirty => pages.dirty,
@@ -119,7 +120,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// What it takes to write a file for its frames.
-    pub(in crate::file) fn weight(inode: &H::Inode) -> Weight {
+    pub(in crate::file) fn weight(inode: &InodeObj) -> Weight {
         let pages = inode.data().pages.summary();
         match pages.unwritten() {
             pages if pages > SMALL_PAGES => Weight::Heavy,
@@ -129,7 +130,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Writes as many of these, from the first on, as there are credits for; their number.
-    fn write_batch_of(&self, files: &[&Arc<H::Inode>], order: Order) -> usize {
+    fn write_batch_of(&self, files: &[&Arc<InodeObj>], order: Order) -> usize {
         let mut rooms = Vec::with_capacity(files.len());
         for inode in files {
             let room = match order.take {
@@ -160,7 +161,7 @@ impl<H: Home> DataPath<H> {
         let mut pieces: Vec<_> = staged.iter_mut().flat_map(|one| &mut one.pieces).collect();
         pieces.sort_by_key(|piece| piece.block);
         self.write_pieces(&mut pieces, order.cause);
-        let completed = self.home.device().writes_completed();
+        let completed = self.meta.device().writes_completed();
         for (one, guard) in staged.into_iter().zip(guards) {
             let data = one.inode.data();
             if self.record(one, completed).is_err() {

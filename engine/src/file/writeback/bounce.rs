@@ -4,7 +4,7 @@
 //! taken, who asks gets the least that a request needs, and so writes in smaller rounds. The whole is exceeded by that
 //! much for each thread at the most.
 
-use crate::file::read::REQUEST_PAGES;
+use crate::pages::readahead::REQUEST_PAGES;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The least share: a request of the largest size.
@@ -12,7 +12,7 @@ const LEAST: usize = REQUEST_PAGES as usize;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::file) struct Staging {
+pub(in crate::file) struct BounceBuffers {
     most: usize,
     // Relaxed: a number to compare with; it orders nothing.
     taken: AtomicUsize,
@@ -21,14 +21,14 @@ pub(in crate::file) struct Staging {
 /// So many pages, until this is dropped.
 #[derive(Debug)]
 pub(in crate::file) struct Share<'s> {
-    of: &'s Staging,
+    of: &'s BounceBuffers,
     pages: usize,
 }
 
-impl Staging {
+impl BounceBuffers {
     /// All of `most` pages.
-    pub fn new(most: usize) -> Staging {
-        Staging { most, taken: AtomicUsize::new(0) }
+    pub fn new(most: usize) -> BounceBuffers {
+        BounceBuffers { most, taken: AtomicUsize::new(0) }
     }
 
     /// Up to `want` pages.
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn shares_are_of_what_is_left_but_never_less_than_a_request() {
-        let staging = Staging::new(1000);
-        let first = staging.share(700);
-        let second = staging.share(700);
+        let bounce = BounceBuffers::new(1000);
+        let first = bounce.share(700);
+        let second = bounce.share(700);
         assert_eq!((first.pages(), second.pages()), (700, 300));
-        assert_eq!(staging.share(700).pages(), LEAST);
-        assert_eq!(staging.share(3).pages(), 3);
+        assert_eq!(bounce.share(700).pages(), LEAST);
+        assert_eq!(bounce.share(3).pages(), 3);
         drop(first);
-        assert_eq!(staging.share(1000).pages(), 700);
+        assert_eq!(bounce.share(1000).pages(), 700);
     }
 }

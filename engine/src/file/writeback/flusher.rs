@@ -5,7 +5,7 @@ use crate::cache::Fresh;
 use crate::file::data_path::DataPath;
 use crate::file::writeback::batch::Weight;
 use crate::file::writeback::{BATCH_PAGES, Order};
-use crate::file::{DataInode, Home};
+use crate::inode::InodeObj;
 use crate::planted::{self, Spot};
 use crate::store::Profile;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -24,9 +24,9 @@ const EXPIRED_AT_ONCE: usize = 1024;
 const AWAITED_BATCHES: u64 = 4;
 
 /// A turn of the background: whoever waits for it goes on when it ends, by a panic too.
-struct Turn<'p, H: Home>(&'p DataPath<H>);
+struct Turn<'p>(&'p DataPath);
 
-impl<H: Home> Drop for Turn<'_, H> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut work = self.0.work.lock();
         work.relieving = false;
@@ -38,7 +38,7 @@ impl<H: Home> Drop for Turn<'_, H> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Has the background write until the target is reached, if there is a background.
     pub(in crate::file) fn press(&self) {
         let mut work = self.work.lock();
@@ -87,7 +87,7 @@ impl<H: Home> DataPath<H> {
 
     /// Writes a batch of the files that wait longest; false if there is none.
     pub(in crate::file) fn relieve(&self) -> Result<bool> {
-        if self.home.profile() == Profile::InMemory {
+        if self.meta.profile() == Profile::InMemory {
             return Ok(false);
         }
         let next = self.take_turns();
@@ -105,7 +105,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// The files that have waited longest for their turn: the first, and light ones that follow it if it is light too.
-    fn take_turns(&self) -> Vec<Arc<H::Inode>> {
+    fn take_turns(&self) -> Vec<Arc<InodeObj>> {
         let mut work = self.work.lock();
         let (mut next, mut turn, mut passed) = (Vec::new(), work.turn, None);
         for (number, inode) in work.in_turn().take(RELIEVED_FILES) {
@@ -133,7 +133,7 @@ impl<H: Home> DataPath<H> {
 
     /// Waits for the batches that the background writes because it is pressed, but not for all that others may add.
     pub(in crate::file) fn await_relief(&self) {
-        let is_busy = |work: &Work<_>| work.running && !work.stop && (work.pressed || work.relieving);
+        let is_busy = |work: &Work| work.running && !work.stop && (work.pressed || work.relieving);
         if !is_busy(&self.work.lock()) {
             return;
         }
@@ -218,12 +218,12 @@ impl<H: Home> DataPath<H> {
 
     /// Writes files that it is time for, each unless it has been emptied since. A failure is noted in the file and told
     /// to whoever syncs it; the pages stay dirty.
-    pub(in crate::file) fn write_due(&self, due: Vec<(Arc<H::Inode>, u64)>) {
+    pub(in crate::file) fn write_due(&self, due: Vec<(Arc<InodeObj>, u64)>) {
         let files =
-            |due: &[(Arc<H::Inode>, u64)]| due.iter().map(|(inode, _)| Arc::clone(inode)).collect::<Vec<_>>();
+            |due: &[(Arc<InodeObj>, u64)]| due.iter().map(|(inode, _)| Arc::clone(inode)).collect::<Vec<_>>();
         self.unlist(&files(&due));
-        let owes = |(inode, _): &(Arc<H::Inode>, u64)| {
-            inode.attributes_dirty() || inode.data().pages.queued().is_some()
+        let owes = |(inode, _): &(Arc<InodeObj>, u64)| {
+            inode.has_lazy_times() || inode.data().pages.queued().is_some()
         };
         let due: Vec<_> = due.into_iter().filter(owes).collect();
         let inodes = files(&due);
@@ -236,7 +236,7 @@ impl<H: Home> DataPath<H> {
 
     /// Ends [`DataPath::run_background`] and [`DataPath::run_settling`].
     pub fn stop(&self) {
-        self.ledger.end();
+        self.budget.end();
         self.work.lock().stop = true;
         self.work.wake.notify_all();
         self.work.relieved.notify_all();

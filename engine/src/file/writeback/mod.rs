@@ -13,12 +13,15 @@ pub(in crate::file) mod submit;
 use crate::Result;
 use crate::cache::FrameState;
 use crate::device::Cause;
-use crate::file::data_path::{DataPath, PAGE, PAGES_END, page_after, page_of};
+use crate::file::data_path::DataPath;
 use crate::file::sync::data_journal::Absorb;
 use crate::file::writeback::place::{Piece, Place, change_of};
 use crate::file::writeback::select::{SPARE_RUNS, need_of, select};
-use crate::file::{Blocks, DataInode, FileData, Home, Need, ROOM_CHANGED};
 use crate::format::{DataKey, U32, U64};
+use crate::inode::InodeObj;
+use crate::meta::{Blocks, Need, ROOM_CHANGED, Room};
+use crate::pages::FileData;
+use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::pages::{Take, UnderWriteBack, WriteBackEnd};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
@@ -31,16 +34,16 @@ pub(in crate::file) const BATCH_PAGES: usize = 1024;
 const LARGEST_BATCH_PAGES: usize = 4096;
 
 /// Credits, and what they were taken for.
-pub(in crate::file) struct Room<C> {
-    credits: C,
+pub(in crate::file) struct Credits<'a> {
+    room: Room<'a>,
     need: Need,
 }
 
 /// Pages that were picked and have places, on their way home under their file's write-back mutex.
-pub(in crate::file) struct Staged<'p, H: Home + 'p> {
-    pub inode: &'p Arc<H::Inode>,
+pub(in crate::file) struct Staged<'p> {
+    pub inode: &'p Arc<InodeObj>,
     order: Order,
-    room: Option<Room<H::Credits<'p>>>,
+    room: Option<Credits<'p>>,
     size: u64,
     doomed: bool,
     picked: UnderWriteBack<'p>,
@@ -74,11 +77,11 @@ impl Order {
     pub const PRESSURE: Order = Order { take: Take::All, cause: Cause::Eviction, attributes: false };
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Writes all dirty pages of a range of pages home, as they were at some moment after the call began.
     pub(in crate::file) fn write_pages(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         pages: Range<u64>,
         order: Order,
     ) -> Result<()> {
@@ -91,7 +94,7 @@ impl<H: Home> DataPath<H> {
 
     /// All of a file that was rewritten from nothing, unless it has been emptied again; or the journal takes it, and it
     /// goes home later.
-    pub(in crate::file) fn write_rewritten(&self, inode: &Arc<H::Inode>, rewriting: u64) -> Result<()> {
+    pub(in crate::file) fn write_rewritten(&self, inode: &Arc<InodeObj>, rewriting: u64) -> Result<()> {
         let is_pending = inode.data().pages.is_truncate_pending();
         if is_pending && self.absorb(inode, Absorb::Replacing, Some(rewriting))?.is_some() {
             return Ok(());
@@ -104,13 +107,13 @@ impl<H: Home> DataPath<H> {
     }
 
     /// All of a file, because it is time.
-    pub(in crate::file) fn write_home(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn write_home(&self, inode: &Arc<InodeObj>) -> Result<()> {
         self.write_pages(inode, 0..PAGES_END, Order::HOME)
     }
 
     /// A batch of a file, because its frames are needed: from where the last one ended, so that every page is
     /// left alone for as long as all others.
-    pub(in crate::file) fn write_pressed(&self, inode: &Arc<H::Inode>) -> Result<()> {
+    pub(in crate::file) fn write_pressed(&self, inode: &Arc<InodeObj>) -> Result<()> {
         let from = inode.data().pages.cursor();
         let next = self.write_batch(inode, from..PAGES_END, Order::PRESSURE, None)?;
         inode.data().pages.set_cursor(next.unwrap_or(0));
@@ -125,7 +128,7 @@ impl<H: Home> DataPath<H> {
     /// One batch; gives the page from which to go on. With `rewriting` only if the file was emptied so many times.
     fn write_batch(
         &self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         pages: Range<u64>,
         order: Order,
         rewriting: Option<u64>,
@@ -155,28 +158,24 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Room for a record about the file's dirty pages; `None` if it would have to wait, and is not to.
-    pub(in crate::file) fn room(
-        &self,
-        inode: &H::Inode,
-        waits: bool,
-    ) -> Result<Option<Room<H::Credits<'_>>>> {
+    pub(in crate::file) fn room(&self, inode: &InodeObj, waits: bool) -> Result<Option<Credits<'_>>> {
         let need = need_of(inode.data());
-        let runs = self.home.fitting(inode, need).max(1);
+        let runs = self.meta.fitting(inode, need).max(1);
         let need = Need { runs, ..need };
-        let credits = match waits {
-            true => Some(self.home.credits(inode, need)?),
-            false => self.home.try_credits(inode, need)?,
+        let room = match waits {
+            true => Some(self.meta.credits(inode, need)?),
+            false => self.meta.try_credits(inode, need)?,
         };
-        Ok(credits.map(|credits| Room { credits, need }))
+        Ok(room.map(|room| Credits { room, need }))
     }
 
     /// A batch, under the write-back mutex.
     pub(in crate::file) fn write_locked<'p>(
         &'p self,
-        inode: &'p Arc<H::Inode>,
+        inode: &'p Arc<InodeObj>,
         pages: Range<u64>,
         order: Order,
-        room: Option<Room<H::Credits<'p>>>,
+        room: Option<Credits<'p>>,
     ) -> Result<Option<u64>> {
         let from = pages.start;
         let Some(mut staged) = self.stage(inode, pages, order, room, None) else {
@@ -184,7 +183,7 @@ impl<H: Home> DataPath<H> {
         };
         self.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), order.cause);
         planted::panic_at(Spot::Written);
-        self.record(staged, self.home.device().writes_completed())
+        self.record(staged, self.meta.device().writes_completed())
     }
 
     /// Picks pages and gives them places, new ones from `goal` on if that can be. The caller holds the write-back
@@ -192,12 +191,12 @@ impl<H: Home> DataPath<H> {
     /// record, came between.
     pub(in crate::file) fn stage<'p>(
         &'p self,
-        inode: &'p Arc<H::Inode>,
+        inode: &'p Arc<InodeObj>,
         pages: Range<u64>,
         order: Order,
-        room: Option<Room<H::Credits<'p>>>,
+        room: Option<Credits<'p>>,
         goal: Option<u64>,
-    ) -> Option<Staged<'p, H>> {
+    ) -> Option<Staged<'p>> {
         let data = inode.data();
         // Before the pages are picked: every dirty page below this size is in the sets by now.
         let size = data.size();
@@ -232,7 +231,7 @@ impl<H: Home> DataPath<H> {
 
     /// Records what was written, once it is flushed, and lets go of the pages. `completed` is the device's count of
     /// writes after the last of them. Gives the page from which to go on.
-    pub(in crate::file) fn record(&self, staged: Staged<'_, H>, completed: u64) -> Result<Option<u64>> {
+    pub(in crate::file) fn record(&self, staged: Staged<'_>, completed: u64) -> Result<Option<u64>> {
         let Staged {
             inode,
             order,
@@ -273,7 +272,7 @@ impl<H: Home> DataPath<H> {
             };
         if !tail_is_down && let Err(e) = &result {
             // Nothing may be mapped as written beyond the recorded size, which cannot grow.
-            for piece in pieces.iter_mut().filter(|piece| piece.place != Place::Home) {
+            for piece in pieces.iter_mut().filter(|piece| piece.place != Place::Mapped) {
                 piece.result = Err(e.clone());
             }
         }
@@ -294,7 +293,7 @@ impl<H: Home> DataPath<H> {
             change.remove = Some(0..PAGES_END);
             change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
         }
-        let wants_times = order.attributes && inode.attributes_dirty() && result.is_ok();
+        let wants_times = order.attributes && inode.has_lazy_times() && result.is_ok();
         if doomed && let Err(e) = &result {
             // The old content stays until all of the new is down.
             for piece in &mut pieces {
@@ -305,8 +304,8 @@ impl<H: Home> DataPath<H> {
         {
             // An emptied file of which nothing was written shows nothing that might not be down.
             let early = doomed && pieces.is_empty() || planted::is(Bug::MappedBeforeFlush);
-            let flushed = if early { Ok(()) } else { self.home.order_after(completed) };
-            let recorded = flushed.and_then(|()| self.home.log(room.credits, inode, change));
+            let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
+            let recorded = flushed.and_then(|()| self.meta.log(room.room, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
@@ -314,10 +313,11 @@ impl<H: Home> DataPath<H> {
                         data.pages.truncate_recorded();
                         self.undefer(inode.nid());
                     }
+                    inode.settle_kept();
                 }
                 Err(e) => {
                     for piece in &mut pieces {
-                        if piece.place != Place::Home && piece.result.is_ok() {
+                        if piece.place != Place::Mapped && piece.result.is_ok() {
                             piece.result = Err(e.clone());
                         }
                     }
@@ -336,7 +336,7 @@ impl<H: Home> DataPath<H> {
 
     /// Lets go of the pages, as clean or as dirty again.
     fn finish(&self, picked: UnderWriteBack<'_>, pieces: Vec<Piece<'_>>, completed: u64) {
-        picked.finish(self.home.device().writes_flushed(), |end| {
+        picked.finish(self.meta.device().writes_flushed(), |end| {
             for piece in pieces {
                 self.finish_piece(end, piece, completed);
             }
@@ -352,7 +352,7 @@ impl<H: Home> DataPath<H> {
                 end.failed(page);
             }
             if piece.place == Place::New {
-                self.home.release(Blocks { start: piece.block, len: count as u32 });
+                self.meta.release(Blocks { start: piece.block, len: count as u32 });
             }
             return;
         }
@@ -361,14 +361,14 @@ impl<H: Home> DataPath<H> {
             if piece.place == Place::Unwritten && found.flags().contains(FrameState::RESERVED) {
                 unwanted += 1;
             }
-            end.written(page, *unsynced, (piece.place == Place::Home).then_some(completed));
+            end.written(page, *unsynced, (piece.place == Place::Mapped).then_some(completed));
             found.end_write_back();
         }
         match piece.place {
             Place::New => end.unreserve(count),
             Place::Unwritten if unwanted > 0 => {
                 end.unreserve(unwanted);
-                self.home.unreserve(unwanted);
+                self.meta.unreserve(unwanted);
             }
             _ => {}
         }
@@ -384,7 +384,7 @@ pub(in crate::file) fn covered_size(data: &FileData, size: u64) -> u64 {
 }
 
 /// The key of absorbed bytes.
-pub(in crate::file) fn key_of<I: DataInode>(inode: &I, offset: u64, len: u64) -> DataKey {
+pub(in crate::file) fn key_of(inode: &InodeObj, offset: u64, len: u64) -> DataKey {
     DataKey {
         nid: U64::new(inode.nid()),
         offset: U64::new(offset),

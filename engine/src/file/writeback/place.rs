@@ -6,8 +6,10 @@
 use super::preallocation::room_ahead;
 use crate::cache::{Found, FrameState, Use};
 use crate::file::data_path::DataPath;
-use crate::file::read::REQUEST_PAGES;
-use crate::file::{Blocks, Change, DataInode, FileData, Home, Insert, Mapping};
+use crate::inode::InodeObj;
+use crate::meta::{Blocks, Change, Insert, Mapping};
+use crate::pages::FileData;
+use crate::pages::readahead::REQUEST_PAGES;
 use crate::sync::Arc;
 use crate::{Error, Result};
 use std::thread::panicking;
@@ -16,7 +18,7 @@ use std::thread::panicking;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::file) enum Place {
     /// It has one: nothing to record.
-    Home,
+    Mapped,
     /// It has one that reads as zeros until a record says otherwise.
     Unwritten,
     /// It gets one.
@@ -66,11 +68,11 @@ impl Drop for Piece<'_> {
     }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Turns picked pages into pieces with places, new ones from `goal` on if that can be.
     pub(in crate::file) fn arrange<'p>(
         &'p self,
-        inode: &Arc<H::Inode>,
+        inode: &Arc<InodeObj>,
         picked: &[u64],
         most_runs: usize,
         mut goal: Option<u64>,
@@ -90,7 +92,7 @@ impl<H: Home> DataPath<H> {
             };
             let (place, block, frames, len) = match mapping {
                 Mapping::Mapped { block, len, unwritten } => {
-                    let place = if unwritten { Place::Unwritten } else { Place::Home };
+                    let place = if unwritten { Place::Unwritten } else { Place::Mapped };
                     let len = len.min(run);
                     (place, block, self.found(data, page, len), len)
                 }
@@ -107,7 +109,7 @@ impl<H: Home> DataPath<H> {
                         i += 1;
                         continue;
                     }
-                    let blocks = match self.home.allocate(frames.len() as u32, room_ahead(page), goal) {
+                    let blocks = match self.meta.allocate(frames.len() as u32, room_ahead(page), goal) {
                         Ok(blocks) => blocks,
                         Err(Error::Errno(libc::ENOSPC)) if !self.keeps() => {
                             arranged.stays.extend(page..page + frames.len() as u64);
@@ -122,7 +124,7 @@ impl<H: Home> DataPath<H> {
                     (Place::New, blocks.start, frames, u64::from(blocks.len))
                 }
             };
-            if place != Place::Home {
+            if place != Place::Mapped {
                 if runs >= most_runs {
                     return Arranged { left: picked[i..].to_vec(), ..arranged };
                 }
@@ -168,7 +170,7 @@ pub(in crate::file) fn change_of(pieces: &[Piece<'_>]) -> Change {
     for piece in pieces.iter().filter(|piece| piece.result.is_ok()) {
         let pages = piece.page..piece.page + piece.frames.len() as u64;
         match piece.place {
-            Place::Home => {}
+            Place::Mapped => {}
             Place::Unwritten => match change.mark_written.last_mut() {
                 Some(last) if last.end == pages.start => last.end = pages.end,
                 _ => change.mark_written.push(pages),

@@ -1,7 +1,8 @@
 //! Where a file goes on: behind the page before, with room kept ahead of a file that has begun to grow.
 
 use crate::file::data_path::DataPath;
-use crate::file::{Home, Mapping};
+use crate::inode::InodeObj;
+use crate::meta::Mapping;
 use crate::sync::Arc;
 
 /// A file that is shorter, in pages, gets no room ahead: most files stay small, and lie side by side so that one
@@ -15,9 +16,9 @@ pub(in crate::file) fn room_ahead(page: u64) -> u32 {
     if page < SMALL { 0 } else { page.min(MOST) as u32 }
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// The block behind that of the page before, if it has one.
-    pub(in crate::file) fn block_behind(&self, inode: &Arc<H::Inode>, page: u64) -> Option<u64> {
+    pub(in crate::file) fn block_behind(&self, inode: &Arc<InodeObj>, page: u64) -> Option<u64> {
         match self.map(inode, page.checked_sub(1)?) {
             Ok(Mapping::Mapped { block, .. }) => Some(block + 1),
             _ => None,

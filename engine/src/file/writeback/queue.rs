@@ -6,9 +6,11 @@
 //! (`writeback`).
 
 use crate::Result;
-use crate::file::data_path::{DataPath, PAGE};
+use crate::file::data_path::DataPath;
 use crate::file::writeback::Order;
-use crate::file::{DataInode, FileData, Home};
+use crate::inode::InodeObj;
+use crate::pages::FileData;
+use crate::pages::PAGE;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -23,21 +25,21 @@ const CHARGE: u64 = 32;
 
 /// A file with something to write.
 #[derive(Debug)]
-pub(super) struct Listed<I> {
-    inode: Arc<I>,
+pub(super) struct Listed {
+    inode: Arc<InodeObj>,
     pub(super) since: Instant,
 }
 
 #[derive(Debug)]
-pub(super) struct Work<I> {
+pub(super) struct Work {
     /// In the order of their age, by numbers that only grow. There may be hundreds of thousands: nobody goes over all
     /// of them but who syncs all.
-    pub(super) files: BTreeMap<u64, Listed<I>>,
+    pub(super) files: BTreeMap<u64, Listed>,
     pub(super) next: u64,
     /// Frames are needed: the file with this number, or the next, has its turn; behind the last comes the first.
     pub(super) turn: u64,
     /// Rewritten files, and which rewriting is to go home.
-    pub(super) urgent: Vec<(Arc<I>, u64)>,
+    pub(super) urgent: Vec<(Arc<InodeObj>, u64)>,
     pub(super) pressed: bool,
     /// The background is at work because it was pressed; so many batches it has written so.
     pub(super) relieving: bool,
@@ -48,8 +50,8 @@ pub(super) struct Work<I> {
 
 /// The files with something to write, and who waits for whom.
 #[derive(Debug)]
-pub(in crate::file) struct WriteBackWork<I> {
-    pub(super) inside: Mutex<Work<I>>,
+pub(in crate::file) struct WriteBackWork {
+    pub(super) inside: Mutex<Work>,
     /// Wakes the background.
     pub(super) wake: Condvar,
     /// Tells of each batch of the background.
@@ -61,7 +63,7 @@ pub(in crate::file) struct WriteBackWork<I> {
     pub(super) charged: AtomicU64,
 }
 
-impl<I> Default for WriteBackWork<I> {
+impl Default for WriteBackWork {
     fn default() -> Self {
         let work = Work {
             files: BTreeMap::new(),
@@ -84,18 +86,18 @@ impl<I> Default for WriteBackWork<I> {
     }
 }
 
-impl<I> Work<I> {
+impl Work {
     /// The files from the one on whose turn it is, up to the last.
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = (u64, &Arc<I>)> {
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = (u64, &Arc<InodeObj>)> {
         let is_last = self.files.range(self.turn..).next().is_none();
         let from = if is_last { 0 } else { self.turn };
         self.files.range(from..).map(|(number, listed)| (*number, &listed.inode))
     }
 }
 
-impl<I: DataInode> Work<I> {
+impl Work {
     /// Puts a file at the end, as one whose oldest change is of now; how often it has been emptied.
-    fn append(&mut self, inode: Arc<I>) -> u64 {
+    fn append(&mut self, inode: Arc<InodeObj>) -> u64 {
         let generation = inode.data().pages.enqueued(self.next);
         self.files.insert(self.next, Listed { inode, since: Instant::now() });
         self.next += 1;
@@ -104,7 +106,7 @@ impl<I: DataInode> Work<I> {
 
     /// Moves files to the end that have been on the list for so long, up to `most` of them; these are they, with how
     /// often each has been emptied.
-    pub(super) fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<(Arc<I>, u64)> {
+    pub(super) fn take_expired(&mut self, expire: Duration, most: usize) -> Vec<(Arc<InodeObj>, u64)> {
         let (mut expired, now) = (Vec::new(), Instant::now());
         while expired.len() < most
             && let Some(first) = self.files.first_entry()
@@ -112,24 +114,24 @@ impl<I: DataInode> Work<I> {
         {
             expired.push(first.remove().inode);
         }
-        let moved = |inode: Arc<I>| (Arc::clone(&inode), self.append(inode));
+        let moved = |inode: Arc<InodeObj>| (Arc::clone(&inode), self.append(inode));
         expired.into_iter().map(moved).collect()
     }
 }
 
-impl<I> WriteBackWork<I> {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Work<I>> {
+impl WriteBackWork {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Work> {
         self.inside.lock()
     }
 
-    fn remove(&self, work: &mut Work<I>, number: u64) {
+    fn remove(&self, work: &mut Work, number: u64) {
         work.files.remove(&number);
         self.listed.store(work.files.len(), Relaxed);
     }
 }
 
 /// Notes that a file is on the list no more, if nothing of it is left to write.
-fn leaves_list<I: DataInode>(inode: &I) -> bool {
+fn leaves_list(inode: &InodeObj) -> bool {
     // Pages in the hands of a write-back are in no set, and come back if it fails.
     let nothing_in_flight = inode.data().write_back.try_lock();
     nothing_in_flight.is_some() && leaves_list_quiet(inode.data())
@@ -140,9 +142,9 @@ fn leaves_list_quiet(data: &FileData) -> bool {
     data.pages.dequeue_if_clean(|| data.size() == data.logged_size())
 }
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Puts a file on the list of those to write, once.
-    pub(in crate::file) fn list(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn list(&self, inode: &Arc<InodeObj>) {
         let is_listed = || inode.data().pages.queued().is_some();
         if is_listed() {
             return;
@@ -154,7 +156,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Puts a file that was emptied at the end of the list: nothing of it is older, and it may be half rewritten.
-    pub(in crate::file) fn list_emptied(&self, inode: &Arc<H::Inode>) {
+    pub(in crate::file) fn list_emptied(&self, inode: &Arc<InodeObj>) {
         let mut work = self.work.lock();
         let listed = inode.data().pages.queued();
         if let Some(number) = listed {
@@ -163,7 +165,7 @@ impl<H: Home> DataPath<H> {
         self.append(&mut work, inode);
     }
 
-    fn append(&self, work: &mut Work<H::Inode>, inode: &Arc<H::Inode>) {
+    fn append(&self, work: &mut Work, inode: &Arc<InodeObj>) {
         work.append(Arc::clone(inode));
         self.work.listed.store(work.files.len(), Relaxed);
         if work.files.len() == 1 {
@@ -172,7 +174,7 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Takes files off the list that are idle.
-    pub(in crate::file) fn unlist(&self, inodes: &[Arc<H::Inode>]) {
+    pub(in crate::file) fn unlist(&self, inodes: &[Arc<InodeObj>]) {
         for some in inodes.chunks(UNLISTED_AT_ONCE) {
             let mut work = self.work.lock();
             for inode in some {
@@ -188,12 +190,12 @@ impl<H: Home> DataPath<H> {
 
     /// The same for files that have just been written, where their times are not owed either: nothing else would look at
     /// them until they are old.
-    pub(in crate::file) fn unlist_written(&self, inodes: &[Arc<H::Inode>]) {
-        let is_written = |inode: &&Arc<H::Inode>| {
+    pub(in crate::file) fn unlist_written(&self, inodes: &[Arc<InodeObj>]) {
+        let is_written = |inode: &&Arc<InodeObj>| {
             let (data, pages) = (inode.data(), inode.data().pages.summary());
             pages.is_queued && pages.is_clean() && data.size() == data.logged_size()
         };
-        let settled = inodes.iter().filter(is_written).filter(|inode| !inode.attributes_dirty());
+        let settled = inodes.iter().filter(is_written).filter(|inode| !inode.has_lazy_times());
         let settled: Vec<_> = settled.cloned().collect();
         self.unlist(&settled);
     }
@@ -212,12 +214,12 @@ impl<H: Home> DataPath<H> {
     }
 
     /// Every file with something to write, for a sync of all.
-    pub(in crate::file) fn listed(&self) -> Vec<Arc<H::Inode>> {
+    pub(in crate::file) fn listed(&self) -> Vec<Arc<InodeObj>> {
         self.work.lock().files.values().map(|listed| Arc::clone(&listed.inode)).collect()
     }
 
     /// Has the background write a rewritten file home soon, unless it is emptied once more before that.
-    pub(in crate::file) fn hurry(&self, inode: &Arc<H::Inode>, rewriting: u64) {
+    pub(in crate::file) fn hurry(&self, inode: &Arc<InodeObj>, rewriting: u64) {
         self.work.lock().urgent.push((Arc::clone(inode), rewriting));
         self.work.wake.notify_one();
     }
@@ -235,18 +237,18 @@ impl<H: Home> DataPath<H> {
 
     /// Charges the room for what files take beside their pages, where they never leave memory. A file that is on
     /// the list may go on without, for what it overwrites has its room.
-    pub(in crate::file) fn charge(&self, inode: &H::Inode) -> Result<()> {
+    pub(in crate::file) fn charge(&self, inode: &InodeObj) -> Result<()> {
         let due = self.due(1);
         let charged = self.work.charged.load(Relaxed);
         if due <= charged {
             return Ok(());
         }
         let ahead = self.charged_ahead();
-        let more = match self.home.reserve(due - charged + ahead) {
+        let more = match self.meta.reserve(due - charged + ahead) {
             Ok(()) => due - charged + ahead,
             Err(_) if inode.data().pages.queued().is_some() => return Ok(()),
             Err(_) => {
-                self.home.reserve(due - charged)?;
+                self.meta.reserve(due - charged)?;
                 due - charged
             }
         };
@@ -267,7 +269,7 @@ impl<H: Home> DataPath<H> {
         if charged > due + 2 * ahead
             && self.work.charged.compare_exchange(charged, due + ahead, Relaxed, Relaxed).is_ok()
         {
-            self.home.unreserve(charged - due - ahead);
+            self.meta.unreserve(charged - due - ahead);
         }
     }
 

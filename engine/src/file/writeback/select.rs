@@ -1,7 +1,8 @@
 //! Which dirty pages a write-back takes, and what their record may have to hold.
 
-use crate::file::data_path::{PAGE, page_after, page_of};
-use crate::file::{FileData, MAX_NEW_RUNS, MAX_RUNS, Need};
+use crate::meta::{MAX_NEW_RUNS, MAX_RUNS, Need};
+use crate::pages::FileData;
+use crate::pages::{PAGE, page_after, page_of};
 use crate::pages::{Selection, Take, UnderWriteBack};
 use std::ops::Range;
 

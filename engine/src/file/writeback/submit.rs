@@ -5,9 +5,8 @@
 use super::place::{Piece, Place};
 use crate::cache::FrameState;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, Completion, IoBuf, Op, Request, Ticket};
-use crate::file::Home;
 use crate::file::data_path::DataPath;
-use crate::file::read::REQUEST_PAGES;
+use crate::pages::readahead::REQUEST_PAGES;
 use crate::planted::{self, Bug, Spot};
 use std::collections::VecDeque;
 
@@ -17,13 +16,13 @@ const SUBMITTED_PAGES: usize = 256;
 /// ([`bounce`](super::bounce)): 40 requests, so that never fewer than 32 are in flight before the end of a long batch.
 const IN_FLIGHT_PAGES: usize = 40 * REQUEST_PAGES as usize;
 
-impl<H: Home> DataPath<H> {
+impl DataPath {
     /// Copies and writes. Pieces that lie one behind the other on the device share a request; the device works on
     /// some while the next are copied, and so many are in flight that it never waits. A piece that fails where
     /// nothing is recorded yet is tried once more elsewhere, one that shared its request once more alone.
     pub(in crate::file) fn write_pieces(&self, pieces: &mut [&mut Piece<'_>], cause: Cause) {
-        let device = self.home.device();
-        let share = self.staging.share(pages_of(pieces).min(IN_FLIGHT_PAGES));
+        let device = self.meta.device();
+        let share = self.bounce.share(pages_of(pieces).min(IN_FLIGHT_PAGES));
         // With a small share the device has half of it while the other half is copied.
         let submitted = SUBMITTED_PAGES.min(share.pages() / 2);
         let mut groups = in_rounds(pieces, REQUEST_PAGES as usize, |one, next| {
@@ -54,10 +53,10 @@ impl<H: Home> DataPath<H> {
                 .map(|group| Request { op: Op::Write, block: group[0].block, buf: copy_out(group), cause })
                 .collect();
             // What was copied may be younger than an fsync that was answered already. Elsewhere the record tells.
-            let in_place = together.iter().any(|group| group[0].place == Place::Home);
+            let in_place = together.iter().any(|group| group[0].place == Place::Mapped);
             if in_place
                 && !planted::is(Bug::HomeBeforePromised)
-                && let Err(e) = self.home.keep_promises()
+                && let Err(e) = self.meta.keep_promises()
             {
                 together.into_iter().flatten().for_each(|piece| piece.result = Err(e.clone()));
                 continue;
@@ -78,11 +77,11 @@ impl<H: Home> DataPath<H> {
             }
             // What is set aside for others stays theirs.
             let want = piece.frames.len() as u32;
-            let Ok(blocks) = self.home.allocate_spare(want) else { continue };
+            let Ok(blocks) = self.meta.allocate_spare(want) else { continue };
             let request = Request { op: Op::Write, block: blocks.start, buf, cause };
             if blocks.len < want || device.run(vec![request]).is_err() {
                 // Where everything fails the blocks are not to blame, and all of them are wanted later.
-                self.home.release_spare(blocks);
+                self.meta.release_spare(blocks);
                 continue;
             }
             // The failed ones stay taken until the next mount: nobody is to meet them again.

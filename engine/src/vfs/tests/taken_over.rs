@@ -6,10 +6,13 @@ use crate::format::JournalKind;
 use crate::sync::Mutex;
 use crate::takeover::{Left, Prober, Requests, Takeover};
 use std::collections::BTreeSet;
+use std::mem::forget;
 use std::sync::mpsc;
 
 const KINDS: [JournalKind; 2] = [JournalKind::Pmem, JournalKind::Ssd];
 
+/// As the next process finds it. What the one before has in memory of its own is to be forgotten, not dropped: who is killed
+/// gives nothing back.
 fn killed(memory: &Takeover) -> Arc<Takeover> {
     Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
 }
@@ -35,7 +38,7 @@ fn ask<T>(memory: &Arc<Takeover>, unique: u64, operation: impl FnOnce() -> T) ->
         let _entered = taken.enter();
         operation()
     };
-    std::mem::forget(taken);
+    forget(taken);
     outcome
 }
 
@@ -63,8 +66,7 @@ fn what_was_done_is_known_and_what_failed_was_not_done() {
         assert!(ask(&memory, 26, || fs.mkdir(&ctx, top, b"g", 0o755)).is_err());
         assert!(ask(&memory, 28, || fs.rmdir(&ctx, top, b"nothing")).is_err());
         ask(&memory, 30, || fs.getattr(top)).expect("there");
-        fs.release(open, None);
-        drop(first);
+        forget((open, first));
         let next = killed(&memory);
         let second = begin_with(kind, &sim, Some(&next));
         let left = |unique| next.requests().left(unique);
@@ -76,7 +78,7 @@ fn what_was_done_is_known_and_what_failed_was_not_done() {
         }
         assert_eq!(next.requests().all_left(), []);
         let _ = nameless;
-        drop(second);
+        forget(second);
     }
 }
 
@@ -89,7 +91,7 @@ fn numbers_of_what_was_made_and_written_are_told() {
     let (nameless, open) =
         ask(&memory, 2, || fs.tmpfile(&root(), ROOT_NID, 0o600, OpenFlags::READ_WRITE)).expect("made");
     ask(&memory, 4, || fs.write(&root(), &open, 0, &[1; 9000], WriteFlags::empty())).expect("room");
-    drop((open, first));
+    forget((open, first));
     let next = killed(&memory);
     let _second = begin_with(JournalKind::Ssd, &sim, Some(&next));
     let left: Vec<Left> = [2, 4].into_iter().filter_map(|unique| next.requests().left(unique)).collect();
@@ -107,11 +109,11 @@ fn a_second_death_before_the_answer_changes_nothing() {
     let first = begin_with(JournalKind::Ssd, &sim, Some(&memory));
     ask(&memory, 2, || dir(first.fs(), &root(), ROOT_NID, "d"));
     assert!(ask(&memory, 4, || first.fs().rmdir(&root(), ROOT_NID, b"x")).is_err());
-    drop(first);
+    forget(first);
     let mut last = memory;
     for _ in 0..3 {
         last = killed(&last);
-        drop(begin_with(JournalKind::Ssd, &sim, Some(&last)));
+        forget(begin_with(JournalKind::Ssd, &sim, Some(&last)));
     }
     let done = |unique| last.requests().left(unique).map(|left| left.done);
     assert_eq!((done(2), done(4)), (Some(true), Some(false)));
@@ -132,8 +134,10 @@ fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
     });
     // Named, and known to the kernel: it loses its name in the next process.
     let named = file(fs, &root(), ROOT_NID, "named");
-    let (kept, lost) = (kept.0.nid, lost.0.nid);
-    drop(first);
+    let numbers = (kept.0.nid, lost.0.nid);
+    forget((kept.1, lost.1));
+    let (kept, lost) = numbers;
+    forget(first);
     let next = killed(&memory);
     let second = begin_with(kind, &sim, Some(&next));
     let fs = second.fs();
@@ -158,10 +162,115 @@ fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
     let made = fs.mkdir(&root(), ROOT_NID, b"after", 0o755).expect("there is room");
     assert_eq!(made.attr.nlink, 2);
     fs.fsyncdir(&fs.opendir(&root(), ROOT_NID).expect("there"), false).expect("memory");
-    drop(second);
+    forget(second);
     let third = begin_with(kind, &sim, None);
     for nid in [kept, lost, named.nid] {
         assert_eq!(errno(third.fs().getattr(nid)), libc::ESTALE);
     }
     assert!(third.fs().meta().space.entries().is_empty());
+}
+
+/// Everything of a file that a program sees.
+fn seen(fs: &Fs, nid: Nid) -> (Vec<u8>, i64, i64) {
+    let attr = fs.getattr(nid).expect("it is there");
+    let file = fs.borrow(nid, OpenFlags::empty(), None).expect("it is there");
+    let mut bytes = vec![0xEE; attr.size as usize + 1];
+    let len = fs.read(&file, 0, &mut bytes).expect("it is read");
+    assert_eq!(len as u64, attr.size);
+    bytes.truncate(len);
+    (bytes, attr.mtime, attr.ctime)
+}
+
+/// Random changes of some files by several servers in a row, each of which is killed: what a program has seen is there.
+#[test]
+fn what_no_record_holds_outlives_any_number_of_servers() {
+    use rand::{Rng, SeedableRng};
+    for seed in 0..40 {
+        let mut rng = rand::rngs::StdRng::seed_from_u64(seed);
+        let kind = KINDS[seed as usize % 2];
+        let sim = media(kind, 8192);
+        let mut memory = Takeover::create(256).expect("memory");
+        let mut model: Vec<(Nid, Vec<u8>, i64, i64)> = Vec::new();
+        for server in 0..6 {
+            let serving = begin_with(kind, &sim, Some(&memory));
+            let fs = serving.fs();
+            for (nid, bytes, mtime, ctime) in &model {
+                let (found, found_mtime, found_ctime) = seen(fs, *nid);
+                assert_eq!(found.len(), bytes.len(), "seed {seed}, server {server}, nid {nid}");
+                assert!(found == *bytes, "seed {seed}, server {server}, nid {nid}: the content differs");
+                assert_eq!(
+                    (found_mtime, found_ctime),
+                    (*mtime, *ctime),
+                    "seed {seed}, server {server}, nid {nid}"
+                );
+            }
+            if server == 0 {
+                for n in 0..4 {
+                    let made = file(fs, &root(), ROOT_NID, &format!("f{n}"));
+                    model.push((made.nid, Vec::new(), 0, 0));
+                }
+            }
+            for _ in 0..rng.random_range(0..30) {
+                let (nid, bytes, ..) = &mut model[rng.random_range(0..4)];
+                let handle = fs.open(&root(), *nid, OpenFlags::READ_WRITE).expect("it is there");
+                match rng.random_range(0..12) {
+                    0 => {
+                        let size = SetAttr { size: Some(0), ..SetAttr::default() };
+                        fs.setattr(&root(), *nid, Some(&handle), &size).expect("open for writing");
+                        bytes.clear();
+                    }
+                    1 | 2 => {
+                        let len = rng.random_range(0..60_000);
+                        let size = SetAttr { size: Some(len), ..SetAttr::default() };
+                        fs.setattr(&root(), *nid, Some(&handle), &size).expect("open for writing");
+                        bytes.resize(len as usize, 0);
+                    }
+                    3 => fs.fsync(&handle, rng.random_bool(0.5)).expect("memory"),
+                    4 => fs.syncfs().expect("memory"),
+                    5 => {
+                        let (at, len) = (rng.random_range(0..50_000usize), rng.random_range(1..20_000usize));
+                        fs.fallocate(&root(), &handle, FallocateMode::PunchHole, at as u64, len as u64)
+                            .expect("it can be");
+                        let end = (at + len).min(bytes.len());
+                        if at < end {
+                            bytes[at..end].fill(0);
+                        }
+                    }
+                    _ => {
+                        let at = rng.random_range(0..50_000usize);
+                        let new = vec![rng.random(); rng.random_range(1..9000)];
+                        fs.write(&root(), &handle, at as u64, &new, WriteFlags::empty()).expect("room");
+                        bytes.resize(bytes.len().max(at + new.len()), 0);
+                        bytes[at..at + new.len()].copy_from_slice(&new);
+                    }
+                }
+                fs.release(handle, None);
+            }
+            for (nid, _, mtime, ctime) in &mut model {
+                let attr = fs.getattr(*nid).expect("it is there");
+                (*mtime, *ctime) = (attr.mtime, attr.ctime);
+            }
+            forget(serving);
+            // At times the next one dies before it serves.
+            for _ in 0..=usize::from(rng.random_bool(0.3)) {
+                let next = killed(&memory);
+                if rng.random_bool(0.3) {
+                    forget(begin_with(kind, &sim, Some(&next)));
+                    memory = killed(&next);
+                } else {
+                    memory = next;
+                }
+            }
+        }
+        let last = begin_with(kind, &sim, Some(&memory));
+        for (nid, bytes, ..) in &model {
+            assert!(seen(last.fs(), *nid).0 == *bytes, "seed {seed}");
+        }
+        last.end();
+        assert_eq!(killed(&memory).inodes().left(), [], "seed {seed}");
+        let after = begin_with(kind, &sim, None);
+        for (nid, bytes, ..) in &model {
+            assert!(seen(after.fs(), *nid).0 == *bytes, "seed {seed}: after the unmount");
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! What an fsync makes of pages that another's write-back has in its hands.
 
-use super::model::{ModelHome, content, path};
+use super::image::{MetaImage, content, path};
 use crate::device::BlockDevice;
-use crate::file::data_path::PAGES_END;
 use crate::file::writeback::Order;
-use crate::file::{At, DataInode, ErrorMark, SyncKind};
+use crate::file::{At, ErrorMark, SyncKind};
+use crate::pages::PAGES_END;
 use crate::sync::{Arc, Mutex, thread};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -13,9 +13,9 @@ use rand::rngs::StdRng;
 #[test]
 fn an_fsync_writes_what_another_write_back_could_not_record() {
     const RUNS: u64 = 40;
-    let home = ModelHome::new(100, false);
-    let path = path(&home, 64);
-    let file = home.open(1);
+    let image = MetaImage::new(100, false);
+    let path = path(&image, 64);
+    let file = image.open(1);
     for run in 0..RUNS {
         path.write(&file, At::Offset(run * 8192), &[7; 4096]).expect("room");
     }
@@ -32,13 +32,13 @@ fn an_fsync_writes_what_another_write_back_could_not_record() {
             *syncing.lock() = Some(began);
         }
     };
-    *home.when_allocated.lock() = Some(Box::new(begin));
+    *image.meta().hooks.when_allocated.lock() = Some(Box::new(begin));
     path.write_pressed(&file).expect("no faults");
     let syncing = syncing.lock().take().expect("blocks were asked for");
     syncing.join().expect("no panic").expect("no faults");
     drop((path, file));
-    home.crash(&mut StdRng::seed_from_u64(1));
-    let seen = content(&super::model::path(&home, 64), &home.open(1));
+    image.crash(&mut StdRng::seed_from_u64(1));
+    let seen = content(&super::image::path(&image, 64), &image.open(1));
     for run in 0..RUNS as usize {
         assert!(seen[run * 8192..][..4096] == [7; 4096], "run {run}");
     }
@@ -47,9 +47,9 @@ fn an_fsync_writes_what_another_write_back_could_not_record() {
 /// A page is copied with what a writer has just appended: the size that shows it waits for that write's flush.
 #[test]
 fn a_size_is_recorded_only_when_what_it_shows_is_down() {
-    let home = ModelHome::new(100, false);
-    let path = path(&home, 16);
-    let file = home.open(1);
+    let image = MetaImage::new(100, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
     path.write(&file, At::Append, &[1; 4096]).expect("room");
     path.sync_all(|| Ok(())).expect("no faults");
     path.truncate(&file, 100).expect("room");
@@ -60,9 +60,9 @@ fn a_size_is_recorded_only_when_what_it_shows_is_down() {
             path.stage(&file, 0..PAGES_END, Order::PRESSURE, room, None).expect("no truncation meanwhile");
         path.write(&file, At::Append, &[2; 100]).expect("room");
         path.write_pieces(&mut staged.pieces.iter_mut().collect::<Vec<_>>(), Order::PRESSURE.cause);
-        path.record(staged, home.device.writes_completed()).expect("no faults");
+        path.record(staged, image.device.writes_completed()).expect("no faults");
     }
     path.record_rest(&file, SyncKind::Data).expect("no faults");
     assert_eq!(file.data().logged_size(), 200);
-    assert_eq!(home.device.writes_flushed(), home.device.writes_completed());
+    assert_eq!(image.device.writes_flushed(), image.device.writes_completed());
 }

@@ -1,14 +1,13 @@
-//! What the data path keeps for one regular file.
+//! What is kept in memory for the content of one regular file: its pages, and what readers and writers of them share.
 
 use crate::cache::{FramePool, PageIndex};
-use crate::file::data_path::{page_after, page_of};
-use crate::file::read::inflight::Fetching;
-use crate::file::read::streams::Streams;
 use crate::format::Nid;
 use crate::lock::{FileLock, RangeGuard, RangeLock};
-use crate::pages::PageStates;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::pages::readahead::{Fetching, Streams};
+use crate::pages::{PageStates, page_after, page_of};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Margin, Mutex, OnceLock};
+use crate::takeover::KeptSlot;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -18,10 +17,10 @@ use std::ops::Range;
 #[repr(C)]
 pub struct FileData {
     _before: Margin,
-    pub(in crate::file) range: RangeLock,
-    pub(in crate::file) index: PageIndex,
+    pub(crate) range: RangeLock,
+    pub(crate) index: PageIndex,
     /// The pool whose frames the index names, once it names any.
-    pub(in crate::file) pool: OnceLock<Arc<FramePool>>,
+    pub(crate) pool: OnceLock<Arc<FramePool>>,
     /// Bytes, as `stat` shows them. Changed under the range from the smaller of both sizes on.
     size: AtomicU64,
     /// Bytes, as the newest record says. Changed under the write-back mutex.
@@ -31,37 +30,21 @@ pub struct FileData {
     /// Whether the file was written home before it came into memory, nobody knows when.
     written_before: AtomicBool,
     /// An operation of many records was given up between two of them.
-    stuck: AtomicBool,
+    poisoned: AtomicBool,
     /// The page that the reader met last goes on with, or in.
-    pub(in crate::file) expected: AtomicU64,
+    pub(crate) expected: AtomicU64,
     /// Where its readers are that have found pages absent.
-    pub(in crate::file) streams: Mutex<Streams>,
+    pub(crate) streams: Mutex<Streams>,
     /// What readers have asked the device for.
-    pub(in crate::file) fetching: Fetching,
+    pub(crate) fetching: Fetching,
     /// Held while blocks are freed in more than one record: there is one intent of that kind a file.
-    pub(in crate::file) removing: Mutex<()>,
+    pub(crate) removing: Mutex<()>,
     /// Held while pages are written home or thrown away.
-    pub(in crate::file) write_back: Mutex<()>,
-    pub(in crate::file) pages: PageStates,
+    pub(crate) write_back: Mutex<()>,
+    pub(crate) pages: PageStates,
+    /// Where a successor of this process finds what runs ahead of the journal; see [`crate::inode::InodeObj::keep`].
+    pub(crate) kept: Mutex<Option<KeptSlot>>,
     _behind: Margin,
-}
-
-/// A regular file's inode, as far as its data go.
-pub trait DataInode: Send + Sync + 'static {
-    /// Its number.
-    fn nid(&self) -> Nid;
-    /// The generation of its number.
-    fn generation(&self) -> u32;
-    /// Its data, made now if need be.
-    fn data(&self) -> &FileData;
-    /// Its data, if somebody has asked for them.
-    fn made_data(&self) -> Option<&FileData>;
-    /// How many have the file open for writing.
-    fn writers(&self) -> &AtomicU32;
-    /// The content changed: modification and change time become now, in memory. Called for every write.
-    fn touch(&self);
-    /// Whether times have changed in memory that no record holds yet.
-    fn attributes_dirty(&self) -> bool;
 }
 
 /// What an open file has been told of failures.
@@ -89,20 +72,21 @@ impl FileData {
             logged_size: AtomicU64::new(size),
             last_write: AtomicU64::new(0),
             written_before: AtomicBool::new(size > 0),
-            stuck: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
             expected: AtomicU64::new(0),
             streams: Mutex::new(Streams::default()),
             fetching: Fetching::new(),
             removing: Mutex::new(()),
             write_back: Mutex::new(()),
             pages: PageStates::default(),
+            kept: Mutex::new(None),
             _behind: Margin::new(),
         }
     }
 
     /// Waits for a range of bytes, and gives up what is being read ahead of them. Every change of the content, and
     /// of what is mapped, is made with a range that was taken so, or by [`FileData::try_write_range`].
-    pub(in crate::file) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
+    pub(crate) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.write(bytes);
         self.fetching.cancel(&pages);
@@ -110,7 +94,7 @@ impl FileData {
     }
 
     /// The same without waiting.
-    pub(in crate::file) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
+    pub(crate) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.try_write(bytes)?;
         self.fetching.cancel(&pages);
@@ -123,7 +107,7 @@ impl FileData {
         self.size.load(Ordering::Acquire)
     }
 
-    pub(in crate::file) fn set_size(&self, size: u64) {
+    pub(crate) fn set_size(&self, size: u64) {
         // Release: pairs with the Acquire in `size`.
         self.size.store(size, Ordering::Release);
     }
@@ -134,31 +118,31 @@ impl FileData {
         self.logged_size.load(Ordering::Acquire)
     }
 
-    pub(in crate::file) fn set_logged_size(&self, size: u64) {
+    pub(crate) fn set_logged_size(&self, size: u64) {
         // Release: pairs with the Acquire in `logged_size`.
         self.logged_size.store(size, Ordering::Release);
     }
 
     /// The device's count of completed writes that covers this file's.
-    pub(in crate::file) fn last_write(&self) -> u64 {
+    pub(crate) fn last_write(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `wrote`.
         self.last_write.load(Ordering::Acquire)
     }
 
     /// Whether a flush must cover every write that the device knows of: none has, since the file came into
     /// memory.
-    pub(in crate::file) fn was_written_before(&self) -> bool {
+    pub(crate) fn was_written_before(&self) -> bool {
         // Acquire: pairs with the Release in `all_flushed`.
         self.written_before.load(Ordering::Acquire)
     }
 
     /// A flush has covered what was written before the file came into memory.
-    pub(in crate::file) fn all_flushed(&self) {
+    pub(crate) fn all_flushed(&self) {
         // Release: pairs with the Acquire in `was_written_before`: who sees it comes after the flush.
         self.written_before.store(false, Ordering::Release);
     }
 
-    pub(in crate::file) fn wrote(&self, completed: u64) {
+    pub(crate) fn wrote(&self, completed: u64) {
         // AcqRel: pairs with the Acquire in `last_write`.
         self.last_write.fetch_max(completed, Ordering::AcqRel);
     }
@@ -178,15 +162,15 @@ impl FileData {
     /// An operation of many records has failed between two of them; the intent that it has logged is acted on by the
     /// next mount. Until then what the file holds is neither the old nor the new, and what would be written there
     /// would be freed or moved: nobody reads or changes it any more.
-    pub fn stick(&self) {
+    pub fn poison(&self) {
         // Relaxed: whoever fails has the range; its release publishes it.
-        self.stuck.store(true, Ordering::Relaxed);
+        self.poisoned.store(true, Ordering::Relaxed);
     }
 
-    /// EIO after [`FileData::stick`].
+    /// EIO after [`FileData::poison`].
     pub fn check_usable(&self) -> Result<()> {
         // Relaxed: looked at again, or for the first time, with the range in hand.
-        if self.stuck.load(Ordering::Relaxed) { Err(Error::Errno(libc::EIO)) } else { Ok(()) }
+        if self.poisoned.load(Ordering::Relaxed) { Err(Error::Errno(libc::EIO)) } else { Ok(()) }
     }
 
     /// EIO, once, if there was a failure since the mark.

@@ -8,7 +8,7 @@
 //! | `cancel`, or `announce` of what is ahead: the count stored when the spans are unlocked | `what_is_ahead_is_known_whatever_others_do` |
 //! | `cancel` does nothing, or is called before the range is taken | `what_is_ahead_is_taken_over_or_cancelled` |
 //! | `announce`: what is taken over is in no span | `what_is_given_up_is_brought` |
-//! | `announce` does not look for what is in hands | `readers_have_a_page_brought_once` |
+//! | `announce` does not look for what is claimed | `readers_have_a_page_brought_once` |
 //! | drop of `Underway`: no wake-up, or before the span is gone | `a_failed_fetch_leaves_nobody_waiting` |
 //! | `leave`: no wake-up | `what_is_ahead_is_taken_over_or_cancelled` |
 //! | who takes a request over caches all of it | `a_request_is_taken_over_in_part` |
@@ -17,14 +17,15 @@
 //! | a dropped request does not wake `settle`, or `settle` sleeps without looking | `what_is_cancelled_is_given_back_as_it_ends` |
 //!
 //! Not needed: that `leave` stores the count with the spans locked, for it has the range; that `announce` counts, for
-//! too large a count costs a look; and that `cancel` leaves what is in hands, for a page brought twice is the same
+//! too large a count costs a look; and that `cancel` leaves what is claimed, for a page brought twice is the same
 //! page.
 
+use super::budget::ReadaheadRequest;
 use crate::device::Ticket;
 #[cfg(loom)]
 use crate::device::{BlockDevice, MemoryDevice};
-use crate::file::read::inflight::{Announced, Fetching};
-use crate::file::read::readahead::{Flight, Ledger, Size};
+use crate::pages::readahead::{Announced, Fetching};
+use crate::pages::readahead::{ReadaheadBudget, Size};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread;
@@ -32,8 +33,8 @@ use crate::sync::thread;
 use std::ops::Range;
 
 /// A request whose ticket is the version of the file when it was submitted.
-fn flight(version: u64) -> Arc<Flight> {
-    Arc::new(Ledger::default()).flight(Ticket(version), Size::of(1))
+fn request(version: u64) -> Arc<ReadaheadRequest> {
+    Arc::new(ReadaheadBudget::default()).request(Ticket(version), Size::of(1))
 }
 
 #[cfg(loom)]
@@ -99,8 +100,8 @@ mod loom_models {
             }
             match file.fetching.announce(&wanted) {
                 Announced::Again => {}
-                Announced::Landing(landing) => {
-                    if let Some(ticket) = landing.flight.take() {
+                Announced::HandOff(hand_off) => {
+                    if let Some(ticket) = hand_off.request.take() {
                         // Of the pages it takes its own, whose range it has.
                         assert_eq!(ticket.0, version, "stale bytes");
                         cached.store(version + 1, Ordering::Relaxed);
@@ -112,7 +113,7 @@ mod loom_models {
                     }
                     match way {
                         Way::Fail => return,
-                        Way::LeaveAhead => return underway.leave(flight(version)),
+                        Way::LeaveAhead => return underway.leave(request(version)),
                         Way::Bring => {
                             file.brought.fetch_add(1, Ordering::Relaxed);
                             cached.store(version + 1, Ordering::Relaxed);
@@ -175,7 +176,7 @@ mod loom_models {
     fn loom_what_is_ahead_is_known_whatever_others_do() {
         for cancels in [true, false] {
             model(3, move |file| {
-                file.fetching.claim(&(1..2)).expect("free").leave(flight(0));
+                file.fetching.claim(&(1..2)).expect("free").leave(request(0));
                 let other = start(file, move |file| match cancels {
                     true => change(file, 1, true),
                     false => read(file, 1, Way::Bring),
@@ -193,7 +194,7 @@ mod loom_models {
     #[test]
     fn loom_a_request_is_taken_over_in_part() {
         model(3, |file| {
-            file.fetching.claim(&(0..2)).expect("free").leave(flight(0));
+            file.fetching.claim(&(0..2)).expect("free").leave(request(0));
             let writer = start(file, |file| change(file, 1, false));
             let other = start(file, |file| read(file, 1, Way::Bring));
             read(file, 0, Way::Bring);
@@ -216,27 +217,27 @@ mod loom_models {
         });
     }
 
-    /// A ledger with a limit of [`LIMIT`] pages, all of them held by the request.
-    fn full() -> (Arc<Ledger>, Arc<MemoryDevice>, Arc<Flight>) {
-        let (ledger, device) = (Arc::new(Ledger::default()), Arc::new(MemoryDevice::new(1)));
-        assert!(ledger.admit(&*device, Size::of(LIMIT), LIMIT));
-        let flight = ledger.flight(device.submit(Vec::new()), Size::of(LIMIT));
-        (ledger, device, flight)
+    /// A budget with a limit of [`LIMIT`] pages, all of them held by the request.
+    fn full() -> (Arc<ReadaheadBudget>, Arc<MemoryDevice>, Arc<ReadaheadRequest>) {
+        let (budget, device) = (Arc::new(ReadaheadBudget::default()), Arc::new(MemoryDevice::new(1)));
+        assert!(budget.admit(&*device, Size::of(LIMIT), LIMIT));
+        let request = budget.request(device.submit(Vec::new()), Size::of(LIMIT));
+        (budget, device, request)
     }
 
     #[test]
     fn loom_what_is_cancelled_is_given_back_as_it_ends() {
         bounded(3, || {
-            let (ledger, device, flight) = full();
+            let (budget, device, request) = full();
             let settler = thread::spawn({
-                let ledger = Arc::clone(&ledger);
-                move || ledger.settle(&*device)
+                let budget = Arc::clone(&budget);
+                move || budget.settle(&*device)
             });
-            drop(flight);
-            while ledger.held() > 0 {
+            drop(request);
+            while budget.held() > 0 {
                 thread::yield_now();
             }
-            ledger.end();
+            budget.end();
             settler.join().expect("no panic");
         });
     }
@@ -246,45 +247,46 @@ mod loom_models {
     fn loom_what_is_held_is_counted_once() {
         for comes in [true, false] {
             bounded(3, move || {
-                let (ledger, device, flight) = full();
-                let admit =
-                    |ledger: &Ledger, device: &MemoryDevice| ledger.admit(device, Size::of(LIMIT), LIMIT);
+                let (budget, device, request) = full();
+                let admit = |budget: &ReadaheadBudget, device: &MemoryDevice| {
+                    budget.admit(device, Size::of(LIMIT), LIMIT)
+                };
                 // It is old when one more asks.
-                (0..3).for_each(|_| assert!(!admit(&ledger, &device)));
-                let share = || (Arc::clone(&ledger), Arc::clone(&device));
+                (0..3).for_each(|_| assert!(!admit(&budget, &device)));
+                let share = || (Arc::clone(&budget), Arc::clone(&device));
                 let (theirs, their_device) = share();
                 let settler = thread::spawn(move || theirs.settle(&*their_device));
                 let (theirs, their_device) = share();
                 let other = thread::spawn(move || {
                     if comes {
-                        theirs.land(&*their_device, &flight);
+                        theirs.land(&*their_device, &request);
                     }
-                    drop(flight);
+                    drop(request);
                 });
-                let admitted = admit(&ledger, &device);
+                let admitted = admit(&budget, &device);
                 other.join().expect("no panic");
-                ledger.end();
+                budget.end();
                 settler.join().expect("no panic");
-                assert_eq!(ledger.held(), if admitted { LIMIT } else { 0 });
-                assert_eq!(ledger.used.get() + ledger.dropped.get(), LIMIT as u64);
+                assert_eq!(budget.held(), if admitted { LIMIT } else { 0 });
+                assert_eq!(budget.used.get() + budget.dropped.get(), LIMIT as u64);
             });
         }
     }
 
-    /// The ledger takes a request away from whoever comes for it.
+    /// The budget takes a request away from whoever comes for it.
     #[test]
     fn loom_what_is_given_up_is_brought() {
         model(3, |file| {
-            let flight = flight(0);
-            file.fetching.claim(&(0..1)).expect("free").leave(Arc::clone(&flight));
+            let request = request(0);
+            file.fetching.claim(&(0..1)).expect("free").leave(Arc::clone(&request));
             let given_up = Arc::new(AtomicU64::new(0));
-            let ledger = start(file, {
+            let budget = start(file, {
                 let given_up = Arc::clone(&given_up);
-                move |_| given_up.store(flight.take().is_some().into(), Ordering::Relaxed)
+                move |_| given_up.store(request.take().is_some().into(), Ordering::Relaxed)
             });
             let other = start(file, |file| read(file, 0, Way::Bring));
             read(file, 0, Way::Bring);
-            ledger.join().expect("no panic");
+            budget.join().expect("no panic");
             other.join().expect("no panic");
             assert_eq!(file.brought.load(Ordering::Relaxed), given_up.load(Ordering::Relaxed));
         });
@@ -312,11 +314,11 @@ mod shuttle_models {
         for _ in 0..3 {
             match file.fetching.announce(&(page..page + 1)) {
                 Announced::Again => {}
-                Announced::Landing(landing) => {
-                    let ticket = landing.flight.take().map(|ticket| ticket.0);
+                Announced::HandOff(hand_off) => {
+                    let ticket = hand_off.request.take().map(|ticket| ticket.0);
                     assert_eq!(ticket, Some(version), "stale bytes");
                 }
-                Announced::Mine(underway) => underway.leave(flight(version)),
+                Announced::Mine(underway) => underway.leave(request(version)),
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The streams that readers of a file follow, guessed from the pages that they find absent, and the window of each: the
 //! pages to be asked for ahead of its reader.
 //!
-//! What this leaves to others: asking for them, and what memory that may take (`readahead`).
+//! What this leaves to others: asking for them, and what memory that may take (`budget`, `file`).
 
-use crate::file::read::REQUEST_PAGES;
+use super::REQUEST_PAGES;
 use std::ops::Range;
 
 /// Pages ahead of a reader at the least, once it is known to be sequential.
@@ -15,7 +15,7 @@ const GAP: u64 = 32;
 
 /// A reader's way through a file, guessed.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::file) struct Stream {
+pub(crate) struct Stream {
     /// The page that it would ask for next.
     next: u64,
     /// The page up to which it has been read or asked for.
@@ -26,7 +26,7 @@ pub(in crate::file) struct Stream {
 
 /// A read that found pages absent.
 #[derive(Debug)]
-pub(in crate::file) struct Missed {
+pub(crate) struct Missed {
     pub pages: Range<u64>,
     /// The page where a sequential reader goes on.
     pub next: u64,
@@ -40,7 +40,7 @@ pub(in crate::file) struct Missed {
 
 /// The streams of a file, the one met last in front.
 #[derive(Debug, Default)]
-pub(in crate::file) struct Streams(Vec<Stream>);
+pub(crate) struct Streams(Vec<Stream>);
 
 impl Streams {
     /// Notes a read, and gives the pages to be asked for ahead of its reader.

@@ -2,31 +2,31 @@
 //!
 //! # States of a page that is not cached
 //! - *Free*: in no span.
-//! - *In hands*: a reader is bringing it, or is taking over what was read ahead. It holds the range of the pages that
+//! - *Claimed*: a reader is bringing it, or is taking over what was read ahead. It holds the range of the pages that
 //!   it will cache; others who want them wait for it.
 //! - *Ahead*: the device is reading it, or has, for nobody yet. No thread holds its range.
 //!
 //! | from | to | by | while it holds the range |
 //! | --- | --- | --- | --- |
-//! | free | in hands | [`Fetching::announce`], [`Fetching::claim`] | shared |
-//! | in hands | ahead | [`Underway::leave`] | shared |
-//! | ahead | in hands | [`Fetching::announce`] | shared |
+//! | free | claimed | [`Fetching::announce`], [`Fetching::claim`] | shared |
+//! | claimed | ahead | [`Underway::leave`] | shared |
+//! | ahead | claimed | [`Fetching::announce`] | shared |
 //! | ahead | free | [`Fetching::cancel`] | exclusively |
-//! | in hands | free, cached or not | drop of [`Underway`], [`Landing`] | shared |
+//! | claimed | free, cached or not | drop of [`Underway`], [`HandOff`] | shared |
 //!
 //! Invariants: no page is in two spans. What is ahead is what the file holds there: a span is left ahead by who shares
 //! its range, and whoever takes the range of some of it exclusively cancels it before changing anything. So who finds
 //! a span ahead with the range shared may cache those of its pages whose range it holds, and no others.
 //! Who waits brings nothing itself: nobody waits for somebody who waits here.
 
-use crate::file::read::readahead::Flight;
+use super::budget::ReadaheadRequest;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Condvar, Mutex};
 use std::ops::Range;
 
 /// The spans of one file.
 #[derive(Debug)]
-pub(in crate::file) struct Fetching {
+pub(crate) struct Fetching {
     spans: Mutex<Vec<Span>>,
     done: Condvar,
     /// Spans that are ahead.
@@ -38,31 +38,31 @@ pub(in crate::file) struct Fetching {
 #[derive(Debug)]
 struct Span {
     pages: Range<u64>,
-    /// What is being read ahead; none: it is in hands.
-    flight: Option<Arc<Flight>>,
+    /// What is being read ahead; none: it is claimed.
+    request: Option<Arc<ReadaheadRequest>>,
 }
 
-/// A span in the caller's hands until this is dropped.
+/// A span claimed by the caller until this is dropped.
 #[derive(Debug)]
-pub(in crate::file) struct Underway<'a> {
+pub(crate) struct Underway<'a> {
     of: &'a Fetching,
     span: Range<u64>,
 }
 
-/// What was read ahead, in the hands of who has come for it.
+/// What was read ahead, handed to the reader that has come for it.
 #[derive(Debug)]
-pub(in crate::file) struct Landing<'a> {
+pub(crate) struct HandOff<'a> {
     pub underway: Underway<'a>,
-    pub flight: Arc<Flight>,
+    pub request: Arc<ReadaheadRequest>,
 }
 
 /// Who brings the wanted pages.
 #[derive(Debug)]
-pub(in crate::file) enum Announced<'a> {
+pub(crate) enum Announced<'a> {
     /// Another reader has: the caller looks again.
     Again,
     /// Some of them were read ahead: the caller takes these over.
-    Landing(Landing<'a>),
+    HandOff(HandOff<'a>),
     /// The caller.
     Mine(Underway<'a>),
 }
@@ -73,26 +73,26 @@ impl Fetching {
         Fetching { spans: Mutex::new(Vec::new()), done: Condvar::new(), ahead: AtomicUsize::new(0) }
     }
 
-    /// Announces that pages are wanted, whose range the caller shares. If some are in the hands of another, waits
+    /// Announces that pages are wanted, whose range the caller shares. If some are claimed by another, waits
     /// until they have come.
     pub fn announce(&self, wanted: &Range<u64>) -> Announced<'_> {
         let mut spans = self.spans.lock();
-        let in_hands = |span: &&Span| span.flight.is_none() && overlap(&span.pages, wanted);
-        if let Some(first) = spans.iter().find(in_hands).map(|span| span.pages.clone()) {
-            while spans.iter().any(|span| span.flight.is_none() && span.pages == first) {
+        let claimed = |span: &&Span| span.request.is_none() && overlap(&span.pages, wanted);
+        if let Some(first) = spans.iter().find(claimed).map(|span| span.pages.clone()) {
+            while spans.iter().any(|span| span.request.is_none() && span.pages == first) {
                 self.done.wait(&mut spans);
             }
             return Announced::Again;
         }
         let ahead = spans.iter_mut().filter(|span| overlap(&span.pages, wanted));
         let Some(first) = ahead.min_by_key(|span| span.pages.start) else {
-            spans.push(Span { pages: wanted.clone(), flight: None });
+            spans.push(Span { pages: wanted.clone(), request: None });
             return Announced::Mine(Underway { of: self, span: wanted.clone() });
         };
-        let Some(flight) = first.flight.take() else { unreachable!("none that is wanted is in hands") };
+        let Some(request) = first.request.take() else { unreachable!("none that is wanted is claimed") };
         let underway = Underway { of: self, span: first.pages.clone() };
         self.count(&spans);
-        Announced::Landing(Landing { underway, flight })
+        Announced::HandOff(HandOff { underway, request })
     }
 
     /// Takes pages in hand that are to be read ahead, whose range the caller shares; none if some are in a span.
@@ -101,7 +101,7 @@ impl Fetching {
         if spans.iter().any(|span| overlap(&span.pages, pages)) {
             return None;
         }
-        spans.push(Span { pages: pages.clone(), flight: None });
+        spans.push(Span { pages: pages.clone(), request: None });
         Some(Underway { of: self, span: pages.clone() })
     }
 
@@ -112,7 +112,7 @@ impl Fetching {
             return pages.clone();
         }
         let spans = self.spans.lock();
-        let ahead = spans.iter().filter(|span| span.flight.is_some() && overlap(&span.pages, pages));
+        let ahead = spans.iter().filter(|span| span.request.is_some() && overlap(&span.pages, pages));
         ahead.fold(pages.clone(), |all, span| all.start.min(span.pages.start)..all.end.max(span.pages.end))
     }
 
@@ -135,14 +135,14 @@ impl Fetching {
         }
         let mut spans = self.spans.lock();
         let cancelled: Vec<_> =
-            spans.extract_if(.., |span| span.flight.is_some() && overlap(&span.pages, pages)).collect();
+            spans.extract_if(.., |span| span.request.is_some() && overlap(&span.pages, pages)).collect();
         self.count(&spans);
         drop(spans);
         drop(cancelled);
     }
 
     fn count(&self, spans: &[Span]) {
-        let ahead = spans.iter().filter(|span| span.flight.is_some()).count();
+        let ahead = spans.iter().filter(|span| span.request.is_some()).count();
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 }
@@ -158,10 +158,10 @@ impl Underway<'_> {
     }
 
     /// Leaves them to the device, for whoever comes for them.
-    pub fn leave(self, flight: Arc<Flight>) {
+    pub fn leave(self, request: Arc<ReadaheadRequest>) {
         let mut spans = self.of.spans.lock();
         if let Some(own) = spans.iter_mut().find(|span| span.pages == self.span) {
-            own.flight = Some(flight);
+            own.request = Some(request);
         }
         self.of.count(&spans);
         drop(spans);
@@ -186,12 +186,12 @@ mod tests {
     use super::*;
     use crate::blocking;
     use crate::device::Ticket;
-    use crate::file::read::readahead::{Ledger, Size};
+    use crate::pages::readahead::{ReadaheadBudget, Size};
     use crate::sync::thread;
 
     fn leave(fetching: &Fetching, pages: Range<u64>) {
-        let flight = Arc::new(Ledger::default()).flight(Ticket(pages.start), Size::of(0));
-        fetching.claim(&pages).expect("free").leave(flight);
+        let request = Arc::new(ReadaheadBudget::default()).request(Ticket(pages.start), Size::of(0));
+        fetching.claim(&pages).expect("free").leave(request);
     }
 
     #[test]
@@ -202,9 +202,9 @@ mod tests {
         assert!(fetching.claim(&(15..20)).is_none());
         assert_eq!(fetching.around(&(10..11)), 8..16);
         for expected in [0..8, 8..16] {
-            let Announced::Landing(landing) = fetching.announce(&(4..20)) else { panic!("it is ahead") };
-            assert_eq!(landing.underway.pages(), expected);
-            assert_eq!(landing.flight.take().map(|ticket| ticket.0), Some(expected.start));
+            let Announced::HandOff(hand_off) = fetching.announce(&(4..20)) else { panic!("it is ahead") };
+            assert_eq!(hand_off.underway.pages(), expected);
+            assert_eq!(hand_off.request.take().map(|ticket| ticket.0), Some(expected.start));
         }
         assert!(matches!(fetching.announce(&(4..20)), Announced::Mine(_)));
     }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_what_is_in_hands_waits_for_it() {
+    fn who_wants_what_is_claimed_waits_for_it() {
         let fetching = Arc::new(Fetching::new());
         let Announced::Mine(first) = fetching.announce(&(0..16)) else { panic!("nobody else") };
         let (tell, told) = std::sync::mpsc::channel();

@@ -1,0 +1,159 @@
+//! What runs ahead of the journal, for a successor of this process; and what a predecessor has left of that.
+//!
+//! A write that has returned is in frames, with sizes and times in memory: no record holds it for some seconds. Where a mount
+//! outlives its server all of that lies in memory which the next server takes over. Pages say of themselves that they are
+//! dirty ([`crate::cache`]); size, times and pending truncations are kept for each file ([`InodeObj::keep`]).
+//!
+//! # Taking over
+//! Nobody else uses the files yet. Recovery has brought back what records hold; of each file, then:
+//! 1. a truncation to nothing is done, if no whole record has done it;
+//! 2. the pages within the size that was kept (that of the recovered inode where none was) become dirty pages of the file,
+//!    in the frames in which they lie; those beyond are of no use;
+//! 3. a file that is longer than that was being cut: it is cut; one that is shorter becomes as long, by writes that nothing
+//!    has recorded;
+//! 4. its times are as they were kept.
+//!
+//! Each step leaves frames and slots such that it may be done again, should this process die meanwhile: a frame is dirty in
+//! the table throughout, a slot stays its file's.
+//!
+//! What a request that was in service has written of its bytes may be there or not: it is done once more, or it was done.
+//!
+//! What this leaves to others: requests ([`crate::takeover::requests`]), inodes without names, which are recovered as all
+//! others (`vfs`).
+
+use super::data_path::DataPath;
+use super::write::joining::Joining;
+use crate::cache::{FrameState, Inherited};
+use crate::format::{MAX_FILE_SIZE, Nid};
+use crate::inode::{FileType, InodeObj};
+use crate::meta::Mapping;
+use crate::pages::{PAGE, page_after};
+use crate::planted::{self, Bug};
+use crate::sync::Arc;
+use crate::takeover::KeptInode;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Which file, and of which generation.
+type Key = (Nid, u32);
+
+impl DataPath {
+    /// Tells a successor of what runs ahead of the journal. To be called when it has changed, before the caller is answered.
+    pub fn keep(&self, inode: &InodeObj) {
+        if let Some(memory) = &self.takeover
+            && !planted::is(Bug::SizeNotKept)
+        {
+            inode.keep(memory);
+        }
+    }
+
+    /// The same of a truncation to nothing, whose record is to come.
+    pub(in crate::file) fn keep_truncate(&self, inode: &InodeObj) {
+        if let Some(memory) = &self.takeover {
+            inode.keep_truncate(memory);
+        }
+    }
+
+    /// Brings back what a predecessor has left; to be called once, before anybody uses a file.
+    ///
+    /// # Errors
+    /// Those of the device, and of a full image: what is not taken over then stays for the next mount.
+    pub fn take_over(&self) -> Result<()> {
+        let Some(memory) = self.takeover.as_ref().filter(|memory| memory.incarnation() > 0) else {
+            return Ok(());
+        };
+        let mut frames: BTreeMap<Key, Vec<Inherited>> = BTreeMap::new();
+        for one in std::mem::take(&mut *self.inherited.lock()) {
+            if planted::is(Bug::DirtyFrameForgotten) {
+                self.pool.give_up(&one);
+                continue;
+            }
+            frames.entry((one.page.nid, one.page.generation)).or_default().push(one);
+        }
+        for kept in memory.inodes().left() {
+            let pages = frames.remove(&(kept.nid, kept.generation)).unwrap_or_default();
+            match self.file_of((kept.nid, kept.generation))?.filter(|_| kept.size <= MAX_FILE_SIZE) {
+                Some(inode) => self.take_over_file(&inode, &kept, pages)?,
+                None => {
+                    memory.inodes().give(kept.slot);
+                    pages.iter().for_each(|one| self.pool.give_up(one));
+                }
+            }
+        }
+        for (key, pages) in frames {
+            match self.file_of(key)? {
+                Some(inode) => self.take_over_pages(&inode, inode.data().size(), pages)?,
+                None => pages.iter().for_each(|one| self.pool.give_up(one)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The regular file that something was left of, if it is there.
+    fn file_of(&self, (nid, generation): Key) -> Result<Option<Arc<InodeObj>>> {
+        match self.meta.inode(nid) {
+            Ok(inode) => {
+                let is_meant = inode.generation() == generation && inode.file_type() == FileType::Regular;
+                Ok(Some(inode).filter(|_| is_meant))
+            }
+            // Freed meanwhile, or a number that is none.
+            Err(Error::Errno(_) | Error::Corrupt { .. } | Error::Refused(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn take_over_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: Vec<Inherited>) -> Result<()> {
+        let Some(memory) = &self.takeover else { return Ok(()) };
+        let data = inode.data();
+        if kept.truncate_pending {
+            self.cut(inode, 0)?;
+            memory.inodes().set_truncate_pending(kept.slot, false);
+        }
+        // Not before: cutting would store the size that the file has now.
+        inode.inherit_kept(memory, kept);
+        self.take_over_pages(inode, kept.size, pages)?;
+        if kept.size < data.size() {
+            self.cut(inode, kept.size)?;
+        } else if kept.size > data.size() {
+            data.set_size(kept.size);
+            self.list(inode);
+        }
+        if kept.mtime != 0 || kept.ctime != 0 {
+            inode.bring_times(kept.mtime, kept.ctime);
+        }
+        inode.settle_kept();
+        Ok(())
+    }
+
+    fn take_over_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: Vec<Inherited>) -> Result<()> {
+        let data = inode.data();
+        data.pool.get_or_init(|| Arc::clone(&self.pool));
+        let mut joining = Joining { path: self, inode, pages: Vec::new(), reserved: 0, upto: 0 };
+        for one in pages {
+            let page = one.page.page;
+            if page >= page_after(size) {
+                self.pool.give_up(&one);
+                continue;
+            }
+            let (flags, reserve) = match self.map(inode, page)? {
+                Mapping::Mapped { unwritten: false, .. } => (FrameState::MAPPED, 0),
+                Mapping::Mapped { .. } => (FrameState::empty(), 0),
+                Mapping::Hole { .. } => (FrameState::RESERVED, 1),
+            };
+            self.meta.reserve(reserve)?;
+            let valid = (size - page * PAGE).min(PAGE) as usize;
+            match self.pool.take_over(&one, data.index.slot(page, &self.pool), flags, valid) {
+                Some(_) => {
+                    joining.pages.push(page);
+                    joining.reserved += reserve;
+                }
+                None => {
+                    self.meta.unreserve(reserve);
+                    self.pool.give_up(&one);
+                }
+            }
+        }
+        joining.join();
+        Ok(())
+    }
+}
