@@ -7,7 +7,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, MountOptions};
-use crate::{server, supervisor};
+use crate::{server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -20,6 +20,9 @@ const READY: &str = "ready\n";
 
 /// Mounts; with `--foreground` returns after the unmount.
 pub fn run(args: &Mount) -> Result<(), Failure> {
+    if args.check_takeover {
+        return supervised::check(options(args));
+    }
     let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
     if let Some(namespace) = &args.namespace {
         let why = format!(
@@ -36,6 +39,9 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     }
     if args.supervised {
         return server::serve_supervised(args, &options);
+    }
+    if args.supervise_on {
+        return supervisor::go_on(args.dir(), arguments(args, &args.places));
     }
     check_place(args.dir()).map_err(|why| Failure::about(Status::MountFailed, args.dir(), why))?;
     if !args.announce {

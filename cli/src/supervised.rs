@@ -1,7 +1,9 @@
 //! A server's way to its supervisor.
 
 use crate::failure::{Failure, Status};
+use crate::options::MountOptions;
 use crate::supervisor::channel::{self, Death, ToServer, ToSupervisor};
+use narufs_engine::takeover::Takeover;
 use narufs_fuse::supervision::{self, Inherited, Keeper, MEMORY, Supervision};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,11 +67,7 @@ impl Link {
     }
 
     /// What the mount needs to outlive this process.
-    pub fn supervision(
-        &self,
-        start: &Start,
-        memory: Arc<narufs_engine::takeover::Takeover>,
-    ) -> Arc<Supervision> {
+    pub fn supervision(&self, start: &Start, memory: Arc<Takeover>) -> Arc<Supervision> {
         let death = start.death.map(|(death, _)| match death {
             Death::OfItself => supervision::Death::OfItself,
             Death::Killed | Death::Replaced => supervision::Death::Killed,
@@ -82,6 +80,19 @@ impl Keeper for Link {
     fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         channel::send(&*self.socket, &ToSupervisor::Keep(name.to_owned()), &[descriptor.as_fd()])
     }
+}
+
+/// Says whether a server of this program could go on with what is left.
+pub fn check(options: Result<MountOptions, String>) -> Result<(), Failure> {
+    let (link, start) = Link::open().map_err(not_supervised)?;
+    let memory = start.memory.ok_or_else(|| "there is no memory that servers share".to_owned());
+    let can = options.and(memory).and_then(|memory| Takeover::check(memory).map_err(|e| e.to_string()));
+    let outcome = can.map_err(|why| Failure::new(Status::MountFailed, why));
+    match &outcome {
+        Ok(()) => link.say(&ToSupervisor::Ready { survives: true, warnings: Vec::new() }),
+        Err(failure) => link.fail(failure),
+    }
+    outcome
 }
 
 /// Without a conversation there is nothing to serve for.

@@ -64,6 +64,17 @@ pub fn supervisor_pid(fd: impl AsFd) -> io::Result<u32> {
     Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SUPERVISOR_PID as Opcode }, u32>::new()) }?)
 }
 
+/// Asks the mount that `fd` is on for the process that goes on until the mount has ended: the supervisor's, or else the
+/// server's.
+pub fn last_pid(fd: impl AsFd) -> io::Result<u32> {
+    match supervisor_pid(&fd) {
+        Ok(0) => server_pid(fd),
+        // An earlier version does not know the question.
+        Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => server_pid(fd),
+        answer => answer,
+    }
+}
+
 /// Has memory be there, and stay there: what cannot be locked is at least filled in.
 pub fn pin(bytes: &mut [u8]) -> io::Result<()> {
     let page = rustix::param::page_size();

@@ -3,14 +3,15 @@
 
 use super::channel::{self, Death, MOST_DESCRIPTORS, ToServer};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// A program file.
 #[derive(Debug)]
@@ -18,11 +19,15 @@ pub struct Program {
     file: OwnedFd,
 }
 
+impl From<OwnedFd> for Program {
+    fn from(file: OwnedFd) -> Program {
+        Program { file }
+    }
+}
+
 /// A server that was started.
 #[derive(Debug)]
 pub struct Running {
-    /// The process.
-    pub child: Child,
     /// Readable when it has ended.
     pub pidfd: OwnedFd,
     /// The way to it.
@@ -64,7 +69,8 @@ impl Program {
         // This process's duplicate of the server's end goes: the end of the server is to be the end of the conversation.
         drop(command);
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        let running = Running { child, pidfd, socket, is_ready: false };
+        // Nothing is lost with the child's own handle: it is waited for by the descriptor.
+        let running = Running { pidfd, socket, is_ready: false };
         let told = tell(running.socket.as_fd(), kept)
             .and_then(|()| running.tell(&ToServer::Go { supervisor: std::process::id(), death }));
         if let Err(e) = told {
@@ -87,6 +93,17 @@ pub fn tell(socket: BorrowedFd<'_>, kept: &BTreeMap<String, OwnedFd>) -> io::Res
 }
 
 impl Running {
+    /// How it has ended, as soon as it has.
+    pub fn wait(&self) -> io::Result<WaitIdStatus> {
+        loop {
+            match waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
     /// Tells it something.
     pub fn tell(&self, message: &ToServer) -> io::Result<()> {
         channel::send(&self.socket, message, &[])
