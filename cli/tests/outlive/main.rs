@@ -4,4 +4,5 @@
 mod ends;
 mod held;
 mod names;
+mod replace;
 mod support;

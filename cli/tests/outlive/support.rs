@@ -32,13 +32,18 @@ pub struct Mounted {
 impl Mounted {
     /// `None`: nothing can be mounted here, which was said.
     pub fn new(options: &str) -> Option<Mounted> {
+        Mounted::of(Path::new(env!("CARGO_BIN_EXE_narufs")), options)
+    }
+
+    /// The same, served by this program.
+    pub fn of(program: &Path, options: &str) -> Option<Mounted> {
         if let Some(why) = cannot_mount() {
             println!("skipped: {why}");
             return None;
         }
         let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let place = Place::make(under, Ring::Ssd, IMAGE_BYTES, SLOTS).expect("room");
-        let out = mount(&place, options);
+        let out = mount_by(Command::new(program), &place, options);
         assert!(out.status.success(), "{}", said(&out));
         let supervisor = control::supervisor_pid(&place.point()).expect("it answers");
         let supervisor = supervisor.and_then(|pid| Pid::from_raw(pid as i32)).expect("the kernel can resend");
@@ -108,8 +113,14 @@ impl Drop for Mounted {
 
 /// `narufs mount`
 pub fn mount(place: &Place, options: &str) -> Output {
-    let command = narufs().arg("mount").args([place.image(), place.point()]).args(["-o", options]).output();
-    command.expect("it starts")
+    mount_by(narufs(), place, options)
+}
+
+fn mount_by(mut command: Command, place: &Place, options: &str) -> Output {
+    let words = ["-o", options];
+    let out =
+        command.arg("mount").args([place.image(), place.point()]).args(words).stdin(Stdio::null()).output();
+    out.expect("it starts")
 }
 
 /// What a command complained of.

@@ -4,7 +4,7 @@
 //! request, [`failures`] knows which thread was told of a failed write-back, [`handles`] has open files by number,
 //! [`inherited`] answers for an earlier server of the mount, [`names`] says for how long the kernel may trust a name, [`dir_times`] the same of a directory's attributes, [`told`]
 //! tells it of what changes behind its back, [`recall`] keeps its page cache true beside writes that go past it,
-//! [`volume`] answers what concerns the file system as a whole, [`convert`] goes between the two worlds' types.
+//! [`volume`] answers what concerns the file system as a whole, [`stats`] shows counters, [`convert`] goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
@@ -21,6 +21,7 @@ mod inherited;
 mod names;
 mod operations;
 mod recall;
+mod stats;
 mod told;
 mod volume;
 

@@ -17,34 +17,12 @@ use crate::control::{RESIZE, STATS, TRIM};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::Notifier;
-use crate::session::requests::Count;
 use crate::session::{DoneReply, Features, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
 use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What `narufs stats` shows of a mount.
-#[derive(serde::Serialize)]
-struct ServedStats {
-    server_pid: u32,
-    /// Who starts the next server; 0: nobody.
-    supervisor_pid: u32,
-    /// Servers that the mount had before this one.
-    incarnation: u32,
-    /// The longest time without a server.
-    longest_pause_ns: u64,
-    /// How requests reach it.
-    transport: &'static str,
-    /// How many there were, by name.
-    requests: BTreeMap<String, u64>,
-    /// Those of them that a caller waited for.
-    requests_awaited: BTreeMap<String, u64>,
-    #[serde(flatten)]
-    stats: narufs_engine::stats::Stats,
-}
 
 /// The attribute that holds an access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -134,26 +112,7 @@ impl Operations for EngineOperations {
 
     fn ioctl(&self, ctx: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
         match call.command {
-            STATS => {
-                let transport = self.transport.get().copied().unwrap_or_default().name();
-                let counts = ctx.requests().counts();
-                let by_name = |number: fn(&Count) -> u64| {
-                    counts.iter().map(|count| (count.opcode.name(), number(count))).collect()
-                };
-                let supervision = self.supervision.as_ref();
-                let stats = ServedStats {
-                    server_pid: std::process::id(),
-                    supervisor_pid: supervision.map_or(0, |supervision| supervision.supervisor()),
-                    incarnation: supervision.map_or(0, |supervision| supervision.memory().incarnation()),
-                    longest_pause_ns: supervision
-                        .map_or(0, |supervision| supervision.memory().longest_pause()),
-                    transport,
-                    requests: by_name(|count| count.sent),
-                    requests_awaited: by_name(|count| count.awaited),
-                    stats: self.fs.stats()?,
-                };
-                serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
-            }
+            STATS => self.stats(ctx),
             TRIM => self.trim(ctx, call.data),
             RESIZE => self.resize(ctx, call.data),
             _ => Err(Errno(libc::ENOTTY)),

@@ -119,7 +119,7 @@ impl Maker<'_> {
             let uuid = self.json(&["info", &image, "--json"], "uuid")?;
             self.ring = Path::new("/dev/shm").join(format!("narufs-{}", uuid.as_str().unwrap_or_default()));
         }
-        self.run(&["mount", &image, &point])?;
+        self.run(&["mount", &image, &point, "-o", "supervise=no"])?;
         first_files(&self.point())?;
         let mut open = None;
         if left != Left::KilledEarly {
