@@ -27,14 +27,14 @@ pub fn arguments(mut given: Vec<OsString>, by_root: bool) -> Vec<OsString> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command, Mount};
-    use crate::options::MountOptions;
+    use crate::options::OptionList;
     use clap::Parser;
 
-    fn mount(line: &str, by_root: bool) -> (Mount, MountOptions) {
+    fn mount(line: &str, by_root: bool) -> (Mount, OptionList) {
         let given = line.split(' ').map(OsString::from).collect();
         let cli = Cli::try_parse_from(arguments(given, by_root)).expect("it is understood");
         let Command::Mount(args) = cli.command else { panic!("{line} mounts") };
-        let options = MountOptions::parse(&args.options).expect("they are known");
+        let options = OptionList::parse(&args.options).expect("they are known");
         (args, options)
     }
 

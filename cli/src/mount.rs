@@ -6,7 +6,7 @@
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
-use crate::options::{Durability, MountOptions};
+use crate::options::{Durability, OptionList};
 use crate::{server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -70,7 +70,7 @@ fn check_place(dir: &Path) -> Result<(), String> {
 }
 
 /// Waits for the server of an earlier mount that has not ended yet.
-fn wait_for_media(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+fn wait_for_media(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     let image = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
     match image.or(options.spill.as_deref()) {
         // A file is made in it.
@@ -81,8 +81,8 @@ fn wait_for_media(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
 }
 
 /// What was asked for by `-o` and by name.
-fn options(args: &Mount) -> Result<MountOptions, String> {
-    let mut options = MountOptions::parse(&args.options)?;
+fn options(args: &Mount) -> Result<OptionList, String> {
+    let mut options = OptionList::parse(&args.options)?;
     options.scratch |= args.scratch;
     options.memory = args.memory.map(|size| size.0).or(options.memory);
     options.spill = args.spill.clone().or(options.spill);
@@ -94,7 +94,7 @@ fn options(args: &Mount) -> Result<MountOptions, String> {
 }
 
 /// Serves, by another process if the mount is to survive it.
-fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     if !options.is_supervised() {
         return server::serve(args, options, ready);
     }
@@ -162,7 +162,7 @@ fn open_once(dir: &Path) -> rustix::io::Result<()> {
 }
 
 /// The background server's side.
-fn serve_announced(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+fn serve_announced(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     // A session of its own, so that the end of a terminal does not end the mount; a leader of one has it.
     let _ = rustix::process::setsid();
     let served = serve(args, options, |warnings| {

@@ -20,7 +20,7 @@ pub use narufs_fuse::mount::{Idle, Io, Permissions, Transport};
 
 /// Parsed options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountOptions {
+pub struct OptionList {
     /// Nothing is written.
     pub read_only: bool,
     /// See [`Durability`].
@@ -71,9 +71,9 @@ pub struct MountOptions {
     pub exec: bool,
 }
 
-impl Default for MountOptions {
+impl Default for OptionList {
     fn default() -> Self {
-        MountOptions {
+        OptionList {
             read_only: false,
             durability: Durability::Power,
             commit: Duration::from_secs(5),
@@ -102,10 +102,10 @@ impl Default for MountOptions {
     }
 }
 
-impl MountOptions {
+impl OptionList {
     /// Parses the lists of all `-o`; the error is one line for the user.
-    pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
-        let mut options = MountOptions::default();
+    pub fn parse(lists: &[String]) -> Result<OptionList, String> {
+        let mut options = OptionList::default();
         for item in lists.iter().flat_map(|l| l.split(',')).filter(|o| !o.is_empty()) {
             options.apply(item)?;
         }
@@ -305,8 +305,8 @@ fn size(name: &str, value: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    fn parse(list: &str) -> Result<MountOptions, String> {
-        MountOptions::parse(&[list.to_string()])
+    fn parse(list: &str) -> Result<OptionList, String> {
+        OptionList::parse(&[list.to_string()])
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_fstab_says_to_mount_is_ignored() {
-        assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), MountOptions::default());
+        assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), OptionList::default());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Status};
 use crate::options::is_for_mount;
 use crate::umount;
 use narufs_fuse::control;
-use narufs_fuse::mount::{Atime, MountOptions, mountinfo};
+use narufs_fuse::mount::{Atime, FuseOptions, mountinfo};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
@@ -59,14 +59,14 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
 }
 
 /// The flags that a mount has.
-pub fn options_of(point: &Path) -> MountOptions {
+pub fn options_of(point: &Path) -> FuseOptions {
     let shown = mountinfo::find(point).ok().flatten().map(|entry| entry.options).unwrap_or_default();
     options_shown(&shown)
 }
 
 /// The flags that these, as the kernel shows them, are of.
-fn options_shown(shown: &str) -> MountOptions {
-    let mut options = MountOptions::new("");
+fn options_shown(shown: &str) -> FuseOptions {
+    let mut options = FuseOptions::new("");
     // The kernel shows what is taken away, and nothing of access times where each read changes them.
     (options.suid, options.dev, options.atime) = (true, true, Atime::Strict);
     for option in shown.split(',') {

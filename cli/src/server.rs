@@ -7,7 +7,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
 use crate::holder::{self, PATIENCE};
-use crate::options::{AtimePolicy, MountOptions};
+use crate::options::{AtimePolicy, OptionList};
 use crate::supervised::{Link, Start, not_supervised};
 use crate::supervisor::channel::{ToServer, ToSupervisor};
 use crate::supervisor::now;
@@ -19,7 +19,7 @@ use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
 use narufs_engine::takeover::Takeover;
-use narufs_engine::vfs::{self, Fs, FsOptions};
+use narufs_engine::vfs::{self, Vfs, VfsOptions};
 use narufs_engine::volume::scratch::{self, ScratchOptions, SpillOptions};
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
@@ -36,7 +36,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
-pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
     let opened = Opened::new(args, options, None)?;
     let server = opened.serve(args, options, None)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&opened.about, e))?;
@@ -54,7 +54,7 @@ pub fn serve(args: &Mount, options: &MountOptions, ready: impl FnOnce(&[String])
 }
 
 /// The same for a supervisor: a mount that outlives this process, or the one of a server that is gone.
-pub fn serve_supervised(args: &Mount, options: &MountOptions) -> Result<(), Failure> {
+pub fn serve_supervised(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     let (link, start) = Link::open().map_err(not_supervised)?;
     let outcome = serve_for(args, options, &link, start);
     match &outcome {
@@ -66,7 +66,7 @@ pub fn serve_supervised(args: &Mount, options: &MountOptions) -> Result<(), Fail
     outcome
 }
 
-fn serve_for(args: &Mount, options: &MountOptions, link: &Link, mut start: Start) -> Result<(), Failure> {
+fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) -> Result<(), Failure> {
     let dir = args.dir();
     let memory = match start.memory.take() {
         Some(left) => Takeover::adopt(left),
@@ -108,7 +108,7 @@ fn serve_for(args: &Mount, options: &MountOptions, link: &Link, mut start: Start
 }
 
 /// Does what the supervisor says.
-fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, fs: &Fs) {
+fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, fs: &Vfs) {
     loop {
         match link.hear() {
             Ok(Some((ToServer::Unmount, _))) => drop(ask.send(Some(()))),
@@ -151,11 +151,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(
-        args: &Mount,
-        options: &MountOptions,
-        takeover: Option<&Arc<Takeover>>,
-    ) -> Result<Opened, Failure> {
+    fn new(args: &Mount, options: &OptionList, takeover: Option<&Arc<Takeover>>) -> Result<Opened, Failure> {
         protect_from_reclaim();
         bound_heap();
         fit_heap(options);
@@ -199,7 +195,7 @@ impl Opened {
     fn serve(
         &self,
         args: &Mount,
-        options: &MountOptions,
+        options: &OptionList,
         supervised: Option<(&Arc<Supervision>, Option<Inherited>)>,
     ) -> Result<Server<EngineOperations>, Failure> {
         let mut kernel = kernel_options(&self.source, options);
@@ -223,19 +219,19 @@ impl Opened {
 const PLENTY: u64 = 1 << 30;
 
 /// Says to the heap how much memory there is for files and metadata.
-pub fn fit_heap(options: &MountOptions) {
+pub fn fit_heap(options: &OptionList) {
     let metadata = if options.scratch { 0 } else { metadata_memory(options) };
     let is_plenty = memory(options).saturating_add(metadata) >= PLENTY;
     heap::use_pages(if is_plenty { Pages::Huge } else { Pages::Small });
 }
 
 /// Bytes of the page cache; with `scratch`, of metadata too.
-fn memory(options: &MountOptions) -> u64 {
+fn memory(options: &OptionList) -> u64 {
     options.memory.unwrap_or_else(|| DataOptions::default().frames as u64 * BLOCK_SIZE as u64)
 }
 
 /// The engine's options for scratch space.
-pub fn scratch_options(options: &MountOptions) -> ScratchOptions {
+pub fn scratch_options(options: &OptionList) -> ScratchOptions {
     ScratchOptions {
         memory: memory(options),
         metadata_memory: options.metadata_memory,
@@ -249,7 +245,7 @@ pub fn scratch_options(options: &MountOptions) -> ScratchOptions {
 }
 
 /// The engine's options for the image.
-pub fn image_options(options: &MountOptions) -> volume::ImageOptions {
+pub fn image_options(options: &OptionList) -> volume::ImageOptions {
     let mut durability = volume::ImageOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
@@ -261,11 +257,11 @@ pub fn image_options(options: &MountOptions) -> volume::ImageOptions {
 }
 
 /// What an emulated journal costs beyond the memory that it stands on.
-pub fn emulation_costs(options: &MountOptions) -> EmulationCosts {
+pub fn emulation_costs(options: &OptionList) -> EmulationCosts {
     EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
 }
 
-fn open(image: &Path, options: &MountOptions, takeover: Option<&Arc<Takeover>>) -> Result<Mounted, Failure> {
+fn open(image: &Path, options: &OptionList, takeover: Option<&Arc<Takeover>>) -> Result<Mounted, Failure> {
     let mut durability = image_options(options);
     durability.takeover = takeover.cloned();
     let is_successor = takeover.is_some_and(|takeover| takeover.incarnation() > 0);
@@ -286,7 +282,7 @@ fn open(image: &Path, options: &MountOptions, takeover: Option<&Arc<Takeover>>) 
 /// want more of it than of the page cache.
 const USUAL_METADATA: RangeInclusive<u64> = 64 << 20..=1 << 30;
 
-fn metadata_memory(options: &MountOptions) -> u64 {
+fn metadata_memory(options: &OptionList) -> u64 {
     options.metadata_memory.unwrap_or_else(|| usual_metadata(available_memory()))
 }
 
@@ -296,19 +292,19 @@ fn usual_metadata(available: u64) -> u64 {
 }
 
 /// Bytes of metadata pages: five eighths of the memory for metadata, the rest is for inodes.
-fn pages_share(options: &MountOptions) -> u64 {
+fn pages_share(options: &OptionList) -> u64 {
     metadata_memory(options) / 8 * 5
 }
 
 /// The engine's options for the files.
-pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOptions {
+pub fn assemble_options(options: &OptionList, read_only: bool) -> AssembleOptions {
     let atime = match options.atime {
         AtimePolicy::Relative => vfs::AtimePolicy::Relative,
         AtimePolicy::Never => vfs::AtimePolicy::Never,
         AtimePolicy::Strict => vfs::AtimePolicy::Strict,
     };
     AssembleOptions {
-        fs: FsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
+        fs: VfsOptions { read_only, atime, lazytime: options.lazytime, sync: options.sync },
         data: options.memory.map_or_else(DataOptions::default, DataOptions::with_memory),
         durability: options.durability,
         inodes: AssembleOptions::inodes_within(metadata_memory(options) - pages_share(options)),
@@ -316,8 +312,8 @@ pub fn assemble_options(options: &MountOptions, read_only: bool) -> AssembleOpti
     }
 }
 
-fn kernel_options(image: &Path, options: &MountOptions) -> narufs_fuse::mount::MountOptions {
-    let mut kernel = narufs_fuse::mount::MountOptions::new(&image.display().to_string());
+fn kernel_options(image: &Path, options: &OptionList) -> narufs_fuse::mount::FuseOptions {
+    let mut kernel = narufs_fuse::mount::FuseOptions::new(&image.display().to_string());
     kernel.permissions = options.permissions;
     if let Some(allow) = options.allow_other {
         kernel.allow_other = allow;
@@ -391,7 +387,7 @@ mod tests {
     fn metadata_takes_a_sixteenth_of_memory_within_bounds() {
         let usual = |mebibytes: u64| usual_metadata(mebibytes << 20) >> 20;
         assert_eq!([0, 256, 1024, 4096, 16384, 1 << 20].map(usual), [64, 64, 64, 256, 1024, 1024]);
-        let told = MountOptions { metadata_memory: Some(8 << 20), ..MountOptions::default() };
+        let told = OptionList { metadata_memory: Some(8 << 20), ..OptionList::default() };
         assert_eq!((metadata_memory(&told), pages_share(&told)), (8 << 20, 5 << 20));
     }
 }

@@ -1,7 +1,7 @@
 //! A server's way to its supervisor.
 
 use crate::failure::{Failure, Status};
-use crate::options::MountOptions;
+use crate::options::OptionList;
 use crate::supervisor::channel::{self, Death, ToServer, ToSupervisor};
 use narufs_engine::takeover::Takeover;
 use narufs_fuse::supervision::{self, Inherited, Keeper, MEMORY, Supervision};
@@ -83,7 +83,7 @@ impl Keeper for Link {
 }
 
 /// Says whether a server of this program could go on with what is left.
-pub fn check(options: Result<MountOptions, String>) -> Result<(), Failure> {
+pub fn check(options: Result<OptionList, String>) -> Result<(), Failure> {
     let (link, start) = Link::open().map_err(not_supervised)?;
     let memory = start.memory.ok_or_else(|| "there is no memory that servers share".to_owned());
     let can = options.and(memory).and_then(|memory| Takeover::check(memory).map_err(|e| e.to_string()));

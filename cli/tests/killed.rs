@@ -54,7 +54,7 @@ impl Image {
     }
 
     fn names(&self) -> Vec<String> {
-        let fs = narufs_engine::Fs::mount(self.path(), &narufs_engine::MountOptions::default())
+        let fs = narufs_engine::Fs::mount(self.path(), &narufs_engine::VolumeOptions::default())
             .expect("a good image");
         let mut names = Vec::new();
         let (inodes, root) = (fs.inodes(), narufs_engine::format::ROOT_NID);

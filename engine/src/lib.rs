@@ -60,4 +60,4 @@ pub use error::{Error, Result};
 pub use mkfs::FormatOptions;
 pub use path::{Files, Fs, format};
 pub use scratch::SpillOptions;
-pub use volume::{MountOptions, ScratchOptions};
+pub use volume::{ScratchOptions, VolumeOptions};

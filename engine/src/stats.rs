@@ -6,7 +6,7 @@ use crate::file::DataStats;
 use crate::format::{JournalKind, SLOT_SIZE};
 use crate::journal::{Durability, JournalStats};
 use crate::lock::{LockWaits, lock_waits};
-use crate::vfs::{Fs, StatFs};
+use crate::vfs::{StatFs, Vfs};
 use crate::{Result, pmem::DurabilityLevel};
 
 /// Counters since the mount; sizes in bytes.
@@ -46,11 +46,11 @@ pub struct Stats {
     pub room: StatFs,
 }
 
-impl Fs {
+impl Vfs {
     /// The counters.
     ///
     /// # Errors
-    /// Those of [`Fs::statfs`].
+    /// Those of [`Vfs::statfs`].
     pub fn stats(&self) -> Result<Stats> {
         let store = self.meta().store();
         let journal = store.journal().map(|j| j.stats());

@@ -7,7 +7,7 @@ mod drain;
 mod handshake;
 mod queues;
 
-use crate::mount::{Idle, IfBusy, Mount, MountOptions, Transport};
+use crate::mount::{FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Session};
 use crate::supervision::{ABORT, Agreed, DEVICE, Inherited, Supervision, clone_name};
@@ -60,7 +60,7 @@ impl<O: Operations> Server<O> {
     pub fn start(
         operations: Arc<O>,
         dir: &Path,
-        options: &MountOptions,
+        options: &FuseOptions,
         config: &ServerConfig,
     ) -> io::Result<Self> {
         let supervision = config.supervision.as_ref();
@@ -123,7 +123,7 @@ impl<O: Operations> Server<O> {
     pub fn take_over(
         operations: Arc<O>,
         dir: &Path,
-        options: &MountOptions,
+        options: &FuseOptions,
         config: &ServerConfig,
         inherited: Inherited,
     ) -> io::Result<Self> {

@@ -19,29 +19,29 @@ pub(crate) use narufs_engine::vfs::{
 };
 
 /// A file system that is open. Closed when the last of those who use it is gone.
-pub(crate) struct Volume {
+pub(crate) struct OpenVolume {
     /// None once it is closed.
     mounted: Option<narufs_engine::Fs>,
-    fs: Arc<narufs_engine::vfs::Fs>,
+    fs: Arc<narufs_engine::vfs::Vfs>,
     generation: Generation,
 }
 
-impl Volume {
-    fn new(mounted: narufs_engine::Fs, generation: Generation) -> Arc<Volume> {
+impl OpenVolume {
+    fn new(mounted: narufs_engine::Fs, generation: Generation) -> Arc<OpenVolume> {
         let fs = Arc::clone(mounted.inodes());
-        Arc::new(Volume { mounted: Some(mounted), fs, generation })
+        Arc::new(OpenVolume { mounted: Some(mounted), fs, generation })
     }
 
-    pub(crate) fn open(image: &Path, options: &MountOptions) -> Result<Arc<Volume>> {
+    pub(crate) fn open(image: &Path, options: &MountOptions) -> Result<Arc<OpenVolume>> {
         let generation = Generation::of_this_process();
         let mounted = narufs_engine::Fs::mount(image, &options.to_engine());
-        Ok(Volume::new(mounted.map_err(|e| told("open", e).at(image))?, generation))
+        Ok(OpenVolume::new(mounted.map_err(|e| told("open", e).at(image))?, generation))
     }
 
-    pub(crate) fn scratch(options: &ScratchOptions) -> Result<Arc<Volume>> {
+    pub(crate) fn scratch(options: &ScratchOptions) -> Result<Arc<OpenVolume>> {
         let generation = Generation::of_this_process();
         let mounted = narufs_engine::Fs::scratch(&options.to_engine());
-        Ok(Volume::new(mounted.map_err(|e| told("scratch", e))?, generation))
+        Ok(OpenVolume::new(mounted.map_err(|e| told("scratch", e))?, generation))
     }
 
     /// Writes everything and marks the image clean, unless that was done.
@@ -63,7 +63,7 @@ impl Volume {
     }
 }
 
-impl Drop for Volume {
+impl Drop for OpenVolume {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
             tracing::error!("a file system that was dropped: {error}");
@@ -73,18 +73,18 @@ impl Drop for Volume {
 
 /// A file system as one caller uses it.
 pub(crate) struct Session {
-    pub(crate) volume: Arc<Volume>,
+    pub(crate) volume: Arc<OpenVolume>,
     pub(crate) caller: Context,
 }
 
 impl Session {
-    pub(crate) fn new(volume: Arc<Volume>, caller: Context) -> Arc<Session> {
+    pub(crate) fn new(volume: Arc<OpenVolume>, caller: Context) -> Arc<Session> {
         Arc::new(Session { volume, caller })
     }
 
     /// The engine, if this is the process to use it.
     #[inline]
-    pub(crate) fn enter(&self, operation: &'static str) -> Result<&narufs_engine::vfs::Fs> {
+    pub(crate) fn enter(&self, operation: &'static str) -> Result<&narufs_engine::vfs::Vfs> {
         if self.is_ours() { Ok(&self.volume.fs) } else { Err(Error::new(operation, Cause::Forked)) }
     }
 

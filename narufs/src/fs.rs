@@ -1,7 +1,7 @@
 //! A file system: made, opened and closed.
 
 use crate::dir::Dir;
-use crate::engine::{self, Context, Session, Volume, told};
+use crate::engine::{self, Context, OpenVolume, Session, told};
 use crate::error::{Error, Result};
 use crate::options::{FormatOptions, MountOptions, ScratchOptions};
 use std::path::Path;
@@ -72,7 +72,7 @@ impl Fs {
     /// [`Cause::Refused`](crate::Cause::Refused) in words if there is none, or if its journal or the options do not fit.
     /// A damaged image is opened for reading: [`Fs::damage`].
     pub fn open(image: impl AsRef<Path>, options: &MountOptions) -> Result<Fs> {
-        Volume::open(image.as_ref(), options).map(Fs::of_root)
+        OpenVolume::open(image.as_ref(), options).map(Fs::of_root)
     }
 
     /// Makes a file system in memory that overflows to spill space, and that nothing outlives.
@@ -81,10 +81,10 @@ impl Fs {
     /// [`Cause::Refused`](crate::Cause::Refused) in words, if there is too little memory or the spill space cannot be
     /// used; [`Cause::InUse`](crate::Cause::InUse) if another process uses it.
     pub fn scratch(options: &ScratchOptions) -> Result<Fs> {
-        Volume::scratch(options).map(Fs::of_root)
+        OpenVolume::scratch(options).map(Fs::of_root)
     }
 
-    fn of_root(volume: Arc<Volume>) -> Fs {
+    fn of_root(volume: Arc<OpenVolume>) -> Fs {
         Fs { root: Dir::root(Session::new(volume, Context::root())) }
     }
 

@@ -5,7 +5,7 @@ use narufs_engine::format::JournalKind;
 use narufs_engine::journal;
 use narufs_engine::scratch::SpillOptions;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume;
 use narufs_engine::volume::AssembleOptions;
 use std::path::PathBuf;
@@ -213,14 +213,14 @@ impl MountOptions {
         self
     }
 
-    pub(crate) fn to_engine(&self) -> narufs_engine::MountOptions {
+    pub(crate) fn to_engine(&self) -> narufs_engine::VolumeOptions {
         let mut image = volume::ImageOptions {
             read_only: self.read_only,
             discard_journal: self.discard_journal,
             ..volume::ImageOptions::default()
         };
         let mut files = AssembleOptions {
-            fs: FsOptions {
+            fs: VfsOptions {
                 read_only: self.read_only,
                 atime: self.access_times.to_engine(),
                 lazytime: self.lazy_times,
@@ -240,11 +240,11 @@ impl MountOptions {
             image.store = StoreOptions::with_memory(usize::try_from(pages).unwrap_or(usize::MAX / 2));
             files.inodes = AssembleOptions::inodes_within(bytes - pages);
         }
-        narufs_engine::MountOptions {
+        narufs_engine::VolumeOptions {
             journal: self.journal.clone(),
             image,
             files,
-            ..narufs_engine::MountOptions::default()
+            ..narufs_engine::VolumeOptions::default()
         }
     }
 }
@@ -318,7 +318,7 @@ impl ScratchOptions {
     }
 
     pub(crate) fn to_engine(&self) -> narufs_engine::ScratchOptions {
-        let fs = FsOptions { atime: self.access_times.to_engine(), ..FsOptions::default() };
+        let fs = VfsOptions { atime: self.access_times.to_engine(), ..VfsOptions::default() };
         narufs_engine::ScratchOptions {
             memory: self.memory,
             metadata_memory: self.metadata_memory,

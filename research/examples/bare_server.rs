@@ -19,7 +19,7 @@
 //! system in memory for tests is in fuse/tests/mount.
 
 use narufs_fuse::control::STATS;
-use narufs_fuse::mount::{MountOptions, Permissions, Transport};
+use narufs_fuse::mount::{FuseOptions, Permissions, Transport};
 use narufs_fuse::operations::{Ioctl, NewNode, Release, Write};
 use narufs_fuse::session::{Features, RequestContext};
 use narufs_fuse::types::{Attr, Attributes, Entry, Errno, Opened, Result, SetAttr, SetTime, Time};
@@ -469,7 +469,7 @@ impl Operations for Bare {
 }
 
 struct Options {
-    mount: MountOptions,
+    mount: FuseOptions,
     config: ServerConfig,
     names: Duration,
     attributes: Duration,
@@ -482,7 +482,7 @@ impl Options {
     fn parse(words: &str) -> std::result::Result<Options, String> {
         let kept = Duration::from_secs(3600);
         let mut options = Options {
-            mount: MountOptions { permissions: Some(Permissions::Server), ..MountOptions::new("bare") },
+            mount: FuseOptions { permissions: Some(Permissions::Server), ..FuseOptions::new("bare") },
             config: ServerConfig::default(),
             names: kept,
             attributes: kept,

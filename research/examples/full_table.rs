@@ -5,7 +5,7 @@
 //! of at least IDS ids. What is freed to come to a share lies all over the table, in no order.
 
 use narufs_engine::path::{self, Fs};
-use narufs_engine::volume::MountOptions;
+use narufs_engine::volume::VolumeOptions;
 use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     // An inode takes a sixteenth of a block, a name a hundredth or so; and room for the rest.
     let blocks = ids / 8 + (1 << 16);
     path::format(&image, &FormatOptions { blocks: Some(blocks), ..FormatOptions::default() })?;
-    let fs = Fs::mount(&image, &MountOptions::default())?;
+    let fs = Fs::mount(&image, &VolumeOptions::default())?;
     fs.create_dir("/own")?;
     for dir in 0..=ids.next_power_of_two() / NAMES {
         fs.create_dir(format!("/{dir}"))?;

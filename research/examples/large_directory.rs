@@ -8,7 +8,7 @@ use narufs_engine::format::ROOT_NID;
 use narufs_engine::path::{self, Fs, OpenOptions};
 use narufs_engine::store::StoreOptions;
 use narufs_engine::vfs::Context;
-use narufs_engine::volume::MountOptions;
+use narufs_engine::volume::VolumeOptions;
 use narufs_engine::{FormatOptions, Result};
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     // Twice what the entries take, and room for the rest.
     let blocks = names / 40 + (1 << 16);
     path::format(&image, &FormatOptions { blocks: Some(blocks), ..FormatOptions::default() })?;
-    let mut options = MountOptions::default();
+    let mut options = VolumeOptions::default();
     if let Some(mib) = mib {
         options.image.store = StoreOptions::with_memory(mib << 20);
     }

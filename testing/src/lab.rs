@@ -13,7 +13,7 @@ use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::sim::{Event, PmemSpec, SimMedia};
 use narufs_engine::store::{Observer, StoreOptions, WriteHome};
 use narufs_engine::sync::Counter;
-use narufs_engine::vfs::{AtimePolicy, Fs, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, Vfs, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_engine::volume::{ImageOptions, Media, Mounted, RingMedia, mount};
 use parking_lot::Mutex;
@@ -166,7 +166,7 @@ impl Lab {
         };
         let mounted = mount(self.media(sim), &options)?;
         let options = AssembleOptions {
-            fs: FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() },
+            fs: VfsOptions { atime: AtimePolicy::Never, ..VfsOptions::default() },
             data: DataOptions::with_memory(self.frames * 4096),
             durability: self.ring.durability(),
             inodes: 64,
@@ -227,7 +227,7 @@ pub struct Live {
 
 impl Live {
     /// The operations.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
 

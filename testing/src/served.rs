@@ -5,7 +5,7 @@ use crate::place::Place;
 use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{AtimePolicy, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_engine::volume::{ImageOptions, Mounted, mount, open};
 use narufs_fuse::mount::{Atime, IfBusy, Transport};
@@ -63,7 +63,7 @@ fn assemble_with(
     let media = open(image, None, EmulationCosts::default(), &options);
     let mounted = media.and_then(|media| mount(media, &options)).map_err(|e| format!("mount: {e}"))?;
     let options = AssembleOptions {
-        fs: FsOptions { atime, ..FsOptions::default() },
+        fs: VfsOptions { atime, ..VfsOptions::default() },
         data: memory.data.map_or_else(DataOptions::default, DataOptions::with_memory),
         durability: ring.durability(),
         ..AssembleOptions::default()
@@ -84,7 +84,7 @@ impl Served<'_> {
         transport: Transport,
     ) -> Result<Served<'_>, String> {
         let (mounted, running) = assemble(&place.image(), ring, memory)?;
-        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        let mut kernel = narufs_fuse::mount::FuseOptions::new("image");
         kernel.transport = transport;
         kernel.atime = Atime::Never;
         Served::with(place, mounted, running, &kernel)
@@ -97,7 +97,7 @@ impl Served<'_> {
     pub fn start_usual(place: &Place, ring: Ring, transport: Transport) -> Result<Served<'_>, String> {
         let (mounted, running) =
             assemble_with(&place.image(), ring, Memory::default(), AtimePolicy::Relative)?;
-        let mut kernel = narufs_fuse::mount::MountOptions::new("image");
+        let mut kernel = narufs_fuse::mount::FuseOptions::new("image");
         kernel.transport = transport;
         Served::with(place, mounted, running, &kernel)
     }
@@ -106,7 +106,7 @@ impl Served<'_> {
         place: &'p Place,
         mounted: Mounted,
         running: Running,
-        kernel: &narufs_fuse::mount::MountOptions,
+        kernel: &narufs_fuse::mount::FuseOptions,
     ) -> Result<Served<'p>, String> {
         let server = serve(running.fs().clone(), &place.point(), kernel, Caching::Exclusive)
             .map_err(|e| format!("serve: {e}"))?;

@@ -9,7 +9,7 @@ use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
 use narufs_engine::error::Result;
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::{AtimePolicy, Fs, FsOptions};
+use narufs_engine::vfs::{AtimePolicy, Vfs, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_engine::volume::{ImageOptions, Mounted, mount, open};
 use std::fs::File;
@@ -30,13 +30,13 @@ impl Server {
     pub fn start(image: &Path) -> Result<Server> {
         let options = ImageOptions::default();
         let mounted = mount(open(image, None, EmulationCosts::default(), &options)?, &options)?;
-        let fs = FsOptions { atime: AtimePolicy::Never, ..FsOptions::default() };
+        let fs = VfsOptions { atime: AtimePolicy::Never, ..VfsOptions::default() };
         let running = Running::start(mounted.store(), &AssembleOptions { fs, ..AssembleOptions::default() })?;
         Ok(Server { running, mounted })
     }
 
     /// The file system.
-    pub fn fs(&self) -> &Fs {
+    pub fn fs(&self) -> &Vfs {
         self.running.fs()
     }
 

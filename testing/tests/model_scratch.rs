@@ -8,7 +8,7 @@ use narufs_engine::vfs::AtimePolicy;
 use narufs_engine::volume::Mounted;
 use narufs_engine::volume::Running;
 use narufs_engine::volume::scratch::{ScratchOptions, make_on};
-use narufs_fuse::mount::{Atime, IfBusy, MountOptions, mountinfo, unmount};
+use narufs_fuse::mount::{Atime, FuseOptions, IfBusy, mountinfo, unmount};
 use narufs_fuse::{Caching, serve};
 use narufs_testing::dir_target::DirTarget;
 use narufs_testing::lib_target::LibTarget;
@@ -99,7 +99,7 @@ impl Drop for Point {
 fn run_mounted(shape: Shape, seed: u64, steps: usize) -> Result<u64, String> {
     let point = Point(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?);
     let (device, mounted, running) = make(shape)?;
-    let mut kernel = MountOptions::new("scratch");
+    let mut kernel = FuseOptions::new("scratch");
     kernel.atime = Atime::Never;
     let server = serve(running.fs().clone(), point.path(), &kernel, Caching::Exclusive)
         .map_err(|e| format!("serve: {e}"))?;

@@ -8,7 +8,7 @@ use narufs_engine::device::{BlockDevice, MemoryDevice};
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::planted::{Spot, plant_panic, take_panic};
 use narufs_engine::sim::{Crash, SimMedia};
-use narufs_engine::vfs::{Context, FileHandle, Fs, OpenFlags, WriteFlags};
+use narufs_engine::vfs::{Context, FileHandle, OpenFlags, Vfs, WriteFlags};
 use narufs_engine::volume::Running;
 use narufs_engine::volume::scratch::{ScratchOptions, make_on};
 use narufs_testing::lab::{Lab, Live, Ring};
@@ -34,19 +34,19 @@ fn panics<R>(spot: Spot, what: impl FnOnce() -> R) {
     assert!(!take_panic() && panicked, "{spot:?} is not on the way");
 }
 
-fn open(fs: &Fs, name: &str) -> narufs_engine::Result<FileHandle> {
+fn open(fs: &Vfs, name: &str) -> narufs_engine::Result<FileHandle> {
     let (entry, handle, _) =
         fs.create(&Context::root(), ROOT_NID, name.as_bytes(), 0o644, OpenFlags::READ_WRITE)?;
     fs.forget(entry.nid, 1);
     Ok(handle)
 }
 
-fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> narufs_engine::Result<()> {
+fn put(fs: &Vfs, file: &FileHandle, at: usize, bytes: &[u8]) -> narufs_engine::Result<()> {
     fs.write(&Context::root(), file, at as u64, bytes, WriteFlags::empty())
         .map(|len| assert_eq!(len, bytes.len()))
 }
 
-fn content(fs: &Fs, file: &FileHandle, len: usize) -> Vec<u8> {
+fn content(fs: &Vfs, file: &FileHandle, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xAA; len + PAGE];
     let len = fs.read(file, 0, &mut bytes).expect("it can be read");
     bytes.truncate(len);

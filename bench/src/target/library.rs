@@ -20,7 +20,7 @@ use std::sync::Arc;
 const USER: u32 = 1000;
 
 /// How an image is mounted as a library.
-pub type LibraryOptions = narufs_engine::MountOptions;
+pub type LibraryOptions = narufs_engine::VolumeOptions;
 
 /// An image, or scratch space, mounted in this process. Dropped, it is left as the end of the process leaves it.
 pub struct Library {
@@ -74,7 +74,7 @@ impl Library {
         fs.unmount().map_err(|e| Error::Refused(format!("{}: unmount: {e}", self.image.display())))
     }
 
-    fn inodes(&self) -> Result<&Arc<vfs::Fs>> {
+    fn inodes(&self) -> Result<&Arc<vfs::Vfs>> {
         match &self.fs {
             Some(fs) => Ok(fs.inodes()),
             None => Err(Error::Refused(format!("{}: not mounted any more", self.image.display()))),
@@ -175,7 +175,7 @@ impl Target for Library {
 
 /// One thread's calls on the engine.
 pub struct LibrarySession {
-    fs: Arc<vfs::Fs>,
+    fs: Arc<vfs::Vfs>,
     caller: Context,
     work: InodeRef,
 }

@@ -11,7 +11,7 @@ use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Params, Plan, Record, Result};
 use narufs_engine::format::JournalKind;
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::{FormatOptions, MountOptions};
+use narufs_engine::{FormatOptions, VolumeOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -39,7 +39,7 @@ pub fn library(at: &TempDir) -> Library {
     };
     std::fs::File::create(&image).and_then(|f| f.set_len(65536 * 4096)).expect("a sparse file");
     narufs_engine::format(&image, &FormatOptions { blocks: None, ..options }).expect("room enough");
-    let options = MountOptions { costs: EmulationCosts::default(), ..MountOptions::default() };
+    let options = VolumeOptions { costs: EmulationCosts::default(), ..VolumeOptions::default() };
     Library::mount(&image, "lib", options).expect("just made")
 }
 

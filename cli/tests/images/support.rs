@@ -1,7 +1,7 @@
 //! Images made by the command and left by a killed process, and the command run on them.
 
 use narufs_engine::path::Fs;
-use narufs_engine::volume::MountOptions;
+use narufs_engine::volume::VolumeOptions;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -115,14 +115,14 @@ pub fn staging_of(image: &Path) -> Option<PathBuf> {
 
 /// Mounts in this process and does something; the image is clean afterwards.
 pub fn used(image: &str, work: impl FnOnce(&Fs)) {
-    let fs = Fs::mount(image, &MountOptions::default()).expect("a good image");
+    let fs = Fs::mount(image, &VolumeOptions::default()).expect("a good image");
     work(&fs);
     fs.unmount().expect("it works");
 }
 
 /// Writes and syncs a file of `fill` bytes, and goes as a killed process goes.
 pub fn killed_after_sync(image: &str, fill: u8) {
-    let fs = Fs::mount(image, &MountOptions::default()).expect("a good image");
+    let fs = Fs::mount(image, &VolumeOptions::default()).expect("a good image");
     let options = narufs_engine::path::OpenOptions { write: true, create: true, ..Default::default() };
     let file = fs.open("/synced", options).expect("made");
     // The second time it has its blocks, and a fast journal absorbs it.
@@ -136,7 +136,7 @@ pub fn killed_after_sync(image: &str, fill: u8) {
 
 /// The synced file as a mount shows it.
 pub fn synced(image: &str, read_only: bool) -> Vec<u8> {
-    let mut options = MountOptions::default();
+    let mut options = VolumeOptions::default();
     options.image.read_only = read_only;
     let fs = Fs::mount(image, &options).expect("a good image");
     let bytes = fs.read("/synced").expect("it is there");

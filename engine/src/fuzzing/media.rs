@@ -10,7 +10,7 @@ use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
 use crate::pmem::{HeapMemory, PersistentMemory};
 use crate::sync::{Arc, OnceLock};
-use crate::vfs::{Context, Fs, FsOptions, OpenFlags, WriteFlags, XattrMode};
+use crate::vfs::{Context, OpenFlags, Vfs, VfsOptions, WriteFlags, XattrMode};
 use crate::volume::{AssembleOptions, Running};
 use crate::volume::{ImageOptions, Media, RingMedia, mount};
 use crate::{Result, superblock};
@@ -39,7 +39,7 @@ struct Base {
 
 pub(super) fn assemble_options(read_only: bool) -> AssembleOptions {
     AssembleOptions {
-        fs: FsOptions { read_only, ..FsOptions::default() },
+        fs: VfsOptions { read_only, ..VfsOptions::default() },
         data: DataOptions::with_memory(1 << 20),
         inodes: 64,
         background: false,
@@ -52,7 +52,7 @@ pub(super) fn mount_options(read_only: bool) -> ImageOptions {
 }
 
 /// Files, directories and the like; `number` tells those of one call from those of another.
-fn populate(fs: &Fs, number: u8) -> Result<()> {
+fn populate(fs: &Vfs, number: u8) -> Result<()> {
     let ctx = Context::root();
     let dir = fs.mkdir(&ctx, ROOT_NID, &[b'd', b'0' + number], 0o755)?.nid;
     fs.mkdir(&ctx, dir, b"empty", 0o700)?;

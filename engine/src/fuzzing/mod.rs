@@ -11,7 +11,7 @@ use crate::device::BLOCK_SIZE;
 use crate::format::{Nid, ROOT_NID};
 use crate::fsck::{self, Options};
 use crate::inode::FileType;
-use crate::vfs::{Context, FallocateMode, Fs, OpenFlags, WriteFlags, XattrMode};
+use crate::vfs::{Context, FallocateMode, OpenFlags, Vfs, WriteFlags, XattrMode};
 use crate::volume::Running;
 use crate::volume::{Media, mount};
 use media::{assemble_options, is_image, media, mount_options};
@@ -67,7 +67,7 @@ fn mount_once(media: Media, read_only: bool) {
 }
 
 /// The entries of a directory.
-fn entries(fs: &Fs, dir: Nid) -> Vec<(Nid, Vec<u8>)> {
+fn entries(fs: &Vfs, dir: Nid) -> Vec<(Nid, Vec<u8>)> {
     let mut found = Vec::new();
     let Ok(handle) = fs.opendir(&Context::root(), dir) else { return found };
     // An error ends this directory and no other.
@@ -79,7 +79,7 @@ fn entries(fs: &Fs, dir: Nid) -> Vec<(Nid, Vec<u8>)> {
     found
 }
 
-fn read(fs: &Fs) {
+fn read(fs: &Vfs) {
     let ctx = Context::root();
     let mut dirs = vec![ROOT_NID];
     let mut budget = MOST_ENTRIES;
@@ -112,7 +112,7 @@ fn read(fs: &Fs) {
 }
 
 /// A little of everything, mostly on what is there.
-fn write(fs: &Fs) -> crate::Result<()> {
+fn write(fs: &Vfs) -> crate::Result<()> {
     let (ctx, page) = (Context::root(), BLOCK_SIZE as u64);
     for (dir, _) in entries(fs, ROOT_NID) {
         for (n, (nid, name)) in entries(fs, dir).into_iter().enumerate() {

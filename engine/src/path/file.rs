@@ -55,13 +55,13 @@ impl OpenOptions {
 
 /// An open file; closed when dropped. Whatever is done with it is done by the caller who opened it.
 pub struct File {
-    fs: Arc<vfs::Fs>,
+    fs: Arc<vfs::Vfs>,
     caller: Context,
     handle: Option<FileHandle>,
 }
 
 impl File {
-    pub(super) fn new(fs: Arc<vfs::Fs>, caller: Context, handle: FileHandle) -> File {
+    pub(super) fn new(fs: Arc<vfs::Vfs>, caller: Context, handle: FileHandle) -> File {
         File { fs, caller, handle: Some(handle) }
     }
 

@@ -8,7 +8,7 @@ use crate::mkfs::{self, FormatOptions};
 use crate::recovery::Outcome;
 use crate::sync::Arc;
 use crate::vfs;
-use crate::volume::{MountOptions, ScratchOptions, Volume};
+use crate::volume::{ScratchOptions, Volume, VolumeOptions};
 use std::path::Path;
 
 /// A mounted file system: [`Files`], and the [`Volume`] that they are on.
@@ -48,7 +48,7 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Volume::mount`].
-    pub fn mount(image: impl AsRef<Path>, options: &MountOptions) -> Result<Fs> {
+    pub fn mount(image: impl AsRef<Path>, options: &VolumeOptions) -> Result<Fs> {
         Volume::mount(image.as_ref(), options).map(Fs::of)
     }
 
@@ -79,7 +79,7 @@ impl Fs {
     }
 
     /// The operations on inodes, as the mount uses them.
-    pub fn inodes(&self) -> &Arc<vfs::Fs> {
+    pub fn inodes(&self) -> &Arc<vfs::Vfs> {
         &self.files.fs
     }
 

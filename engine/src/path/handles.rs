@@ -17,7 +17,7 @@ impl Files {
     }
 
     /// Opens, and with the options creates, a file; the handle is given back with
-    /// [`Fs::release`](crate::vfs::Fs::release).
+    /// [`Vfs::release`](crate::vfs::Vfs::release).
     pub fn open_handle(&self, path: &[u8], options: &OpenOptions) -> Result<FileHandle> {
         if options.create || options.create_new {
             return self.create_from(self.start()?, path, options, &mut 0);
@@ -28,7 +28,7 @@ impl Files {
     }
 
     /// Opens a directory, with `follow` at the end of a symlink too; the handle is given back with
-    /// [`Fs::releasedir`](crate::vfs::Fs::releasedir). ENOTDIR: there is something else.
+    /// [`Vfs::releasedir`](crate::vfs::Vfs::releasedir). ENOTDIR: there is something else.
     pub fn open_dir(&self, path: &[u8], follow: bool) -> Result<FileHandle> {
         let found = self.walk(path, follow, Arrive::Opening)?;
         self.fs.open_at(&self.caller, found, OpenFlags::DIRECTORY)

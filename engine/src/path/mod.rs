@@ -10,14 +10,14 @@
 //! # Example
 //! ```
 //! use narufs_engine::path::OpenOptions;
-//! use narufs_engine::{FormatOptions, Fs, MountOptions};
+//! use narufs_engine::{FormatOptions, Fs, VolumeOptions};
 //!
 //! # fn main() -> narufs_engine::Result<()> {
 //! let dir = tempfile::tempdir().expect("a place for the image");
 //! let image = dir.path().join("image");
 //! narufs_engine::format(&image, &FormatOptions { blocks: Some(4096), ..FormatOptions::default() })?;
 //!
-//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! let fs = Fs::mount(&image, &VolumeOptions::default())?;
 //! fs.create_dir_all("/var/lib/queue")?;
 //! let file = fs.open("/var/lib/queue/1", OpenOptions { write: true, create: true, ..Default::default() })?;
 //! file.write_at(b"a message", 0)?;
@@ -27,7 +27,7 @@
 //! drop(file);
 //! fs.unmount()?;
 //!
-//! let fs = Fs::mount(&image, &MountOptions::default())?;
+//! let fs = Fs::mount(&image, &VolumeOptions::default())?;
 //! assert_eq!(fs.read("/var/lib/queue/done")?, b"a message");
 //! fs.unmount()?;
 //! # Ok(())
@@ -65,7 +65,7 @@ struct Last<'p> {
 
 /// A file system by paths.
 pub struct Files {
-    fs: Arc<vfs::Fs>,
+    fs: Arc<vfs::Vfs>,
     caller: Context,
     /// Where paths begin that begin with no slash; without one, at the root.
     start: Option<InodeRef>,
@@ -84,12 +84,12 @@ pub struct Listed {
 
 impl Files {
     /// Paths of a file system, used as uid 0.
-    pub fn new(fs: Arc<vfs::Fs>) -> Files {
+    pub fn new(fs: Arc<vfs::Vfs>) -> Files {
         Files::acting_as(fs, Context::root())
     }
 
     /// The same for another caller.
-    pub fn acting_as(fs: Arc<vfs::Fs>, caller: Context) -> Files {
+    pub fn acting_as(fs: Arc<vfs::Vfs>, caller: Context) -> Files {
         Files { fs, caller, start: None }
     }
 
@@ -102,7 +102,7 @@ impl Files {
         self.fs.sync_power()
     }
 
-    /// Makes the file system larger while it is used, see [`vfs::Fs::resize`]; gives its size in bytes.
+    /// Makes the file system larger while it is used, see [`vfs::Vfs::resize`]; gives its size in bytes.
     ///
     /// # Errors
     /// [`Error::Refused`], saying why; those of the device.

@@ -5,7 +5,7 @@ use crate::device::MemoryDevice;
 use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
 use crate::vfs::FallocateMode;
-use crate::volume::{AssembleOptions, MountOptions, Running};
+use crate::volume::{AssembleOptions, Running, VolumeOptions};
 
 pub(super) fn files() -> Files {
     let device = Arc::new(MemoryDevice::new(4096));
@@ -74,13 +74,13 @@ fn an_image_that_is_still_used_is_not_called_clean() {
     let options = FormatOptions { blocks: Some(4096), ..FormatOptions::default() };
     format(&image, &options).expect("room");
     assert!(matches!(format(&image, &options), Err(Error::Refused(_))));
-    let fs = Fs::mount(&image, &MountOptions::default()).expect("clean");
-    assert!(matches!(Fs::mount(&image, &MountOptions::default()), Err(Error::InUse(_))));
+    let fs = Fs::mount(&image, &VolumeOptions::default()).expect("clean");
+    assert!(matches!(Fs::mount(&image, &VolumeOptions::default()), Err(Error::InUse(_))));
     let file = fs.create("/f").expect("made");
     file.write_at(b"kept", 0).expect("room");
     assert_eq!(errno(fs.unmount()), libc::EBUSY);
     drop(file);
-    let fs = Fs::mount(&image, &MountOptions::default()).expect("recovered");
+    let fs = Fs::mount(&image, &VolumeOptions::default()).expect("recovered");
     assert_eq!(fs.damage(), None);
     assert_eq!(fs.read("/f").expect("written by the unmount"), b"kept");
     fs.unmount().expect("nothing is open");

@@ -10,7 +10,7 @@ use crate::xattr;
 /// Slots of a change of an inode, its attributes' blocks not counted.
 pub(super) const ATTR_SLOTS: u32 = 8;
 
-impl Fs {
+impl Vfs {
     /// What mode and owner of an image say.
     pub(super) fn owner(&self, inode: &InodeObj, image: &Inode) -> Owner {
         Owner {
@@ -135,12 +135,12 @@ impl Fs {
         self.set_attributes(ctx, &self.meta.inode(nid)?, handle, set)
     }
 
-    /// As [`Fs::setattr`] with the handle of an open file.
+    /// As [`Vfs::setattr`] with the handle of an open file.
     pub fn setattr_open(&self, ctx: &Context, handle: &FileHandle, set: &SetAttr) -> Result<Attr> {
         self.set_attributes(ctx, &handle.inode, Some(handle), set)
     }
 
-    /// As [`Fs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
+    /// As [`Vfs::setattr`], of what a walk has reached with [`Arrive::Opening`]; gives that back. What has lost its
     /// last name meanwhile is changed like any open file.
     pub fn setattr_at(&self, ctx: &Context, at: InodeRef, set: &SetAttr) -> Result<Attr> {
         let attr = self.set_attributes(ctx, &at.0, None, set);

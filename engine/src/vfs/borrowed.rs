@@ -13,7 +13,7 @@
 
 use super::*;
 
-impl Fs {
+impl Vfs {
     /// Borrows a file or directory that the caller holds by a lookup count. `mark` says what the borrower has been
     /// told of failures; without one it is told of all that are remembered.
     ///

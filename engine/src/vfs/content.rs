@@ -10,7 +10,7 @@ use crate::planted::{self, Bug};
 /// A day: relatime changes an access time that old.
 const DAY: i64 = 86_400_000_000_000;
 
-impl Fs {
+impl Vfs {
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
     pub fn read(&self, handle: &FileHandle, offset: u64, into: &mut [u8]) -> Result<usize> {
         if handle.inode.is_dir() {
@@ -59,7 +59,7 @@ impl Fs {
         self.write_located(ctx, handle, offset, data, flags).map(|written| written.len)
     }
 
-    /// As [`Fs::write`], and tells where the bytes are.
+    /// As [`Vfs::write`], and tells where the bytes are.
     pub fn write_located(
         &self,
         ctx: &Context,

@@ -16,7 +16,7 @@ pub(super) fn is_removed(image: &Inode) -> bool {
     image.nid.get() == 0 || image.flags.get() & InodeFlags::DEAD.bits() != 0
 }
 
-impl Fs {
+impl Vfs {
     /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: a thread that
     /// wants to put the name there looks again.
     pub(super) fn grow(&self, dir: &Arc<InodeObj>, name: &[u8]) -> Result<()> {

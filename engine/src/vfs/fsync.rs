@@ -8,7 +8,7 @@ use crate::file::SyncKind;
 use crate::journal::{Done, Durability};
 use std::ops::Deref;
 
-impl Fs {
+impl Vfs {
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
     /// `datasync` attributes that are not needed to read the data may stay behind.
     pub fn fsync(&self, handle: &FileHandle, datasync: bool) -> Result<()> {
@@ -21,7 +21,7 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
+    /// As [`Vfs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
     /// nor take locks of the file system. The handle is let go before anything is waited for: this thread may
     /// come to serve others for long.
     pub fn fsync_then(self: &Arc<Self>, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
@@ -51,7 +51,7 @@ impl Fs {
         self.meta.store.settle_upto(upto, self.meta.durability)
     }
 
-    /// As [`Fs::fsyncdir`], but `done` is called with the outcome.
+    /// As [`Vfs::fsyncdir`], but `done` is called with the outcome.
     pub fn fsyncdir_then(self: &Arc<Self>, handle: impl Deref<Target = FileHandle>, done: Done) {
         let logged = self.log_dir(&handle);
         drop(handle);

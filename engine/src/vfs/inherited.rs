@@ -3,7 +3,7 @@
 //! The kernel forgets an inode with all the counts that it was given, whoever has given them; but a process that took
 //! a mount over knows its own alone. So it does not free an inode without names on its count alone: it asks the kernel,
 //! from a thread that serves no request. What the kernel has not is freed. What it has will be forgotten one day, and that
-//! it is forgotten brings the question up again ([`Fs::forget`]).
+//! it is forgotten brings the question up again ([`Vfs::forget`]).
 //!
 //! A count that the predecessor had read, and lost, brings up no question; the next successor asks for all that have no
 //! names. Inodes that this process has made itself are counted as ever.
@@ -16,7 +16,7 @@
 //! 2. Nothing is asked before what was in flight is answered: an inode that was made, and whose maker has not been told,
 //!    the kernel does not have yet.
 
-use super::{Entry, Fs};
+use super::{Entry, Vfs};
 use crate::format::Nid;
 use crate::inode::InodeObj;
 use crate::sync::{Arc, Condvar, Mutex};
@@ -37,9 +37,9 @@ struct Queue {
     is_over: bool,
 }
 
-impl Fs {
+impl Vfs {
     /// What a predecessor has made for a caller that it has not answered: with or without a name, it is held for the kernel
-    /// from now on. To be called before [`Fs::ask_kernel`].
+    /// from now on. To be called before [`Vfs::ask_kernel`].
     pub fn made_before(&self, nid: Nid) -> Result<Entry> {
         let inode = self.hold(self.meta.inode(nid)?)?;
         Ok(self.entry(&inode))
@@ -62,7 +62,7 @@ impl Fs {
         true
     }
 
-    /// Has the kernel asked about inodes without names, by a thread of its own, until [`Fs::forget_all`]. Where nothing is
+    /// Has the kernel asked about inodes without names, by a thread of its own, until [`Vfs::forget_all`]. Where nothing is
     /// inherited there is nothing to ask.
     pub fn ask_kernel(self: &Arc<Self>, prober: Arc<dyn Prober>) -> Result<()> {
         if self.inherited.is_none() {

@@ -1,13 +1,13 @@
 //! What a file system does for the journal under it: it finishes what earlier mounts have begun, and follows how far
 //! records have travelled.
 
-use super::Fs;
+use super::Vfs;
 use crate::extent;
 use crate::format::{Intent, Nid, OrphanEntry, Position};
 use crate::store::Observer;
 use crate::{Error, Result};
 
-impl Observer for Fs {
+impl Observer for Vfs {
     fn pre_checkpoint(&self, upto: Position) -> Result<()> {
         self.data.pre_checkpoint(upto)
     }
@@ -23,7 +23,7 @@ impl Observer for Fs {
     }
 }
 
-impl Fs {
+impl Vfs {
     /// Notes for the next mount what would else have to be searched for.
     pub(crate) fn save_hints(&self) -> Result<()> {
         self.meta.space.save_hints()

@@ -9,15 +9,15 @@ use crate::lock::{Access, StripeSet, Want};
 use crate::takeover::requests;
 use crate::xattr;
 
-impl Fs {
-    /// Gives an inode another name; one of [`Fs::tmpfile`] its first.
+impl Vfs {
+    /// Gives an inode another name; one of [`Vfs::tmpfile`] its first.
     pub fn link(&self, ctx: &Context, nid: Nid, new_parent: Nid, new_name: &[u8]) -> Result<Entry> {
         let inode = self.reach(nid)?;
         self.link_inode(ctx, &inode.0, &self.reach(new_parent)?, new_name)?;
         Ok(self.entry(&inode.0))
     }
 
-    /// As [`Fs::link`], of what a walk has reached.
+    /// As [`Vfs::link`], of what a walk has reached.
     pub fn link_at(&self, ctx: &Context, at: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.link_inode(ctx, &at.0, dir, name)?;
         if at.0.holds.forget(1) {

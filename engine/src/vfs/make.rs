@@ -52,14 +52,14 @@ fn are_short(inherited: u32, image: &Inode) -> bool {
     inherited == 0 && image.xattr_block.get() != 0
 }
 
-impl Fs {
+impl Vfs {
     /// Makes a directory; `mode` before the umask.
     pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
         let made = self.make_new(ctx, &self.reach(parent)?, name, &New::dir(mode), 1)?;
         Ok(self.entry(&made))
     }
 
-    /// As [`Fs::mkdir`], in a directory that a walk has reached; no lookup count is taken.
+    /// As [`Vfs::mkdir`], in a directory that a walk has reached; no lookup count is taken.
     pub fn mkdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], mode: u32) -> Result<()> {
         self.make_new(ctx, dir, name, &New::dir(mode), 0).map(drop)
     }
@@ -70,7 +70,7 @@ impl Fs {
         Ok(self.entry(&made))
     }
 
-    /// As [`Fs::symlink`], in a directory that a walk has reached; no lookup count is taken.
+    /// As [`Vfs::symlink`], in a directory that a walk has reached; no lookup count is taken.
     pub fn symlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8], target: &[u8]) -> Result<()> {
         self.make_new(ctx, dir, name, &New::symlink(target)?, 0).map(drop)
     }

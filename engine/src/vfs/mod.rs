@@ -5,7 +5,7 @@
 //! way in. This module leaves bytes of files to `file`, entries to `dir`, attributes in memory to `inode`.
 //!
 //! Lookup counts: every [`Entry`] returned holds one count on its inode, raised before the call returns. The
-//! caller gives it back with [`Fs::forget`], also when it could not deliver the reply.
+//! caller gives it back with [`Vfs::forget`], also when it could not deliver the reply.
 
 mod attr;
 mod borrowed;
@@ -56,8 +56,8 @@ use watch::Watched;
 
 /// A mounted image. Shared through an `Arc`.
 #[derive(Debug)]
-pub struct Fs {
-    options: FsOptions,
+pub struct Vfs {
+    options: VfsOptions,
     meta: Arc<Meta>,
     data: DataPath,
     locks: AdvisoryLocks,
@@ -81,21 +81,21 @@ fn locked_mut<'l, const N: usize>(locks: &'l mut LockSet<'_, Inode, N>, inode: &
     locks.inode_mut(inode.nid()).expect("the set was acquired with it, exclusively")
 }
 
-impl Fs {
+impl Vfs {
     /// The file system over the metadata of a mounted image. With `takeover` a predecessor of
     /// this process may have left something there, which [`DataPath::take_over`] brings back, and the kernel may hold
     /// inodes by lookup counts of its.
     pub fn new(
         meta: Arc<Meta>,
-        options: FsOptions,
+        options: VfsOptions,
         data: DataOptions,
         takeover: Option<Arc<Takeover>>,
-    ) -> Result<Fs> {
+    ) -> Result<Vfs> {
         let inherits = takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0);
         let pending_eviction = Arc::new(PendingEviction::default());
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
-        Ok(Fs {
+        Ok(Vfs {
             options,
             data: DataPath::new(Arc::clone(&meta), data, takeover)?,
             meta,
@@ -136,7 +136,7 @@ impl Fs {
     }
 
     /// The options of the mount.
-    pub fn options(&self) -> &FsOptions {
+    pub fn options(&self) -> &VfsOptions {
         &self.options
     }
 

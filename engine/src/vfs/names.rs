@@ -14,7 +14,7 @@ pub(super) const MAKE_SLOTS: u32 = ENTRY_SLOTS + 16;
 /// Most names of an inode.
 pub(super) const LINK_MAX: u32 = 1 << 30;
 
-impl Fs {
+impl Vfs {
     /// The inode of a name; its parent's lock and bucket are held while `f` runs with it.
     pub(super) fn find<R>(
         &self,

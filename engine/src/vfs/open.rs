@@ -10,7 +10,7 @@ use crate::acl;
 use crate::dir;
 use crate::inode::{Holds, InodeObj};
 
-/// An open file or directory. Given back with [`Fs::release`] or [`Fs::releasedir`].
+/// An open file or directory. Given back with [`Vfs::release`] or [`Vfs::releasedir`].
 #[derive(Debug)]
 pub struct FileHandle {
     pub(super) inode: Arc<InodeObj>,
@@ -37,7 +37,7 @@ impl FileHandle {
     }
 }
 
-impl Fs {
+impl Vfs {
     /// Opens a regular file.
     pub fn open(&self, ctx: &Context, nid: Nid, flags: OpenFlags) -> Result<FileHandle> {
         self.open_inode(ctx, self.meta.inode(nid)?, flags)
@@ -300,7 +300,7 @@ impl Fs {
         self.leave_inode(&at.0);
     }
 
-    /// As [`Fs::leave`]; a symbolic link has taken nothing.
+    /// As [`Vfs::leave`]; a symbolic link has taken nothing.
     pub(super) fn leave_inode(&self, inode: &Arc<InodeObj>) {
         if inode.file_type() != FileType::Symlink {
             self.close(inode);

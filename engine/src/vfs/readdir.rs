@@ -4,7 +4,7 @@ use super::*;
 use crate::acl;
 use crate::lock::{Access, StripeSet};
 
-impl Fs {
+impl Vfs {
     /// Calls `fill` for "." and "..", then for each entry after `cookie` (0: all) in the order of cookies, until
     /// it returns false: that entry counts as not seen. The dots have the cookies 1 and 2. No lock is held while `fill`
     /// runs.
@@ -45,7 +45,7 @@ impl Fs {
         Ok(())
     }
 
-    /// As [`Fs::readdir`] with the attributes of each: every entry for which `fill` returned true holds a
+    /// As [`Vfs::readdir`] with the attributes of each: every entry for which `fill` returned true holds a
     /// lookup count, except "." and "..". An inode that has gone meanwhile comes as `None`.
     pub fn readdirplus(
         &self,

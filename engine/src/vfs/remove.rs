@@ -13,7 +13,7 @@ use crate::takeover::requests;
 
 const REMOVE_SLOTS: u32 = ENTRY_SLOTS + 14;
 
-impl Fs {
+impl Vfs {
     /// EPERM where a sticky directory protects an entry.
     pub(super) fn check_sticky(&self, ctx: &Context, dir: &Inode, victim: &Inode) -> Result<()> {
         let sticky = u32::from(dir.mode.get()) & libc::S_ISVTX != 0;
@@ -67,7 +67,7 @@ impl Fs {
         self.unlink_at(ctx, &self.reach(parent)?, name)
     }
 
-    /// As [`Fs::unlink`], in a directory that a walk has reached.
+    /// As [`Vfs::unlink`], in a directory that a walk has reached.
     ///
     /// The name is looked up once, under its bucket's lock; the inode's lock, which may come before that in the order
     /// of locks, is tried then. If it is taken, all begins again with the inode's lock.
@@ -187,7 +187,7 @@ impl Fs {
         self.rmdir_at(ctx, &self.reach(parent)?, name)
     }
 
-    /// As [`Fs::rmdir`], in a directory that a walk has reached.
+    /// As [`Vfs::rmdir`], in a directory that a walk has reached.
     pub fn rmdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
         scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
         let dir = &dir.0;

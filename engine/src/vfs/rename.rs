@@ -17,7 +17,7 @@ struct Entered<'a> {
     _buckets: BucketGuard<'a>,
 }
 
-impl Fs {
+impl Vfs {
     /// Holds a directory shared, and the buckets of some names alone.
     fn enter<'a>(&self, dir: &'a InodeObj, names: &[&[u8]]) -> Entered<'a> {
         let image = dir.lock.read();
@@ -152,7 +152,7 @@ impl Fs {
         self.rename_at(ctx, (&self.reach(parent)?, name), (&self.reach(new_parent)?, new_name), flags)
     }
 
-    /// As [`Fs::rename`], in directories that a walk has reached.
+    /// As [`Vfs::rename`], in directories that a walk has reached.
     #[expect(clippy::too_many_lines, reason = "one operation, step by step")]
     pub fn rename_at(
         &self,

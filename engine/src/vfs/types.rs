@@ -1,4 +1,4 @@
-//! What callers of [`Fs`](super::Fs) give and get.
+//! What callers of [`Vfs`](super::Vfs) give and get.
 
 use crate::Result;
 pub use crate::acl::Context;
@@ -78,8 +78,8 @@ pub struct SetAttr {
     pub kill_suidgid: bool,
 }
 
-/// What a name leads to. Each entry that [`Fs`](super::Fs) returns holds one lookup count on its inode, to be
-/// given back with [`Fs::forget`](super::Fs::forget).
+/// What a name leads to. Each entry that [`Vfs`](super::Vfs) returns holds one lookup count on its inode, to be
+/// given back with [`Vfs::forget`](super::Vfs::forget).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Identity.
@@ -90,7 +90,7 @@ pub struct Entry {
     pub attr: Attr,
 }
 
-/// One entry of a directory as [`Fs::readdir`](super::Fs::readdir) shows it; it holds no lookup count.
+/// One entry of a directory as [`Vfs::readdir`](super::Vfs::readdir) shows it; it holds no lookup count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// The name.
@@ -205,7 +205,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What [`Fs::lseek`](super::Fs::lseek) looks for. Offsets from start, position and end need no file system.
+/// What [`Vfs::lseek`](super::Vfs::lseek) looks for. Offsets from start, position and end need no file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// The next byte that is not in a hole.
@@ -262,7 +262,7 @@ pub enum AtimePolicy {
 /// How a mounted image behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct FsOptions {
+pub struct VfsOptions {
     /// Nothing may be changed.
     pub read_only: bool,
     /// When reading changes the access time.

@@ -1,6 +1,6 @@
 //! The file system as a whole: its room, making it larger, and telling the device what is free.
 
-use super::{Fs, StatFs, pending_eviction};
+use super::{StatFs, Vfs, pending_eviction};
 use crate::device::BLOCK_SIZE;
 use crate::format::{INODES_PER_BLOCK, MAX_NAME, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK};
 use crate::{Error, Result};
@@ -8,10 +8,10 @@ use std::ops::Range;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-impl Fs {
+impl Vfs {
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
     /// that is waited for. What is kept back for operations that make room, and for extents, counts as not there:
-    /// everything that is free can be had by [`Fs::fallocate`], if it lies in fewer pieces than a hundred thousand
+    /// everything that is free can be had by [`Vfs::fallocate`], if it lies in fewer pieces than a hundred thousand
     /// (of scratch space, what is free on the device it spills to).
     pub fn statfs(&self) -> Result<StatFs> {
         self.pending_eviction.wait(pending_eviction::AT_ONCE);

@@ -42,7 +42,7 @@ impl InodeRef {
 pub enum Arrive {
     /// Nothing.
     Looking,
-    /// An open count, which [`Fs::open_at`] or [`Fs::leave`] takes over; but none on a symbolic link.
+    /// An open count, which [`Vfs::open_at`] or [`Vfs::leave`] takes over; but none on a symbolic link.
     Opening,
 }
 
@@ -115,7 +115,7 @@ impl Arrive {
     }
 }
 
-impl Fs {
+impl Vfs {
     /// The root directory.
     pub fn root(&self) -> Result<&InodeRef> {
         match self.root.get() {

@@ -53,7 +53,7 @@ pub(super) struct Watched {
     watch: RwLock<Option<Arc<dyn Watch>>>,
 }
 
-impl Fs {
+impl Vfs {
     /// From now on `watch` is told of each change that [`Context::by_kernel`] has not asked for; with `None` nobody is.
     pub fn watch(&self, watch: Option<Arc<dyn Watch>>) {
         let mut watched = self.watched.watch.write();

@@ -10,7 +10,7 @@ use crate::xattr::{self, Use};
 /// Longest value.
 const MAX_VALUE: usize = 65_536;
 
-impl Fs {
+impl Vfs {
     /// Value of an extended attribute. ENODATA: there is none.
     pub fn getxattr(&self, ctx: &Context, nid: Nid, name: &[u8]) -> Result<Vec<u8>> {
         let inode = self.meta.inode(nid)?;

@@ -6,12 +6,12 @@ use crate::error::{Error, Result};
 use crate::pmem::EmulationCosts;
 use crate::recovery::Outcome;
 use crate::sync::Arc;
-use crate::vfs::Fs;
+use crate::vfs::Vfs;
 use std::path::{Path, PathBuf};
 
 /// How [`Volume::mount`] mounts.
 #[derive(Debug, Clone, Default)]
-pub struct MountOptions {
+pub struct VolumeOptions {
     /// Path of a journal outside the image, where it is not the one that the image names.
     pub journal: Option<PathBuf>,
     /// Delays of an emulated journal.
@@ -37,7 +37,7 @@ impl Volume {
     /// # Errors
     /// [`Error::InUse`] if another process has it mounted; [`Error::Refused`] in words. A damaged image is
     /// mounted read-only: [`Volume::damage`].
-    pub fn mount(image: &Path, options: &MountOptions) -> Result<Volume> {
+    pub fn mount(image: &Path, options: &VolumeOptions) -> Result<Volume> {
         let media = super::open(image, options.journal.as_deref(), options.costs, &options.image)?;
         let mounted = super::mount(media, &options.image)?;
         let mut files = options.files.clone();
@@ -63,7 +63,7 @@ impl Volume {
     }
 
     /// The operations on inodes.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
 

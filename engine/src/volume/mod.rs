@@ -29,7 +29,7 @@ pub mod scratch;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use image::{MountOptions, Volume};
+pub use image::{Volume, VolumeOptions};
 pub use paths::{open, open_for_check, staging_path};
 pub use ring::{Absence, RingFile, RingMedia};
 pub use running::{AssembleOptions, Running};

@@ -11,7 +11,7 @@ use crate::planted::{self, Bug};
 use crate::store::Store;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::takeover::Takeover;
-use crate::vfs::{Fs, FsOptions, STEP};
+use crate::vfs::{STEP, Vfs, VfsOptions};
 use crate::{Error, Result};
 use std::thread::JoinHandle;
 
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
     /// Behaviour.
-    pub fs: FsOptions,
+    pub fs: VfsOptions,
     /// The page cache.
     pub data: DataOptions,
     /// How far a record travels before fsync returns.
@@ -47,7 +47,7 @@ impl AssembleOptions {
 impl Default for AssembleOptions {
     fn default() -> Self {
         AssembleOptions {
-            fs: FsOptions::default(),
+            fs: VfsOptions::default(),
             data: DataOptions::default(),
             durability: Durability::Power,
             inodes: 1 << 17,
@@ -61,7 +61,7 @@ impl Default for AssembleOptions {
 /// A file system at work: its threads run until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Running {
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _streamer: Option<Background>,
 }
@@ -90,7 +90,7 @@ impl Running {
         if takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0) {
             meta.table.may_be_cached();
         }
-        let fs = Arc::new(Fs::new(Arc::new(meta), options.fs, options.data, takeover)?);
+        let fs = Arc::new(Vfs::new(Arc::new(meta), options.fs, options.data, takeover)?);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
@@ -115,7 +115,7 @@ impl Running {
     }
 
     /// Starts a thread that [`DataPath::stop`](crate::file::DataPath::stop) ends.
-    fn start_thread(&self, name: &str, run: fn(&Fs)) -> Result<()> {
+    fn start_thread(&self, name: &str, run: fn(&Vfs)) -> Result<()> {
         let fs = Arc::clone(&self.fs);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&fs));
         self.threads.lock().push(thread.map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EAGAIN)))?);
@@ -123,7 +123,7 @@ impl Running {
     }
 
     /// The file system.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         &self.fs
     }
 

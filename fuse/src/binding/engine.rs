@@ -10,13 +10,13 @@ use super::files::PAST_CACHE;
 use super::handles::Handles;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
-use crate::mount::{Io, MountOptions, Permissions, Transport};
+use crate::mount::{FuseOptions, Io, Permissions, Transport};
 use crate::server::Notifier;
 use crate::session::{Features, RequestContext, groups};
 use crate::supervision::Supervision;
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
-use narufs_engine::vfs::{self, Context, Fs};
+use narufs_engine::vfs::{self, Context, Vfs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A file system as the mount serves it.
 #[derive(Debug)]
 pub struct EngineOperations {
-    pub(super) fs: Arc<Fs>,
+    pub(super) fs: Arc<Vfs>,
     pub(super) open: Handles,
     /// Whether the kernel keeps open files to itself ([`files`](super::files)).
     pub(super) keeps_opens: AtomicBool,
@@ -52,9 +52,9 @@ pub struct EngineOperations {
 impl EngineOperations {
     /// Serves `fs` at a mount with these options, which outlives its server where there is supervision.
     pub fn new(
-        fs: Arc<Fs>,
+        fs: Arc<Vfs>,
         caching: Caching,
-        options: &MountOptions,
+        options: &FuseOptions,
         supervision: Option<&Arc<Supervision>>,
     ) -> Self {
         let policy = fs.options();
@@ -81,7 +81,7 @@ impl EngineOperations {
     }
 
     /// The file system.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         &self.fs
     }
 

@@ -7,7 +7,7 @@
 //! the engine once, when it has been removed and the last request on it is done.
 
 use crate::types::{Errno, Result};
-use narufs_engine::vfs::{FileHandle, Fs};
+use narufs_engine::vfs::{FileHandle, Vfs};
 use parking_lot::{Mutex, RwLock};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SHARDS: usize = 16;
 /// An open file or directory, and the way back for it.
 #[derive(Debug)]
 pub struct Open {
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     /// `None` only while it is being dropped.
     handle: Option<FileHandle>,
     directory: bool,
@@ -79,16 +79,16 @@ impl Handles {
     }
 
     /// Gives an open file a number.
-    pub fn insert(&self, fs: &Arc<Fs>, handle: FileHandle) -> u64 {
+    pub fn insert(&self, fs: &Arc<Vfs>, handle: FileHandle) -> u64 {
         self.add(fs, handle, false)
     }
 
     /// Gives an open directory a number.
-    pub fn insert_directory(&self, fs: &Arc<Fs>, handle: FileHandle) -> u64 {
+    pub fn insert_directory(&self, fs: &Arc<Vfs>, handle: FileHandle) -> u64 {
         self.add(fs, handle, true)
     }
 
-    fn add(&self, fs: &Arc<Fs>, handle: FileHandle, directory: bool) -> u64 {
+    fn add(&self, fs: &Arc<Vfs>, handle: FileHandle, directory: bool) -> u64 {
         let open =
             Open { fs: Arc::clone(fs), handle: Some(handle), directory, flock_owner: Mutex::new(None) };
         let number = rustix::thread::sched_getcpu() % SHARDS;

@@ -28,12 +28,12 @@ mod volume;
 pub use engine::EngineOperations;
 
 use crate::mount::process::drop_capabilities;
-use crate::mount::{Io, MountOptions, Permissions};
+use crate::mount::{FuseOptions, Io, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use crate::supervision::{Inherited, Supervision};
 use narufs_engine::cache::available_memory;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::path::Path;
@@ -67,11 +67,11 @@ impl Caching {
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
 /// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
-/// with [`MountOptions::xattr`] taken away.
+/// with [`FuseOptions::xattr`] taken away.
 pub fn serve(
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     dir: &Path,
-    options: &MountOptions,
+    options: &FuseOptions,
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
     let (operations, options, config) = prepare(fs, options, caching, None)?;
@@ -84,9 +84,9 @@ pub fn serve(
 /// # Errors
 /// As of [`serve`]; or if what is left cannot be gone on with.
 pub fn serve_supervised(
-    fs: Arc<Fs>,
+    fs: Arc<Vfs>,
     dir: &Path,
-    options: &MountOptions,
+    options: &FuseOptions,
     supervision: &Arc<Supervision>,
     left: Option<Inherited>,
 ) -> io::Result<Server<EngineOperations>> {
@@ -97,11 +97,11 @@ pub fn serve_supervised(
     }
 }
 
-type Prepared = (Arc<EngineOperations>, MountOptions, ServerConfig);
+type Prepared = (Arc<EngineOperations>, FuseOptions, ServerConfig);
 
 fn prepare(
-    fs: Arc<Fs>,
-    options: &MountOptions,
+    fs: Arc<Vfs>,
+    options: &FuseOptions,
     caching: Caching,
     supervision: Option<&Arc<Supervision>>,
 ) -> io::Result<Prepared> {

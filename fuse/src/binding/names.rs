@@ -20,7 +20,7 @@ use super::Caching;
 use crate::mount::Permissions;
 use narufs_engine::blocking;
 use narufs_engine::format::Nid;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl Names {
     }
 
     /// To be called before the operation that finds or makes names in `dir`.
-    pub fn lend(&self, fs: &Fs, dir: Nid) -> Lease {
+    pub fn lend(&self, fs: &Vfs, dir: Nid) -> Lease {
         match self {
             Names::Never => Lease::NONE,
             Names::Long => Lease { since: None, hold: LONG },
@@ -93,7 +93,7 @@ impl Names {
 
     /// To be called between a change of who may do what with `nid` and the answer to it. If that is a directory, and not
     /// everyone may search it now, no name in it is trusted any more when this returns.
-    pub fn permissions_changed(&self, fs: &Fs, nid: Nid) {
+    pub fn permissions_changed(&self, fs: &Vfs, nid: Nid) {
         if let Names::Lent(leases) = self
             && fs.everyone_may_search(nid) == Some(false)
         {
@@ -102,7 +102,7 @@ impl Names {
     }
 
     /// To be called between the move of a name to another directory and the answer to it: the lease moves too.
-    pub fn moved(&self, fs: &Fs, from: Nid, to: Nid) {
+    pub fn moved(&self, fs: &Vfs, from: Nid, to: Nid) {
         if let Names::Lent(leases) = self {
             let end = leases.end(from);
             leases.record(to, end);

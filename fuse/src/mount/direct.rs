@@ -1,6 +1,6 @@
 //! Mounting by mount(2).
 
-use super::options::{MountOptions, SUBTYPE};
+use super::options::{FuseOptions, SUBTYPE};
 use crate::sys;
 use std::ffi::CString;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// Mounts at `point`; gives the descriptor that the kernel speaks over.
-pub fn mount(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+pub fn mount(point: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
     let fd = sys::open_fuse_device().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {
             io::Error::new(e.kind(), "/dev/fuse is missing: load the kernel's fuse module (modprobe fuse)")

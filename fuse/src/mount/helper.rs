@@ -1,6 +1,6 @@
 //! Mounting by `fusermount3`, the set-uid helper of the fuse3 package, for those who are not root.
 
-use super::options::MountOptions;
+use super::options::FuseOptions;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
@@ -39,7 +39,7 @@ fn said(words: &str) -> io::Error {
 }
 
 /// Mounts at `point`; gives the descriptor that the kernel speaks over.
-pub fn mount(point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+pub fn mount(point: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // The helper's end is its standard input: no descriptor has to be left open for whoever else is started.
     let mut command = Command::new(HELPER);

@@ -14,7 +14,7 @@ pub mod mountinfo;
 pub mod options;
 pub mod process;
 
-pub use options::{Atime, Idle, Io, MountOptions, Permissions, Transport};
+pub use options::{Atime, FuseOptions, Idle, Io, Permissions, Transport};
 
 use crate::control;
 use rustix::fs::{Mode, OFlags};
@@ -50,7 +50,7 @@ pub struct Mount {
 
 impl Mount {
     /// Mounts at `dir`; gives the descriptor that the kernel speaks over.
-    pub fn new(dir: &Path, options: &MountOptions) -> io::Result<(Mount, OwnedFd)> {
+    pub fn new(dir: &Path, options: &FuseOptions) -> io::Result<(Mount, OwnedFd)> {
         let point = place(dir)?;
         detach_dead(&point)?;
         let fd = if rustix::process::geteuid().is_root() {

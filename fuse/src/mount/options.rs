@@ -112,12 +112,12 @@ pub enum Idle {
 
 /// What a mount is asked to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountOptions {
+pub struct FuseOptions {
     /// The source that /proc/mounts shows: the image.
     pub source: String,
     /// No changes.
     pub read_only: bool,
-    /// Who checks permissions; where it is not said, the kernel, unless it could not ([`MountOptions::permissions`]).
+    /// Who checks permissions; where it is not said, the kernel, unless it could not ([`FuseOptions::permissions`]).
     pub permissions: Option<Permissions>,
     /// Users other than the one who mounts have access.
     pub allow_other: bool,
@@ -148,10 +148,10 @@ pub struct MountOptions {
     pub idle: Idle,
 }
 
-impl MountOptions {
+impl FuseOptions {
     /// The defaults, for a source: `nosuid,nodev,relatime`, and for root `allow_other`.
     pub fn new(source: &str) -> Self {
-        MountOptions {
+        FuseOptions {
             source: source.to_owned(),
             read_only: false,
             permissions: None,
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn options_are_safe_unless_asked_otherwise() {
-        let mut options = MountOptions::new("image");
+        let mut options = FuseOptions::new("image");
         assert!(options.flags().contains(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME));
         for option in ["ro", "suid", "dev", "noatime", "sync", "max_read=65536", "io=direct", "awake"] {
             assert!(options.apply(option), "{option}");
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_kernel_checks_permissions_where_it_can_and_nothing_else_was_said() {
-        let mut options = MountOptions::new("image");
+        let mut options = FuseOptions::new("image");
         assert_eq!(options.permissions(), Permissions::Kernel);
         assert!(options.fuse_options().contains(&"default_permissions".to_owned()));
         options.xattr = false;
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_source_cannot_smuggle_options_in() {
-        let mut options = MountOptions::new("a,suid\\");
+        let mut options = FuseOptions::new("a,suid\\");
         options.allow_other = false;
         options.permissions = Some(Permissions::Server);
         assert_eq!(options.helper_options(), "fsname=a\\,suid\\\\,subtype=narufs,rw,nosuid,nodev");

@@ -4,7 +4,7 @@ use crate::support::{FIRST_USER, SECOND_USER, as_user, refused_with, served, ser
 use narufs_engine::vfs::AtimePolicy;
 use narufs_engine::volume::AssembleOptions;
 use narufs_fuse::Caching;
-use narufs_fuse::mount::{Io, MountOptions, Permissions as Checks};
+use narufs_fuse::mount::{FuseOptions, Io, Permissions as Checks};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, StatxFlags, Timespec, Timestamps, XattrFlags, fallocate, statx, utimensat,
 };
@@ -421,7 +421,7 @@ fn without_extended_attributes_the_rest_goes_on() {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let read = as_user(FIRST_USER, || fs::read(&path).map_err(|e| e.kind()));
     assert_eq!(read, Err(ErrorKind::PermissionDenied));
-    let both = |o: &mut MountOptions| (o.xattr, o.permissions) = (false, Some(Checks::Kernel));
+    let both = |o: &mut FuseOptions| (o.xattr, o.permissions) = (false, Some(Checks::Kernel));
     let why = refused_with(Caching::Exclusive, both).expect("a mount was made before");
     assert_eq!(why.kind(), ErrorKind::InvalidInput, "the kernel would see no access lists");
 }

@@ -6,10 +6,10 @@ use crate::transports::transport;
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::mkfs::{FormatOptions, format};
 use narufs_engine::pmem::EmulationCosts;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
-use narufs_fuse::mount::{IfBusy, MountOptions, mountinfo, unmount};
+use narufs_fuse::mount::{FuseOptions, IfBusy, mountinfo, unmount};
 use narufs_fuse::{Caching, EngineOperations, Server, control, serve};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,20 +40,20 @@ pub fn served() -> Option<Served> {
     served_with(Caching::Exclusive, |_| {})
 }
 
-pub fn served_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Option<Served> {
+pub fn served_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Option<Served> {
     served_as(caching, AssembleOptions::default(), change)
 }
 
 pub fn served_as(
     caching: Caching,
     files: AssembleOptions,
-    change: impl FnOnce(&mut MountOptions),
+    change: impl FnOnce(&mut FuseOptions),
 ) -> Option<Served> {
     try_served_as(caching, files, change).map(|served| served.expect("a mount"))
 }
 
 /// Why such a mount is refused.
-pub fn refused_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) -> Option<std::io::Error> {
+pub fn refused_with(caching: Caching, change: impl FnOnce(&mut FuseOptions)) -> Option<std::io::Error> {
     let served = try_served_as(caching, AssembleOptions::default(), change)?;
     Some(served.err().expect("it must be refused"))
 }
@@ -61,7 +61,7 @@ pub fn refused_with(caching: Caching, change: impl FnOnce(&mut MountOptions)) ->
 fn try_served_as(
     caching: Caching,
     files: AssembleOptions,
-    change: impl FnOnce(&mut MountOptions),
+    change: impl FnOnce(&mut FuseOptions),
 ) -> Option<std::io::Result<Served>> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: this test needs root and /dev/fuse");
@@ -85,7 +85,7 @@ fn try_served_as(
     let media = volume::open(&image, None, EmulationCosts::default(), &options).expect("the media");
     let mounted = volume::mount(media, &options).expect("a good image");
     let running = Running::start(mounted.store(), &files).expect("a good image");
-    let mut options = MountOptions::new("image");
+    let mut options = FuseOptions::new("image");
     options.transport = transport();
     options.suid = true;
     options.dev = true;
@@ -109,7 +109,7 @@ impl Served {
     }
 
     /// The file system, for the library.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.as_ref().expect("it runs until it is dropped").fs()
     }
 

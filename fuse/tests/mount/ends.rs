@@ -4,7 +4,7 @@ use crate::memfs::MemFs;
 use crate::support::{Mounted, Place, mounted, options};
 use crate::transports::transport;
 use narufs_fuse::control::ServerProcess;
-use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
+use narufs_fuse::mount::{self, FuseOptions, IfBusy, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs::{self, File};
@@ -80,7 +80,7 @@ fn the_helper_for_those_who_are_not_root_mounts_the_same() {
         eprintln!("skipped: this test needs fusermount3 (package fuse3)");
         return;
     }
-    let options = MountOptions::new("an, image");
+    let options = FuseOptions::new("an, image");
     let fd = mount::helper::mount(&place.point(), &options).unwrap();
     let entry = mountinfo::find(&place.point()).unwrap().unwrap();
     assert!(entry.is_ours());
@@ -101,7 +101,7 @@ const OPTION: &str = "NARUFS_FUSE_TEST_OPTION";
 fn serve_in_a_process_of_its_own() {
     let Some(dir) = std::env::var_os(SERVE_AT) else { return };
     let fs = Arc::new(MemFs::new(OpenFlags::empty()));
-    let mut options = MountOptions::new("child");
+    let mut options = FuseOptions::new("child");
     assert!(options.apply(&std::env::var(OPTION).unwrap()));
     let server = Server::start(fs, Path::new(&dir), &options, &ServerConfig::default()).unwrap();
     println!("\nserving");

@@ -2,7 +2,7 @@
 
 use crate::memfs::MemFs;
 use crate::transports::transport;
-use narufs_fuse::mount::{self, IfBusy, MountOptions, mountinfo};
+use narufs_fuse::mount::{self, FuseOptions, IfBusy, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs;
@@ -53,8 +53,8 @@ pub struct Mounted {
 }
 
 /// The options of a mount for this test.
-pub fn options(source: &str) -> MountOptions {
-    let mut options = MountOptions::new(source);
+pub fn options(source: &str) -> FuseOptions {
+    let mut options = FuseOptions::new(source);
     options.transport = transport();
     options
 }
@@ -63,7 +63,7 @@ pub fn mounted_with(flags: OpenFlags, config: ServerConfig) -> Option<Mounted> {
     mounted_as(flags, &options("memory"), config)
 }
 
-pub fn mounted_as(flags: OpenFlags, options: &MountOptions, config: ServerConfig) -> Option<Mounted> {
+pub fn mounted_as(flags: OpenFlags, options: &FuseOptions, config: ServerConfig) -> Option<Mounted> {
     let place = Place::new()?;
     let point = place.point();
     let fs = Arc::new(MemFs::new(flags));

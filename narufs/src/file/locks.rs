@@ -64,7 +64,7 @@ impl Owners {
     }
 
     /// Gives back the locks of ranges.
-    pub(super) fn release(&self, engine: &narufs_engine::vfs::Fs, handle: &FileHandle) {
+    pub(super) fn release(&self, engine: &narufs_engine::vfs::Vfs, handle: &FileHandle) {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         for owner in others.iter().chain([&self.own]) {
             engine.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner.0);

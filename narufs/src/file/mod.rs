@@ -67,7 +67,7 @@ impl File {
     fn ask<T>(
         &self,
         operation: &'static str,
-        call: impl FnOnce(&narufs_engine::vfs::Fs, &FileHandle) -> narufs_engine::Result<T>,
+        call: impl FnOnce(&narufs_engine::vfs::Vfs, &FileHandle) -> narufs_engine::Result<T>,
     ) -> Result<T> {
         let engine = self.session.enter(operation)?;
         call(engine, self.handle()).map_err(|e| told(operation, e))

@@ -9,7 +9,7 @@ use narufs_engine::mkfs::{self, FormatOptions};
 use narufs_engine::pmem::{DurabilityLevel, HeapMemory};
 use narufs_engine::store::{StoreOptions, WriteHome};
 use narufs_engine::superblock;
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use narufs_engine::volume::{self, ImageOptions, Media, Mounted, RingMedia};
 use narufs_engine::volume::{AssembleOptions, Running};
 use std::path::Path;
@@ -86,7 +86,7 @@ impl Volume {
     }
 
     /// The operations.
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
 

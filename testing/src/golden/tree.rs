@@ -107,7 +107,7 @@ fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 ///
 /// # Errors
 /// Those of the engine.
-pub fn files(files: &Files, fs: &narufs_engine::vfs::Fs) -> narufs_engine::Result<Vec<String>> {
+pub fn files(files: &Files, fs: &narufs_engine::vfs::Vfs) -> narufs_engine::Result<Vec<String>> {
     let root = Context::root();
     let mut lines = Vec::new();
     let mut left = vec![Vec::new()];

@@ -9,20 +9,20 @@ use crate::op::{Durable, Exists, Op, When};
 use narufs_engine::error::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
 use narufs_engine::vfs::{
-    Context, Entry, FallocateMode, FileHandle, FileType, Fs, OpenFlags, RenameFlags, SetAttr, SetTime,
+    Context, Entry, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, SetTime, Vfs,
     WriteFlags, XattrMode,
 };
 
 /// A directory of a mounted library, as uid 0.
 pub struct LibTarget<'f> {
-    fs: &'f Fs,
+    fs: &'f Vfs,
     ctx: Context,
     root: Nid,
 }
 
 /// An inode with its lookup count, given back on drop.
 struct Held<'f> {
-    fs: &'f Fs,
+    fs: &'f Vfs,
     entry: Entry,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Held<'_> {
 
 /// An open file, given back on drop.
 struct Opened<'f> {
-    fs: &'f Fs,
+    fs: &'f Vfs,
     handle: Option<FileHandle>,
 }
 
@@ -63,7 +63,7 @@ fn errno<T>(e: i32) -> Result<T> {
 
 impl<'f> LibTarget<'f> {
     /// The whole image.
-    pub fn new(fs: &'f Fs) -> LibTarget<'f> {
+    pub fn new(fs: &'f Vfs) -> LibTarget<'f> {
         LibTarget { fs, ctx: Context::root(), root: ROOT_NID }
     }
 
@@ -71,7 +71,7 @@ impl<'f> LibTarget<'f> {
     ///
     /// # Errors
     /// What the lookup answered.
-    pub fn below(fs: &'f Fs, name: &str) -> Result<LibTarget<'f>> {
+    pub fn below(fs: &'f Vfs, name: &str) -> Result<LibTarget<'f>> {
         let mut target = LibTarget::new(fs);
         let entry = fs.lookup(&target.ctx, ROOT_NID, name.as_bytes())?;
         // The directory stays: its nid is good without the count.

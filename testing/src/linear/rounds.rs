@@ -7,7 +7,7 @@ use super::{Answer, At, Call, Event, Exclusive, Id};
 use crate::lib_target::LibTarget;
 use narufs_engine::error::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
-use narufs_engine::vfs::{Arrive, Context, Entry, FileType, Fs, OpenFlags, RenameFlags, Walked};
+use narufs_engine::vfs::{Arrive, Context, Entry, FileType, OpenFlags, RenameFlags, Vfs, Walked};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -87,7 +87,7 @@ fn type_of(entry: &Entry) -> u32 {
 ///
 /// # Errors
 /// A history that has no order, or what could not be read between rounds.
-pub fn run(fs: &Fs, seed: u64, rounds: u64) -> std::result::Result<Tally, String> {
+pub fn run(fs: &Vfs, seed: u64, rounds: u64) -> std::result::Result<Tally, String> {
     let said = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let target = LibTarget::new(fs);
     let watchdog = Watchdog::new(THREADS, seed);
@@ -136,7 +136,7 @@ impl Tally {
 }
 
 /// One round: what was called, and the lookup counts that it left.
-fn work(fs: &Fs, watchdog: &Watchdog, tree: &Tree, seed: u64) -> (Vec<Event>, Vec<Nid>) {
+fn work(fs: &Vfs, watchdog: &Watchdog, tree: &Tree, seed: u64) -> (Vec<Event>, Vec<Nid>) {
     let (clock, gate) = (AtomicU64::new(0), Barrier::new(THREADS));
     let (clock, gate) = (&clock, &gate);
     std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ fn work(fs: &Fs, watchdog: &Watchdog, tree: &Tree, seed: u64) -> (Vec<Event>, Ve
 
 /// A thread: what it may name grows with what it comes to know.
 struct Worker<'f> {
-    fs: &'f Fs,
+    fs: &'f Vfs,
     ctx: Context,
     rng: StdRng,
     known: Tree,
@@ -271,7 +271,7 @@ impl Worker<'_> {
 }
 
 /// Reads the whole tree.
-fn read(fs: &Fs, target: &LibTarget<'_>) -> Result<Tree> {
+fn read(fs: &Vfs, target: &LibTarget<'_>) -> Result<Tree> {
     let mut tree = Tree::default();
     tree.dirs.push(0);
     let mut at = 0;
@@ -288,7 +288,7 @@ fn read(fs: &Fs, target: &LibTarget<'_>) -> Result<Tree> {
 }
 
 /// Compares numbers of names and types with what the state says.
-fn attributes(fs: &Fs, state: &State, tree: &Tree) -> std::result::Result<(), String> {
+fn attributes(fs: &Vfs, state: &State, tree: &Tree) -> std::result::Result<(), String> {
     for id in tree.dirs.iter().copied().chain(tree.files.iter().map(|(id, _)| *id)) {
         let attr = fs.getattr(nid_of(id)).map_err(|e| format!("{id:#x}: {e}"))?;
         let shown = (attr.nlink, attr.mode() & libc::S_IFMT);

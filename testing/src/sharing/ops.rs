@@ -3,7 +3,7 @@
 use narufs_engine::format::{JournalKind, Nid, ROOT_NID};
 use narufs_engine::mkfs::FormatOptions;
 use narufs_engine::vfs::{self, Context, OpenFlags, SetAttr, WriteFlags};
-use narufs_engine::{Fs, MountOptions, volume};
+use narufs_engine::{Fs, VolumeOptions, volume};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +138,7 @@ impl Bench {
     }
 
     /// The operations.
-    pub fn inodes(&self) -> &Arc<vfs::Fs> {
+    pub fn inodes(&self) -> &Arc<vfs::Vfs> {
         self.fs.inodes()
     }
 }
@@ -150,16 +150,16 @@ impl Default for Bench {
 }
 
 fn mounted(image: &Path) -> Fs {
-    let options = MountOptions {
+    let options = VolumeOptions {
         image: volume::ImageOptions { lanes: 2, commit_interval: NEVER, ..volume::ImageOptions::default() },
-        ..MountOptions::default()
+        ..VolumeOptions::default()
     };
     Fs::mount(image, &options).expect("a new image")
 }
 
 /// One lane and its directories.
 pub struct Lane<'f> {
-    fs: &'f vfs::Fs,
+    fs: &'f vfs::Vfs,
     own: Nid,
     shared: Nid,
     lane: u32,
@@ -168,7 +168,7 @@ pub struct Lane<'f> {
 
 impl<'f> Lane<'f> {
     /// The view of a lane.
-    pub fn new(fs: &'f vfs::Fs, lane: u32) -> Lane<'f> {
+    pub fn new(fs: &'f vfs::Vfs, lane: u32) -> Lane<'f> {
         let caller = Context::root();
         let nid = |name: &str| fs.lookup(&caller, ROOT_NID, name.as_bytes()).expect("made").nid;
         let (own, shared) = (nid(&format!("own{lane}")), nid("shared-dir"));

@@ -10,7 +10,7 @@ use super::places::Places;
 use super::ptrace::{self, Event, Tid};
 use super::{Footprint, Traced};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, Register, UsedMemory};
-use narufs_engine::vfs::Fs;
+use narufs_engine::vfs::Vfs;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::low_level::raise;
 use std::collections::{BTreeMap, HashMap};
@@ -61,7 +61,7 @@ fn on_its_core(number: usize) {
     narufs_engine::lane::pin(Some(if cores.len() > 1 { core } else { number }));
 }
 
-fn lane(fs: &Fs, number: u32) {
+fn lane(fs: &Vfs, number: u32) {
     on_its_core(number as usize);
     let lane = Lane::new(fs, number);
     ptrace::trace_me().expect("a tracer has started this");

@@ -7,7 +7,7 @@ use super::plan::{Armed, Lasts, Place, Plan};
 use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::sim::SimMedia;
-use narufs_engine::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, SetAttr, WriteFlags};
+use narufs_engine::vfs::{Context, FallocateMode, FileHandle, OpenFlags, SetAttr, Vfs, WriteFlags};
 use narufs_engine::volume::Mounted;
 use narufs_engine::volume::Running;
 use narufs_engine::volume::scratch::{ScratchOptions, make_on};
@@ -131,7 +131,7 @@ pub fn fill_with_metadata(errno: i32, background: bool) -> Result<(), String> {
 }
 
 impl Scratch {
-    fn fs(&self) -> &Arc<Fs> {
+    fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
 

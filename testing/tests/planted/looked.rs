@@ -5,7 +5,7 @@ use narufs_engine::format::ROOT_NID;
 use narufs_engine::planted::{Bug, is, plant};
 use narufs_engine::pmem::PersistentMemory;
 use narufs_engine::sim::{Crash, Event, SimMedia};
-use narufs_engine::vfs::{Arrive, Context, Fs, OpenFlags, WriteFlags};
+use narufs_engine::vfs::{Arrive, Context, OpenFlags, Vfs, WriteFlags};
 use narufs_testing::lab::{Lab, Ring};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -54,7 +54,7 @@ pub fn commit_beside_an_open_reservation() -> Result<(), String> {
         let sim = lab.format();
         let live = lab.mount(&sim).map_err(told)?;
         let fs = Arc::clone(live.fs());
-        let make = |fs: &Fs, name: &[u8]| {
+        let make = |fs: &Vfs, name: &[u8]| {
             fs.create(&Context::root(), ROOT_NID, name, 0o644, OpenFlags::READ_WRITE).map(|made| made.1)
         };
         let synced = make(&fs, b"synced").and_then(|file| fs.fsync(&file, false).map(|()| file));

@@ -8,7 +8,7 @@ use narufs_bench::workload::{self, Spec};
 use narufs_bench::{Error, Params, Plan, Record, daily, stats};
 use narufs_cli::args::Bench;
 use narufs_cli::failure::{Failure, Status};
-use narufs_cli::options::MountOptions;
+use narufs_cli::options::OptionList;
 use narufs_cli::output::say;
 use narufs_cli::server;
 use narufs_cli::size::Size;
@@ -150,7 +150,7 @@ fn run_scratch(
     progress: &Progress,
     each: &mut impl FnMut(Record),
 ) -> Result<(), Error> {
-    let mut options = MountOptions::parse(&args.options).map_err(Error::Usage)?;
+    let mut options = OptionList::parse(&args.options).map_err(Error::Usage)?;
     options.scratch = true;
     options.check().map_err(Error::Usage)?;
     server::fit_heap(&options);
@@ -170,8 +170,8 @@ pub fn child() -> Result<(), Failure> {
     killed::serve(library_options).map_err(failure)
 }
 
-fn mount_options(mount: &Mount) -> Result<MountOptions, Error> {
-    let options = MountOptions::parse(&mount.options).map_err(Error::Usage)?;
+fn mount_options(mount: &Mount) -> Result<OptionList, Error> {
+    let options = OptionList::parse(&mount.options).map_err(Error::Usage)?;
     if options.read_only {
         return Err(Error::Usage("-o ro: workloads write".into()));
     }

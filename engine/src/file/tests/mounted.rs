@@ -8,7 +8,7 @@ use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
 use crate::pmem::HeapMemory;
 use crate::sync::Arc;
-use crate::vfs::{Context, FileHandle, Fs, FsOptions, OpenFlags, SetAttr, WriteFlags};
+use crate::vfs::{Context, FileHandle, OpenFlags, SetAttr, Vfs, VfsOptions, WriteFlags};
 use crate::volume::{AssembleOptions, Running};
 use crate::volume::{ImageOptions, Media, Mounted, RingMedia, mount};
 use crate::{Error, Result};
@@ -62,7 +62,7 @@ impl Image {
         let mounted = mount(self.media(), options).expect("a good image");
         let read_only = mounted.store().failed().is_some();
         let options = AssembleOptions {
-            fs: FsOptions { read_only, ..FsOptions::default() },
+            fs: VfsOptions { read_only, ..VfsOptions::default() },
             data: DataOptions::with_memory(16 * PAGE as u64),
             ..AssembleOptions::default()
         };
@@ -72,7 +72,7 @@ impl Image {
 }
 
 impl Live {
-    pub(super) fn fs(&self) -> &Fs {
+    pub(super) fn fs(&self) -> &Vfs {
         self.running.fs()
     }
 
@@ -100,17 +100,17 @@ impl Live {
     }
 }
 
-pub(super) fn put(fs: &Fs, file: &FileHandle, at: usize, bytes: &[u8]) -> Result<()> {
+pub(super) fn put(fs: &Vfs, file: &FileHandle, at: usize, bytes: &[u8]) -> Result<()> {
     fs.write(&Context::root(), file, at as u64, bytes, WriteFlags::empty())
         .map(|len| assert_eq!(len, bytes.len()))
 }
 
-pub(super) fn cut(fs: &Fs, file: &FileHandle, size: usize) -> Result<()> {
+pub(super) fn cut(fs: &Vfs, file: &FileHandle, size: usize) -> Result<()> {
     let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
     fs.setattr(&Context::root(), file.nid(), Some(file), &set).map(drop)
 }
 
-pub(super) fn content(fs: &Fs, file: &FileHandle) -> Vec<u8> {
+pub(super) fn content(fs: &Vfs, file: &FileHandle) -> Vec<u8> {
     let size = fs.getattr(file.nid()).expect("open").size as usize;
     let mut bytes = vec![0xAA; size + 1];
     let got = fs.read(file, 0, &mut bytes).expect("memory does not fail");

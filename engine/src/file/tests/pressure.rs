@@ -2,13 +2,13 @@
 
 use super::mounted::{Image, Live, PAGE, content, cut, put};
 use crate::format::ROOT_NID;
-use crate::vfs::{Context, FallocateMode, FileHandle, Fs, OpenFlags, RenameFlags};
+use crate::vfs::{Context, FallocateMode, FileHandle, OpenFlags, RenameFlags, Vfs};
 use crate::{Error, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// One random operation on a file of at most 12 pages.
-fn operate(fs: &Fs, file: &FileHandle, rng: &mut StdRng) {
+fn operate(fs: &Vfs, file: &FileHandle, rng: &mut StdRng) {
     let at = rng.random_range(0..12) * PAGE;
     let len = rng.random_range(1..2 * PAGE);
     let done = match rng.random_range(0..10) {

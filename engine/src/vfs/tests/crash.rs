@@ -17,7 +17,7 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
     fn store(&self) -> &Arc<Store> {
@@ -106,7 +106,7 @@ pub(super) fn after(
     }
 }
 
-pub(super) fn content(fs: &Fs, nid: Nid) -> Vec<u8> {
+pub(super) fn content(fs: &Vfs, nid: Nid) -> Vec<u8> {
     let handle = fs.open(&root(), nid, OpenFlags::empty()).expect("there");
     let mut bytes = vec![0; fs.getattr(nid).expect("there").size as usize];
     assert_eq!(fs.read(&handle, 0, &mut bytes).expect("readable"), bytes.len());
@@ -115,7 +115,7 @@ pub(super) fn content(fs: &Fs, nid: Nid) -> Vec<u8> {
 }
 
 /// Writes and syncs as much as there is room for; the number of bytes.
-fn fill(fs: &Fs, handle: &FileHandle, byte: u8) -> usize {
+fn fill(fs: &Vfs, handle: &FileHandle, byte: u8) -> usize {
     let mut size = 0;
     while let Ok(written) = fs.write(&root(), handle, size as u64, &[byte; 4096], WriteFlags::empty()) {
         size += written;
@@ -170,7 +170,7 @@ fn blocks(numbers: &[u8]) -> Vec<u8> {
 }
 
 /// A file whose blocks are numbered from 1 (after 250 once more) and lie in pieces of a block each, synced.
-pub(super) fn scattered(fs: &Fs, name: &str, count: u64) -> FileHandle {
+pub(super) fn scattered(fs: &Vfs, name: &str, count: u64) -> FileHandle {
     let flags = OpenFlags::READ_WRITE;
     let handle = fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, flags).expect("made").1;
     let other = fs.create(&root(), ROOT_NID, b"other", 0o644, flags).expect("made").1;
@@ -187,7 +187,7 @@ pub(super) fn scattered(fs: &Fs, name: &str, count: u64) -> FileHandle {
 
 /// Runs an operation of many records on a file of 12 scattered blocks, crashes it everywhere, and expects the
 /// content before it or after it; and in either case nothing to be left to do, and no block to be lost.
-fn crash_of(operation: impl Fn(&Fs, &FileHandle), before_or_after: [&[u8]; 2]) {
+fn crash_of(operation: impl Fn(&Vfs, &FileHandle), before_or_after: [&[u8]; 2]) {
     for kind in [JournalKind::Pmem, JournalKind::Ssd] {
         let sim = media(kind, 1024);
         let run = begin(kind, &sim);
@@ -234,7 +234,7 @@ const WHOLE: &[u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
 
 #[test]
 fn a_collapse_is_finished_after_a_crash() {
-    let collapse = |fs: &Fs, handle: &FileHandle| {
+    let collapse = |fs: &Vfs, handle: &FileHandle| {
         fs.fallocate(&root(), handle, FallocateMode::Collapse, 3 * 4096, 4 * 4096).expect("aligned");
     };
     crash_of(collapse, [WHOLE, &[1, 2, 3, 8, 9, 10, 11, 12]]);
@@ -242,7 +242,7 @@ fn a_collapse_is_finished_after_a_crash() {
 
 #[test]
 fn an_insertion_is_finished_after_a_crash() {
-    let insert = |fs: &Fs, handle: &FileHandle| {
+    let insert = |fs: &Vfs, handle: &FileHandle| {
         fs.fallocate(&root(), handle, FallocateMode::Insert, 2 * 4096, 3 * 4096).expect("aligned");
     };
     crash_of(insert, [WHOLE, &[1, 2, 0, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]]);
@@ -250,7 +250,7 @@ fn an_insertion_is_finished_after_a_crash() {
 
 #[test]
 fn a_punch_is_finished_after_a_crash() {
-    let punch = |fs: &Fs, handle: &FileHandle| {
+    let punch = |fs: &Vfs, handle: &FileHandle| {
         fs.fallocate(&root(), handle, FallocateMode::PunchHole, 4096, 9 * 4096).expect("aligned");
     };
     crash_of(punch, [WHOLE, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 12]]);
@@ -258,7 +258,7 @@ fn a_punch_is_finished_after_a_crash() {
 
 #[test]
 fn a_truncation_is_finished_after_a_crash() {
-    let cut = |fs: &Fs, handle: &FileHandle| {
+    let cut = |fs: &Vfs, handle: &FileHandle| {
         let set = SetAttr { size: Some(2 * 4096), ..SetAttr::default() };
         fs.setattr(&root(), handle.nid(), Some(handle), &set).expect("open for writing");
     };
@@ -268,7 +268,7 @@ fn a_truncation_is_finished_after_a_crash() {
 /// An editor's save without fsync leaves the old or the new content.
 #[test]
 fn a_rename_over_a_file_leaves_the_old_or_the_new_content() {
-    let save = |fs: &Fs, _: &FileHandle| {
+    let save = |fs: &Vfs, _: &FileHandle| {
         let new = fs.create(&root(), ROOT_NID, b"new", 0o644, OpenFlags::READ_WRITE).expect("made").1;
         fs.write(&root(), &new, 0, &blocks(&[9, 9, 9]), WriteFlags::empty()).expect("room");
         fs.release(new, None);

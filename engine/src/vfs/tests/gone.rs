@@ -8,7 +8,7 @@ use crate::volume::scratch::{ScratchOptions, make_on};
 
 /// Makes and removes what has metadata pages of its own: files that are alone in their block of inodes, and
 /// directories. What is listed as dirty is dirty, and no more than there was.
-fn come_and_go(fs: &Fs) {
+fn come_and_go(fs: &Vfs) {
     let store = fs.meta().store();
     let round = |n: u64| {
         let (entry, handle, _) =

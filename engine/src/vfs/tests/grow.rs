@@ -15,7 +15,7 @@ fn clean(kind: JournalKind, sim: &SimMedia, about: &str) {
 }
 
 /// Writes and syncs a file of so many blocks of one byte.
-fn file_of(fs: &Fs, name: &str, byte: u8, blocks: usize) -> Result<Nid> {
+fn file_of(fs: &Vfs, name: &str, byte: u8, blocks: usize) -> Result<Nid> {
     let (entry, handle, _) = fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, FLAGS)?;
     let written = fs.write(&root(), &handle, 0, &vec![byte; blocks * BLOCK as usize], WriteFlags::empty());
     let synced = written.and_then(|_| fs.fsync(&handle, false));

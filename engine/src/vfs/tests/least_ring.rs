@@ -25,7 +25,7 @@ pub(super) fn long_list(users: u32) -> Vec<u8> {
 }
 
 /// What is large, on files of one name each.
-fn operate(fs: &Fs, round: u64) -> Result<()> {
+fn operate(fs: &Vfs, round: u64) -> Result<()> {
     let (ctx, page) = (root(), crate::device::BLOCK_SIZE as u64);
     let name = |what: &str| format!("{what} {round}").into_bytes();
     let dir = fs.mkdir(&ctx, ROOT_NID, &name("dir"), 0o755)?.nid;

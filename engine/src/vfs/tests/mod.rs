@@ -29,7 +29,7 @@ fn store() -> Arc<Store> {
     Arc::new(Store::new(device, superblock, Log::default(), &StoreOptions::default()))
 }
 
-fn start(store: &Arc<Store>) -> Arc<Fs> {
+fn start(store: &Arc<Store>) -> Arc<Vfs> {
     let options = AssembleOptions {
         data: DataOptions::with_memory(4 << 20),
         inodes: 256,
@@ -39,7 +39,7 @@ fn start(store: &Arc<Store>) -> Arc<Fs> {
     Arc::clone(Running::start(store, &options).expect("a good image").fs())
 }
 
-fn fs() -> Arc<Fs> {
+fn fs() -> Arc<Vfs> {
     let fs = start(&store());
     fs.setattr(&root(), ROOT_NID, None, &SetAttr { mode: Some(0o777), ..SetAttr::default() })
         .expect("root may");
@@ -100,20 +100,20 @@ fn user(uid: u32) -> Context {
 fn errno<T: std::fmt::Debug>(result: Result<T>) -> i32 {
     result.expect_err("it must fail").errno()
 }
-fn file(fs: &Fs, ctx: &Context, parent: Nid, name: &str) -> Entry {
+fn file(fs: &Vfs, ctx: &Context, parent: Nid, name: &str) -> Entry {
     fs.mknod(ctx, parent, name.as_bytes(), libc::S_IFREG | 0o644, 0).expect("it is made")
 }
-fn dir(fs: &Fs, ctx: &Context, parent: Nid, name: &str) -> Entry {
+fn dir(fs: &Vfs, ctx: &Context, parent: Nid, name: &str) -> Entry {
     fs.mkdir(ctx, parent, name.as_bytes(), 0o755).expect("it is made")
 }
-fn names(fs: &Fs, nid: Nid) -> BTreeMap<Vec<u8>, Nid> {
+fn names(fs: &Vfs, nid: Nid) -> BTreeMap<Vec<u8>, Nid> {
     let handle = fs.opendir(&root(), nid).expect("a directory");
     let mut found = BTreeMap::new();
     fs.readdir(&handle, 2, &mut |e| found.insert(e.name.to_vec(), e.nid).is_none()).expect("it is read");
     fs.releasedir(handle);
     found
 }
-fn nlink(fs: &Fs, nid: Nid) -> u32 {
+fn nlink(fs: &Vfs, nid: Nid) -> u32 {
     fs.getattr(nid).expect("it is there").nlink
 }
 

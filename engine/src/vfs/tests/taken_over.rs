@@ -171,7 +171,7 @@ fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
 }
 
 /// Everything of a file that a program sees.
-fn seen(fs: &Fs, nid: Nid) -> (Vec<u8>, i64, i64) {
+fn seen(fs: &Vfs, nid: Nid) -> (Vec<u8>, i64, i64) {
     let attr = fs.getattr(nid).expect("it is there");
     let file = fs.borrow(nid, OpenFlags::empty(), None).expect("it is there");
     let mut bytes = vec![0xEE; attr.size as usize + 1];

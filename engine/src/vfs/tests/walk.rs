@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn walk(fs: &Fs, ctx: &Context, path: &str) -> Result<InodeRef> {
+fn walk(fs: &Vfs, ctx: &Context, path: &str) -> Result<InodeRef> {
     let from = fs.root()?;
     let twice = [(); 2].map(|()| match fs.walk(ctx, from, path.as_bytes(), false, Arrive::Looking)? {
         Walked::There(at) => Ok(at),
@@ -24,7 +24,7 @@ fn walk(fs: &Fs, ctx: &Context, path: &str) -> Result<InodeRef> {
     second
 }
 
-fn chmod(fs: &Fs, nid: Nid, mode: u32) {
+fn chmod(fs: &Vfs, nid: Nid, mode: u32) {
     fs.setattr(&root(), nid, None, &SetAttr { mode: Some(mode), ..SetAttr::default() }).expect("root may");
 }
 

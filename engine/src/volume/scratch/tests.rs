@@ -363,7 +363,7 @@ fn what_holds_data_is_not_used_unasked_but_what_a_killed_server_left_is() {
         std::fs::read(&path).expect("it is there")
     };
     std::fs::write(&path, &left).expect("room");
-    let image = Fs::mount(&path, &crate::volume::MountOptions::default());
+    let image = Fs::mount(&path, &crate::volume::VolumeOptions::default());
     assert!(matches!(image, Err(Error::Refused(_))), "{image:?}");
     use_it(&Fs::scratch(&spilling_to(&path, None, false)).expect("nothing of use"));
     let small = Fs::scratch(&spilling_to(&path, Some(64 << 10), false));
