@@ -38,6 +38,8 @@ pub enum Command {
     Info(Info),
     /// Show the counters of a live mount
     Stats(Stats),
+    /// Have this program serve a live mount in the place of another version
+    Upgrade(Upgrade),
     /// Measure any file system with the workloads of the literature
     Bench(Bench),
     /// Compare file systems on the same device, and write a report (root)
@@ -64,6 +66,7 @@ impl Command {
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
             Command::Stats(_) => "stats",
+            Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",
             Command::SpillWorker => "spill-worker",
@@ -131,6 +134,15 @@ pub struct Mount {
     /// Say on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
     pub announce: bool,
+    /// Serve for the supervisor that is standard input
+    #[arg(long, hide = true)]
+    pub supervised: bool,
+    /// Go on as the supervisor whose descriptors are in standard input
+    #[arg(long, hide = true)]
+    pub supervise_on: bool,
+    /// Say to the supervisor that is standard input whether this program could take over
+    #[arg(long, hide = true)]
+    pub check_takeover: bool,
     /// Called by mount(8), whose conventions hold
     #[arg(long, hide = true)]
     pub helper: bool,
@@ -247,6 +259,13 @@ pub struct Stats {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `narufs upgrade`.
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// A directory in the mount
+    pub dir: PathBuf,
 }
 
 impl Mount {

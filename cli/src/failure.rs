@@ -28,6 +28,14 @@ pub enum Status {
 }
 
 impl Status {
+    /// The status of a failed mount that a process which was started for it has ended with.
+    pub fn of_code(code: u8) -> Status {
+        match code {
+            1 => Status::MountUsage,
+            _ => Status::MountFailed,
+        }
+    }
+
     /// The number that the process ends with.
     pub fn code(self) -> u8 {
         match self {

@@ -12,13 +12,36 @@ use narufs_fuse::mount::{self, mountinfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 use std::fs::{File, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long to wait for an image that nobody serves.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until nobody holds an image's lock, so long at the most. Whoever asks tries the lock once more.
+pub fn wait_for_lock(image: &Path, most: Duration) {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(image, flags, Mode::empty()).map(File::from) else { return };
+    if let (Ok(told), Ok(most)) = (when_unlocked(file), Timespec::try_from(most)) {
+        let _ = poll(&mut [PollFd::new(&told, PollFlags::IN)], Some(&most));
+    }
+    // It may be the journal's that is held.
+    std::thread::yield_now();
+}
+
+/// A pipe whose end tells that nobody holds a file's lock.
+fn when_unlocked(file: File) -> rustix::io::Result<OwnedFd> {
+    let (told, tell) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    std::thread::spawn(move || {
+        let _tell = tell;
+        while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+    });
+    Ok(told)
+}
 
 /// Waits until nobody holds an image. What else is wrong with it is left to who opens it.
 pub fn wait_for(image: &Path) -> Result<(), Failure> {
@@ -30,12 +53,7 @@ pub fn wait_for(image: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::about(Status::MountFailed, image, e);
     let found = file.metadata().map_err(failed)?;
     let mounts = File::open("/proc/self/mountinfo").map_err(failed)?;
-    let (told, tell) = rustix::pipe::pipe().map_err(|e| failed(e.into()))?;
-    // The pipe's end tells.
-    std::thread::spawn(move || {
-        let _tell = tell;
-        while flock(&file, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
-    });
+    let told = when_unlocked(file).map_err(|e| failed(e.into()))?;
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(point) = served_at(&found) {

@@ -22,9 +22,12 @@ mod resize;
 pub mod server;
 pub mod size;
 mod stats;
+mod supervised;
+mod supervisor;
 mod sync;
 mod trim;
 mod umount;
+mod upgrade;
 mod utab;
 
 use args::{Cli, Command};
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(args),
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Upgrade(args) => upgrade::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
     };
     end(cli.command.name(), outcome)

@@ -7,11 +7,12 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
-use crate::server;
+use crate::{server, supervised, supervisor};
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What the background server says when it is ready; anything else is why it is not.
@@ -19,6 +20,9 @@ const READY: &str = "ready\n";
 
 /// Mounts; with `--foreground` returns after the unmount.
 pub fn run(args: &Mount) -> Result<(), Failure> {
+    if args.check_takeover {
+        return supervised::check(options(args));
+    }
     let options = options(args).map_err(|e| Failure::new(Status::MountUsage, e))?;
     if let Some(namespace) = &args.namespace {
         let why = format!(
@@ -33,6 +37,12 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }
+    if args.supervised {
+        return server::serve_supervised(args, &options);
+    }
+    if args.supervise_on {
+        return supervisor::go_on(args.dir(), arguments(args, &args.places));
+    }
     check_place(args.dir()).map_err(|why| Failure::about(Status::MountFailed, args.dir(), why))?;
     if !args.announce {
         wait_for_media(args, &options)?;
@@ -40,7 +50,7 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if args.announce {
         serve_announced(args, &options)
     } else if args.foreground {
-        server::serve(args, &options, |warnings| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}")))
+        serve(args, &options, |warnings| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}")))
     } else {
         start_background(args)
     }
@@ -83,23 +93,44 @@ fn options(args: &Mount) -> Result<OptionList, String> {
     Ok(options)
 }
 
+/// Serves, by another process if the mount is to survive it.
+fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+    if !options.is_supervised() {
+        return server::serve(args, options, ready);
+    }
+    let failed = |e| Failure::about(Status::MountFailed, args.dir(), e);
+    // Servers are started elsewhere, and the last of them when this place may not be looked at.
+    let dir = narufs_fuse::mount::place(args.dir()).map_err(failed)?;
+    let mut places = Vec::new();
+    for place in &args.places {
+        places.push(std::path::absolute(place).map_err(failed)?);
+    }
+    if let Some(last) = places.last_mut() {
+        last.clone_from(&dir);
+    }
+    supervisor::run(&dir, arguments(args, &places), ready)
+}
+
+/// The command line of another process that is to serve what this one was asked to, at these places.
+fn arguments(args: &Mount, places: &[PathBuf]) -> Vec<OsString> {
+    let mut line: Vec<OsString> = places.iter().map(OsString::from).collect();
+    for list in &args.options {
+        line.extend(["-o".into(), list.into()]);
+    }
+    let words = [(args.scratch, "--scratch"), (args.force, "--force")];
+    line.extend(words.iter().filter(|(given, _)| *given).map(|(_, word)| OsString::from(word)));
+    for (name, size) in [("--memory", args.memory), ("--spill-size", args.spill_size)] {
+        line.extend(size.into_iter().flat_map(|size| [name.into(), size.0.to_string().into()]));
+    }
+    line.extend(args.spill.iter().flat_map(|path| ["--spill".into(), path.into()]));
+    line
+}
+
 fn start_background(args: &Mount) -> Result<(), Failure> {
     let failed = |what: &str, e: std::io::Error| Failure::new(Status::MountFailed, format!("{what}: {e}"));
     let program = std::env::current_exe().map_err(|e| failed("this program's path", e))?;
     let mut command = Command::new(program);
-    command.arg0("narufs").arg("mount").arg("--announce").args(&args.places);
-    for list in &args.options {
-        command.arg("-o").arg(list);
-    }
-    command.args(args.scratch.then_some("--scratch")).args(args.force.then_some("--force"));
-    for (name, size) in [("--memory", args.memory), ("--spill-size", args.spill_size)] {
-        if let Some(size) = size {
-            command.arg(name).arg(size.0.to_string());
-        }
-    }
-    if let Some(path) = &args.spill {
-        command.arg("--spill").arg(path);
-    }
+    command.arg0("narufs").arg("mount").arg("--announce").args(arguments(args, &args.places));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().map_err(|e| failed("start the server", e))?;
     let mut words = String::new();
@@ -134,7 +165,7 @@ fn open_once(dir: &Path) -> rustix::io::Result<()> {
 fn serve_announced(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     // A session of its own, so that the end of a terminal does not end the mount; a leader of one has it.
     let _ = rustix::process::setsid();
-    let served = server::serve(args, options, |warnings| {
+    let served = serve(args, options, |warnings| {
         announce(&format!("{READY}{}", warnings.iter().map(|w| format!("{w}\n")).collect::<String>()));
     });
     if let Err(e) = &served {

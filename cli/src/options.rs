@@ -41,6 +41,8 @@ pub struct OptionList {
     pub transport: Transport,
     /// What idle cores do while requests come.
     pub idle: Idle,
+    /// Whether the mount survives its server, if that was said.
+    pub supervise: Option<bool>,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -82,6 +84,7 @@ impl Default for OptionList {
             io: Io::Auto,
             transport: Transport::Auto,
             idle: Idle::Auto,
+            supervise: None,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -109,8 +112,21 @@ impl OptionList {
         Ok(options)
     }
 
+    /// Whether the mount is to survive its server.
+    pub fn is_supervised(&self) -> bool {
+        self.supervise.unwrap_or(true) && !self.scratch && self.transport != Transport::Uring
+    }
+
     /// Says what does not go together.
     pub fn check(&self) -> Result<(), String> {
+        if self.supervise == Some(true) && !self.is_supervised() {
+            let why = if self.scratch {
+                "scratch space is its server's memory"
+            } else {
+                "what the kernel hands over through io_uring goes with the server"
+            };
+            return Err(format!("supervise=yes does not go with this: {why}"));
+        }
         if self.atime == AtimePolicy::Strict && self.io == Io::Cached && !self.read_only {
             let why = "strictatime does not go with io=cached: what is read from the kernel's cache changes no access \
                        time";
@@ -191,6 +207,13 @@ impl OptionList {
                 self.transport = Transport::from_name(how).ok_or_else(|| {
                     format!("transport={how}: say transport=auto, transport=uring or transport=dev")
                 })?;
+            }
+            "supervise" => {
+                self.supervise = match wanted()? {
+                    "yes" => Some(true),
+                    "no" => Some(false),
+                    other => return Err(format!("supervise={other}: say supervise=yes or supervise=no")),
+                }
             }
             "awake" => self.idle = Idle::Awake,
             "noawake" => self.idle = Idle::Halt,

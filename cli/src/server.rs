@@ -1,9 +1,16 @@
 //! The process behind a mount: opens the image, serves it, and writes everything down at the end.
+//!
+//! Where the mount outlives it, it is a supervisor's ([`supervisor`](crate::supervisor)): the first one mounts, each other
+//! goes on where the one before was ended.
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
+use crate::holder::{self, PATIENCE};
 use crate::options::{AtimePolicy, OptionList};
+use crate::supervised::{Link, Start, not_supervised};
+use crate::supervisor::channel::{ToServer, ToSupervisor};
+use crate::supervisor::now;
 use crate::utab;
 use narufs_engine::Error;
 use narufs_engine::cache::available_memory;
@@ -11,73 +18,201 @@ use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::store::StoreOptions;
-use narufs_engine::vfs::{self, VfsOptions};
+use narufs_engine::takeover::Takeover;
+use narufs_engine::vfs::{self, Vfs, VfsOptions};
 use narufs_engine::volume::scratch::{self, ScratchOptions, SpillOptions};
 use narufs_engine::volume::{self, Mounted};
 use narufs_engine::volume::{AssembleOptions, Running};
-use narufs_fuse::binding::{self, Caching};
-use narufs_fuse::mount::process::{bound_heap, protect_from_reclaim};
+use narufs_fuse::binding::{self, Caching, EngineOperations};
+use narufs_fuse::mount::process::{allow_locked_memory, bound_heap, protect_from_reclaim};
 use narufs_fuse::mount::{Atime, IfBusy};
+use narufs_fuse::server::Server;
+use narufs_fuse::supervision::{Inherited, Keeper, MEMORY, Supervision};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
 pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
-    protect_from_reclaim();
-    bound_heap();
-    fit_heap(options);
-    let mut warnings = Vec::new();
-    // What errors are about, and what the mount is known by.
-    let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
-    let spill = options.spill.as_deref().unwrap_or(Path::new("scratch"));
-    let about = given.unwrap_or(spill);
-    let (source, mounted, files) = match given {
-        Some(image) => {
-            let image = std::path::absolute(image).map_err(|e| failed(image, e))?;
-            let mounted = open(&image, options)?;
-            let read_only = options.read_only || mounted.store().failed().is_some();
-            (image, mounted, assemble_options(options, read_only))
-        }
-        None => {
-            let made = scratch::make(&scratch_options(options));
-            let (mounted, files) = made.map_err(|e| refused(about, &e))?;
-            (PathBuf::from("scratch"), mounted, files)
-        }
-    };
-    if let Some(why) = mounted.store().failed().filter(|_| !options.read_only) {
-        warnings.push(format!("{}: mounted read-only: {why}", about.display()));
-    }
-    if let Some(absence) = mounted.new_journal() {
-        warnings.push(format!("{}: {absence}; the image is clean and gets a new one", about.display()));
-    }
-    let running = Running::start(mounted.checkpointer(), &files).map_err(|e| refused(about, &e))?;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(about, e))?;
-
-    let mut kernel = kernel_options(&source, options);
-    kernel.read_only = files.fs.read_only;
-    let server = binding::serve(running.fs().clone(), args.dir(), &kernel, Caching::Exclusive)
-        .map_err(|e| mount_failed(args.dir(), e))?;
-    let entry = utab::enter(&source, server.mount().point());
-    ready(&warnings);
+    let opened = Opened::new(args, options, None)?;
+    let server = opened.serve(args, options, None)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&opened.about, e))?;
     let handle = signals.handle();
+    let entry = utab::enter(&opened.source, server.mount().point());
+    ready(&opened.warnings);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // The first signal detaches the mount and lets its users finish, the next one cuts them off.
-            for how in signals.forever().map(|_| ()).zip([IfBusy::Detach, IfBusy::Abort]).map(|(_, how)| how)
-            {
-                if let Err(e) = server.unmount(how) {
-                    tracing::error!("unmount: {e}");
-                }
-            }
-        });
+        scope.spawn(|| unmount_each(&server, signals.forever().map(|_| ())));
         server.wait();
         handle.close();
     });
     drop(entry);
     drop(server);
-    finish(about, running, mounted)
+    opened.finish()
+}
+
+/// The same for a supervisor: a mount that outlives this process, or the one of a server that is gone.
+pub fn serve_supervised(args: &Mount, options: &OptionList) -> Result<(), Failure> {
+    let (link, start) = Link::open().map_err(not_supervised)?;
+    let outcome = serve_for(args, options, &link, start);
+    match &outcome {
+        Ok(()) => {}
+        // What could not be written down was said, and the mount has ended.
+        Err(failure) if failure.status == Status::Failed => {}
+        Err(failure) => link.fail(failure),
+    }
+    outcome
+}
+
+fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) -> Result<(), Failure> {
+    let dir = args.dir();
+    let memory = match start.memory.take() {
+        Some(left) => Takeover::adopt(left),
+        None => Takeover::create(assemble_options(options, false).data.frames),
+    };
+    let memory = memory.map_err(|e| refused(dir, &e))?;
+    if start.left.is_none() {
+        link.keep(MEMORY, memory.descriptor()).map_err(|e| failed(dir, e))?;
+    }
+    let opened = Opened::new(args, options, Some(&memory))?;
+    let supervision = link.supervision(&start, Arc::clone(&memory));
+    let server = opened.serve(args, options, Some((&supervision, start.left.take())))?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(dir, e))?;
+    let handle = signals.handle();
+    let entry = utab::enter(&opened.source, server.mount().point());
+    if let Some((_, died_at)) = start.death {
+        memory.note_pause(now().saturating_sub(died_at));
+    }
+    link.say(&ToSupervisor::Ready { survives: server.is_supervised(), warnings: opened.warnings.clone() });
+    let (ask, asked) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let by_signal = ask.clone();
+        scope.spawn(move || signals.forever().try_for_each(|_| by_signal.send(Some(())).ok()));
+        scope.spawn(|| unmount_each(&server, asked.into_iter().map_while(|ask| ask)));
+        let end = ask.clone();
+        // Not waited for: it ends with the supervisor, or with this process.
+        let (link, fs) = (link.clone(), opened.running.fs().clone());
+        std::thread::spawn(move || obey(&link, &supervision, &ask, &fs));
+        server.wait();
+        handle.close();
+        // Nobody asks any more, if anybody still hears it.
+        let _ = end.send(None);
+    });
+    drop(entry);
+    drop(server);
+    let outcome = opened.finish();
+    link.say(&ToSupervisor::Ended);
+    outcome
+}
+
+/// Does what the supervisor says.
+fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, fs: &Vfs) {
+    loop {
+        match link.hear() {
+            Ok(Some((ToServer::Unmount, _))) => drop(ask.send(Some(()))),
+            Ok(Some((ToServer::Stop, _))) => {
+                // The less is left to recover the shorter is the pause; nothing hangs on it.
+                if let Err(e) = fs.syncfs() {
+                    tracing::debug!("sync before another server: {e}");
+                }
+                std::process::exit(0);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => {
+                supervision.is_left_alone();
+                tracing::warn!("the supervisor is gone: the mount ends with this server");
+                return;
+            }
+        }
+    }
+}
+
+/// The first time the mount is detached, and its users may finish; the next time they are cut off.
+fn unmount_each(server: &Server<EngineOperations>, asked: impl Iterator<Item = ()>) {
+    for how in asked.zip([IfBusy::Detach, IfBusy::Abort]).map(|(_, how)| how) {
+        if let Err(e) = server.unmount(how) {
+            tracing::error!("unmount: {e}");
+        }
+    }
+}
+
+/// A file system that is to be served.
+struct Opened {
+    /// What errors are about.
+    about: PathBuf,
+    /// What the mount is known by.
+    source: PathBuf,
+    running: Running,
+    mounted: Mounted,
+    is_read_only: bool,
+    warnings: Vec<String>,
+}
+
+impl Opened {
+    fn new(args: &Mount, options: &OptionList, takeover: Option<&Arc<Takeover>>) -> Result<Opened, Failure> {
+        protect_from_reclaim();
+        bound_heap();
+        fit_heap(options);
+        if takeover.is_some() {
+            allow_locked_memory();
+        }
+        let mut warnings = Vec::new();
+        let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
+        let spill = options.spill.as_deref().unwrap_or(Path::new("scratch"));
+        let about = given.unwrap_or(spill).to_owned();
+        let (source, mounted, mut files) = match given {
+            Some(image) => {
+                let image = std::path::absolute(image).map_err(|e| failed(image, e))?;
+                let mounted = open(&image, options, takeover)?;
+                let read_only = options.read_only || mounted.store().failed().is_some();
+                (image, mounted, assemble_options(options, read_only))
+            }
+            None => {
+                let made = scratch::make(&scratch_options(options));
+                let (mounted, files) = made.map_err(|e| refused(&about, &e))?;
+                (PathBuf::from("scratch"), mounted, files)
+            }
+        };
+        if let Some(takeover) = takeover {
+            // However much memory there is now.
+            files.data.frames = takeover.frames();
+            files.takeover = Some(Arc::clone(takeover));
+        }
+        if let Some(why) = mounted.store().failed().filter(|_| !options.read_only) {
+            warnings.push(format!("{}: mounted read-only: {why}", about.display()));
+        }
+        if let Some(absence) = mounted.new_journal() {
+            let about = about.display();
+            warnings.push(format!("{about}: {absence}; the image is clean and gets a new one"));
+        }
+        let running = Running::start(mounted.checkpointer(), &files).map_err(|e| refused(&about, &e))?;
+        Ok(Opened { about, source, running, mounted, is_read_only: files.fs.read_only, warnings })
+    }
+
+    /// Serves it, at a new mount or, for a supervisor, at one that is left.
+    fn serve(
+        &self,
+        args: &Mount,
+        options: &OptionList,
+        supervised: Option<(&Arc<Supervision>, Option<Inherited>)>,
+    ) -> Result<Server<EngineOperations>, Failure> {
+        let mut kernel = kernel_options(&self.source, options);
+        kernel.read_only = self.is_read_only;
+        let fs = self.running.fs().clone();
+        let served = match supervised {
+            None => binding::serve(fs, args.dir(), &kernel, Caching::Exclusive),
+            Some((supervision, left)) => {
+                binding::serve_supervised(fs, args.dir(), &kernel, supervision, left)
+            }
+        };
+        served.map_err(|e| mount_failed(args.dir(), e))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        finish(&self.about, self.running, self.mounted)
+    }
 }
 
 /// Memory of which huge pages may waste some.
@@ -126,14 +261,24 @@ pub fn emulation_costs(options: &OptionList) -> EmulationCosts {
     EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
 }
 
-fn open(image: &Path, options: &OptionList) -> Result<Mounted, Failure> {
-    let failed = |e| refused(image, &e);
-    let image_options = image_options(options);
-    let media = volume::open(image, None, emulation_costs(options), &image_options).map_err(failed)?;
+fn open(image: &Path, options: &OptionList, takeover: Option<&Arc<Takeover>>) -> Result<Mounted, Failure> {
+    let mut image_options = image_options(options);
+    image_options.takeover = takeover.cloned();
+    let is_successor = takeover.is_some_and(|takeover| takeover.incarnation() > 0);
+    let begin = Instant::now();
+    let media = loop {
+        match volume::open(image, None, emulation_costs(options), &image_options) {
+            // What a killed server had is let go of when its last requests to the device are over.
+            Err(Error::InUse(_)) if is_successor && begin.elapsed() < PATIENCE => {
+                holder::wait_for_lock(image, PATIENCE.saturating_sub(begin.elapsed()));
+            }
+            media => break media.map_err(|e| refused(image, &e))?,
+        }
+    };
     if !options.read_only {
-        media.check_durability(options.durability).map_err(failed)?;
+        media.check_durability(options.durability).map_err(|e| refused(image, &e))?;
     }
-    volume::mount(media, &image_options).map_err(failed)
+    volume::mount(media, &image_options).map_err(|e| refused(image, &e))
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files

@@ -89,6 +89,17 @@ fn table(stats: &Value) -> String {
         _ => "/dev/fuse",
     };
     line(format!("server         process {}, asked through {transport}", n("/server_pid")));
+    line(match n("/supervisor_pid") {
+        0 => "supervisor     none: the mount ends with its server".into(),
+        pid if n("/incarnation") == 0 => {
+            format!("supervisor     process {pid}, which had to start one server")
+        }
+        pid => format!(
+            "supervisor     process {pid}, which has started {} servers; the longest pause was {:.0} ms",
+            n("/incarnation") + 1,
+            n("/longest_pause_ns") as f64 / 1e6
+        ),
+    });
     if let Some(why) = stats["read_only"].as_str() {
         line(format!("read-only      {why}"));
     }

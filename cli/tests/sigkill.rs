@@ -31,7 +31,13 @@ struct Server(Child);
 impl Server {
     fn start(place: &Place, options: &str) -> Result<Server, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_narufs"));
-        command.arg("mount").args([place.image(), place.point()]).args(["--foreground", "-o", options]);
+        command.arg("mount").args([place.image(), place.point()]).args([
+            "--foreground",
+            "-o",
+            "supervise=no",
+            "-o",
+            options,
+        ]);
         let mut server = Server(command.spawn().map_err(|e| format!("narufs mount: {e}"))?);
         server.wait_for_mount(&place.point()).map(|()| server)
     }

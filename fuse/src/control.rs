@@ -19,6 +19,15 @@ pub const SERVER_PID: u32 = 0x8004_4e01;
 /// The number of the call that makes everything durable: type `N`, number 2.
 pub const SYNC: u32 = 0x4e02;
 
+/// The number of the call that asks for the process that starts another server when this one is gone: a read of 32 bits,
+/// type `N`, number 6. 0: nobody does.
+pub const SUPERVISOR_PID: u32 = 0x8004_4e06;
+
+/// The process that starts another server of the mount at `dir` when this one is gone, if one does.
+pub fn supervisor_pid(dir: &Path) -> io::Result<Option<u32>> {
+    Ok(Some(sys::supervisor_pid(open(dir)?)?).filter(|pid| *pid != 0))
+}
+
 /// Makes everything on the mount at `dir` durable. sync(2) and syncfs(2) do not reach its server.
 pub fn sync(dir: &Path) -> io::Result<()> {
     sys::sync_mount(open(dir)?)

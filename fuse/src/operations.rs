@@ -133,6 +133,34 @@ pub trait Operations: Send + Sync + 'static {
         flags: u32,
     ) -> Result<()>;
 
+    /// What was made, or got a name, for a request that another server has done and not answered. Its number is `nid`.
+    fn made(&self, ctx: &RequestContext<'_>, parent: u64, nid: u64) -> Result<Entry> {
+        Err(Errno(libc::EIO))
+    }
+
+    /// The same of what was made and opened.
+    fn made_and_opened(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: u64,
+        nid: u64,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        Err(Errno(libc::EIO))
+    }
+
+    /// Answers a write of which another server has written so many bytes.
+    fn written(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        write: &Write,
+        written: usize,
+        reply: WriteReply,
+    ) {
+        reply.done(Ok(written));
+    }
+
     /// Adds a name to an inode.
     fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry>;
 

@@ -1,20 +1,28 @@
 //! A mount being served: the mount, its conversation, and one lane a core.
+//!
+//! A server begins with a new mount ([`Server::start`], `handshake`), or goes on with one whose server is gone
+//! ([`Server::take_over`], `drain`). `queues` has requests come through io_uring.
+
+mod drain;
+mod handshake;
+mod queues;
 
 use crate::mount::{FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
-use crate::session::{Config, Features, Negotiated, Session, negotiate};
+use crate::session::{Config, Features, Session};
+use crate::supervision::{ABORT, Agreed, DEVICE, Inherited, Supervision, clone_name};
 use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
 use crate::transport::focus::Focus;
-use crate::transport::uring::{self, UringPort};
-use crate::transport::{Channel, Lane, LaneConfig, Port};
+use crate::transport::uring::UringPort;
+use crate::transport::{Channel, Lane, LaneConfig};
 use crate::wire::notify::Notification;
-use crate::wire::{Op, parse};
+use handshake::handshake;
+use queues::{offered, queues};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// How a mount is served.
 #[derive(Clone, Default)]
@@ -27,18 +35,24 @@ pub struct ServerConfig {
     pub on_thread_start: Option<Arc<dyn Fn() + Send + Sync>>,
     /// Bytes of what was written that the kernel keeps at the most, where it keeps any; `None` for its own limit.
     pub dirty_limit: Option<u64>,
+    /// Where the mount is to outlive this process. Its requests come through `/dev/fuse` then.
+    pub supervision: Option<Arc<Supervision>>,
 }
 
 /// A mount being served. Dropping it detaches the mount, cuts off who still uses it, and waits for what is in
 /// flight.
 pub struct Server<O: Operations> {
     mount: Mount,
+    /// The first descriptor.
+    port: Arc<DevicePort>,
     /// Those over `/dev/fuse`: one a core, or, where requests come through io_uring, one for the rest.
     lanes: Vec<Lane<DevicePort>>,
     queues: Vec<Lane<UringPort>>,
     transport: Transport,
     session: Arc<Session<O>>,
     notifier: Notifier,
+    /// Where the mount outlives this process.
+    supervision: Option<Arc<Supervision>>,
 }
 
 impl<O: Operations> Server<O> {
@@ -49,9 +63,16 @@ impl<O: Operations> Server<O> {
         options: &FuseOptions,
         config: &ServerConfig,
     ) -> io::Result<Self> {
+        let supervision = config.supervision.as_ref();
         // The kernel says what it offers when the mount begins.
-        let by_uring = offered(options.transport, &config.session)?;
+        let by_uring = supervision.is_none() && offered(options.transport, &config.session)?;
         let (mount, fd) = Mount::new(dir, options)?;
+        if let Some(supervision) = supervision {
+            supervision.keep(DEVICE, fd.as_fd());
+            if let Some(abort) = mount.abort_file() {
+                supervision.keep(ABORT, abort);
+            }
+        }
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
         // Before the kernel is told of it: afterwards it waits for its queues to be served.
         let queues = match by_uring {
@@ -69,44 +90,101 @@ impl<O: Operations> Server<O> {
         {
             tracing::debug!("how much the kernel keeps of what is written stays as it is: {e}");
         }
-        let port = Arc::new(port.with_largest(features.max_write as usize));
-        let session = Arc::new(Session::new(operations, features));
-        let notifier = Notifier { channel: port.clone() };
-        session.notified_by(&notifier);
-        let mut server = Server {
-            mount,
-            lanes: Vec::new(),
-            queues: Vec::new(),
-            transport: Transport::Device,
-            session,
-            notifier,
-        };
-        let threads = || LaneConfig {
+        let supervision = supervision.filter(|supervision| {
+            if features.resends() {
+                supervision.memory().set_session(Agreed { features, device: mount.device() }.to_bytes());
+            } else {
+                supervision.is_left_alone();
+            }
+            features.resends()
+        });
+        let port = port.with_largest(features.max_write as usize);
+        let mut server = Server::new(operations, mount, port, features, supervision);
+        let threads = LaneConfig {
             on_thread_start: config.on_thread_start.clone(),
             awake: Awake::open(options.idle),
             ..LaneConfig::default()
         };
-        let transport = if features.io_uring() && server.start_queues(queues, &port, &threads())? {
-            Transport::Uring
+        if features.io_uring() && server.start_queues(queues, &threads)? {
+            server.transport = Transport::Uring;
         } else {
             let why = "transport=uring: this kernel does not serve FUSE through io_uring";
             if options.transport == Transport::Uring {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
-            server.start_lanes(&port, &cores, &threads(), options.idle)?;
-            Transport::Device
-        };
-        server.session.served_by(transport);
-        server.transport = transport;
+            server.start_lanes(&cores, &threads, options.idle, Vec::new())?;
+        }
+        server.session.served_by(server.transport);
         Ok(server)
     }
 
+    /// Goes on with the mount at `dir`, whose server is gone: first with what was in flight, then as any other. `config` is
+    /// as it was for that server, and has the memory that it has left.
+    pub fn take_over(
+        operations: Arc<O>,
+        dir: &Path,
+        options: &FuseOptions,
+        config: &ServerConfig,
+        inherited: Inherited,
+    ) -> io::Result<Self> {
+        let left = config.supervision.as_ref().and_then(|supervision| {
+            let agreed = supervision.memory().session().as_ref().and_then(Agreed::from_bytes)?;
+            Some((supervision, agreed))
+        });
+        let (supervision, agreed) =
+            left.ok_or_else(|| io::Error::other("the server before has left no word"))?;
+        let Agreed { features, device } = agreed;
+        let mount = Mount::inherited(dir, device, inherited.abort);
+        let port = DevicePort::new(inherited.device, features.max_write as usize).inherited();
+        let mut server = Server::new(operations, mount, port, features, Some(supervision));
+        let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
+        let threads = LaneConfig {
+            on_thread_start: config.on_thread_start.clone(),
+            awake: Awake::open(options.idle),
+            ..LaneConfig::default()
+        };
+        let again = server.drain(&threads)?;
+        supervision.memory().requests().forget_left();
+        tracing::debug!(again, "requests were sent again");
+        server.start_lanes(&cores, &threads, options.idle, inherited.clones)?;
+        server.session.served_by(server.transport);
+        Ok(server)
+    }
+
+    fn new(
+        operations: Arc<O>,
+        mount: Mount,
+        port: DevicePort,
+        features: Features,
+        supervision: Option<&Arc<Supervision>>,
+    ) -> Self {
+        let port = Arc::new(if supervision.is_some() { port.pinned() } else { port });
+        let session = Arc::new(Session::new(operations, features).supervised(supervision.cloned()));
+        let notifier = Notifier { channel: port.clone() };
+        session.notified_by(&notifier);
+        let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
+        Server { mount, port, lanes, queues, transport, session, notifier, supervision: supervision.cloned() }
+    }
+
+    /// Serves what was in flight from a thread like those of the lanes.
+    fn drain(&self, threads: &LaneConfig) -> io::Result<u64> {
+        let serve = || {
+            if let Some(init) = &threads.on_thread_start {
+                init();
+            }
+            drain::drain(&self.port, &*self.session)
+        };
+        std::thread::scope(|scope| scope.spawn(serve).join())
+            .unwrap_or_else(|_| Err(io::Error::other("what was in flight could not be served")))
+    }
+
+    /// `clones`: those that a predecessor has left, by the numbers of their lanes.
     fn start_lanes(
         &mut self,
-        port: &Arc<DevicePort>,
         cores: &[usize],
         threads: &LaneConfig,
         idle: Idle,
+        mut clones: Vec<(usize, OwnedFd)>,
     ) -> io::Result<()> {
         // To wake a client on a core that has halted takes longer than to serve it on its own.
         let may_watch = match idle {
@@ -116,14 +194,8 @@ impl<O: Operations> Server<O> {
         };
         let focus = Arc::new(Focus::new(cores, may_watch));
         for (lane, &core) in cores.iter().enumerate() {
-            // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
-            let lane_port = match port.try_clone() {
-                Ok(clone) => Arc::new(clone),
-                Err(e) => {
-                    tracing::debug!(core, "the descriptor is shared: {e}");
-                    Arc::clone(port)
-                }
-            };
+            let left = clones.iter().position(|(number, _)| *number == lane);
+            let lane_port = self.lane_port(lane, left.map(|at| clones.swap_remove(at).1));
             let focus = Some((Arc::clone(&focus), lane));
             let config = LaneConfig { core: Some(core), focus, ..threads.clone() };
             self.lanes.push(Lane::start(lane_port, self.session.clone(), config)?);
@@ -132,15 +204,29 @@ impl<O: Operations> Server<O> {
         Ok(())
     }
 
+    fn lane_port(&self, lane: usize, left: Option<OwnedFd>) -> Arc<DevicePort> {
+        if let Some(left) = left {
+            return Arc::new(self.port.lane_over(left).inherited());
+        }
+        // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
+        match self.port.try_clone() {
+            Ok(clone) => {
+                if let Some(supervision) = &self.supervision {
+                    supervision.keep(&clone_name(lane), clone.as_fd());
+                }
+                Arc::new(clone)
+            }
+            Err(e) => {
+                tracing::debug!(lane, "the descriptor is shared: {e}");
+                Arc::clone(&self.port)
+            }
+        }
+    }
+
     /// A lane for each queue, and one for what comes by `/dev/fuse` still. False: the kernel refuses a queue, and
     /// everything comes there.
-    fn start_queues(
-        &mut self,
-        queues: Vec<(usize, UringPort)>,
-        port: &Arc<DevicePort>,
-        threads: &LaneConfig,
-    ) -> io::Result<bool> {
-        self.lanes.push(Lane::start(Arc::clone(port), self.session.clone(), threads.clone())?);
+    fn start_queues(&mut self, queues: Vec<(usize, UringPort)>, threads: &LaneConfig) -> io::Result<bool> {
+        self.lanes.push(Lane::start(Arc::clone(&self.port), self.session.clone(), threads.clone())?);
         let queues: Vec<_> = queues.into_iter().map(|(core, queue)| (core, Arc::new(queue))).collect();
         for (core, queue) in &queues {
             let config = LaneConfig { core: Some(*core), ..threads.clone() };
@@ -159,6 +245,11 @@ impl<O: Operations> Server<O> {
     /// How requests come: never [`Transport::Auto`].
     pub fn transport(&self) -> Transport {
         self.transport
+    }
+
+    /// Whether the mount outlives this process: somebody keeps it, and the kernel can send requests again.
+    pub fn is_supervised(&self) -> bool {
+        self.supervision.as_ref().is_some_and(|supervision| supervision.supervisor() != 0)
     }
 
     /// Where it is mounted.
@@ -203,6 +294,12 @@ pub struct Notifier {
     channel: Arc<dyn Channel>,
 }
 
+impl std::fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notifier").finish_non_exhaustive()
+    }
+}
+
 impl Notifier {
     /// Sends one; ENOENT only says that the kernel had nothing cached.
     pub fn send(&self, notification: &Notification<'_>) -> io::Result<()> {
@@ -229,88 +326,4 @@ fn keep_awake(threads: &LaneConfig) {
 fn usable_cores() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
-}
-
-/// What serves the kernel's queues, each with its core: none if io_uring is not wanted or cannot be.
-fn queues(
-    device: BorrowedFd<'_>,
-    cores: &[usize],
-    transport: Transport,
-    session: &Config,
-) -> io::Result<Vec<(usize, UringPort)>> {
-    match make_queues(device, cores, session) {
-        Err(e) if transport == Transport::Auto => {
-            tracing::debug!("requests come by /dev/fuse: {e}");
-            Ok(Vec::new())
-        }
-        made => made.map_err(uring_failed),
-    }
-}
-
-fn uring_failed(e: io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("transport=uring: {e}"))
-}
-
-/// Whether requests are to come through io_uring; has the kernel offer it where that is asked for.
-fn offered(transport: Transport, session: &Config) -> io::Result<bool> {
-    // A lock that is waited for keeps a place of its queue: as many as there are places, and the unlocking finds none.
-    match transport {
-        Transport::Device => Ok(false),
-        Transport::Auto => Ok(!session.locks && uring::is_enabled().unwrap_or(false)),
-        Transport::Uring if session.locks => {
-            Err(uring_failed(io::Error::new(io::ErrorKind::InvalidInput, "it serves no locks")))
-        }
-        Transport::Uring => match uring::is_enabled() {
-            Ok(true) => Ok(true),
-            Ok(false) => uring::enable().map(|()| true).map_err(uring_failed),
-            Err(_) => {
-                let why = "it takes Linux 6.14 or later";
-                Err(uring_failed(io::Error::new(io::ErrorKind::Unsupported, why)))
-            }
-        },
-    }
-}
-
-/// A port for each core; the queues of cores that serve nobody are shared out among them.
-fn make_queues(
-    device: BorrowedFd<'_>,
-    cores: &[usize],
-    session: &Config,
-) -> io::Result<Vec<(usize, UringPort)>> {
-    let all = 0..uring::queues()?;
-    let others: Vec<u16> = all.clone().filter(|queue| !cores.contains(&usize::from(*queue))).collect();
-    let own: Vec<u16> = all.filter(|queue| cores.contains(&usize::from(*queue))).collect();
-    let port = |(nth, queue): (usize, &u16)| {
-        let share: Vec<u16> = others.iter().copied().skip(nth).step_by(own.len()).collect();
-        let device = device.try_clone_to_owned()?;
-        let port = UringPort::new(device, session.max_write as usize, *queue, &share)?;
-        Ok((usize::from(*queue), port))
-    };
-    own.iter().enumerate().map(port).collect()
-}
-
-/// Answers INIT, which is the first request of every mount.
-fn handshake(port: &DevicePort, config: &Config) -> io::Result<Features> {
-    let mut slot = port.slot();
-    while port.receive(&mut slot)? {
-        let (request, _) = port.open(&mut slot);
-        let Some(Ok((header, op, _))) = request.map(|request| parse(request, true)) else { continue };
-        let Op::Init { args, flags2 } = op else {
-            port.send(header.unique, -libc::EIO, &[])?;
-            continue;
-        };
-        match negotiate(config, &args, flags2) {
-            Negotiated::Agreed(features, answer) => {
-                port.send(header.unique, 0, &[answer.as_bytes()])?;
-                tracing::debug!(?features, "mounted");
-                return Ok(features);
-            }
-            Negotiated::AskAgain(answer) => port.send(header.unique, 0, &[answer.as_bytes()])?,
-            Negotiated::Refused(why) => {
-                port.send(header.unique, -libc::EPROTO, &[])?;
-                return Err(io::Error::other(why));
-            }
-        }
-    }
-    Err(io::Error::other("the mount was ended before it was served"))
 }

@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
-use crate::control::{RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SYNC, SYNC_POWER, TRIM};
+use crate::control::{
+    RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SUPERVISOR_PID, SYNC, SYNC_POWER, TRIM,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 use std::io;
@@ -54,6 +56,37 @@ pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
     // SAFETY: the call's number says that it writes 32 bits, and whoever answers it cannot write more: the
     // kernel sizes the answer by the number. Guarded by the test that asks a live mount.
     Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SERVER_PID as Opcode }, u32>::new()) }?)
+}
+
+/// Asks the mount that `fd` is on for its supervisor's process id.
+pub fn supervisor_pid(fd: impl AsFd) -> io::Result<u32> {
+    // SAFETY: as above. Guarded by the tests of mounts that outlive their servers.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SUPERVISOR_PID as Opcode }, u32>::new()) }?)
+}
+
+/// Asks the mount that `fd` is on for the process that goes on until the mount has ended: the supervisor's, or else the
+/// server's.
+pub fn last_pid(fd: impl AsFd) -> io::Result<u32> {
+    match supervisor_pid(&fd) {
+        Ok(0) => server_pid(fd),
+        // An earlier version does not know the question.
+        Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => server_pid(fd),
+        answer => answer,
+    }
+}
+
+/// Has memory be there, and stay there: what cannot be locked is at least filled in.
+pub fn pin(bytes: &mut [u8]) -> io::Result<()> {
+    let page = rustix::param::page_size();
+    let start = bytes.as_mut_ptr().map_addr(|address| address & !(page - 1));
+    let len = (bytes.as_mut_ptr().addr() + bytes.len()).next_multiple_of(page) - start.addr();
+    // SAFETY: both calls change no byte; the pages are those that hold `bytes`, which are mapped and writable. Guarded by
+    // the tests of mounts that outlive their servers.
+    unsafe {
+        rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)?;
+        rustix::mm::mlock(start.cast(), len)?;
+    }
+    Ok(())
 }
 
 /// Asks the mount that `fd` is on to make everything durable.

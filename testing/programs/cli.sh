@@ -84,7 +84,7 @@ exec 7>&-
 # A dead mount: named, mounted over, nothing lost.
 echo kept >volume/file
 sync volume/file
-end "${SERVER[$v]}"
+kill_server_of "$v"
 attach volume
 same "a file after a kill" kept "$(cat volume/file)"
 # A signal unmounts cleanly.
@@ -94,7 +94,7 @@ is_mounted "$v" && fail "SIGTERM leaves the mount"
 unset "SERVER[$v]"
 # Dead and given up.
 attach volume
-end "${SERVER[$v]}"
+kill_server_of "$v"
 unset "SERVER[$v]"
 "$NARUFS" umount volume || fail "a dead mount cannot be unmounted"
 is_mounted "$v" && fail "a dead mount stays"
@@ -284,7 +284,7 @@ as_nobody umount "$v" 2>said || status=\$?
 [ "\$status" = 1 ]
 grep -q 'not allowed' said
 # A killed server of theirs: root mounts over it.
-as_nobody "$NARUFS" mount theirs/image theirs/volume
+as_nobody "$NARUFS" mount theirs/image theirs/volume -o supervise=no
 kill -9 "\$(as_nobody "$NARUFS" stats theirs/volume --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')"
 "$NARUFS" mount --scratch --memory 64M theirs/volume
 [ "\$(grep -c "$WORK/theirs/volume" /proc/self/mountinfo)" = 1 ]

@@ -19,7 +19,7 @@ NAME=$(basename "$0" .sh)
 WORK=$(mktemp -d "/var/tmp/narufs-$NAME.XXXXXX")
 chmod 755 "$WORK"
 MOUNTED=() GROUPS_MADE=() FILES_MADE=() SERVER_GROUP=
-declare -A SERVER=() STARTED=()
+declare -A SERVER=() SUPERVISOR=() STARTED=()
 
 say() { echo "$NAME: $*"; }
 fail() { echo "$NAME: FAILED: $*" >&2; exit 1; }
@@ -71,7 +71,7 @@ detach_dir() { # DIR
     local dir=$1 pid=${SERVER[$1]:-}
     is_mounted "$dir" || return 0
     if [[ -n $pid ]]; then
-        timeout 60 "$NARUFS" umount "$dir" >/dev/null || { end "$pid"; umount -l "$dir"; }
+        timeout 60 "$NARUFS" umount "$dir" >/dev/null || { kill_server_of "$dir"; umount -l "$dir"; }
         unset "SERVER[$dir]"
     else
         umount "$dir" || umount -l "$dir"
@@ -108,8 +108,8 @@ within() { # GROUP COMMAND...
 
 # Notes what serves a mount.
 served() { # NAME
-    SERVER[$WORK/$1]=$("$NARUFS" stats "$WORK/$1" --json |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+    read -r "SERVER[$WORK/$1]" "SUPERVISOR[$WORK/$1]" < <("$NARUFS" stats "$WORK/$1" --json |
+        python3 -c 'import json, sys; s = json.load(sys.stdin); print(s["server_pid"], s["supervisor_pid"])')
     MOUNTED+=("$WORK/$1")
 }
 
@@ -143,11 +143,17 @@ detach() { # NAME
     fi
 }
 
+# Kills the server, and before it the process that would start another one.
+kill_server_of() { # DIR
+    (( ! SUPERVISOR[$1] )) || end "${SUPERVISOR[$1]}"
+    end "${SERVER[$1]}"
+}
+
 # Kills the server in the middle of its work and takes the dead mount away. On ext4: an unmount.
 crash() { # NAME
     local dir=$WORK/$1
     if [[ $FS == narufs ]]; then
-        end "${SERVER[$dir]}"
+        kill_server_of "$dir"
         unset "SERVER[$dir]"
         umount -l "$dir"
     else

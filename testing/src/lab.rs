@@ -172,6 +172,7 @@ impl Lab {
             inodes: 64,
             step: 32,
             background: false,
+            takeover: None,
         };
         if let Some(why) = mounted.store().failed() {
             return Err(Error::ReadOnly(why));

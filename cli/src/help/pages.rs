@@ -14,6 +14,7 @@ pub fn below(command: &str) -> &'static [Part] {
         "trim" => TRIM,
         "fsck" => FSCK,
         "stats" => STATS,
+        "upgrade" => UPGRADE,
         "bench" => BENCH,
         "compare" => COMPARE,
         _ => &[],
@@ -95,7 +96,7 @@ const MOUNT: &[Part] = &[
             (
                 "io=cached",
                 "the kernel caches what is written, too: rewriting costs no request until fsync or close; a \
-                 killed server loses what was not synced; implies permissions=kernel. For large files written in \
+                 server that is killed and not survived loses what was not synced; implies permissions=kernel. For large files written in \
                  small pieces; small files that are made and closed get slower. Before Linux 6.2 not within \
                  a control group's memory limit: the kernel ends processes there",
             ),
@@ -106,11 +107,22 @@ const MOUNT: &[Part] = &[
             ),
             (
                 "transport=auto",
-                "the kernel hands requests over through io_uring where it has that (Linux 6.14) and the parameter \
-                 enable_uring of its module fuse says Y, through /dev/fuse otherwise (default)",
+                "the kernel hands requests over through /dev/fuse where the mount is to survive its server; else \
+                 through io_uring where it has that (Linux 6.14) and the parameter enable_uring of its module fuse \
+                 says Y (default)",
             ),
-            ("transport=uring", "through io_uring, turning it on if need be, or not at all"),
+            (
+                "transport=uring",
+                "through io_uring, turning it on if need be, or not at all: the mount ends with its server",
+            ),
             ("transport=dev", "through /dev/fuse"),
+            (
+                "supervise=yes",
+                "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
+                 next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
+                 wait and what was written all go on (default for an image; takes Linux 6.9)",
+            ),
+            ("supervise=no", "the mount ends with its server, as scratch space always does"),
             (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \
@@ -232,6 +244,17 @@ const STATS: &[Part] = &[Text(
      class of lock that was waited for. Requests are the kernel's, by its names for them; nobody waits for some, or \
      the kernel itself asked, as when it writes its cache back.",
 )];
+
+const UPGRADE: &[Part] = &[
+    Text(
+        "The program that this command is of takes the place of the one that serves: of the server, and of the \
+         supervisor that has started it. Programs that use the mount notice a pause. If the new one does not understand \
+         the options, or what the old one leaves, it is refused, and the old one goes on; so it does if the new one ends \
+         before it serves. SIGHUP of the supervisor (narufs stats shows its process) does the same with the program that \
+         now has the name of the old one.",
+    ),
+    Text("Exit status: 0 it serves, 1 it does not, 2 wrong usage."),
+];
 
 const BENCH: &[Part] = &[
     Table(

@@ -218,6 +218,24 @@ impl Requests {
         Some(one)
     }
 
+    /// The same, with its slot, which goes on saying what it says: a kill before the reply leaves it as this one did,
+    /// with one attempt more. What was not done is begun anew.
+    pub fn resume(memory: &std::sync::Arc<super::Takeover>, unique: u64) -> Option<(Left, Taken)> {
+        let requests = memory.requests();
+        let mut left = requests.left_list();
+        let at = left.iter().position(|(_, one)| one.unique == unique & !RESENT)?;
+        let (number, one) = left.swap_remove(at);
+        drop(left);
+        let slot = &requests.slots()[number as usize];
+        slot.attempts.store(one.attempts, Ordering::Relaxed);
+        if !one.done {
+            slot.state.store(TAKEN, Ordering::Relaxed);
+            slot.nid.store(0, Ordering::Relaxed);
+            slot.written.store(0, Ordering::Relaxed);
+        }
+        Some((one, Taken { memory: std::sync::Arc::clone(memory), number }))
+    }
+
     /// All that a predecessor has left.
     pub fn all_left(&self) -> Vec<Left> {
         self.left_list().iter().map(|(_, one)| *one).collect()
@@ -272,6 +290,12 @@ impl RequestSlot {
 }
 
 impl Taken {
+    /// Has the death of the server that this one replaces count as more than one attempt.
+    pub fn add_attempts(&self, more: u32) {
+        let slot = &self.memory.requests().slots()[self.number as usize];
+        slot.attempts.fetch_add(more, Ordering::Relaxed);
+    }
+
     /// Has this thread's work count for the request, until the guard goes.
     pub fn enter(&self) -> Entered<'_> {
         let slot = &self.memory.requests().slots()[self.number as usize];
@@ -357,6 +381,31 @@ mod tests {
         third.requests().judge(|_, _| Ok(true)).expect("nothing is left to judge");
         assert!(third.requests().left(4).is_some_and(|left| !left.done && left.attempts == 1));
         drop(taken);
+    }
+
+    #[test]
+    fn what_is_resumed_is_left_again_by_the_next_kill() {
+        let memory = Takeover::create(1).expect("memory");
+        let [done, begun] =
+            [4, 6].map(|unique| Requests::take(&memory, unique, 9, 1, 0).expect("a free slot"));
+        {
+            let _entered = done.enter();
+            wrote(10);
+        }
+        let next = killed(&memory);
+        next.requests().judge(|_, _| Ok(false)).expect("judged");
+        let resume = |unique| Requests::resume(&next, unique | RESENT).expect("it was left");
+        let [(done_left, _done), (begun_left, resumed)] = [4, 6].map(resume);
+        assert!(Requests::resume(&next, 4).is_none());
+        assert_eq!((done_left.done, begun_left.done), (true, false));
+        resumed.add_attempts(3);
+        let third = killed(&next);
+        third.requests().judge(|_, _| Ok(false)).expect("judged");
+        let mut left = third.requests().all_left();
+        left.sort_by_key(|one| one.unique);
+        let told = |one: &Left| (one.done, one.written, one.attempts);
+        assert_eq!(left.iter().map(told).collect::<Vec<_>>(), [(true, 10, 2), (false, 0, 5)]);
+        drop(begun);
     }
 
     #[test]

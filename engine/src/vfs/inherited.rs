@@ -16,7 +16,8 @@
 //! 2. Nothing is asked before what was in flight is answered: an inode that was made, and whose maker has not been told,
 //!    the kernel does not have yet.
 
-use super::Vfs;
+use super::{Entry, Vfs};
+use crate::format::Nid;
 use crate::inode::InodeObj;
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::takeover::Prober;
@@ -37,6 +38,13 @@ struct Queue {
 }
 
 impl Vfs {
+    /// What a predecessor has made for a caller that it has not answered: with or without a name, it is held for the kernel
+    /// from now on. To be called before [`Vfs::ask_kernel`].
+    pub fn made_before(&self, nid: Nid) -> Result<Entry> {
+        let inode = self.hold(self.meta.inode(nid)?)?;
+        Ok(self.entry(&inode))
+    }
+
     /// Whether all that hold an inode are counted here.
     pub(super) fn counts_all_holds(&self, inode: &InodeObj) -> bool {
         self.inherited.is_none() || inode.is_made_here()

@@ -59,9 +59,9 @@ struct Queue {
 }
 
 impl DirTimes {
-    /// No directory is known.
-    pub fn new() -> DirTimes {
-        let lent = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+    /// No directory is known. In a successor attributes of each may just have been lent.
+    pub fn new(is_successor: bool) -> DirTimes {
+        let lent = (0..SLOTS).map(|_| AtomicU64::new(u64::from(is_successor))).collect();
         DirTimes { start: Instant::now(), lent, late: Arc::default() }
     }
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_quiet_is_lent_for_long_and_what_changes_for_a_moment() {
-        let times = DirTimes::new();
+        let times = DirTimes::new(false);
         let quiet = dir(2 * QUIET);
         assert_eq!(times.hold(&dir(QUIET / 2), || None), SHORT);
         assert_eq!(times.hold(&quiet, || Some(quiet)), LONG);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_change_close_behind_a_long_lease_is_told_once_and_late() {
-        let times = DirTimes::new();
+        let times = DirTimes::new(false);
         times.changed(7);
         assert!(times.late.queue.lock().due.is_empty(), "nothing was lent");
         let quiet = dir(2 * QUIET);
@@ -216,6 +216,13 @@ mod tests {
         assert!(queue.due[0].0 > Instant::now());
         drop(queue);
         assert!(!times.was_lent(7, Instant::now() + ON_THE_WAY), "the answer has arrived by then");
+    }
+
+    #[test]
+    fn a_successor_takes_all_to_be_lent() {
+        let times = DirTimes::new(true);
+        assert!((0..100).all(|dir| times.was_lent(dir, times.start)));
+        assert!(!times.was_lent(7, times.start + ON_THE_WAY));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use super::handles::Handles;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
 use crate::mount::{FuseOptions, Io, Permissions, Transport};
+use crate::server::Notifier;
 use crate::session::{Features, RequestContext, groups};
+use crate::supervision::Supervision;
 use crate::types::{Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
 use narufs_engine::vfs::{self, Context, Vfs};
@@ -42,28 +44,39 @@ pub struct EngineOperations {
     pub(super) xattr: bool,
     pub(super) features: OnceLock<Features>,
     pub(super) transport: OnceLock<Transport>,
+    /// Where the mount outlives its server.
+    pub(super) supervision: Option<Arc<Supervision>>,
+    pub(super) notifier: OnceLock<Notifier>,
 }
 
 impl EngineOperations {
-    /// Serves `fs` at a mount with these options.
-    pub fn new(fs: Arc<Vfs>, caching: Caching, options: &FuseOptions) -> Self {
+    /// Serves `fs` at a mount with these options, which outlives its server where there is supervision.
+    pub fn new(
+        fs: Arc<Vfs>,
+        caching: Caching,
+        options: &FuseOptions,
+        supervision: Option<&Arc<Supervision>>,
+    ) -> Self {
         let policy = fs.options();
+        let is_successor = supervision.is_some_and(|supervision| supervision.memory().incarnation() > 0);
         EngineOperations {
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,
             recalls: Arc::default(),
             fs,
-            open: Handles::default(),
+            open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),
             keeps_opens: AtomicBool::new(false),
             failures: Arc::default(),
-            dir_times: DirTimes::new(),
+            dir_times: DirTimes::new(is_successor),
             permissions: options.permissions(),
-            names: Names::new(caching, options.permissions()),
+            names: Names::new(caching, options.permissions(), is_successor),
             attributes_hold: if caching.trusts(options.permissions()) { LONG } else { Duration::ZERO },
             caching,
             io: options.io,
             xattr: options.xattr,
             features: OnceLock::new(),
             transport: OnceLock::new(),
+            supervision: supervision.cloned(),
+            notifier: OnceLock::new(),
         }
     }
 
@@ -138,6 +151,17 @@ impl EngineOperations {
 
     /// What the kernel may do with an open file.
     pub(super) fn opened(&self, handle: vfs::FileHandle, flags: i32) -> Opened {
+        let fh = if self.kernel_keeps_opens() {
+            self.fs.release(handle, None);
+            if self.is_made_past_cache(flags) { PAST_CACHE } else { 0 }
+        } else {
+            self.open.insert(&self.fs, handle)
+        };
+        Opened { fh, flags: self.kernel_flags(flags) }
+    }
+
+    /// How the kernel is to treat a file opened so.
+    pub(super) fn kernel_flags(&self, flags: i32) -> OpenFlags {
         let keeps_opens = self.kernel_keeps_opens();
         let is_past_cache = if keeps_opens { self.is_made_past_cache(flags) } else { self.is_direct(flags) };
         let mut kernel = OpenFlags::empty();
@@ -149,13 +173,7 @@ impl EngineOperations {
         // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
         // back (they are the kernel's own), and that a write failed is fsync's to tell.
         kernel |= OpenFlags::NOFLUSH;
-        let fh = if keeps_opens {
-            self.fs.release(handle, None);
-            if is_past_cache { PAST_CACHE } else { 0 }
-        } else {
-            self.open.insert(&self.fs, handle)
-        };
-        Opened { fh, flags: kernel }
+        kernel
     }
 
     /// Whether a file opened so goes past the kernel's page cache. Without a kernel that maps such files shared,

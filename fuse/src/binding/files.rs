@@ -72,10 +72,23 @@ impl EngineOperations {
 
     /// The same; `flags` are those of a file that the kernel keeps open.
     pub(super) fn file_with(&self, nid: Nid, fh: u64, flags: vfs::OpenFlags) -> Result<File> {
-        if self.kernel_keeps_opens() {
+        if self.is_borrowed(fh) {
             return Ok(File::Borrowed(self.fs().borrow(nid, flags, None)?));
         }
         Ok(File::Opened(self.open.get(fh)?))
+    }
+
+    /// Whether an open file is the kernel's alone to know: it keeps all of them, or this one was opened by an earlier
+    /// server.
+    fn is_borrowed(&self, fh: u64) -> bool {
+        self.kernel_keeps_opens() || self.open.is_foreign(fh)
+    }
+
+    /// The file by which attributes are changed, if there is one that says who may. Of a file that the kernel keeps open
+    /// it has checked that itself.
+    pub(super) fn opened_for_change(&self, nid: Nid, fh: Option<u64>) -> Result<Option<File>> {
+        let fh = fh.filter(|_| !self.kernel_keeps_opens());
+        fh.map(|fh| self.file(nid, fh)).transpose()
     }
 
     /// The flags by which a file that the kernel keeps open is read.
@@ -100,7 +113,7 @@ impl EngineOperations {
 
     /// The directory of a request for this inode that names `fh`.
     pub(super) fn directory(&self, nid: Nid, fh: u64) -> Result<File> {
-        if self.kernel_keeps_directories() {
+        if self.kernel_keeps_directories() || self.open.is_foreign(fh) {
             return Ok(File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::DIRECTORY, None)?));
         }
         Ok(File::Opened(self.open.get(fh)?))
@@ -113,7 +126,7 @@ impl EngineOperations {
         nid: Nid,
         fh: u64,
     ) -> Result<(File, Option<Report>)> {
-        if !self.kernel_keeps_opens() {
+        if !self.is_borrowed(fh) {
             return Ok((File::Opened(self.open.get(fh)?), None));
         }
         let report = Failures::begin(&self.failures, nid, ctx.pid);

@@ -1,5 +1,8 @@
 //! Open files by the numbers that the kernel calls them.
 //!
+//! A number says which server of the mount has given it out. What an earlier one had open its successor does not know;
+//! the kernel vouches for it, and the file is borrowed for each request ([`files`](super::files)).
+//!
 //! Invariants: a number given out is not given out again before it has been removed; an open file goes back to
 //! the engine once, when it has been removed and the last request on it is done.
 
@@ -48,13 +51,33 @@ struct Shard {
     free: Vec<usize>,
 }
 
+/// Bits of a number that count; above them is which server of the mount has given it out.
+const COUNT_BITS: u32 = 40;
+
 /// All open files of a mount.
 #[derive(Debug, Default)]
 pub struct Handles {
     shards: [RwLock<Shard>; SHARDS],
+    /// The upper bits of each number given out here.
+    origin: u64,
 }
 
 impl Handles {
+    /// None yet; so many servers were there before.
+    pub fn new(incarnation: u32) -> Handles {
+        Handles { origin: u64::from(incarnation) << COUNT_BITS, ..Handles::default() }
+    }
+
+    /// A number that an earlier server may have given out, for what it had opened without saying so.
+    pub fn foreign(&self) -> u64 {
+        self.origin.wrapping_sub(1 << COUNT_BITS)
+    }
+
+    /// Whether a number was given out by an earlier server of the mount: what was open went with it.
+    pub fn is_foreign(&self, fh: u64) -> bool {
+        fh >> COUNT_BITS != self.origin >> COUNT_BITS
+    }
+
     /// Gives an open file a number.
     pub fn insert(&self, fs: &Arc<Vfs>, handle: FileHandle) -> u64 {
         self.add(fs, handle, false)
@@ -75,17 +98,23 @@ impl Handles {
             shard.open.len() - 1
         });
         shard.open[index] = Some(Arc::new(open));
-        (index * SHARDS + number) as u64
+        self.origin | (index * SHARDS + number) as u64
     }
 
     /// The open file of this number. EBADF: there is none.
     pub fn get(&self, fh: u64) -> Result<Arc<Open>> {
+        if self.is_foreign(fh) {
+            return Err(Errno(libc::EBADF));
+        }
         let (shard, index) = self.place(fh);
         shard.read().open.get(index).cloned().flatten().ok_or(Errno(libc::EBADF))
     }
 
     /// Takes a number back; the file is released when the last request on it is done.
     pub fn remove(&self, fh: u64, flock_owner: Option<u64>) {
+        if self.is_foreign(fh) {
+            return;
+        }
         let (shard, index) = self.place(fh);
         let removed = {
             let mut shard = shard.write();
@@ -109,6 +138,7 @@ impl Handles {
     }
 
     fn place(&self, fh: u64) -> (&RwLock<Shard>, usize) {
-        (&self.shards[fh as usize % SHARDS], fh as usize / SHARDS)
+        let count = (fh & ((1 << COUNT_BITS) - 1)) as usize;
+        (&self.shards[count % SHARDS], count / SHARDS)
     }
 }

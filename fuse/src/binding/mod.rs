@@ -2,9 +2,10 @@
 //!
 //! `engine` is a file system as it is mounted, `operations` what is asked of it, `files` finds the file of a
 //! request, `failures` knows which thread was told of a failed write-back, `handles` has open files by number,
-//! `names` says for how long the kernel may trust a name, `dir_times` the same of a directory's attributes, `told`
-//! tells it of what changes behind its back, `recall` keeps its page cache true beside writes that go past it,
-//! `volume` answers what concerns the file system as a whole, `convert` goes between the two worlds' types.
+//! `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
+//! `dir_times` the same of a directory's attributes, `told` tells it of what changes behind its back, `recall` keeps its
+//! page cache true beside writes that go past it, `volume` answers what concerns the file system as a whole, `stats`
+//! shows counters, `convert` goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
@@ -17,9 +18,11 @@ mod engine;
 mod failures;
 mod files;
 mod handles;
+mod inherited;
 mod names;
 mod operations;
 mod recall;
+mod stats;
 mod told;
 mod volume;
 
@@ -29,6 +32,7 @@ use crate::mount::process::drop_capabilities;
 use crate::mount::{FuseOptions, Io, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
+use crate::supervision::{Inherited, Supervision};
 use narufs_engine::cache::available_memory;
 use narufs_engine::vfs::Vfs;
 use rustix::thread::CapabilitySet;
@@ -71,6 +75,37 @@ pub fn serve(
     options: &FuseOptions,
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
+    let (operations, options, config) = prepare(fs, options, caching, None)?;
+    Server::start(operations, dir, &options, &config)
+}
+
+/// The same for a mount that is to outlive this process, and that nobody else enters. `left`: it is there already, and its
+/// server is gone.
+///
+/// # Errors
+/// As of [`serve`]; or if what is left cannot be gone on with.
+pub fn serve_supervised(
+    fs: Arc<Vfs>,
+    dir: &Path,
+    options: &FuseOptions,
+    supervision: &Arc<Supervision>,
+    left: Option<Inherited>,
+) -> io::Result<Server<EngineOperations>> {
+    let (operations, options, config) = prepare(fs, options, Caching::Exclusive, Some(supervision))?;
+    match left {
+        None => Server::start(operations, dir, &options, &config),
+        Some(left) => Server::take_over(operations, dir, &options, &config, left),
+    }
+}
+
+type Prepared = (Arc<EngineOperations>, FuseOptions, ServerConfig);
+
+fn prepare(
+    fs: Arc<Vfs>,
+    options: &FuseOptions,
+    caching: Caching,
+    supervision: Option<&Arc<Supervision>>,
+) -> io::Result<Prepared> {
     let mut options = options.clone();
     if options.io == Io::Cached {
         if caching == Caching::Shared {
@@ -100,6 +135,7 @@ pub fn serve(
             ..Config::default()
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),
+        supervision: supervision.cloned(),
         dirty_limit: (options.io == Io::Cached).then(|| dirty_limit(available_memory())),
         ..ServerConfig::default()
     };
@@ -109,8 +145,8 @@ pub fn serve(
         // Buffers are as large as the larger of the two.
         config.session.max_write = config.session.max_write.max(options.max_read);
     }
-    let operations = EngineOperations::new(fs, caching, &options);
-    Server::start(Arc::new(operations), dir, &options, &config)
+    let operations = EngineOperations::new(fs, caching, &options, supervision);
+    Ok((Arc::new(operations), options, config))
 }
 
 /// Bytes of what was written that the kernel may keep, of so much memory. Within a control group's memory limit dirty

@@ -62,14 +62,16 @@ pub struct Leases {
 }
 
 impl Names {
-    /// Names cached as `caching` says, permissions checked as `permissions` says.
-    pub fn new(caching: Caching, permissions: Permissions) -> Names {
+    /// Names cached as `caching` says, permissions checked as `permissions` says. In a successor everything may just have
+    /// been lent.
+    pub fn new(caching: Caching, permissions: Permissions, is_successor: bool) -> Names {
         match (caching, permissions) {
             (_, Permissions::Kernel) => Names::Long,
             (Caching::Shared, Permissions::Server) => Names::Never,
             (Caching::Exclusive, Permissions::Server) => {
-                let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-                Names::Lent(Leases { start: Instant::now(), ends: zeros(), back_off: zeros() })
+                let all = |micros| (0..SLOTS).map(|_| AtomicU64::new(micros)).collect();
+                let lent = if is_successor { (HOLD + LATE + AHEAD).as_micros() as u64 } else { 0 };
+                Names::Lent(Leases { start: Instant::now(), ends: all(lent), back_off: all(0) })
             }
         }
     }
@@ -177,7 +179,11 @@ mod tests {
     use narufs_engine::volume::scratch::{self, ScratchOptions};
 
     fn leases() -> Leases {
-        match Names::new(Caching::Exclusive, Permissions::Server) {
+        leases_of(false)
+    }
+
+    fn leases_of(is_successor: bool) -> Leases {
+        match Names::new(Caching::Exclusive, Permissions::Server, is_successor) {
             Names::Lent(leases) => leases,
             other => panic!("{other:?}"),
         }
@@ -193,6 +199,12 @@ mod tests {
         assert_eq!(leases.end(5), end);
         leases.record(5, end + 1);
         assert!(leases.end(5) > end + 1);
+    }
+
+    #[test]
+    fn a_successor_takes_all_to_be_lent() {
+        let leases = leases_of(true);
+        assert!((0..100).all(|dir| leases.end(dir) >= leases.micros(leases.start + HOLD + LATE)));
     }
 
     #[test]
@@ -224,7 +236,7 @@ mod tests {
         let fs = running.fs();
         let root = Context::root();
         let file = fs.mknod(&root, ROOT_NID, b"file", libc::S_IFREG | 0o600, 0).expect("made");
-        let names = Names::new(Caching::Exclusive, Permissions::Server);
+        let names = Names::new(Caching::Exclusive, Permissions::Server, false);
         let Names::Lent(leases) = &names else { panic!("{names:?}") };
         // As of a directory whose number falls into the same slot.
         leases.record(file.nid, leases.micros(Instant::now() + Duration::from_secs(3600)));

@@ -50,6 +50,7 @@ impl Operations for EngineOperations {
 
     fn notified_by(&self, notifier: &Notifier) {
         self.recalls.set_notifier(notifier);
+        let _ = self.notifier.set(notifier.clone());
         if let Err(e) = self.dir_times.tell(notifier.clone()) {
             tracing::warn!("times of directories may be old for a while: {e}");
         }
@@ -60,6 +61,28 @@ impl Operations for EngineOperations {
 
     fn served_by(&self, transport: Transport) {
         let _ = self.transport.set(transport);
+        self.ask_kernel();
+    }
+
+    fn made(&self, _: &RequestContext<'_>, parent: u64, nid: u64) -> Result<Entry> {
+        let lease = self.names.lend(&self.fs, parent);
+        self.made_before(parent, nid, lease)
+    }
+
+    fn made_and_opened(
+        &self,
+        _: &RequestContext<'_>,
+        parent: u64,
+        nid: u64,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let lease = self.names.lend(&self.fs, parent);
+        Ok((self.made_before(parent, nid, lease)?, self.opened_before(flags)))
+    }
+
+    fn written(&self, _: &RequestContext<'_>, nodeid: u64, write: &Write, written: usize, reply: WriteReply) {
+        let result = self.sync_written(nodeid, write).map(|()| written);
+        self.answer_write(nodeid, write, written, result, reply);
     }
 
     fn destroy(&self) {
@@ -111,11 +134,9 @@ impl Operations for EngineOperations {
     }
 
     fn setattr(&self, ctx: &RequestContext<'_>, nodeid: u64, change: &SetAttr) -> Result<Attributes> {
-        // Of a file that the kernel keeps open it has checked whether it may be changed.
-        let fh = change.fh.filter(|_| !self.kernel_keeps_opens());
-        let open = fh.map(|fh| self.open.get(fh)).transpose()?;
+        let open = self.opened_for_change(nodeid, change.fh)?;
         let wanted = engine_attributes(change);
-        let open = open.as_deref().map(|o| &**o);
+        let open = open.as_deref();
         let caller = self.caller(ctx, 0);
         // A ctime says that the times are the kernel's own, and that it has judged who may change them.
         let attr = if self.kernel_keeps_writes() && change.ctime.is_some() {

@@ -1,27 +1,9 @@
-//! Control calls that concern the file system as a whole. Those that change it are for root and for whoever serves the
-//! mount.
+//! Control calls that change the file system as a whole. They are for root and for whoever serves the mount.
 
 use super::engine::EngineOperations;
 use crate::control::{self, Growth};
 use crate::session::RequestContext;
-use crate::session::requests::Count;
 use crate::types::{Errno, Result};
-use narufs_engine::stats::Stats;
-use std::collections::BTreeMap;
-
-/// What `narufs stats` shows of a mount.
-#[derive(serde::Serialize)]
-struct ServedStats {
-    server_pid: u32,
-    /// How requests reach it.
-    transport: &'static str,
-    /// How many there were, by name.
-    requests: BTreeMap<String, u64>,
-    /// Those of them that a caller waited for.
-    requests_awaited: BTreeMap<String, u64>,
-    #[serde(flatten)]
-    stats: Stats,
-}
 
 impl EngineOperations {
     fn check_master(ctx: &RequestContext<'_>) -> Result<()> {
@@ -30,22 +12,6 @@ impl EngineOperations {
             uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
             _ => Err(Errno(libc::EPERM)),
         }
-    }
-
-    /// Answers [`control::STATS`].
-    pub(super) fn stats(&self, ctx: &RequestContext<'_>) -> Result<Vec<u8>> {
-        let counts = ctx.requests().counts();
-        let by_name = |number: fn(&Count) -> u64| {
-            counts.iter().map(|count| (count.opcode.name(), number(count))).collect()
-        };
-        let stats = ServedStats {
-            server_pid: std::process::id(),
-            transport: self.transport.get().copied().unwrap_or_default().name(),
-            requests: by_name(|count| count.sent),
-            requests_awaited: by_name(|count| count.awaited),
-            stats: Stats::of(self.fs())?,
-        };
-        serde_json::to_vec(&stats).map_err(|_| Errno(libc::EIO))
     }
 
     /// Answers [`control::TRIM`].

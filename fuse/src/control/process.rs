@@ -21,18 +21,23 @@ use std::time::Duration;
 
 /// The process id of the server of the mount at `dir`. ENOTTY: it is not a mount of narufs.
 pub fn server_pid(dir: &Path) -> io::Result<u32> {
-    match open(dir).and_then(sys::server_pid) {
+    ask(dir, sys::server_pid)
+}
+
+/// Asks the mount at `dir` for a process.
+fn ask(dir: &Path, question: fn(OwnedFd) -> io::Result<u32>) -> io::Result<u32> {
+    match open(dir).and_then(question) {
         Err(e) if e.raw_os_error() == Some(libc::EACCES) && geteuid().is_root() => {
             match mountinfo::find(&place(dir)?)?.as_ref().and_then(Entry::owner) {
                 Some((0, _)) | None => Err(e),
-                Some((uid, gid)) => server_pid_as(dir, uid, gid),
+                Some((uid, gid)) => ask_as(dir, uid, gid, question),
             }
         }
         answer => answer,
     }
 }
 
-fn server_pid_as(dir: &Path, uid: u32, gid: u32) -> io::Result<u32> {
+fn ask_as(dir: &Path, uid: u32, gid: u32, question: fn(OwnedFd) -> io::Result<u32>) -> io::Result<u32> {
     // Root may reach it where the owner may not.
     let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let ask = || -> io::Result<u32> {
@@ -40,7 +45,7 @@ fn server_pid_as(dir: &Path, uid: u32, gid: u32) -> io::Result<u32> {
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        sys::server_pid(openat(&root, ".", flags, Mode::empty())?)
+        question(openat(&root, ".", flags, Mode::empty())?)
     };
     let answer = std::thread::scope(|scope| scope.spawn(ask).join());
     let pid = answer.unwrap_or_else(|_| Err(io::Error::other("it could not be asked")))?;
@@ -50,7 +55,7 @@ fn server_pid_as(dir: &Path, uid: u32, gid: u32) -> io::Result<u32> {
     }
 }
 
-/// The server of a live mount.
+/// The server of a live mount, or who starts servers for it: what goes on until the mount has ended.
 #[derive(Debug)]
 pub struct ServerProcess {
     /// Its process id.
@@ -65,7 +70,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
     pub fn of(dir: &Path) -> io::Result<ServerProcess> {
-        let pid = i32::try_from(server_pid(dir)?).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(ask(dir, sys::last_pid)?).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
         let entry = mountinfo::find(&place(dir)?)?;
         let owner = entry.as_ref().and_then(Entry::owner);

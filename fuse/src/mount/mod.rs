@@ -23,7 +23,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen,
 };
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What to do with a mount that is in use.
@@ -63,6 +63,21 @@ impl Mount {
             .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
             .ok();
         Ok((Mount { point, device: entry.device, control }, fd))
+    }
+
+    /// One that an earlier server has made, at this place and with this number; `abort` cuts it.
+    pub fn inherited(point: &Path, device: (u32, u32), abort: Option<OwnedFd>) -> Mount {
+        Mount { point: point.to_owned(), device, control: abort }
+    }
+
+    /// Its device number, as stat(2) shows it.
+    pub fn device(&self) -> (u32, u32) {
+        self.device
+    }
+
+    /// The file that cuts it, if that could be opened.
+    pub fn abort_file(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd)
     }
 
     /// Where it is mounted.

@@ -4,11 +4,16 @@
 //! when it allocates nor be the first to be killed. What here fails for lack of privilege is left as it is.
 
 use crate::sys;
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 
 /// How much less likely than others the server is killed when memory runs out (-1000 would be never).
 const OOM_SCORE: &str = "-900";
+
+/// The same of who keeps a mount for its servers: never.
+const OOM_SCORE_OF_KEEPER: &str = "-1000";
 
 /// Makes allocations of the calling thread, and of those it starts from now on, not wait for I/O, and makes the
 /// process unlikely to be killed when memory runs out. To be called before threads are started.
@@ -18,6 +23,27 @@ pub fn protect_from_reclaim() {
     }
     if let Err(e) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
         tracing::debug!("oom_score_adj: {e}");
+    }
+}
+
+/// Protects the process that keeps a mount for its servers likewise, and keeps all of its memory in memory.
+pub fn protect_keeper() {
+    if let Err(e) = sys::set_io_flusher() {
+        tracing::debug!("PR_SET_IO_FLUSHER: {e}");
+    }
+    if let Err(e) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_OF_KEEPER) {
+        tracing::debug!("oom_score_adj: {e}");
+    }
+    if let Err(e) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+        tracing::debug!("memory is not locked: {e}");
+    }
+}
+
+/// Lets buffers be locked in memory, however many there are.
+pub fn allow_locked_memory() {
+    let limit = Rlimit { current: None, maximum: None };
+    if let Err(e) = setrlimit(Resource::Memlock, limit) {
+        tracing::debug!("RLIMIT_MEMLOCK: {e}");
     }
 }
 

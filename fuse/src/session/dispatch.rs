@@ -1,13 +1,14 @@
 //! From a request to a call of an operation, and from its result to the reply.
 
+use super::resumed::is_replied_to;
 use super::{DoneReply, LockReply, RequestContext, Session, WriteReply};
-use crate::control::{SERVER_PID, SYNC, SYNC_POWER};
+use crate::control::{SERVER_PID, SUPERVISOR_PID, SYNC, SYNC_POWER};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::{DirSink, looked_up};
-use crate::wire::extension::Extensions;
 use crate::wire::*;
+use narufs_engine::takeover::Left;
 use zerocopy::IntoBytes;
 
 impl<O: Operations> Service for Session<O> {
@@ -15,27 +16,42 @@ impl<O: Operations> Service for Session<O> {
         if let Some(header) = request.header() {
             self.requests.count(&header);
         }
+        match (&self.supervision, request.header()) {
+            (Some(supervision), Some(header)) if is_replied_to(&header) => {
+                self.serve_noted(supervision, &header, request, reply);
+            }
+            _ => self.answer(request, None, reply),
+        }
+    }
+}
+
+impl<O: Operations> Session<O> {
+    /// Does what is asked, and answers; `left`: it was done by an earlier server.
+    pub(super) fn answer(&self, request: RequestParts<'_>, left: Option<&Left>, reply: Reply<'_>) {
         match parse(request, self.features.setxattr_ext()) {
-            Ok((header, op, extensions)) => self.call(&header, op, extensions, reply),
+            Ok((header, op, extensions)) => {
+                let ctx = &RequestContext {
+                    unique: header.unique,
+                    uid: header.uid,
+                    gid: header.gid,
+                    pid: header.pid,
+                    extensions,
+                    requests: &self.requests,
+                };
+                match left {
+                    None => self.call(ctx, header.nodeid, op, reply),
+                    Some(left) => self.answer_done(ctx, header.nodeid, op, left, reply),
+                }
+            }
             Err(malformed) => {
                 tracing::debug!("request refused: {malformed}");
                 reply.error(malformed.errno());
             }
         }
     }
-}
 
-impl<O: Operations> Session<O> {
-    fn call(&self, header: &InHeader, op: Op<'_>, extensions: Extensions<'_>, mut reply: Reply<'_>) {
-        let ctx = &RequestContext {
-            unique: header.unique,
-            uid: header.uid,
-            gid: header.gid,
-            pid: header.pid,
-            extensions,
-            requests: &self.requests,
-        };
-        let (ops, node) = (&*self.operations, header.nodeid);
+    pub(super) fn call(&self, ctx: &RequestContext<'_>, node: u64, op: Op<'_>, mut reply: Reply<'_>) {
+        let ops = &*self.operations;
         match op {
             Op::Lookup { name } => self.entry(reply, ops.lookup(ctx, node, name)),
             Op::Forget(args) => {
@@ -99,7 +115,12 @@ impl<O: Operations> Session<O> {
             },
             Op::Write { args, data } => {
                 let reply = WriteReply { handle: reply.defer() };
-                ops.write_then(ctx, node, &Write::from(&args), data, reply);
+                let mut write = Write::from(&args);
+                if ctx.unique & UNIQUE_RESEND != 0 {
+                    // Part of it may be there already, and the end of the file behind that.
+                    write.open_flags &= !libc::O_APPEND;
+                }
+                ops.write_then(ctx, node, &write, data, reply);
             }
             Op::Flush(args) => done(reply, ops.flush(ctx, node, args.fh, args.lock_owner)),
             Op::Release(args) => {
@@ -143,7 +164,7 @@ impl<O: Operations> Session<O> {
             Op::Setlkw(args) => {
                 let handle = reply.defer();
                 ops.setlkw(ctx, node, &lock(&args), LockReply { handle });
-                self.interrupted_before(header.unique);
+                self.interrupted_before(ctx.unique);
             }
             Op::Interrupt(args) => {
                 reply.none();
@@ -172,6 +193,7 @@ impl<O: Operations> Session<O> {
                 let call = Ioctl { fh: args.fh, command: args.cmd, argument: args.arg, data, out_size };
                 let result = match args.cmd {
                     SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
+                    SUPERVISOR_PID => Ok(self.supervisor().to_ne_bytes().to_vec()),
                     SYNC => ops.syncfs(ctx, node).map(|()| Vec::new()),
                     SYNC_POWER => ops.sync_power(ctx, node).map(|()| Vec::new()),
                     _ => ops.ioctl(ctx, node, &call),
@@ -196,7 +218,7 @@ impl<O: Operations> Session<O> {
         }
     }
 
-    fn entry(&self, reply: Reply<'_>, result: Result<Entry>) {
+    pub(super) fn entry(&self, reply: Reply<'_>, result: Result<Entry>) {
         match result {
             Ok(entry) => {
                 if reply.bytes(&[entry.to_wire().as_bytes()]).is_err() && entry.nodeid != 0 {
@@ -223,7 +245,7 @@ impl<O: Operations> Session<O> {
         }
     }
 
-    fn created(&self, reply: Reply<'_>, flags: u32, result: Result<(Entry, Opened)>) {
+    pub(super) fn created(&self, reply: Reply<'_>, flags: u32, result: Result<(Entry, Opened)>) {
         match result {
             Ok((entry, opened)) => {
                 let parts = (entry.to_wire(), self.open_out(&opened));
@@ -273,7 +295,7 @@ fn unneeded(sent: std::io::Result<()>) {
     }
 }
 
-fn done(reply: Reply<'_>, result: Result<()>) {
+pub(super) fn done(reply: Reply<'_>, result: Result<()>) {
     match result {
         Ok(()) => unneeded(reply.bytes(&[])),
         Err(errno) => reply.error(errno.0),

@@ -70,6 +70,7 @@ impl Config {
             | InitFlags::INIT_EXT
             | InitFlags::CREATE_SUPP_GROUP
             | InitFlags::HAS_EXPIRE_ONLY
+            | InitFlags::HAS_RESEND
             | InitFlags::DIRECT_IO_ALLOW_MMAP;
         wanted.set(InitFlags::POSIX_ACL, self.posix_acl);
         wanted.set(InitFlags::WRITEBACK_CACHE, self.writeback_cache);
@@ -125,6 +126,11 @@ impl Features {
     /// Requests come through io_uring once each of the kernel's queues is served.
     pub fn io_uring(&self) -> bool {
         self.flags.contains(InitFlags::OVER_IO_URING)
+    }
+
+    /// The kernel sends what was read and not answered once more when it is asked to (Linux 6.9).
+    pub fn resends(&self) -> bool {
+        self.flags.contains(InitFlags::HAS_RESEND)
     }
 
     /// Files opened for direct I/O can be mapped shared.

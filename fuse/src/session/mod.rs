@@ -1,7 +1,8 @@
 //! One conversation with the kernel: from requests to operations and back.
 //!
 //! [`init`] agrees on features, `dispatch` turns each request into a call of [`Operations`] and its result into a
-//! reply, [`groups`] finds a caller's supplementary groups, [`requests`] counts.
+//! reply, [`groups`] finds a caller's supplementary groups, [`requests`] counts, `resumed` notes what is in service for
+//! a server that may have to go on with it.
 //!
 //! What it leaves to others: threads and descriptors (`transport`), the mount itself (`mount`), what operations
 //! do.
@@ -13,12 +14,16 @@ mod dispatch;
 pub mod groups;
 pub mod init;
 pub mod requests;
+mod resumed;
+
+pub(crate) use resumed::is_replied_to;
 
 pub use init::{Config, Features, Negotiated, negotiate};
 
 use crate::mount::Transport;
 use crate::operations::Operations;
 use crate::server::Notifier;
+use crate::supervision::Supervision;
 use crate::transport::ReplyHandle;
 use crate::transport::uring::queues;
 use crate::types::{Errno, Result};
@@ -40,6 +45,8 @@ pub struct Session<O> {
     unmatched: Mutex<VecDeque<u64>>,
     destroyed: Once,
     requests: Requests,
+    /// Where the mount outlives this server.
+    supervision: Option<Arc<Supervision>>,
 }
 
 impl<O: Operations> Session<O> {
@@ -48,7 +55,18 @@ impl<O: Operations> Session<O> {
         operations.init(&features);
         // A line for each core of the machine: those that serve may be any of them.
         let requests = Requests::new(queues().unwrap_or(1).into());
-        Session { operations, features, unmatched: Mutex::default(), destroyed: Once::new(), requests }
+        let (unmatched, destroyed) = (Mutex::default(), Once::new());
+        Session { operations, features, unmatched, destroyed, requests, supervision: None }
+    }
+
+    /// The same, where the mount outlives this server: what is in service is noted.
+    pub fn supervised(self, supervision: Option<Arc<Supervision>>) -> Self {
+        Session { supervision, ..self }
+    }
+
+    /// Who starts the next server; 0: nobody.
+    fn supervisor(&self) -> u32 {
+        self.supervision.as_ref().map_or(0, |supervision| supervision.supervisor())
     }
 
     /// What was agreed on.

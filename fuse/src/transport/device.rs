@@ -31,6 +31,9 @@ pub struct DevicePort {
     /// Whether reading does not wait. Relaxed is enough: a thread that holds the lane's reading role alone reads and
     /// changes it, and the role is handed over under a mutex.
     nonblocking: AtomicBool,
+    /// Whether buffers are to be in memory before they are used. A kill in the middle of the kernel's copy into a page
+    /// that is not there would fail the request.
+    is_pinned: bool,
 }
 
 impl DevicePort {
@@ -39,18 +42,34 @@ impl DevicePort {
     pub fn new(fd: OwnedFd, largest: usize) -> Self {
         // Extended attributes have up to 64 KiB of value, however small reads and writes are.
         let largest = largest.max(64 * 1024);
-        DevicePort { fd, largest, is_own: false, nonblocking: AtomicBool::new(false) }
+        DevicePort { fd, largest, is_own: false, nonblocking: AtomicBool::new(false), is_pinned: false }
+    }
+
+    /// The same port, whose buffers are in memory before they are used.
+    pub fn pinned(self) -> DevicePort {
+        DevicePort { is_pinned: true, ..self }
+    }
+
+    /// The same port over a descriptor that another process has read from, and nobody else does now.
+    pub fn inherited(self) -> DevicePort {
+        // Whether that process waited is not known: the first read sees to it.
+        DevicePort { nonblocking: AtomicBool::new(true), ..self }
     }
 
     /// Another descriptor of the same mount, with a queue of its own for requests being served.
     pub fn try_clone(&self) -> io::Result<DevicePort> {
         let fd = sys::clone_fuse_device(self.fd.as_fd())?;
-        Ok(DevicePort { is_own: true, ..DevicePort::new(fd, self.largest) })
+        Ok(self.lane_over(fd))
+    }
+
+    /// A port like this one over another descriptor of the same mount.
+    pub fn lane_over(&self, fd: OwnedFd) -> DevicePort {
+        DevicePort { is_own: true, is_pinned: self.is_pinned, ..DevicePort::new(fd, self.largest) }
     }
 
     /// The same mount, with what INIT has found to be the largest READ or WRITE.
     pub fn with_largest(self, largest: usize) -> Self {
-        DevicePort::new(self.fd, largest)
+        DevicePort { is_pinned: self.is_pinned, ..DevicePort::new(self.fd, largest) }
     }
 
     /// Has reading wait, or not.
@@ -117,11 +136,19 @@ impl Port for DevicePort {
 
     fn slot(&self) -> DeviceSlot {
         let before_data = size_of::<InHeader>() + size_of::<WriteIn>();
-        DeviceSlot {
+        let mut slot = DeviceSlot {
             request: Placed::new(self.largest + ARGUMENTS, before_data),
             received: 0,
             reply: Placed::new(self.largest, 0),
+        };
+        if self.is_pinned {
+            for buffer in [&mut slot.request, &mut slot.reply] {
+                if let Err(e) = sys::pin(buffer.bytes()) {
+                    tracing::debug!("buffers are not locked in memory: {e}");
+                }
+            }
         }
+        slot
     }
 
     fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {

@@ -5,6 +5,7 @@
 
 use super::Channel;
 use narufs_engine::deferred;
+use narufs_engine::takeover::Taken;
 use std::io;
 use std::sync::Arc;
 
@@ -17,7 +18,14 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// The reply to `unique`, which leaves through `channel`; `buffer` is where its data may be built.
     pub fn new(unique: u64, channel: Arc<dyn Channel>, buffer: &'a mut [u8]) -> Self {
-        Reply { handle: Some(ReplyHandle { unique, channel: Some(channel) }), buffer }
+        Reply { handle: Some(ReplyHandle { unique, channel: Some(channel), taken: None }), buffer }
+    }
+
+    /// Has a request's slot last until it is answered.
+    pub fn keep(&mut self, taken: Arc<Taken>) {
+        if let Some(handle) = &mut self.handle {
+            handle.taken = Some(taken);
+        }
     }
 
     fn take(&mut self) -> ReplyHandle {
@@ -65,6 +73,8 @@ pub struct ReplyHandle {
     unique: u64,
     /// `None` once answered.
     channel: Option<Arc<dyn Channel>>,
+    /// What a successor would learn of the request. Dropped behind the answer.
+    taken: Option<Arc<Taken>>,
 }
 
 impl ReplyHandle {
@@ -85,6 +95,7 @@ impl ReplyHandle {
     }
 
     fn send(&mut self, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let _taken = self.taken.take();
         match self.channel.take() {
             Some(channel) => {
                 if channel.post(self.unique, error, parts)? {

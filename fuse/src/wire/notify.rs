@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
 const DELETE: i32 = 6;
+const RESEND: i32 = 7;
 
 /// One message to the kernel.
 ///
@@ -41,6 +42,8 @@ pub enum Notification<'a> {
         /// The name.
         name: &'a [u8],
     },
+    /// Every request that was read and not answered is to be read once more, before all others.
+    Resend,
 }
 
 impl Notification<'_> {
@@ -60,6 +63,7 @@ impl Notification<'_> {
                 let head = DeleteOut { parent, child, namelen: name.len() as u32, padding: 0 };
                 (DELETE, named(head.as_bytes(), name))
             }
+            Notification::Resend => (RESEND, Vec::new()),
         }
     }
 }

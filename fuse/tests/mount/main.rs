@@ -9,5 +9,6 @@ mod files;
 mod lone;
 mod memfs;
 mod serving;
+mod resumed;
 mod session;
 mod support;

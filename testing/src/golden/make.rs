@@ -188,7 +188,7 @@ impl Maker<'_> {
             self.ring = Path::new("/dev/shm").join(format!("narufs-{}", uuid.as_str().unwrap_or_default()));
         }
         // Nothing is committed but by these steps.
-        self.run(&["mount", &image, &point, "-o", "commit=3600"])?;
+        self.run(&["mount", &image, &point, "-o", "commit=3600,supervise=no"])?;
         let mut open = None;
         for step in steps {
             open = self.step(*step)?.or(open);

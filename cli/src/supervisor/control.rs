@@ -1,0 +1,117 @@
+//! What others ask a supervisor: to have another program serve.
+//!
+//! It listens at a name that its process number is in, which the kernel gives to nobody else while it lives; who asks
+//! checks who answers. It hears root and its own user.
+
+use super::channel;
+use super::program::Program;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// How long one who has connected may take to ask.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+enum Question {
+    /// The program that comes along is to serve.
+    Upgrade,
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Done,
+    Refused(String),
+}
+
+fn address(pid: u32) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(format!("narufs-supervisor-{pid}").as_bytes())?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Where a supervisor is asked.
+#[derive(Debug)]
+pub struct Control {
+    listener: OwnedFd,
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// One who has asked, and waits.
+#[derive(Debug)]
+pub struct Asker {
+    socket: OwnedFd,
+}
+
+impl Control {
+    /// This process is asked from now on.
+    pub fn open() -> io::Result<Control> {
+        let listener = socket()?;
+        bind(&listener, &address(std::process::id())?)?;
+        listen(&listener, 4)?;
+        Ok(Control { listener })
+    }
+
+    /// Where the program that this process has run before was asked.
+    pub fn inherited(listener: OwnedFd) -> Control {
+        Control { listener }
+    }
+
+    /// The next who asks for another program, and which.
+    pub fn accept(&self) -> io::Result<(Asker, Program)> {
+        let socket = accept_with(&self.listener, SocketFlags::CLOEXEC)?;
+        let by = socket_peercred(&socket)?.uid;
+        if !by.is_root() && by != rustix::process::geteuid() {
+            return Err(io::Error::other(format!("user {} may not ask", by.as_raw())));
+        }
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?;
+        let heard = channel::receive(&socket, false)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (Question::Upgrade, descriptors) = heard;
+        let program = descriptors.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+        Ok((Asker { socket }, Program::from(program)))
+    }
+}
+
+impl Asker {
+    /// Answers; `Err`: why not.
+    pub fn answer(&self, outcome: Result<(), String>) {
+        let answer = match outcome {
+            Ok(()) => Answer::Done,
+            Err(why) => Answer::Refused(why),
+        };
+        if let Err(e) = channel::send(&self.socket, &answer, &[]) {
+            tracing::debug!("who asked is gone: {e}");
+        }
+    }
+}
+
+/// Asks the supervisor of this process number to have this program serve; the inner `Err`: why it does not.
+pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
+    let socket = socket()?;
+    connect(&socket, &address(supervisor)?)?;
+    if socket_peercred(&socket)?.pid.as_raw_nonzero().get() as u32 != supervisor {
+        return Err(io::Error::other("another process answers in its place"));
+    }
+    let program = File::open("/proc/self/exe")?;
+    channel::send(&socket, &Question::Upgrade, &[program.as_fd()])?;
+    match channel::receive(&socket, true)? {
+        Some((Answer::Done, _)) => Ok(Ok(())),
+        Some((Answer::Refused(why), _)) => Ok(Err(why)),
+        None => Err(io::Error::other("it has not answered")),
+    }
+}

@@ -1,0 +1,175 @@
+//! Another program takes the place of the one that a supervisor runs and starts servers from.
+//!
+//! # Protocol
+//! 1. The new program says whether it understands the options and the memory that is left; nothing is touched. If not, that
+//!    is all.
+//! 2. The server is told to stop, and a new one starts from the new program, as after a kill. If it ends before it serves,
+//!    the old program starts the next.
+//! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
+//!    is standard input; it stays the parent of the server.
+
+use super::channel::{self, ToServer, ToSupervisor};
+use super::control::{Asker, Control};
+use super::program::{self, Program, Running};
+use super::{Supervisor, exit_line};
+use narufs_fuse::supervision::MEMORY;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+/// How long a new program may take to look.
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+const SERVER_SOCKET: &str = "supervisor-socket";
+const SERVER_PROCESS: &str = "supervisor-process";
+const LISTENER: &str = "supervisor-listener";
+
+/// A program that has been accepted, and the one before it.
+#[derive(Debug)]
+pub struct Trial {
+    /// What serves if the new one does not.
+    pub other: Program,
+    /// Whether the new one has been started.
+    pub is_started: bool,
+    /// Who waits for the outcome.
+    pub asker: Option<Asker>,
+}
+
+/// What the program before this one knew, beside descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct State {
+    pub unmounts: usize,
+}
+
+impl Supervisor {
+    /// Has a program serve, if it can.
+    pub(super) fn upgrade(&mut self, program: Program, asker: Option<Asker>) {
+        let refuse = |why: String| {
+            tracing::warn!("the program is not replaced: {why}");
+            if let Some(asker) = &asker {
+                asker.answer(Err(why));
+            }
+        };
+        if self.trial.is_some() || !self.server.is_ready || !self.survives {
+            return refuse("no server is there that could make room, try again".to_owned());
+        }
+        if let Err(why) = self.check(&program) {
+            return refuse(why);
+        }
+        self.trial = Some(Trial { other: program, is_started: false, asker });
+        self.say(&ToServer::Stop);
+    }
+
+    /// Asks a program whether it can go on from here.
+    fn check(&self, program: &Program) -> Result<(), String> {
+        let failed = |e: io::Error| format!("the new program could not be asked: {e}");
+        let (socket, theirs) = channel::pair().map_err(failed)?;
+        let mut command = program.command();
+        command.args(["mount", "--check-takeover"]).args(&self.arguments).stdin(theirs).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(failed)?;
+        drop(command);
+        let memory = self.kept.get(MEMORY).and_then(|memory| memory.try_clone().ok());
+        let memory = memory.map(|memory| (MEMORY.to_owned(), memory)).into_iter().collect();
+        let answer = program::tell(socket.as_fd(), &memory)
+            .and_then(|()| channel::send(&socket, &ToServer::Go { supervisor: 0, death: None }, &[]))
+            .and_then(|()| Ok(poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?))
+            .and_then(|_| channel::receive(&socket, false));
+        // Whatever it has answered.
+        let _ = child.kill();
+        let status = child.wait().map_err(failed)?;
+        match answer {
+            Ok(Some((ToSupervisor::Ready { .. }, _))) => Ok(()),
+            Ok(Some((ToSupervisor::Failed { why, .. }, _))) => Err(format!("the new program refuses: {why}")),
+            Ok(_) => Err(format!("the new program does not take over: {status}")),
+            Err(e) => Err(format!("the new program does not answer: {e}")),
+        }
+    }
+
+    /// The server is gone: which program starts the next one.
+    pub(super) fn choose_program(&mut self) {
+        let Some(mut trial) = self.trial.take() else { return };
+        std::mem::swap(&mut self.program, &mut trial.other);
+        if trial.is_started {
+            let line = exit_line(&self.last_exit);
+            let why =
+                format!("a server of the new program ended before it served ({line}); the old one goes on");
+            tracing::error!("{}: {why}", self.dir.display());
+            if let Some(asker) = &trial.asker {
+                asker.answer(Err(why));
+            }
+        } else {
+            self.trial = Some(Trial { is_started: true, ..trial });
+        }
+    }
+
+    /// A server of the new program serves: this process follows.
+    pub(super) fn follow(&mut self) {
+        let Some(trial) = self.trial.take_if(|trial| trial.is_started) else { return };
+        tracing::warn!("{}: another program serves", self.dir.display());
+        if let Some(asker) = &trial.asker {
+            asker.answer(Ok(()));
+        }
+        drop(trial);
+        let e = self.become_program();
+        tracing::error!("the supervisor stays the program that it was: {e}");
+    }
+
+    /// Comes back only with an error.
+    fn become_program(&self) -> io::Error {
+        let put = || -> io::Result<OwnedFd> {
+            let (ours, theirs) = channel::pair()?;
+            program::tell(ours.as_fd(), &self.kept)?;
+            let names = [SERVER_SOCKET, SERVER_PROCESS, LISTENER].map(str::to_owned);
+            let control = self.control.as_ref().map(AsFd::as_fd);
+            let own = [Some(self.server.socket.as_fd()), Some(self.server.pidfd.as_fd()), control];
+            let own: Vec<_> = own.into_iter().flatten().collect();
+            let names = ToServer::Left(names[..own.len()].to_vec());
+            channel::send(&ours, &names, &own)?;
+            channel::send(&ours, &State { unmounts: self.unmounts }, &[])?;
+            Ok(theirs)
+        };
+        match put() {
+            Ok(theirs) => {
+                let mut command = self.program.command();
+                command.args(["mount", "--supervise-on"]).args(&self.arguments).stdin(theirs).exec()
+            }
+            Err(e) => e,
+        }
+    }
+}
+
+/// What the program before this one has left in standard input: what it kept, its server, and where it was asked.
+pub struct Inherited {
+    pub kept: BTreeMap<String, OwnedFd>,
+    pub server: Running,
+    pub control: Option<Control>,
+    pub state: State,
+}
+
+impl Inherited {
+    /// Reads it.
+    pub fn read() -> io::Result<Inherited> {
+        let socket = rustix::stdio::stdin().try_clone_to_owned()?;
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        let mut kept = BTreeMap::new();
+        while !kept.contains_key(SERVER_PROCESS) {
+            let heard = channel::receive(&socket, true)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let (ToServer::Left(names), descriptors) = heard else {
+                return Err(io::Error::other("it was not left by a supervisor"));
+            };
+            kept.extend(names.into_iter().zip(descriptors));
+        }
+        let (state, _) = channel::receive(&socket, true)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut take = |name| kept.remove(name);
+        let (server, process) = (take(SERVER_SOCKET), take(SERVER_PROCESS));
+        let control = take(LISTENER).map(Control::inherited);
+        let (Some(socket), Some(pidfd)) = (server, process) else {
+            return Err(io::Error::other("no server was left"));
+        };
+        Ok(Inherited { kept, server: Running { pidfd, socket, is_ready: true }, control, state })
+    }
+}

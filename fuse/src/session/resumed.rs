@@ -1,0 +1,112 @@
+//! Requests of a mount that outlives its server: each is noted while it is in service, and one that the kernel sends once
+//! more is not done twice.
+//!
+//! What this leaves to others: what a note says (`narufs_engine::takeover::requests`), and when the kernel sends
+//! requests once more ([`server`](crate::server)).
+//!
+//! Invariants: a request is noted before anything is done for it, and until its reply is sent; a request that was done
+//! is answered from its note alone, and its note stays until then. What has no reply is not noted: the kernel does not
+//! send it again.
+
+use super::dispatch::done;
+use super::{RequestContext, Session, WriteReply};
+use crate::operations::{Operations, Write};
+use crate::supervision::{MOST_ATTEMPTS, Supervision};
+use crate::transport::Reply;
+use crate::wire::*;
+use narufs_engine::takeover::{Left, Requests, Taken};
+use std::sync::Arc;
+
+/// How a request is to be served.
+enum Noted {
+    /// As any other.
+    New(Option<Arc<Taken>>),
+    /// As any other that is sent once more.
+    Again(Arc<Taken>),
+    /// Its effect is there: it is to be answered.
+    Done(Left, Arc<Taken>),
+    /// Servers have died of it.
+    Refused,
+}
+
+/// Notes a request.
+fn note(supervision: &Supervision, header: &InHeader) -> Noted {
+    let memory = supervision.memory();
+    if header.unique & UNIQUE_RESEND != 0
+        && let Some((left, taken)) = Requests::resume(memory, header.unique)
+    {
+        // One is counted already.
+        taken.add_attempts(supervision.weight() - 1);
+        let attempts = left.attempts + supervision.weight() - 1;
+        return match left.done {
+            true => Noted::Done(left, Arc::new(taken)),
+            false if attempts < MOST_ATTEMPTS => Noted::Again(Arc::new(taken)),
+            false => {
+                let Left { opcode, nodeid, .. } = left;
+                tracing::error!(opcode, nodeid, "servers have died of a request; it was answered with EIO");
+                Noted::Refused
+            }
+        };
+    }
+    Noted::New(Requests::take(memory, header.unique, header.opcode, header.nodeid, 0).map(Arc::new))
+}
+
+/// Whether the kernel waits for a reply, and sends a request again that was not answered.
+pub(crate) fn is_replied_to(header: &InHeader) -> bool {
+    let silent = [Opcode::Forget, Opcode::BatchForget, Opcode::Interrupt, Opcode::NotifyReply];
+    !silent.iter().any(|opcode| *opcode as u32 == header.opcode)
+}
+
+impl<O: Operations> Session<O> {
+    /// Serves a request of a mount that outlives its server.
+    pub(super) fn serve_noted(
+        &self,
+        supervision: &Supervision,
+        header: &InHeader,
+        request: RequestParts<'_>,
+        mut reply: Reply<'_>,
+    ) {
+        let (taken, left) = match note(supervision, header) {
+            Noted::New(taken) => (taken, None),
+            Noted::Again(taken) => (Some(taken), None),
+            Noted::Done(left, taken) => (Some(taken), Some(left)),
+            Noted::Refused => return reply.error(libc::EIO),
+        };
+        if let Some(taken) = &taken {
+            reply.keep(Arc::clone(taken));
+        }
+        let _entered = taken.as_ref().map(|taken| taken.enter());
+        self.answer(request, left.as_ref(), reply);
+    }
+
+    /// Answers a request whose effect is there. What changes nothing, or does the same a second time, is done again: the
+    /// kernel keeps others away from the file until it is answered.
+    pub(super) fn answer_done(
+        &self,
+        ctx: &RequestContext<'_>,
+        node: u64,
+        op: Op<'_>,
+        left: &Left,
+        reply: Reply<'_>,
+    ) {
+        let ops = &*self.operations;
+        match op {
+            Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Link { .. } => {
+                self.entry(reply, ops.made(ctx, node, left.nid));
+            }
+            Op::Create { args, .. } | Op::Tmpfile(args) => {
+                self.created(reply, args.flags, ops.made_and_opened(ctx, node, left.nid, args.flags as i32));
+            }
+            Op::Write { args, .. } => {
+                let reply = WriteReply { handle: reply.defer() };
+                ops.written(ctx, node, &Write::from(&args), left.written as usize, reply);
+            }
+            Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::Setxattr { .. }
+            | Op::Removexattr { .. } => done(reply, Ok(())),
+            other => self.call(ctx, node, other, reply),
+        }
+    }
+}
