@@ -1,7 +1,7 @@
 //! What programs hold when the server is killed under them.
 
 use crate::support::Mounted;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, openat, statat};
+use rustix::fs::{Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, fadvise, flock, openat, statat};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -71,6 +71,41 @@ fn open_files_go_on_where_the_server_checks_permissions() {
 #[test]
 fn open_files_go_on_where_the_kernel_writes_back() {
     open_files_go_on("noatime,io=cached");
+}
+
+fn what_was_written_is_there(options: &str) {
+    const PIECE: usize = 100_000;
+    let Some(mounted) = Mounted::new(options) else { return };
+    let file =
+        File::options().create_new(true).read(true).write(true).open(mounted.at("file")).expect("made");
+    let piece = |number: usize| vec![number as u8 + 1; PIECE];
+    for kill in 0..KILLS {
+        file.write_all_at(&piece(kill), (kill * PIECE) as u64).expect("room");
+        // Nobody has synced it, and the kernel's copy goes, if it has written it.
+        mounted.restart();
+        fadvise(&file, 0, None, Advice::DontNeed).expect("a file");
+        assert_eq!(file.metadata().expect("it is there").len(), ((kill + 1) * PIECE) as u64);
+        let mut bytes = vec![0; PIECE];
+        for before in 0..=kill {
+            file.read_exact_at(&mut bytes, (before * PIECE) as u64).expect("readable");
+            assert!(bytes == piece(before), "kill {kill}, piece {before}");
+        }
+    }
+    file.set_len(PIECE as u64 / 2).expect("it is there");
+    mounted.restart();
+    assert_eq!(file.metadata().expect("it is there").len(), PIECE as u64 / 2);
+    drop(file);
+    mounted.end();
+}
+
+#[test]
+fn what_was_written_and_not_synced_is_there() {
+    what_was_written_is_there("noatime,commit=3600");
+}
+
+#[test]
+fn what_was_written_past_the_kernel_s_cache_is_there() {
+    what_was_written_is_there("noatime,commit=3600,io=direct");
 }
 
 #[test]
