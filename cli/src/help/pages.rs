@@ -120,9 +120,9 @@ const MOUNT: &[Part] = &[
                 "supervise=yes",
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
                  next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
-                 wait and what was written all go on (default for an image; takes Linux 6.9)",
+                 wait and what was written all go on (takes Linux 6.9; not for scratch space or transport=uring)",
             ),
-            ("supervise=no", "the mount ends with its server, as scratch space always does"),
+            ("supervise=no", "the mount ends with its server (default)"),
             (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 const KILLS: usize = 5;
 
 fn open_files_go_on(options: &str) {
-    let Some(mounted) = Mounted::new(options) else { return };
+    let mounted = Mounted::new(options);
     let open = |name: &str| {
         File::options().create(true).read(true).write(true).truncate(false).open(mounted.at(name))
     };
@@ -54,28 +54,32 @@ fn open_files_go_on(options: &str) {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn open_files_go_on_where_the_kernel_keeps_them() {
     open_files_go_on("noatime");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn open_files_go_on_where_the_server_keeps_them() {
     open_files_go_on("noatime,io=direct");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn open_files_go_on_where_the_server_checks_permissions() {
     open_files_go_on("noatime,permissions=server");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn open_files_go_on_where_the_kernel_writes_back() {
     open_files_go_on("noatime,io=cached");
 }
 
 fn what_was_written_is_there(options: &str) {
     const PIECE: usize = 100_000;
-    let Some(mounted) = Mounted::new(options) else { return };
+    let mounted = Mounted::new(options);
     let file =
         File::options().create_new(true).read(true).write(true).open(mounted.at("file")).expect("made");
     let piece = |number: usize| vec![number as u8 + 1; PIECE];
@@ -99,18 +103,21 @@ fn what_was_written_is_there(options: &str) {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn what_was_written_and_not_synced_is_there() {
     what_was_written_is_there("noatime,commit=3600");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn what_was_written_past_the_kernel_s_cache_is_there() {
     what_was_written_is_there("noatime,commit=3600,io=direct");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn directories_go_on_also_those_that_were_removed() {
-    let Some(mounted) = Mounted::new("noatime") else { return };
+    let mounted = Mounted::new("noatime");
     let [here, gone] = ["here", "gone"].map(|name| {
         fs::create_dir(mounted.at(name)).expect("made");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -132,7 +139,7 @@ fn directories_go_on_also_those_that_were_removed() {
 
 fn a_listing_goes_on(options: &str) {
     const NAMES: usize = 5000;
-    let Some(mounted) = Mounted::new(options) else { return };
+    let mounted = Mounted::new(options);
     for number in 0..NAMES {
         fs::write(mounted.at(&format!("name-{number}")), b"").expect("room");
     }
@@ -156,18 +163,21 @@ fn a_listing_goes_on(options: &str) {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn a_listing_goes_on_where_it_was() {
     a_listing_goes_on("noatime");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn a_listing_goes_on_where_the_server_keeps_directories() {
     a_listing_goes_on("noatime,io=direct");
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn locks_stay_with_who_has_them_and_who_waits_gets_them() {
-    let Some(mounted) = Mounted::new("noatime") else { return };
+    let mounted = Mounted::new("noatime");
     fs::write(mounted.at("locked"), b"").expect("room");
     let open = || File::open(mounted.at("locked")).expect("it is there");
     let (holder, other) = (open(), open());

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const BINARY: &str = env!("CARGO_BIN_EXE_narufs");
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn an_upgrade_under_load_is_a_pause() {
-    let Some(mounted) = Mounted::new("noatime") else { return };
+    let mounted = Mounted::new("noatime");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..2 {
@@ -45,6 +46,7 @@ fn an_upgrade_under_load_is_a_pause() {
 }
 
 #[test]
+#[ignore = "needs root and /dev/fuse"]
 fn a_program_that_cannot_go_on_is_refused_and_the_next_is_taken() {
     let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let program = at.path().join("narufs");
@@ -53,7 +55,7 @@ fn a_program_that_cannot_go_on_is_refused_and_the_next_is_taken() {
         fs::copy(from, &new).and_then(|_| fs::rename(&new, &program)).expect("room");
     };
     replace(Path::new(BINARY));
-    let Some(mounted) = Mounted::of(&program, "noatime") else { return };
+    let mounted = Mounted::of(&program, "noatime");
     fs::create_dir(mounted.at("dir")).expect("made");
     replace(Path::new("/bin/false"));
     kill_process(mounted.supervisor, Signal::HUP).expect("it lives");

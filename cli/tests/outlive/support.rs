@@ -2,7 +2,7 @@
 
 use narufs_fuse::control;
 use narufs_testing::lab::Ring;
-use narufs_testing::place::{Place, cannot_mount};
+use narufs_testing::place::Place;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -30,17 +30,13 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// `None`: nothing can be mounted here, which was said.
-    pub fn new(options: &str) -> Option<Mounted> {
+    /// With these options besides, on the command under test.
+    pub fn new(options: &str) -> Mounted {
         Mounted::of(Path::new(env!("CARGO_BIN_EXE_narufs")), options)
     }
 
     /// The same, served by this program.
-    pub fn of(program: &Path, options: &str) -> Option<Mounted> {
-        if let Some(why) = cannot_mount() {
-            println!("skipped: {why}");
-            return None;
-        }
+    pub fn of(program: &Path, options: &str) -> Mounted {
         let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let place = Place::make(under, Ring::Ssd, IMAGE_BYTES, SLOTS).expect("room");
         let out = mount_by(Command::new(program), &place, options);
@@ -48,7 +44,7 @@ impl Mounted {
         let supervisor = control::supervisor_pid(&place.point()).expect("it answers");
         let supervisor = supervisor.and_then(|pid| Pid::from_raw(pid as i32)).expect("the kernel can resend");
         let ended = pidfd_open(supervisor, PidfdFlags::empty()).expect("it lives");
-        Some(Mounted { place, supervisor, ended })
+        Mounted { place, supervisor, ended }
     }
 
     /// A path in the mount.
@@ -117,7 +113,8 @@ pub fn mount(place: &Place, options: &str) -> Output {
 }
 
 fn mount_by(mut command: Command, place: &Place, options: &str) -> Output {
-    let words = ["-o", options];
+    // What an option says last counts.
+    let words = ["-o", "supervise=yes", "-o", options];
     let out =
         command.arg("mount").args([place.image(), place.point()]).args(words).stdin(Stdio::null()).output();
     out.expect("it starts")
