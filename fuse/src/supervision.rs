@@ -152,6 +152,7 @@ pub(crate) struct Agreed {
 const VERSION: u32 = 1;
 
 impl Agreed {
+    /// As it lies in the memory that servers share.
     pub fn to_bytes(self) -> [u8; SESSION_BYTES] {
         let Agreed { features, device } = self;
         let (low, high) = (features.flags.bits() as u32, (features.flags.bits() >> 32) as u32);
