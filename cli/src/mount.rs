@@ -37,6 +37,10 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }
+    if args.supervised || args.supervise_on {
+        // Else it is known by the number that its program was opened under.
+        let _ = rustix::thread::set_name(c"narufs");
+    }
     if args.supervised {
         return server::serve_supervised(args, &options);
     }

@@ -135,7 +135,7 @@ impl<O: Operations> Server<O> {
             left.ok_or_else(|| io::Error::other("the server before has left no word"))?;
         let Agreed { features, device } = agreed;
         let mount = Mount::inherited(dir, device, inherited.abort);
-        let port = DevicePort::new(inherited.device, features.max_write as usize).inherited();
+        let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
         let mut server = Server::new(operations, mount, port, features, Some(supervision));
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
         let threads = LaneConfig {
@@ -195,7 +195,7 @@ impl<O: Operations> Server<O> {
         let focus = Arc::new(Focus::new(cores, may_watch));
         for (lane, &core) in cores.iter().enumerate() {
             let left = clones.iter().position(|(number, _)| *number == lane);
-            let lane_port = self.lane_port(lane, left.map(|at| clones.swap_remove(at).1));
+            let lane_port = self.lane_port(lane, left.map(|at| clones.swap_remove(at).1))?;
             let focus = Some((Arc::clone(&focus), lane));
             let config = LaneConfig { core: Some(core), focus, ..threads.clone() };
             self.lanes.push(Lane::start(lane_port, self.session.clone(), config)?);
@@ -204,12 +204,12 @@ impl<O: Operations> Server<O> {
         Ok(())
     }
 
-    fn lane_port(&self, lane: usize, left: Option<OwnedFd>) -> Arc<DevicePort> {
+    fn lane_port(&self, lane: usize, left: Option<OwnedFd>) -> io::Result<Arc<DevicePort>> {
         if let Some(left) = left {
-            return Arc::new(self.port.lane_over(left).inherited());
+            return Ok(Arc::new(self.port.lane_over(left).inherited()?));
         }
         // Where /dev/fuse cannot be opened again, the lanes share the first descriptor.
-        match self.port.try_clone() {
+        Ok(match self.port.try_clone() {
             Ok(clone) => {
                 if let Some(supervision) = &self.supervision {
                     supervision.keep(&clone_name(lane), clone.as_fd());
@@ -220,7 +220,7 @@ impl<O: Operations> Server<O> {
                 tracing::debug!(lane, "the descriptor is shared: {e}");
                 Arc::clone(&self.port)
             }
-        }
+        })
     }
 
     /// A lane for each queue, and one for what comes by `/dev/fuse` still. False: the kernel refuses a queue, and

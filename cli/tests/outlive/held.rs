@@ -20,8 +20,12 @@ fn open_files_go_on(options: &str) {
     unlinked.write_all_at(b"what has no name", 0).expect("room");
     unlinked.sync_all().expect("durable");
     fs::remove_file(mounted.at("unlinked")).expect("it is there");
-    let nameless =
-        openat(CWD, mounted.place.point(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+    let nameless = openat(
+        CWD,
+        mounted.place.point(),
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    );
     let nameless = File::from(nameless.expect("made"));
     nameless.write_all_at(b"never had one", 0).expect("room");
     nameless.sync_all().expect("durable");
@@ -130,7 +134,7 @@ fn directories_go_on_also_those_that_were_removed() {
         statat(&here, "file", AtFlags::empty()).expect("it is there");
         assert_eq!(statat(&gone, "file", AtFlags::empty()).expect_err("it is empty"), Errno::NOENT);
         assert_eq!(statat(&gone, "", AtFlags::EMPTY_PATH).expect("it is open").st_nlink, 0);
-        let made = openat(&gone, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR);
+        let made = openat(&gone, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR);
         assert_eq!(made.expect_err("nothing is made there"), Errno::NOENT);
     }
     drop((here, gone));

@@ -68,6 +68,8 @@ fn a_program_that_cannot_go_on_is_refused_and_the_next_is_taken() {
         std::thread::yield_now();
     }
     assert!(mounted.at("dir").is_dir());
+    // Nobody else asks for anything meanwhile.
+    assert!(narufs().arg("upgrade").arg(mounted.place.point()).status().expect("it starts").success());
     mounted.restart();
     mounted.end();
 }

@@ -50,10 +50,11 @@ impl DevicePort {
         DevicePort { is_pinned: true, ..self }
     }
 
-    /// The same port over a descriptor that another process has read from, and nobody else does now.
-    pub fn inherited(self) -> DevicePort {
-        // Whether that process waited is not known: the first read sees to it.
-        DevicePort { nonblocking: AtomicBool::new(true), ..self }
+    /// The same port over a descriptor that another process has read from, and nobody else does now. Whether that process
+    /// waited is not known: from here on reading does.
+    pub fn inherited(self) -> io::Result<DevicePort> {
+        rustix::fs::fcntl_setfl(&self.fd, OFlags::RDWR)?;
+        Ok(DevicePort { nonblocking: AtomicBool::new(false), ..self })
     }
 
     /// Another descriptor of the same mount, with a queue of its own for requests being served.
@@ -237,6 +238,18 @@ mod tests {
         assert_eq!(port.look(&mut slot).expect("an open pipe"), Some(true));
         drop(writer);
         assert_eq!(port.look(&mut slot).expect("an end"), Some(false));
+    }
+
+    #[test]
+    fn whether_an_inherited_descriptor_waits_is_settled() {
+        let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
+        for flags in [OFlags::empty(), OFlags::NONBLOCK] {
+            rustix::fs::fcntl_setfl(&reader, flags).expect("a pipe");
+            let again = reader.try_clone().expect("a descriptor");
+            let port = DevicePort::new(again, 0).inherited().expect("a pipe");
+            assert!(!rustix::fs::fcntl_getfl(&reader).expect("its flags").contains(OFlags::NONBLOCK));
+            assert_eq!(port.look(&mut port.slot()).expect("an open pipe"), None, "it waits for nothing");
+        }
     }
 
     #[test]
