@@ -111,7 +111,7 @@ impl Vfs {
             // is busy with the file is not waited for.
             let has_data = inode.file_type() == FileType::Regular;
             let quiet = (has_data && own.nlink.get() == 1 && inode.holds.is_free())
-                .then(|| self.data.try_quiet(&*inode))
+                .then(|| self.data.try_quiet(&inode))
                 .flatten();
             let left = entries.take(&mut h, &found)?;
             let at = now();
@@ -122,7 +122,7 @@ impl Vfs {
                 && own.xattr_block.get() == 0
                 && inode.is_usable();
             let mut goes = small && (quiet.is_some() || !has_data) && inode.holds.retire();
-            if goes && quiet.as_ref().is_some_and(|quiet| !quiet.lasts(&*inode)) {
+            if goes && quiet.as_ref().is_some_and(|quiet| !quiet.lasts(&inode)) {
                 inode.holds.revive();
                 goes = false;
             }
