@@ -5,13 +5,14 @@
 //! `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
 //! `dir_times` the same of a directory's attributes, `told` tells it of what changes behind its back, `recall` keeps its
 //! page cache true beside writes that go past it, `volume` answers what concerns the file system as a whole, `stats`
-//! shows counters, `convert` goes between the two worlds' types.
+//! shows counters, `attributes` changes those of files, `convert` goes between the two worlds' types.
 //!
 //! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and locks asked for by programs,
 //! which the kernel keeps by itself for all users of the mount.
 //!
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
 
+mod attributes;
 mod convert;
 mod dir_times;
 mod engine;

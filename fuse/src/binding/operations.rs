@@ -134,24 +134,7 @@ impl Operations for EngineOperations {
     }
 
     fn setattr(&self, ctx: &RequestContext<'_>, nodeid: u64, change: &SetAttr) -> Result<Attributes> {
-        let open = self.opened_for_change(nodeid, change.fh)?;
-        let wanted = engine_attributes(change);
-        let open = open.as_deref();
-        let caller = self.caller(ctx, 0);
-        // A ctime says that the times are the kernel's own, and that it has judged who may change them.
-        let attr = if self.kernel_keeps_writes() && change.ctime.is_some() {
-            let by_kernel = vfs::SetAttr { mode: None, uid: None, gid: None, ..wanted };
-            let by_caller = vfs::SetAttr {
-                mode: wanted.mode,
-                uid: wanted.uid,
-                gid: wanted.gid,
-                ..vfs::SetAttr::default()
-            };
-            self.fs.setattr(&caller, nodeid, open, &by_caller)?;
-            self.fs.setattr(&Context::root(), nodeid, open, &by_kernel)?
-        } else {
-            self.fs.setattr(&caller, nodeid, open, &wanted)?
-        };
+        let attr = self.change_attributes(ctx, nodeid, change)?;
         if change.mode.is_some() {
             self.names.permissions_changed(&self.fs, nodeid);
         }

@@ -268,9 +268,15 @@ impl MetaImage {
         self.checkpoint();
     }
 
-    /// Loses power, recovers, and finishes what was begun.
+    /// Loses power, recovers, and finishes what was begun. On an SSD some prefix of the records beyond the last commit
+    /// survives: power may be lost in the midst of another.
     pub fn crash(&self, rng: &mut impl Rng) {
         self.ballast.lock().take();
+        if self.kind != JournalKind::Pmem {
+            self.device.hold_flushes(true);
+            self.commit();
+            self.device.hold_flushes(false);
+        }
         *self.live.lock() = None;
         self.device.crash(rng);
         if self.kind != JournalKind::Pmem {

@@ -15,7 +15,7 @@ pub struct LossyDevice {
     blocks: u64,
     now: Mutex<Image>,
     durable: Mutex<Image>,
-    pending: Mutex<Vec<(u64, Vec<u8>)>>,
+    pending: Mutex<Vec<(u64, Vec<u8>, Cause)>>,
     done: Mutex<BTreeMap<u64, Vec<Completion>>>,
     tickets: AtomicU64,
     completed: AtomicU64,
@@ -23,6 +23,7 @@ pub struct LossyDevice {
     pub fail_reads: AtomicBool,
     pub fail_writes: AtomicU64,
     pub fail_flushes: AtomicBool,
+    holds_flushes: AtomicBool,
     /// Requests that have read data.
     pub reads: AtomicU64,
     data_writes: AtomicU64,
@@ -78,7 +79,7 @@ impl LossyDevice {
                 }
                 for (block, from) in blocks.zip(request.buf.chunks_exact(BLOCK_SIZE)) {
                     self.now.lock().insert(block, from.to_vec());
-                    self.pending.lock().push((block, from.to_vec()));
+                    self.pending.lock().push((block, from.to_vec(), request.cause));
                 }
                 self.completed.fetch_add(1, SeqCst);
                 if matches!(request.cause, Cause::DataWriteBack | Cause::Eviction) {
@@ -92,7 +93,7 @@ impl LossyDevice {
 
     /// Whether a flush has covered each write of these blocks; others may be written meanwhile.
     pub fn all_down(&self, blocks: &BTreeSet<u64>) -> bool {
-        self.pending.lock().iter().all(|(block, _)| !blocks.contains(block))
+        self.pending.lock().iter().all(|(block, ..)| !blocks.contains(block))
     }
 
     /// Pages of memory that batches hold which were not waited for.
@@ -101,13 +102,20 @@ impl LossyDevice {
         all.values().flatten().map(|done| IoBuf::held(done.buf.len()).div_ceil(BLOCK_SIZE)).sum()
     }
 
-    /// Loses power: of what was not flushed, any sectors may have arrived.
+    /// Flushes return before they have covered anything, from now on or no more: power is about to be lost.
+    pub fn hold_flushes(&self, holds: bool) {
+        self.holds_flushes.store(holds, SeqCst);
+    }
+
+    /// Loses power: of what was not flushed, any sectors may have arrived; of the journal's, some
+    /// dozens up to the first that has not.
     pub fn crash(&self, rng: &mut impl Rng) {
         let mut durable = self.durable.lock();
-        for (block, bytes) in self.pending.lock().drain(..) {
-            let image = durable.entry(block).or_insert_with(|| vec![0xEE; BLOCK_SIZE]);
-            for (into, from) in image.chunks_exact_mut(512).zip(bytes.chunks_exact(512)) {
-                if rng.random_bool(0.5) {
+        for (block, bytes, cause) in self.pending.lock().drain(..) {
+            let arrives = if cause == Cause::Journal { 0.97 } else { 0.5 };
+            let home = durable.entry(block).or_insert_with(|| vec![0xEE; BLOCK_SIZE]);
+            for (into, from) in home.chunks_exact_mut(512).zip(bytes.chunks_exact(512)) {
+                if rng.random_bool(arrives) {
                     into.copy_from_slice(from);
                 }
             }
@@ -145,12 +153,15 @@ impl BlockDevice for LossyDevice {
         if self.flushed.load(SeqCst) >= upto {
             return Ok(());
         }
+        if self.holds_flushes.load(SeqCst) {
+            return Ok(());
+        }
         if self.fail_flushes.load(SeqCst) {
             return Err(eio());
         }
         let completed = self.completed.load(SeqCst);
         let mut durable = self.durable.lock();
-        for (block, bytes) in self.pending.lock().drain(..) {
+        for (block, bytes, _) in self.pending.lock().drain(..) {
             durable.insert(block, bytes);
         }
         self.flushed.fetch_max(completed, SeqCst);

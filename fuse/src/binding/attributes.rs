@@ -1,0 +1,36 @@
+//! Changes of attributes: by callers, and by a kernel that keeps times itself.
+
+use super::convert::engine_attributes;
+use super::engine::EngineOperations;
+use crate::session::RequestContext;
+use crate::types::{Result, SetAttr};
+use narufs_engine::vfs::{self, Context};
+
+impl EngineOperations {
+    /// Changes attributes; what they are then.
+    pub(super) fn change_attributes(
+        &self,
+        ctx: &RequestContext<'_>,
+        nodeid: u64,
+        change: &SetAttr,
+    ) -> Result<vfs::Attr> {
+        let open = self.opened_for_change(nodeid, change.fh)?;
+        let wanted = engine_attributes(change);
+        let open = open.as_deref();
+        let caller = self.caller(ctx, 0);
+        // A ctime says that the times are the kernel's own, and that it has judged who may change them.
+        Ok(if self.kernel_keeps_writes() && change.ctime.is_some() {
+            let by_kernel = vfs::SetAttr { mode: None, uid: None, gid: None, ..wanted };
+            let by_caller = vfs::SetAttr {
+                mode: wanted.mode,
+                uid: wanted.uid,
+                gid: wanted.gid,
+                ..vfs::SetAttr::default()
+            };
+            self.fs.setattr(&caller, nodeid, open, &by_caller)?;
+            self.fs.setattr(&Context::root(), nodeid, open, &by_kernel)?
+        } else {
+            self.fs.setattr(&caller, nodeid, open, &wanted)?
+        })
+    }
+}
