@@ -188,7 +188,7 @@ fn a_file_system_that_replaces_files_writes_nothing_home_for_it() {
     let link = fs.link(&root, old.nid(), ROOT_NID, b"link").expect("room");
     fs.forget(link.nid, 1);
     fs.syncfs().expect("memory does not fail");
-    let before = crate::stats::Stats::of(&fs).expect("counted");
+    let before = crate::stats::Stats::of(fs).expect("counted");
     for fill in 3..6 {
         let new = live.open("new");
         put(fs, &new, 0, &[fill; 5000]).expect("room");
@@ -201,7 +201,7 @@ fn a_file_system_that_replaces_files_writes_nothing_home_for_it() {
     for handle in [rewritten, old] {
         fs.release(handle, None);
     }
-    let after = crate::stats::Stats::of(&fs).expect("counted");
+    let after = crate::stats::Stats::of(fs).expect("counted");
     assert_eq!(after.data.written, before.data.written);
     assert_eq!((after.flushes, after.data.replaced_absorbed), (before.flushes, 4));
     let shows = |live: &Live| {
@@ -231,13 +231,13 @@ fn attributes_that_are_set_after_a_copy_bring_no_data_home() {
     let (from, to) = (live.open("from"), live.open("to"));
     put(fs, &from, 0, &OLD).expect("room");
     fs.syncfs().expect("memory does not fail");
-    let before = crate::stats::Stats::of(&fs).expect("counted");
+    let before = crate::stats::Stats::of(fs).expect("counted");
     assert_eq!(fs.copy_file_range(&root, &from, 0, &to, 0, 9000), Ok(9000));
     fs.setxattr(&root, to.nid(), b"user.a", &[1; 300], XattrMode::Any).expect("room");
     let set = SetAttr { mode: Some(0o640), mtime: SetTime::At(7), ..SetAttr::default() };
     fs.setattr(&root, to.nid(), Some(&to), &set).expect("its owner");
     assert_eq!(bytes_of(&live, &to), OLD);
-    let after = crate::stats::Stats::of(&fs).expect("counted");
+    let after = crate::stats::Stats::of(fs).expect("counted");
     assert_eq!((after.data.written, after.flushes), (before.data.written, before.flushes));
     assert_eq!(after.data.absorbed, before.data.absorbed);
     for handle in [from, to] {
