@@ -93,7 +93,7 @@ enum Steps {
 /// Runs the rounds of one store, one at a time; shared through an [`Arc`].
 ///
 /// Rounds are run by a thread ([`Background::checkpoints`]), or, where none is started, by the operations that find
-/// one due ([`Checkpointer::run_inline`]); besides by whoever asks for one.
+/// one due (`run_inline`); besides by whoever asks for one.
 pub struct Checkpointer {
     store: Arc<Store>,
     /// The last round that finished; its lock lets one run at a time.
