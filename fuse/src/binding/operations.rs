@@ -8,7 +8,7 @@
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
 use super::Caching;
-use super::convert::{birth_of, engine_attributes, engine_write_flags, statfs_out};
+use super::convert::{birth_of, engine_write_flags, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Lease;
 use super::recall;
