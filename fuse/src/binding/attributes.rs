@@ -3,7 +3,7 @@
 use super::convert::engine_attributes;
 use super::engine::EngineOperations;
 use crate::session::RequestContext;
-use crate::types::{Result, SetAttr};
+use crate::types::{Errno, Result, SetAttr};
 use narufs_engine::vfs::{self, Context};
 
 impl EngineOperations {
@@ -32,5 +32,11 @@ impl EngineOperations {
         } else {
             self.fs.setattr(&caller, nodeid, open, &wanted)?
         })
+    }
+
+    /// ENOSYS where extended attributes are not to be had: the kernel then asks no more. It can go on removing them,
+    /// for a remount asks in this way whether the server can write.
+    pub(super) fn serves_xattr(&self) -> Result<()> {
+        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
     }
 }

@@ -30,14 +30,6 @@ const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 /// The attribute that gives a program more rights.
 const CAPABILITY: &[u8] = b"security.capability";
 
-impl EngineOperations {
-    /// ENOSYS where extended attributes are not to be had: the kernel then asks no more. It can go on removing them,
-    /// for a remount asks in this way whether the server can write.
-    fn serves_xattr(&self) -> Result<()> {
-        if self.xattr { Ok(()) } else { Err(Errno(libc::ENOSYS)) }
-    }
-}
-
 /// Has an outcome of the engine answered.
 fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs_engine::Result<()>) + Send> {
     Box::new(move |outcome| reply.done(outcome.map_err(Errno::from)))
