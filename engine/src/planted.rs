@@ -80,6 +80,10 @@ bugs! {
     DirtyFrameForgotten,
     /// Takeover: sizes that no record holds are not kept for a successor.
     SizeNotKept,
+    /// Takeover: nobody says which requests of a predecessor were done.
+    RequestsNotJudged,
+    /// Takeover: inodes without names are freed though the kernel may hold them.
+    KernelNotAsked,
     /// Recovery: of data absorbed twice the older counts.
     OlderAbsorbedCounts,
     /// Checkpoint: a round waits for no more than fsync does.

@@ -13,6 +13,7 @@ use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::sim::{Event, PmemSpec, SimMedia};
 use narufs_engine::store::{Observer, StoreOptions, WriteHome};
 use narufs_engine::sync::Counter;
+use narufs_engine::takeover::Takeover;
 use narufs_engine::vfs::{AtimePolicy, Vfs, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, Running};
 use narufs_engine::volume::{ImageOptions, Media, Mounted, RingMedia, mount};
@@ -150,12 +151,21 @@ impl Lab {
     /// # Errors
     /// What the mount or the recovery says.
     pub fn mount(&self, sim: &SimMedia) -> Result<Live> {
+        self.mount_with(sim, None)
+    }
+
+    /// The same by a server that others have come before, or may come after.
+    ///
+    /// # Errors
+    /// As [`Lab::mount`].
+    pub fn mount_with(&self, sim: &SimMedia, takeover: Option<Arc<Takeover>>) -> Result<Live> {
         let time = Arc::new(Counter::new());
         let options = ImageOptions {
             clock: Clock::moved_by(Arc::clone(&time)),
             background: false,
             lanes: 1,
             commit_interval: Duration::MAX,
+            takeover: takeover.clone(),
             store: StoreOptions {
                 budget: 16 << 20,
                 dirty_limit: self.dirty * 4096,
@@ -172,7 +182,7 @@ impl Lab {
             inodes: 64,
             step: 32,
             background: false,
-            takeover: None,
+            takeover,
         };
         if let Some(why) = mounted.store().failed() {
             return Err(Error::ReadOnly(why));

@@ -19,6 +19,7 @@
 use super::{Entry, Vfs};
 use crate::format::Nid;
 use crate::inode::InodeObj;
+use crate::planted::{self, Bug};
 use crate::sync::{Arc, Condvar, Mutex};
 use crate::takeover::Prober;
 use crate::{Error, Result};
@@ -47,12 +48,14 @@ impl Vfs {
 
     /// Whether all that hold an inode are counted here.
     pub(super) fn counts_all_holds(&self, inode: &InodeObj) -> bool {
-        self.inherited.is_none() || inode.is_made_here()
+        self.inherited.is_none() || inode.is_made_here() || planted::is(Bug::KernelNotAsked)
     }
 
     /// Whether the kernel is to be asked first about an inode that is to be freed; it is.
     pub(super) fn asks_first(&self, inode: &Arc<InodeObj>) -> bool {
-        let Some(inherited) = self.inherited.as_ref().filter(|_| !inode.is_made_here()) else { return false };
+        let Some(inherited) = self.inherited.as_ref().filter(|_| !self.counts_all_holds(inode)) else {
+            return false;
+        };
         let mut queue = inherited.queue.lock();
         if queue.is_over || !inode.holds.is_free() {
             return false;

@@ -4,11 +4,16 @@
 #![cfg(feature = "planted-bugs")]
 
 mod looked;
+mod taken_over;
 
 use looked::{
     commit_beside_an_open_reservation, id_of_an_undurable_removal, journal_of_an_earlier_mount,
     walk_to_a_removed_name,
 };
+use taken_over::{
+    an_inode_that_the_kernel_holds, requests_of_a_killed_server, unsynced_writes_of_a_killed_server,
+};
+
 use narufs_engine::planted::{Bug, plant};
 use narufs_engine::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, setup};
@@ -201,6 +206,9 @@ fn check_of(bug: Bug) -> Check {
         Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
         Bug::NameKept => Looked(walk_to_a_removed_name),
+        Bug::DirtyFrameForgotten | Bug::SizeNotKept => Looked(unsynced_writes_of_a_killed_server),
+        Bug::RequestsNotJudged => Looked(requests_of_a_killed_server),
+        Bug::KernelNotAsked => Looked(an_inode_that_the_kernel_holds),
     }
 }
 
