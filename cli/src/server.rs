@@ -1,6 +1,6 @@
 //! The process behind a mount: opens the image, serves it, and writes everything down at the end.
 //!
-//! Where the mount outlives it, it is a supervisor's ([`supervisor`](crate::supervisor)): the first one mounts, each other
+//! Where the mount outlives it, it is a supervisor's (`supervisor`): the first one mounts, each other
 //! goes on where the one before was ended.
 
 use crate::args::Mount;

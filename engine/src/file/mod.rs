@@ -5,11 +5,11 @@
 //!
 //! # Parts
 //! A [`DataPath`] is made of parts with state of their own, each of which knows only those behind it: the
-//! [`Flusher`](writeback::flusher::Flusher), which has files written in time and gives writers frames; the
-//! [`DataJournal`](sync::data_journal::DataJournal), which takes few dirty bytes;
-//! [`WriteBack`](writeback::WriteBack), which brings pages home, with the queue of files that have some, the throttle
-//! of writers and the truncations that are pending. [`Readahead`](read::readahead::Readahead) and
-//! [`FrameReservations`](write::reservation::FrameReservations) stand alone.
+//! `Flusher`, which has files written in time and gives writers frames; the
+//! `DataJournal`, which takes few dirty bytes;
+//! `WriteBack`, which brings pages home, with the queue of files that have some, the throttle
+//! of writers and the truncations that are pending. `Readahead` and
+//! `FrameReservations` stand alone.
 //!
 //! # Invariants
 //! 1. A page is read and written under its range (in whole pages), or by an optimistic read (`read::optimistic`),
