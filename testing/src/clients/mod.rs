@@ -31,7 +31,9 @@ pub trait Client: Send {
 
 /// Whether an error is what the users of a killed server are told.
 pub fn is_of_a_dead_mount(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::EIO))
+    // EINTR: over io_uring the kernel was copying the request into a process that was being killed.
+    let of_its_end = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED, libc::EIO, libc::EINTR];
+    e.raw_os_error().is_some_and(|errno| of_its_end.contains(&errno))
 }
 
 /// A directory of a client's own. What follows is judged from here on, whatever is taken back.
