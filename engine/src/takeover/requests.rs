@@ -184,21 +184,20 @@ impl Requests {
         self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A slot for a request that was read. `attempts` is what [`Left`] told of it, or 0. None: all are in use; it is
+    /// A slot for a request that was read. None: all are in use; it is
     /// served all the same, and would be served again after a kill.
     pub fn take(
         memory: &std::sync::Arc<super::Takeover>,
         unique: u64,
         opcode: u32,
         nodeid: u64,
-        attempts: u32,
     ) -> Option<Taken> {
         let requests = memory.requests();
         let number = requests.free().pop()?;
         let slot = &requests.slots()[number as usize];
         slot.opcode.store(opcode, Ordering::Relaxed);
         slot.nodeid.store(nodeid, Ordering::Relaxed);
-        slot.attempts.store(attempts, Ordering::Relaxed);
+        slot.attempts.store(0, Ordering::Relaxed);
         slot.nid.store(0, Ordering::Relaxed);
         slot.written.store(0, Ordering::Relaxed);
         slot.state.store(TAKEN, Ordering::Relaxed);
@@ -207,19 +206,9 @@ impl Requests {
         Some(Taken { memory: std::sync::Arc::clone(memory), number })
     }
 
-    /// What a predecessor has left of a request that is sent once more; it is left no longer. Its slot is free, so that
-    /// [`Requests::take`] comes next.
-    pub fn left(&self, unique: u64) -> Option<Left> {
-        let mut left = self.left_list();
-        let at = left.iter().position(|(_, one)| one.unique == unique & !RESENT)?;
-        let (number, one) = left.swap_remove(at);
-        drop(left);
-        self.give(number);
-        Some(one)
-    }
-
-    /// The same, with its slot, which goes on saying what it says: a kill before the reply leaves it as this one did,
-    /// with one attempt more. What was not done is begun anew.
+    /// What a predecessor has left of a request that is sent once more; it is left no longer. With its slot, which goes on
+    /// saying what it says: a kill before the reply leaves it as this one did, with one attempt more. What was not done is
+    /// begun anew.
     pub fn resume(memory: &std::sync::Arc<super::Takeover>, unique: u64) -> Option<(Left, Taken)> {
         let requests = memory.requests();
         let mut left = requests.left_list();
@@ -322,6 +311,11 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    /// What was left of a request, which is answered.
+    fn left(memory: &Arc<Takeover>, unique: u64) -> Option<Left> {
+        Requests::resume(memory, unique).map(|(left, _)| left)
+    }
+
     /// As a successor finds it.
     fn killed(memory: &Takeover) -> Arc<Takeover> {
         Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
@@ -330,8 +324,9 @@ mod tests {
     #[test]
     fn what_a_thread_does_is_noted_for_its_request_alone() {
         let memory = Takeover::create(1).expect("memory");
-        let first = Requests::take(&memory, 10, 1, 5, 0).expect("a free slot");
-        let second = Requests::take(&memory, 12, 2, 6, 1).expect("a free slot");
+        let first = Requests::take(&memory, 10, 1, 5).expect("a free slot");
+        let second = Requests::take(&memory, 12, 2, 6).expect("a free slot");
+        second.add_attempts(1);
         {
             let _entered = first.enter();
             reserved(1, 7);
@@ -347,8 +342,8 @@ mod tests {
         }
         let next = killed(&memory);
         next.requests().judge(|epoch, position| Ok((epoch, position) == (3, 8))).expect("judged");
-        let mut left = next.requests().all_left();
-        left.sort_by_key(|one| one.unique);
+        let mut all = next.requests().all_left();
+        all.sort_by_key(|one| one.unique);
         let one = |unique, opcode, nodeid, nid, written, attempts| Left {
             unique,
             opcode,
@@ -358,9 +353,9 @@ mod tests {
             written,
             attempts,
         };
-        assert_eq!(left, [one(10, 1, 5, 99, 0, 1), one(12, 2, 6, 0, 4096, 2)]);
-        assert_eq!(next.requests().left(10 | RESENT).map(|left| left.unique), Some(10));
-        assert_eq!(next.requests().left(10), None);
+        assert_eq!(all, [one(10, 1, 5, 99, 0, 1), one(12, 2, 6, 0, 4096, 2)]);
+        assert_eq!(left(&next, 10 | RESENT).map(|left| left.unique), Some(10));
+        assert_eq!(left(&next, 10), None);
         next.requests().forget_left();
         assert_eq!(killed(&next).requests().all_left(), []);
     }
@@ -368,7 +363,7 @@ mod tests {
     #[test]
     fn a_record_that_is_not_whole_was_not_done_and_what_was_judged_stays_so() {
         let memory = Takeover::create(1).expect("memory");
-        let taken = Requests::take(&memory, 4, 9, 1, 0).expect("a free slot");
+        let taken = Requests::take(&memory, 4, 9, 1).expect("a free slot");
         {
             let _entered = taken.enter();
             decides(0);
@@ -379,15 +374,14 @@ mod tests {
         assert_eq!(next.requests().all_left().iter().map(|left| left.done).collect::<Vec<_>>(), [false]);
         let third = killed(&next);
         third.requests().judge(|_, _| Ok(true)).expect("nothing is left to judge");
-        assert!(third.requests().left(4).is_some_and(|left| !left.done && left.attempts == 1));
+        assert!(left(&third, 4).is_some_and(|left| !left.done && left.attempts == 1));
         drop(taken);
     }
 
     #[test]
     fn what_is_resumed_is_left_again_by_the_next_kill() {
         let memory = Takeover::create(1).expect("memory");
-        let [done, begun] =
-            [4, 6].map(|unique| Requests::take(&memory, unique, 9, 1, 0).expect("a free slot"));
+        let [done, begun] = [4, 6].map(|unique| Requests::take(&memory, unique, 9, 1).expect("a free slot"));
         {
             let _entered = done.enter();
             wrote(10);
@@ -412,7 +406,7 @@ mod tests {
     fn answered_requests_leave_nothing() {
         let memory = Takeover::create(1).expect("memory");
         for unique in 1..100_000 {
-            drop(Requests::take(&memory, unique * 2, 1, 1, 0).expect("a free slot"));
+            drop(Requests::take(&memory, unique * 2, 1, 1).expect("a free slot"));
         }
         assert_eq!(killed(&memory).requests().all_left(), []);
     }

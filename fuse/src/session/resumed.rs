@@ -48,7 +48,7 @@ fn note(supervision: &Supervision, header: &InHeader) -> Noted {
             }
         };
     }
-    Noted::New(Requests::take(memory, header.unique, header.opcode, header.nodeid, 0).map(Arc::new))
+    Noted::New(Requests::take(memory, header.unique, header.opcode, header.nodeid).map(Arc::new))
 }
 
 /// Whether the kernel waits for a reply, and sends a request again that was not answered.

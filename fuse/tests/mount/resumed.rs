@@ -76,7 +76,7 @@ fn asked_again(memory: &Arc<Takeover>, death: Death) -> Vec<(u64, i32)> {
 /// Memory of a server that has died with the request in service, so often before, each time of itself or not.
 fn left_by(deaths: &[Death]) -> Arc<Takeover> {
     let mut memory = Takeover::create(1).expect("memory");
-    std::mem::forget(Requests::take(&memory, UNIQUE, Opcode::Mkdir as u32, ROOT_ID, 0).expect("a free slot"));
+    std::mem::forget(Requests::take(&memory, UNIQUE, Opcode::Mkdir as u32, ROOT_ID).expect("a free slot"));
     for death in deaths {
         memory = next(&memory);
         let (_, taken) = Requests::resume(&memory, UNIQUE).expect("it was left");

@@ -51,7 +51,7 @@ pub fn unsynced_writes_of_a_killed_server() -> Result<(), String> {
 pub fn requests_of_a_killed_server() -> Result<(), String> {
     const UNIQUE: u64 = 2;
     let (lab, sim, memory, live) = first()?;
-    let taken = Requests::take(&memory, UNIQUE, 0, ROOT_NID, 0).ok_or("no free slot")?;
+    let taken = Requests::take(&memory, UNIQUE, 0, ROOT_NID).ok_or("no free slot")?;
     {
         let _entered = taken.enter();
         live.fs().mkdir(&Context::root(), ROOT_NID, b"d", 0o755).map_err(told)?;

@@ -33,7 +33,7 @@ impl Prober for Kernel {
 
 /// Does something as request `unique`, which is never answered.
 fn ask<T>(memory: &Arc<Takeover>, unique: u64, operation: impl FnOnce() -> T) -> T {
-    let taken = Requests::take(memory, unique, 0, 0, 0).expect("a free slot");
+    let taken = Requests::take(memory, unique, 0, 0).expect("a free slot");
     let outcome = {
         let _entered = taken.enter();
         operation()
@@ -69,7 +69,7 @@ fn what_was_done_is_known_and_what_failed_was_not_done() {
         forget((open, first));
         let next = killed(&memory);
         let second = begin_with(kind, &sim, Some(&next));
-        let left = |unique| next.requests().left(unique);
+        let left = |unique| Requests::resume(&next, unique).map(|(left, _)| left);
         for unique in (2..=24).step_by(2) {
             assert!(left(unique).is_some_and(|left| left.done && left.attempts == 1), "{kind:?}, {unique}");
         }
@@ -94,7 +94,10 @@ fn numbers_of_what_was_made_and_written_are_told() {
     forget((open, first));
     let next = killed(&memory);
     let _second = begin_with(JournalKind::Ssd, &sim, Some(&next));
-    let left: Vec<Left> = [2, 4].into_iter().filter_map(|unique| next.requests().left(unique)).collect();
+    let left: Vec<Left> = [2, 4]
+        .into_iter()
+        .filter_map(|unique| Requests::resume(&next, unique).map(|(left, _)| left))
+        .collect();
     assert_eq!(
         left.iter().map(|left| (left.nid, left.written)).collect::<Vec<_>>(),
         [(nameless.nid, 0), (0, 9000)]
@@ -115,7 +118,7 @@ fn a_second_death_before_the_answer_changes_nothing() {
         last = killed(&last);
         forget(begin_with(JournalKind::Ssd, &sim, Some(&last)));
     }
-    let done = |unique| last.requests().left(unique).map(|left| left.done);
+    let done = |unique| Requests::resume(&last, unique).map(|(left, _)| left.done);
     assert_eq!((done(2), done(4)), (Some(true), Some(false)));
 }
 
