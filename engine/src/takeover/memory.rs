@@ -13,7 +13,8 @@
 #![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
 
 use super::inodes::{InodeSlot, Inodes};
-use super::requests::{RequestSlot, Requests};
+use super::notices::Notices;
+use super::requests::{Lanes, RequestSlot, Requests};
 use crate::format::BLOCK_SIZE;
 use crate::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -52,6 +53,7 @@ struct Header {
     has_session: AtomicU64,
     session: [AtomicU64; SESSION_BYTES / 8],
     longest_pause: AtomicU64,
+    notices: Notices,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -83,18 +85,34 @@ impl Layout {
 /// The shared memory of one mount, see the module above.
 #[derive(Debug)]
 pub struct Takeover {
-    base: NonNull<u8>,
     layout: Layout,
     file: OwnedFd,
-    requests: Requests,
+    lanes: Lanes,
     inodes: Inodes,
+    /// The last: what lies in it goes first.
+    mapping: Arc<Mapping>,
+}
+
+/// A part of the address space where the file's bytes are, as long as this value lives.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone and has no thread affinity; what lies in it is atomic words, and the
 // frames, whose access `crate::cache` orders. Guarded by the tests below.
-unsafe impl Send for Takeover {}
+unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for Takeover {}
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping of `map`, whole, and nobody borrows from it any more. A failure would leave it
+        // mapped, which harms nothing.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
 
 /// Where the frames of a page cache lie, with their table: valid as long as the memory is mapped.
 #[derive(Debug, Clone)]
@@ -234,33 +252,33 @@ impl Takeover {
         }
         .map_err(|e| refused(format!("cannot map {} bytes: {e}", layout.end)))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| refused("it lies at address 0"))?;
+        let mapping = Arc::new(Mapping { base, len: layout.end });
         // SAFETY: both parts lie within the mapping, as the layout says, on boundaries of 64 bytes; any bytes are valid
-        // atomic words; the slices are dropped with this value, before the mapping goes. Guarded by the tests below.
+        // atomic words; the requests keep the mapping, the inodes are dropped before it. Guarded by the tests below.
         let (requests, inodes) = unsafe {
-            (
-                std::slice::from_raw_parts(
-                    base.add(layout.requests).cast::<RequestSlot>().as_ptr(),
-                    requests as usize,
-                ),
-                std::slice::from_raw_parts(
-                    base.add(layout.inodes).cast::<InodeSlot>().as_ptr(),
-                    inodes as usize,
-                ),
-            )
+            let requests = std::slice::from_raw_parts(
+                base.add(layout.requests).cast::<RequestSlot>().as_ptr(),
+                requests as usize,
+            );
+            let inodes = std::slice::from_raw_parts(
+                base.add(layout.inodes).cast::<InodeSlot>().as_ptr(),
+                inodes as usize,
+            );
+            (Requests::new(requests, Arc::clone(&mapping)), inodes)
         };
-        Ok(Takeover { base, layout, file, requests: Requests::new(requests), inodes: Inodes::new(inodes) })
+        Ok(Takeover { layout, file, lanes: Lanes::new(requests), inodes: Inodes::new(inodes), mapping })
     }
 
     fn header(&self) -> &Header {
         // SAFETY: the mapping begins with the header, page-aligned, of atomic words alone, for which any bytes are valid.
         // Guarded by the tests below.
-        unsafe { self.base.cast::<Header>().as_ref() }
+        unsafe { self.mapping.base.cast::<Header>().as_ref() }
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.layout.end, "a place within the memory");
         // SAFETY: within the mapping, or its end. Guarded by the tests below.
-        unsafe { self.base.add(offset) }
+        unsafe { self.mapping.base.add(offset) }
     }
 
     /// The descriptor by which it is kept for a successor.
@@ -317,22 +335,24 @@ impl Takeover {
         self.header().longest_pause.fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
+    /// What the kernel is still to be told.
+    pub fn notices(&self) -> &Notices {
+        &self.header().notices
+    }
+
     /// The requests in service.
     pub fn requests(&self) -> &Requests {
-        &self.requests
+        self.lanes.own()
+    }
+
+    /// The same, for each lane.
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// The files that run ahead of the journal.
     pub fn inodes(&self) -> &Inodes {
         &self.inodes
-    }
-}
-
-impl Drop for Takeover {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping of `map`, whole, and nobody borrows from it any more. A failure would leave it
-        // mapped, which harms nothing.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.end) };
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`requests`]: a slot for each request in service, and what is known of its outcome;
 //! - [`inodes`]: size and times of files that run ahead of the journal, and truncations that are pending;
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
+//! - [`notices`]: what the kernel is still to be told;
 //! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life.
 //!
 //! What this leaves to others: what any of it means. Who keeps the descriptor and starts the successor is the command's.
@@ -25,12 +26,14 @@
 
 pub mod inodes;
 mod memory;
+pub mod notices;
 pub mod requests;
 
 pub(crate) use inodes::undecided;
 
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
+pub use notices::{MOST_NOTICES, Notices};
 pub use requests::{Entered, Left, Requests, Taken};
 
 /// Asks the kernel what it holds.

@@ -14,16 +14,19 @@
 //!    has been made. SeqCst fences stand between: either the change sees the record, or the lender the change.
 //! 2. A record may be of another directory as well (they share [`SLOTS`]): then the kernel is told for nothing.
 //! 3. Nothing is sent by a thread that serves a request: the kernel holds locks meanwhile that it would wait for.
+//! 4. Where the mount outlives its server, what is to be told is left to a successor until it was told. Where half the room
+//!    for that is in use nothing is lent for long, so that nothing more comes to it.
 
 use super::names::LONG;
 use crate::server::Notifier;
 use crate::wire::notify::Notification;
 use narufs_engine::format::Nid;
+use narufs_engine::takeover::{MOST_NOTICES, Takeover};
 use narufs_engine::vfs::Attr;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// What a directory's attributes are lent for while it changes.
@@ -49,6 +52,10 @@ pub struct DirTimes {
 struct Late {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// What servers share, where the mount outlives this one.
+    memory: Option<Arc<Takeover>>,
+    /// How many are waiting. Relaxed: a hint.
+    count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -59,10 +66,15 @@ struct Queue {
 }
 
 impl DirTimes {
-    /// No directory is known. In a successor attributes of each may just have been lent.
-    pub fn new(is_successor: bool) -> DirTimes {
+    /// No directory is known. In a successor attributes of each may just have been lent, and the kernel is told what its
+    /// predecessor has not told it.
+    pub fn new(memory: Option<Arc<Takeover>>) -> DirTimes {
+        let is_successor = memory.as_ref().is_some_and(|memory| memory.incarnation() > 0);
         let lent = (0..SLOTS).map(|_| AtomicU64::new(u64::from(is_successor))).collect();
-        DirTimes { start: Instant::now(), lent, late: Arc::default() }
+        let (start, left) = (Instant::now(), memory.as_ref().map(|memory| memory.notices().left()));
+        let late = Late { memory, ..Late::default() };
+        left.into_iter().flatten().for_each(|dir| late.queue.lock().add(start, dir));
+        DirTimes { start, lent, late: Arc::new(late) }
     }
 
     /// For how long attributes of a directory may be trusted; `again` reads them once more.
@@ -70,7 +82,7 @@ impl DirTimes {
         let changed = attr.mtime.max(attr.ctime);
         let age = narufs_engine::inode::now().saturating_sub(changed);
         // A time to come says nothing of when it was set.
-        if age < QUIET.as_nanos() as i64 {
+        if age < QUIET.as_nanos() as i64 || self.late.is_full() {
             return SHORT;
         }
         self.record(attr.nid, Instant::now());
@@ -99,6 +111,7 @@ impl DirTimes {
                 if let Err(e) = notifier.send(&forget) {
                     tracing::trace!(dir, "the kernel knows nothing of it: {e}");
                 }
+                late.told(dir);
             }
         };
         std::thread::Builder::new().name("naru-fuse-late".into()).stack_size(64 << 10).spawn(tell).map(drop)
@@ -135,13 +148,38 @@ impl Drop for DirTimes {
     }
 }
 
+impl Queue {
+    fn add(&mut self, due: Instant, dir: Nid) {
+        if self.waiting.insert(dir) {
+            self.due.push_back((due, dir));
+        }
+    }
+}
+
 impl Late {
     fn push(&self, due: Instant, dir: Nid) {
         let mut queue = self.queue.lock();
-        if queue.waiting.insert(dir) {
-            queue.due.push_back((due, dir));
-            self.changed.notify_all();
+        if queue.waiting.contains(&dir) {
+            return;
         }
+        queue.add(due, dir);
+        self.count.store(queue.due.len(), Ordering::Relaxed);
+        if self.memory.as_ref().is_some_and(|memory| !memory.notices().put(dir)) {
+            tracing::debug!(dir, "no room to leave it to a successor");
+        }
+        self.changed.notify_all();
+    }
+
+    fn told(&self, dir: Nid) {
+        let queue = self.queue.lock();
+        if let Some(memory) = &self.memory {
+            memory.notices().take(dir);
+        }
+        self.count.store(queue.due.len(), Ordering::Relaxed);
+    }
+
+    fn is_full(&self) -> bool {
+        self.memory.is_some() && self.count.load(Ordering::Relaxed) >= MOST_NOTICES / 2
     }
 
     /// The next that the kernel is to be told of, when its time has come. `None`: it is over.
@@ -192,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_is_quiet_is_lent_for_long_and_what_changes_for_a_moment() {
-        let times = DirTimes::new(false);
+        let times = DirTimes::new(None);
         let quiet = dir(2 * QUIET);
         assert_eq!(times.hold(&dir(QUIET / 2), || None), SHORT);
         assert_eq!(times.hold(&quiet, || Some(quiet)), LONG);
@@ -204,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_change_close_behind_a_long_lease_is_told_once_and_late() {
-        let times = DirTimes::new(false);
+        let times = DirTimes::new(None);
         times.changed(7);
         assert!(times.late.queue.lock().due.is_empty(), "nothing was lent");
         let quiet = dir(2 * QUIET);
@@ -219,10 +257,29 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_all_to_be_lent() {
-        let times = DirTimes::new(true);
+    fn a_successor_takes_all_to_be_lent_and_tells_what_was_not_told() {
+        let memory = Takeover::create(1).expect("memory");
+        let first = DirTimes::new(Some(Arc::clone(&memory)));
+        (5..8).for_each(|dir| first.late.push(first.start, dir));
+        first.late.told(first.late.next().expect("one is due"));
+        let again = || memory.descriptor().try_clone_to_owned().expect("a descriptor");
+        let times = DirTimes::new(Some(Takeover::adopt(again()).expect("it is there")));
         assert!((0..100).all(|dir| times.was_lent(dir, times.start)));
         assert!(!times.was_lent(7, times.start + ON_THE_WAY));
+        for dir in [6, 7] {
+            assert_eq!(times.late.next(), Some(dir));
+            times.late.told(dir);
+        }
+        assert!(Takeover::adopt(again()).expect("it is there").notices().left().is_empty());
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_successors_notices_nothing_is_lent_for_long() {
+        let times = DirTimes::new(Some(Takeover::create(1).expect("memory")));
+        let quiet = dir(2 * QUIET);
+        assert_eq!(times.hold(&quiet, || Some(quiet)), LONG);
+        (1..=MOST_NOTICES as u64 / 2).for_each(|dir| times.late.push(times.start, dir));
+        assert_eq!(times.hold(&quiet, || Some(quiet)), SHORT);
     }
 
     #[test]

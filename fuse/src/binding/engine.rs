@@ -66,7 +66,7 @@ impl EngineOperations {
             open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),
             keeps_opens: AtomicBool::new(false),
             failures: Arc::default(),
-            dir_times: DirTimes::new(is_successor),
+            dir_times: DirTimes::new(supervision.map(|supervision| Arc::clone(supervision.memory()))),
             permissions: options.permissions(),
             names: Names::new(caching, options.permissions(), is_successor),
             attributes_hold: if caching.trusts(options.permissions()) { LONG } else { Duration::ZERO },

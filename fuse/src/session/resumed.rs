@@ -15,18 +15,17 @@ use crate::supervision::{MOST_ATTEMPTS, Supervision};
 use crate::transport::Reply;
 use crate::wire::*;
 use narufs_engine::takeover::{Left, Requests, Taken};
-use std::sync::Arc;
 
 /// How a request is to be served.
 enum Noted {
     /// As any other.
-    New(Option<Arc<Taken>>),
+    New(Option<Taken>),
     /// As any other that is sent once more.
-    Again(Arc<Taken>),
+    Again(Taken),
     /// Its effect is there: it is to be answered.
-    Done(Left, Arc<Taken>),
-    /// Servers have died of it.
-    Refused,
+    Done(Left, Taken),
+    /// Servers have died of it: it is to be refused.
+    Refused(Taken),
 }
 
 /// Notes a request.
@@ -39,16 +38,16 @@ fn note(supervision: &Supervision, header: &InHeader) -> Noted {
         taken.add_attempts(supervision.weight() - 1);
         let attempts = left.attempts + supervision.weight() - 1;
         return match left.done {
-            true => Noted::Done(left, Arc::new(taken)),
-            false if attempts < MOST_ATTEMPTS => Noted::Again(Arc::new(taken)),
+            true => Noted::Done(left, taken),
+            false if attempts < MOST_ATTEMPTS => Noted::Again(taken),
             false => {
                 let Left { opcode, nodeid, .. } = left;
                 tracing::error!(opcode, nodeid, "servers have died of a request; it was answered with EIO");
-                Noted::Refused
+                Noted::Refused(taken)
             }
         };
     }
-    Noted::New(Requests::take(memory, header.unique, header.opcode, header.nodeid).map(Arc::new))
+    Noted::New(Requests::take(memory, header.unique, header.opcode, header.nodeid))
 }
 
 /// Whether the kernel waits for a reply, and sends a request again that was not answered.
@@ -70,12 +69,16 @@ impl<O: Operations> Session<O> {
             Noted::New(taken) => (taken, None),
             Noted::Again(taken) => (Some(taken), None),
             Noted::Done(left, taken) => (Some(taken), Some(left)),
-            Noted::Refused => return reply.error(libc::EIO),
+            Noted::Refused(taken) => {
+                reply.keep(taken);
+                return reply.error(libc::EIO);
+            }
         };
-        if let Some(taken) = &taken {
-            reply.keep(Arc::clone(taken));
-        }
-        let _entered = taken.as_ref().map(|taken| taken.enter());
+        let _entered = taken.map(|taken| {
+            let entered = taken.enter();
+            reply.keep(taken);
+            entered
+        });
         self.answer(request, left.as_ref(), reply);
     }
 

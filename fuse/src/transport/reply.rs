@@ -22,7 +22,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Has a request's slot last until it is answered.
-    pub fn keep(&mut self, taken: Arc<Taken>) {
+    pub fn keep(&mut self, taken: Taken) {
         if let Some(handle) = &mut self.handle {
             handle.taken = Some(taken);
         }
@@ -74,7 +74,7 @@ pub struct ReplyHandle {
     /// `None` once answered.
     channel: Option<Arc<dyn Channel>>,
     /// What a successor would learn of the request. Dropped behind the answer.
-    taken: Option<Arc<Taken>>,
+    taken: Option<Taken>,
 }
 
 impl ReplyHandle {

@@ -12,14 +12,25 @@
 //! is released: so what another has seen is known to have been done, and what is not known to have been done nobody has
 //! seen. A head that has passed the position has passed a whole record.
 //!
+//! A slot is free again when its last *holder* is gone: the reply, which another thread may send, and the thread that
+//! serves the request. It says so with a number of holders beside the rest, which is this process's alone.
+//!
 //! What this leaves to others: which record decides an operation (`crate::vfs`), whether it is whole (`crate::recovery`),
 //! and what is answered.
 
 #![allow(unsafe_code, reason = "a leaf module: the slot of a thread's request, by address")]
 
+mod free;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use super::memory::Mapping;
+use crate::lane;
+use crate::sync::CachePadded;
+use free::FreeSlots;
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Set in the number of a request that the kernel sends once more.
 pub const RESENT: u64 = 1 << 63;
@@ -45,7 +56,8 @@ pub(super) struct RequestSlot {
     state: AtomicU32,
     /// Servers that were killed while it was in service.
     attempts: AtomicU32,
-    _reserved: AtomicU32,
+    /// Who holds the slot in this process; what a predecessor has left here means nothing.
+    holders: AtomicU32,
 }
 
 /// What a predecessor has left of a request.
@@ -70,31 +82,40 @@ pub struct Left {
 /// The slots.
 #[derive(Debug)]
 pub struct Requests {
-    /// In the memory of `Takeover`, which this value is a part of and does not outlive.
     slots: *const [RequestSlot],
-    /// Free ones.
-    free: Mutex<Vec<u32>>,
+    /// Keeps the slots mapped.
+    _mapping: Arc<Mapping>,
+    free: FreeSlots,
     /// Those that a predecessor has left.
     left: Mutex<Vec<(u32, Left)>>,
 }
 
-// SAFETY: the slots are atomic words of a mapping that lives as long as this value; all else is behind locks. Guarded by
-// the tests of this module.
+// SAFETY: the slots are atomic words of a mapping that lives as long as this value; all else is atomic or behind a lock.
+// Guarded by the tests of this module.
 unsafe impl Send for Requests {}
 // SAFETY: as above.
 unsafe impl Sync for Requests {}
 
-/// The slot of a request in service. Free again when dropped, which is when its reply has been sent.
+/// The slots, as a lane's threads hold them: each lane counts its own holders, for all lanes' in one place would have every
+/// request write a line that every core wants.
+type OfLane = Arc<CachePadded<Arc<Requests>>>;
+
+/// The slots for each lane.
+#[derive(Debug)]
+pub(super) struct Lanes(Box<[OfLane]>);
+
+/// A hold on the slot of a request in service. Free again when the last is dropped: with the reply sent, and its thread
+/// done.
 #[derive(Debug)]
 pub struct Taken {
-    memory: std::sync::Arc<super::Takeover>,
+    requests: OfLane,
     number: u32,
 }
 
 /// While it lives, what this thread does is done for the request.
 #[derive(Debug)]
-pub struct Entered<'t> {
-    _taken: &'t Taken,
+pub struct Entered {
+    _taken: Taken,
 }
 
 #[derive(Clone, Copy)]
@@ -114,8 +135,8 @@ thread_local! {
 #[inline]
 fn with_current(current: Current, with: impl FnOnce(&RequestSlot)) {
     if !current.slot.is_null() {
-        // SAFETY: `Entered` has set the address and takes it back when it ends; meanwhile it borrows the `Taken`, which
-        // keeps the memory mapped. Guarded by `what_a_thread_does_is_noted_for_its_request_alone`.
+        // SAFETY: `Entered` has set the address and takes it back when it ends; meanwhile it holds the slot, and with it
+        // the memory. Guarded by `what_a_thread_does_is_noted_for_its_request_alone`.
         with(unsafe { &*current.slot });
     }
 }
@@ -156,45 +177,43 @@ pub(crate) fn wrote(bytes: usize) {
     });
 }
 
+impl Lanes {
+    pub fn new(requests: Requests) -> Lanes {
+        let requests = Arc::new(requests);
+        Lanes((0..lane::count()).map(|_| Arc::new(CachePadded::new(Arc::clone(&requests)))).collect())
+    }
+
+    pub fn own(&self) -> &OfLane {
+        &self.0[lane::current() % self.0.len()]
+    }
+}
+
 impl Requests {
     /// The slots of some memory; those in use are a predecessor's.
-    pub(super) fn new(slots: &[RequestSlot]) -> Requests {
-        let mut left = Vec::new();
-        let mut free = Vec::new();
-        for (number, slot) in slots.iter().enumerate().rev() {
-            let number = number as u32;
-            match slot.look() {
-                Some(one) => left.push((number, one)),
-                None => free.push(number),
-            }
-        }
-        Requests { slots, free: Mutex::new(free), left: Mutex::new(left) }
+    ///
+    /// They lie in the mapping, which this value keeps.
+    pub(super) fn new(slots: &[RequestSlot], mapping: Arc<Mapping>) -> Requests {
+        let look = |(number, slot): (usize, &RequestSlot)| Some((number as u32, slot.look()?));
+        let left: Vec<_> = slots.iter().enumerate().filter_map(look).collect();
+        let free = FreeSlots::new(slots.len(), |number| slots[number].look().is_none());
+        Requests { slots, _mapping: mapping, free, left: Mutex::new(left) }
     }
 
-    fn slots(&self) -> &[RequestSlot] {
-        // SAFETY: the mapping lives as long as this value, which is a part of its owner. Guarded by this module's tests.
-        unsafe { &*self.slots }
+    fn slot(&self, number: u32) -> &RequestSlot {
+        // SAFETY: the mapping lives as long as this value. Guarded by this module's tests.
+        unsafe { &(*self.slots)[number as usize] }
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn left_list(&self) -> MutexGuard<'_, Vec<(u32, Left)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn left_list(&self) -> std::sync::MutexGuard<'_, Vec<(u32, Left)>> {
-        self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// A slot for a request that was read. None: all are in use; it is
-    /// served all the same, and would be served again after a kill.
-    pub fn take(
-        memory: &std::sync::Arc<super::Takeover>,
-        unique: u64,
-        opcode: u32,
-        nodeid: u64,
-    ) -> Option<Taken> {
-        let requests = memory.requests();
-        let number = requests.free().pop()?;
-        let slot = &requests.slots()[number as usize];
+    /// A slot for a request that was read. None: all are in use; it is served all the same, and would be served again
+    /// after a kill.
+    pub fn take(memory: &super::Takeover, unique: u64, opcode: u32, nodeid: u64) -> Option<Taken> {
+        let requests = memory.lanes().own();
+        let number = requests.free.take()? as u32;
+        let slot = requests.slot(number);
         slot.opcode.store(opcode, Ordering::Relaxed);
         slot.nodeid.store(nodeid, Ordering::Relaxed);
         slot.attempts.store(0, Ordering::Relaxed);
@@ -203,26 +222,26 @@ impl Requests {
         slot.state.store(TAKEN, Ordering::Relaxed);
         // Release: rule 2 of the module above.
         slot.unique.store(unique & !RESENT, Ordering::Release);
-        Some(Taken { memory: std::sync::Arc::clone(memory), number })
+        Some(Taken::first(requests, number))
     }
 
     /// What a predecessor has left of a request that is sent once more; it is left no longer. With its slot, which goes on
     /// saying what it says: a kill before the reply leaves it as this one did, with one attempt more. What was not done is
     /// begun anew.
-    pub fn resume(memory: &std::sync::Arc<super::Takeover>, unique: u64) -> Option<(Left, Taken)> {
-        let requests = memory.requests();
+    pub fn resume(memory: &super::Takeover, unique: u64) -> Option<(Left, Taken)> {
+        let requests = memory.lanes().own();
         let mut left = requests.left_list();
         let at = left.iter().position(|(_, one)| one.unique == unique & !RESENT)?;
         let (number, one) = left.swap_remove(at);
         drop(left);
-        let slot = &requests.slots()[number as usize];
+        let slot = requests.slot(number);
         slot.attempts.store(one.attempts, Ordering::Relaxed);
         if !one.done {
             slot.state.store(TAKEN, Ordering::Relaxed);
             slot.nid.store(0, Ordering::Relaxed);
             slot.written.store(0, Ordering::Relaxed);
         }
-        Some((one, Taken { memory: std::sync::Arc::clone(memory), number }))
+        Some((one, Taken::first(requests, number)))
     }
 
     /// All that a predecessor has left.
@@ -242,7 +261,7 @@ impl Requests {
         mut is_whole: impl FnMut(u64, u64) -> crate::Result<bool>,
     ) -> crate::Result<()> {
         for (number, left) in self.left_list().iter_mut() {
-            let slot = &self.slots()[*number as usize];
+            let slot = self.slot(*number);
             if slot.state.load(Ordering::Relaxed) == DECIDED {
                 let (epoch, position) =
                     (slot.epoch.load(Ordering::Relaxed), slot.position.load(Ordering::Relaxed));
@@ -257,8 +276,8 @@ impl Requests {
 
     fn give(&self, number: u32) {
         // Release: rule 2 of the module above.
-        self.slots()[number as usize].unique.store(0, Ordering::Release);
-        self.free().push(number);
+        self.slot(number).unique.store(0, Ordering::Release);
+        self.free.give(number as usize);
     }
 }
 
@@ -279,135 +298,42 @@ impl RequestSlot {
 }
 
 impl Taken {
+    fn first(requests: &OfLane, number: u32) -> Taken {
+        // Relaxed: nobody else has the slot.
+        requests.slot(number).holders.store(1, Ordering::Relaxed);
+        Taken { requests: Arc::clone(requests), number }
+    }
+
+    fn slot(&self) -> &RequestSlot {
+        self.requests.slot(self.number)
+    }
+
     /// Has the death of the server that this one replaces count as more than one attempt.
     pub fn add_attempts(&self, more: u32) {
-        let slot = &self.memory.requests().slots()[self.number as usize];
-        slot.attempts.fetch_add(more, Ordering::Relaxed);
+        self.slot().attempts.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Has this thread's work count for the request, until the guard goes.
-    pub fn enter(&self) -> Entered<'_> {
-        let slot = &self.memory.requests().slots()[self.number as usize];
+    pub fn enter(&self) -> Entered {
+        let slot = self.slot();
+        // Relaxed: this hold is one already.
+        slot.holders.fetch_add(1, Ordering::Relaxed);
         CURRENT.set(Current { slot, armed: false });
-        Entered { _taken: self }
+        Entered { _taken: Taken { requests: Arc::clone(&self.requests), number: self.number } }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.memory.requests().give(self.number);
+        // Release and Acquire: what every holder has noted comes before the slot is free.
+        if self.slot().holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.requests.give(self.number);
+        }
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(NONE);
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::super::Takeover;
-    use super::*;
-    use std::sync::Arc;
-
-    /// What was left of a request, which is answered.
-    fn left(memory: &Arc<Takeover>, unique: u64) -> Option<Left> {
-        Requests::resume(memory, unique).map(|(left, _)| left)
-    }
-
-    /// As a successor finds it.
-    fn killed(memory: &Takeover) -> Arc<Takeover> {
-        Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
-    }
-
-    #[test]
-    fn what_a_thread_does_is_noted_for_its_request_alone() {
-        let memory = Takeover::create(1).expect("memory");
-        let first = Requests::take(&memory, 10, 1, 5).expect("a free slot");
-        let second = Requests::take(&memory, 12, 2, 6).expect("a free slot");
-        second.add_attempts(1);
-        {
-            let _entered = first.enter();
-            reserved(1, 7);
-            decides(99);
-            reserved(3, 8);
-            reserved(3, 9);
-        }
-        decides(1);
-        reserved(3, 10);
-        {
-            let _entered = second.enter();
-            wrote(4096);
-        }
-        let next = killed(&memory);
-        next.requests().judge(|epoch, position| Ok((epoch, position) == (3, 8))).expect("judged");
-        let mut all = next.requests().all_left();
-        all.sort_by_key(|one| one.unique);
-        let one = |unique, opcode, nodeid, nid, written, attempts| Left {
-            unique,
-            opcode,
-            nodeid,
-            done: true,
-            nid,
-            written,
-            attempts,
-        };
-        assert_eq!(all, [one(10, 1, 5, 99, 0, 1), one(12, 2, 6, 0, 4096, 2)]);
-        assert_eq!(left(&next, 10 | RESENT).map(|left| left.unique), Some(10));
-        assert_eq!(left(&next, 10), None);
-        next.requests().forget_left();
-        assert_eq!(killed(&next).requests().all_left(), []);
-    }
-
-    #[test]
-    fn a_record_that_is_not_whole_was_not_done_and_what_was_judged_stays_so() {
-        let memory = Takeover::create(1).expect("memory");
-        let taken = Requests::take(&memory, 4, 9, 1).expect("a free slot");
-        {
-            let _entered = taken.enter();
-            decides(0);
-            reserved(1, 100);
-        }
-        let next = killed(&memory);
-        next.requests().judge(|_, _| Ok(false)).expect("judged");
-        assert_eq!(next.requests().all_left().iter().map(|left| left.done).collect::<Vec<_>>(), [false]);
-        let third = killed(&next);
-        third.requests().judge(|_, _| Ok(true)).expect("nothing is left to judge");
-        assert!(left(&third, 4).is_some_and(|left| !left.done && left.attempts == 1));
-        drop(taken);
-    }
-
-    #[test]
-    fn what_is_resumed_is_left_again_by_the_next_kill() {
-        let memory = Takeover::create(1).expect("memory");
-        let [done, begun] = [4, 6].map(|unique| Requests::take(&memory, unique, 9, 1).expect("a free slot"));
-        {
-            let _entered = done.enter();
-            wrote(10);
-        }
-        let next = killed(&memory);
-        next.requests().judge(|_, _| Ok(false)).expect("judged");
-        let resume = |unique| Requests::resume(&next, unique | RESENT).expect("it was left");
-        let [(done_left, _done), (begun_left, resumed)] = [4, 6].map(resume);
-        assert!(Requests::resume(&next, 4).is_none());
-        assert_eq!((done_left.done, begun_left.done), (true, false));
-        resumed.add_attempts(3);
-        let third = killed(&next);
-        third.requests().judge(|_, _| Ok(false)).expect("judged");
-        let mut left = third.requests().all_left();
-        left.sort_by_key(|one| one.unique);
-        let told = |one: &Left| (one.done, one.written, one.attempts);
-        assert_eq!(left.iter().map(told).collect::<Vec<_>>(), [(true, 10, 2), (false, 0, 5)]);
-        drop(begun);
-    }
-
-    #[test]
-    fn answered_requests_leave_nothing() {
-        let memory = Takeover::create(1).expect("memory");
-        for unique in 1..100_000 {
-            drop(Requests::take(&memory, unique * 2, 1, 1).expect("a free slot"));
-        }
-        assert_eq!(killed(&memory).requests().all_left(), []);
     }
 }
