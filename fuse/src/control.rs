@@ -5,7 +5,7 @@
 
 mod process;
 
-pub use process::{ServerProcess, server_pid};
+pub use process::{ServerProcess, kill, server_pid};
 
 use crate::sys;
 use rustix::fs::{Mode, OFlags};

@@ -219,6 +219,28 @@ pub const ALL: &[Contender] = &[
     },
 ];
 
+/// Other ways to mount the same image, which are compared where they are named.
+pub(super) const VARIANTS: &[Contender] = &[
+    Contender {
+        name: "narufs-ssd-alone",
+        what: "narufs mounted, journal on the device, supervise=no: the mount ends with its server",
+        survives: Power,
+        kind: Kind::Mount(false, "supervise=no"),
+    },
+    Contender {
+        name: "narufs-ssd-cached",
+        what: "narufs mounted, journal on the device, io=cached: the kernel keeps what is written for a while",
+        survives: Power,
+        kind: Kind::Mount(false, "io=cached"),
+    },
+    Contender {
+        name: "narufs-ssd-alone-cached",
+        what: "narufs mounted, journal on the device, supervise=no,io=cached",
+        survives: Power,
+        kind: Kind::Mount(false, "supervise=no,io=cached"),
+    },
+];
+
 /// tmpfs that the kernel swaps out to the device of all; nothing without a memory limit.
 const TMPFS_SWAP: Contender = Contender {
     name: "tmpfs-swap",
@@ -276,7 +298,11 @@ fn is_installed(program: &str) -> bool {
 impl Contender {
     /// A contender by name.
     pub fn find(name: &str) -> Option<&'static Contender> {
-        ALL.iter().chain([&TMPFS_SWAP]).chain(SCRATCH).find(|contender| contender.name == name)
+        ALL.iter()
+            .chain(VARIANTS)
+            .chain([&TMPFS_SWAP])
+            .chain(SCRATCH)
+            .find(|contender| contender.name == name)
     }
 
     /// Whether it is tmpfs with swap.

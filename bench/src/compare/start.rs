@@ -12,8 +12,7 @@ use crate::{Error, Plan, Record, Result};
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::file::DataOptions;
 use narufs_engine::volume::scratch::{ScratchOptions, SpillOptions};
-use narufs_fuse::control::ServerProcess;
-use rustix::process::{Signal, kill_process};
+use narufs_fuse::control;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -171,9 +170,7 @@ impl Contender {
                 let point = at.to_owned();
                 let kill = move || {
                     let failed = |e: std::io::Error| Error::io("kill", &point.display().to_string(), e);
-                    let server = ServerProcess::of(&point).map_err(failed)?;
-                    kill_process(server.pid, Signal::KILL).map_err(|e| failed(e.into()))?;
-                    server.wait().map_err(failed)?;
+                    control::kill(&point).map_err(failed)?;
                     start()?;
                     Ok(Reopened::Killed)
                 };

@@ -10,7 +10,7 @@ use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Mode, OFlags, Uid, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open, pidfd_send_signal};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use std::fs::File;
 use std::io;
@@ -55,6 +55,24 @@ fn ask_as(dir: &Path, uid: u32, gid: u32, question: fn(OwnedFd) -> io::Result<u3
     }
 }
 
+/// Kills who serves the mount at `dir` and who would start another server: what it has not written down is lost, as by a
+/// failure of the machine, and the mount stays where it is, dead. ENOTTY: it is not a mount of narufs.
+pub fn kill(dir: &Path) -> io::Result<()> {
+    let pid = |number: u32| i32::try_from(number).ok().and_then(Pid::from_raw);
+    let server =
+        pid(ask(dir, sys::server_pid)?).ok_or_else(|| io::Error::other("the mount names no process"))?;
+    let supervisor = pid(ask(dir, sys::last_pid)?).filter(|supervisor| *supervisor != server);
+    // Of the two each would replace the other. It is not the server that is stopped: the kernel hangs up a stopped process
+    // whose parent has ended.
+    supervisor.map_or(Ok(()), |supervisor| kill_process(supervisor, Signal::STOP))?;
+    for pid in [server].into_iter().chain(supervisor) {
+        let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+        pidfd_send_signal(&descriptor, Signal::KILL)?;
+        wait_until(&descriptor, None)?;
+    }
+    Ok(())
+}
+
 /// The server of a live mount, or who starts servers for it: what goes on until the mount has ended.
 #[derive(Debug)]
 pub struct ServerProcess {
@@ -93,24 +111,25 @@ impl ServerProcess {
 
     /// Waits until it has ended.
     pub fn wait(&self) -> io::Result<()> {
-        self.wait_until(None).map(|_| ())
+        wait_until(&self.descriptor, None).map(|_| ())
     }
 
     /// Waits until it has ended, so long at the most. False: it goes on.
     pub fn wait_for(&self, most: Duration) -> io::Result<bool> {
-        self.wait_until(Some(most))
+        wait_until(&self.descriptor, Some(most))
     }
+}
 
-    fn wait_until(&self, most: Option<Duration>) -> io::Result<bool> {
-        let begin = std::time::Instant::now();
-        loop {
-            let left = most.map(|most| most.saturating_sub(begin.elapsed()));
-            let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], left.as_ref()) {
-                Ok(ended) => return Ok(ended > 0),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
+/// Waits until a process has ended, so long at the most. False: it goes on.
+fn wait_until(process: &OwnedFd, most: Option<Duration>) -> io::Result<bool> {
+    let begin = std::time::Instant::now();
+    loop {
+        let left = most.map(|most| most.saturating_sub(begin.elapsed()));
+        let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], left.as_ref()) {
+            Ok(ended) => return Ok(ended > 0),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
         }
     }
 }
