@@ -2,7 +2,7 @@
 # Everything that proves narufs, the quick things first; `make test` and CI run it.
 # NARUFS_TEST_SCALE=10 lengthens what is random. Each step prints how long it took. What hangs is shown and ended.
 #
-# Two lanes go side by side once everything is built: what crashes, kills and compares in one, models, fuzzing, soak
+# Two lanes go side by side once everything is built: what crashes, kills and compares, and fuzzing, in one; models, soak
 # and programs in the other. Neither times anything.
 #
 # Everything is demanded: tests that a plain `cargo test` ignores, for they need root, mounts, loop devices or other
@@ -69,9 +69,15 @@ model() { # loom|shuttle
     RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"
 }
 
-proved() { # NAME: the programs of one lane
-    step loom model loom && step shuttle model shuttle && step fuzz scripts/fuzz.sh $((15 * NARUFS_TEST_SCALE)) &&
+used() { # models, and what programs do: one lane
+    step loom model loom && step shuttle model shuttle &&
         step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh
+}
+
+proved() { # what crashes, kills and compares: the other lane
+    # shellcheck disable=SC2086 # words of options
+    step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -- --include-ignored --nocapture &&
+        step fuzz scripts/fuzz.sh $((15 * NARUFS_TEST_SCALE))
 }
 
 documentation() { # what `cargo doc` warns of fails
@@ -89,11 +95,10 @@ step build cargo build --locked --release
 flags="--profile proof --features planted-bugs"
 # shellcheck disable=SC2086 # words of options
 step built cargo test --locked $flags -p narufs-testing --no-run
-proved &
+used &
 other=$!
 status=0
-# shellcheck disable=SC2086
-step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -- --include-ignored --nocapture || status=1
+proved || status=1
 wait "$other" || status=1
 grep -hE '^[a-z]+ +(ok|FAILED) ' "$logs/programs.log" || true
 ((status == 0)) || exit 1
