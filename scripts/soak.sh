@@ -113,7 +113,13 @@ killed() { # DIR PASS
     local dir=$1 pass=$2 status=0
     local moment=$((1 + (seed + pass) % kill_within))
     rm -f "$WORK"/*-verify.state "$WORK/shot"
-    printf '#!/bin/sh\ntouch "%s"\nkill -KILL %s\n' "$WORK/shot" "${SERVER[$dir]}" >"$WORK/trigger"
+    # With it who would start another one, if anybody would; that one is stopped first.
+    {
+        printf '#!/bin/sh\ntouch "%s"\n' "$WORK/shot"
+        (( ! SUPERVISOR[$dir] )) || echo "kill -STOP ${SUPERVISOR[$dir]}"
+        echo "kill -KILL ${SERVER[$dir]}"
+        (( ! SUPERVISOR[$dir] )) || echo "kill -KILL ${SUPERVISOR[$dir]}"
+    } >"$WORK/trigger"
     chmod 700 "$WORK/trigger"
     with_fio "$dir" "$pass" --do_verify=0 --verify_state_save=1 --trigger-timeout="$moment" \
         --trigger="$WORK/trigger" -- "${durable[@]}" || status=$?

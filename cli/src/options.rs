@@ -112,9 +112,9 @@ impl OptionList {
         Ok(options)
     }
 
-    /// Whether the mount is to survive its server.
+    /// Whether the mount is to survive its server, where the kernel can do that.
     pub fn is_supervised(&self) -> bool {
-        self.supervise.unwrap_or(false) && !self.scratch && self.transport != Transport::Uring
+        self.supervise.unwrap_or(true) && !self.scratch && self.transport != Transport::Uring
     }
 
     /// Says what does not go together.

@@ -143,8 +143,16 @@ detach() { # NAME
     fi
 }
 
-# Kills the server, and before it the process that would start another one.
+# Kills the server, and the process that would start another one: that one is stopped first, for of the two each would
+# replace the other. (The kernel hangs up a stopped server whose parent has ended.) Does not wait for their end.
+shoot_server_of() { # DIR
+    (( ! SUPERVISOR[$1] )) || kill -STOP "${SUPERVISOR[$1]}"
+    kill -KILL "${SERVER[$1]}"
+    (( ! SUPERVISOR[$1] )) || kill -KILL "${SUPERVISOR[$1]}"
+}
+
 kill_server_of() { # DIR
+    shoot_server_of "$1" 2>/dev/null || true
     (( ! SUPERVISOR[$1] )) || end "${SUPERVISOR[$1]}"
     end "${SERVER[$1]}"
 }

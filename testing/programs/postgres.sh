@@ -66,7 +66,7 @@ for round in 1 2 3; do
     done
     if (( round % 2 )); then
         # The file system first: the database sees it fail under its hands.
-        [[ $FS != narufs ]] || kill -KILL "${SERVER[$v]}"
+        [[ $FS != narufs ]] || shoot_server_of "$v"
         kill_server
     else
         kill_server

@@ -96,8 +96,8 @@ const MOUNT: &[Part] = &[
             (
                 "io=cached",
                 "the kernel caches what is written, too: rewriting costs no request until fsync or close; a \
-                 server that is killed and not survived loses what was not synced; implies permissions=kernel. For large files written in \
-                 small pieces; small files that are made and closed get slower. Before Linux 6.2 not within \
+                 server that is killed and has no successor loses what was not synced; implies permissions=kernel. \
+                 For large files written in small pieces; small files that are made and closed get slower. Before Linux 6.2 not within \
                  a control group's memory limit: the kernel ends processes there",
             ),
             (
@@ -120,9 +120,10 @@ const MOUNT: &[Part] = &[
                 "supervise=yes",
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
                  next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
-                 wait and what was written all go on (takes Linux 6.9; not for scratch space or transport=uring)",
+                 wait and what was written all go on. The default, but before Linux 6.9, of scratch space, and with \
+                 transport=uring: there the mount ends with its server",
             ),
-            ("supervise=no", "the mount ends with its server (default)"),
+            ("supervise=no", "the mount ends with its server"),
             (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \

@@ -26,7 +26,8 @@ pub fn protect_from_reclaim() {
     }
 }
 
-/// Protects the process that keeps a mount for its servers likewise, and keeps all of its memory in memory.
+/// Protects the process that keeps a mount for its servers likewise, and keeps in memory what it has used: the rest of the
+/// program is the server's, and would cost the limit of a control group more than the keeper does.
 pub fn protect_keeper() {
     if let Err(e) = sys::set_io_flusher() {
         tracing::debug!("PR_SET_IO_FLUSHER: {e}");
@@ -34,7 +35,7 @@ pub fn protect_keeper() {
     if let Err(e) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_OF_KEEPER) {
         tracing::debug!("oom_score_adj: {e}");
     }
-    if let Err(e) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+    if let Err(e) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT) {
         tracing::debug!("memory is not locked: {e}");
     }
 }
