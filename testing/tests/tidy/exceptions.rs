@@ -122,7 +122,7 @@ pub const UNSAFE: [&str; 42] = [
     "engine/src/sync/loom_readers.rs",
     "engine/src/takeover/inodes.rs",
     "engine/src/takeover/memory.rs",
-    "engine/src/takeover/requests.rs",
+    "engine/src/takeover/requests/mod.rs",
     "fuse/src/sys.rs",
     "fuse/src/transport/uring/memory.rs",
     "fuse/src/transport/uring/ring.rs",

@@ -178,11 +178,13 @@ pub(crate) fn wrote(bytes: usize) {
 }
 
 impl Lanes {
+    /// The same slots for every lane.
     pub fn new(requests: Requests) -> Lanes {
         let requests = Arc::new(requests);
         Lanes((0..lane::count()).map(|_| Arc::new(CachePadded::new(Arc::clone(&requests)))).collect())
     }
 
+    /// For the lane that this thread is in now.
     pub fn own(&self) -> &OfLane {
         &self.0[lane::current() % self.0.len()]
     }
