@@ -1,6 +1,8 @@
 //! Planted bugs: each takes one flush, fence or order rule away, so that tests can show that they would
 //! notice. Compiled only with the feature `planted-bugs`; without it [`is`] is a constant `false`.
 
+pub mod kill;
+
 macro_rules! bugs {
     ($($(#[$says:meta])* $name:ident,)*) => {
         /// A rule that can be broken on purpose.
@@ -84,6 +86,16 @@ bugs! {
     RequestsNotJudged,
     /// Takeover: inodes without names are freed though the kernel may hold them.
     KernelNotAsked,
+    /// Takeover: a write is noted as done when others may have its range.
+    NotedAfterUnlock,
+    /// Takeover: what was done is done again when it is sent again.
+    DoneAgain,
+    /// Takeover: a request that is sent again is answered under the number that it had first.
+    ResentBitDropped,
+    /// Takeover: descriptors of lanes are read from before they are kept.
+    CloneNotKept,
+    /// Lookup counts: what the kernel forgets is taken off twice.
+    ForgottenTwice,
     /// Recovery: of data absorbed twice the older counts.
     OlderAbsorbedCounts,
     /// Checkpoint: a round waits for no more than fsync does.
@@ -114,8 +126,9 @@ bugs! {
 
 #[cfg(feature = "planted-bugs")]
 mod chosen {
-    use super::Bug;
+    use super::{Bug, kill};
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     thread_local! {
         // Of the thread, so that tests run side by side. Not a modelled atomic: it carries no protocol.
@@ -132,9 +145,15 @@ mod chosen {
         CHOSEN.get()
     }
 
+    /// What the test has planted that this process is a server of.
+    fn given() -> Option<Bug> {
+        static GIVEN: OnceLock<Option<Bug>> = OnceLock::new();
+        *GIVEN.get_or_init(|| kill::given()?.bug())
+    }
+
     /// Whether this rule is broken.
     pub fn is(bug: Bug) -> bool {
-        CHOSEN.get() == Some(bug)
+        CHOSEN.get() == Some(bug) || given() == Some(bug)
     }
 }
 

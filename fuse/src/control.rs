@@ -69,7 +69,8 @@ pub enum Growth {
     ToDevice,
     /// So many bytes: 1.
     To(u64),
-    /// So many bytes more: 2.
+    /// So many bytes more: 2. A server that is killed before it answers may have it done twice, so [`resize`] asks for the
+    /// size by 0, and says [`Growth::To`].
     By(u64),
 }
 
@@ -79,7 +80,9 @@ pub fn resize(dir: &Path, growth: Growth, sparse: bool) -> io::Result<Result<u64
     let (how, bytes) = match growth {
         Growth::ToDevice => (0u32, 0),
         Growth::To(bytes) => (1, bytes),
-        Growth::By(bytes) => (2, bytes),
+        Growth::By(0) => (2, 0),
+        // Said as a size: what a server has done, and died before it answered, another does not do once more.
+        Growth::By(more) => (1, size(dir)?.saturating_add(more)),
     };
     call[..8].copy_from_slice(&bytes.to_ne_bytes());
     call[8..12].copy_from_slice(&how.to_ne_bytes());

@@ -9,6 +9,8 @@ pub mod lab;
 pub mod lib_target;
 pub mod linear;
 pub mod model;
+#[cfg(feature = "planted-bugs")]
+pub mod mortal;
 pub mod op;
 pub mod oracle;
 pub mod place;

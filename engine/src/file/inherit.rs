@@ -28,6 +28,7 @@ use crate::format::{MAX_FILE_SIZE, Nid};
 use crate::inode::{FileType, InodeObj};
 use crate::meta::Mapping;
 use crate::pages::{PAGE, page_after};
+use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::takeover::KeptInode;
@@ -62,6 +63,7 @@ impl DataPath {
         let Some(memory) = self.takeover.as_ref().filter(|memory| memory.incarnation() > 0) else {
             return Ok(());
         };
+        kill::step(Step::Inheriting);
         let mut frames: BTreeMap<Key, Vec<Inherited>> = BTreeMap::new();
         for one in std::mem::take(&mut *self.inherited.lock()) {
             if planted::is(Bug::DirtyFrameForgotten) {
@@ -79,13 +81,16 @@ impl DataPath {
                     pages.iter().for_each(|one| self.pool.give_up(one));
                 }
             }
+            kill::step(Step::InheritedFile);
         }
         for (key, pages) in frames {
             match self.file_of(key)? {
                 Some(inode) => self.inherit_pages(&inode, inode.data().size(), pages)?,
                 None => pages.iter().for_each(|one| self.pool.give_up(one)),
             }
+            kill::step(Step::InheritedFile);
         }
+        kill::step(Step::Inherited);
         Ok(())
     }
 

@@ -27,7 +27,7 @@
 
 use super::{Credits, Journal};
 use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
-use crate::planted::{self, Bug};
+use crate::planted::{self, Bug, kill};
 use crate::sync::atomic::Ordering;
 use crate::takeover;
 use crate::{Error, Result};
@@ -73,9 +73,18 @@ impl Journal {
         apply: impl FnOnce(Position, Position),
     ) -> Result<Position> {
         let reserved = self.reserve(credits, Self::slots_for(payload.len()))?;
+        let [reserved_at, noted, persistent, changed, sealed] = kill::record(takeover::is_decisive);
+        kill::step(reserved_at);
         takeover::reserved(self.epoch, reserved.first());
+        kill::step(noted);
         super::stop::reserved(reserved.first());
-        Ok(reserved.persist(payload).apply(apply).seal().end())
+        let persisted = reserved.persist(payload);
+        kill::step(persistent);
+        let applied = persisted.apply(apply);
+        kill::step(changed);
+        let end = applied.seal().end();
+        kill::step(sealed);
+        Ok(end)
     }
 
     /// Takes `count` contiguous slots; what the credits have beyond goes back.

@@ -16,6 +16,7 @@ use super::inodes::{InodeSlot, Inodes};
 use super::notices::Notices;
 use super::requests::{Lanes, RequestSlot, Requests};
 use crate::format::BLOCK_SIZE;
+use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 /// Raised with each change of the layout, or of what any part of it means.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
 
@@ -191,6 +192,7 @@ impl Takeover {
         let memory = Takeover::look(file)?;
         // Relaxed: nobody else has the memory (rule 1).
         memory.header().incarnation.fetch_add(1, Ordering::Relaxed);
+        kill::step(Step::Adopted);
         Ok(Arc::new(memory))
     }
 

@@ -30,6 +30,7 @@ pub mod notices;
 pub mod requests;
 
 pub(crate) use inodes::undecided;
+pub(crate) use requests::is_decisive;
 
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};

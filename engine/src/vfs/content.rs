@@ -6,6 +6,7 @@ use super::*;
 use crate::file::{At, Keep, SeekTo};
 use crate::inode::tick;
 use crate::planted::{self, Bug};
+use crate::takeover::requests;
 
 /// A day: relatime changes an access time that old.
 const DAY: i64 = 86_400_000_000_000;
@@ -98,6 +99,10 @@ impl Vfs {
         } else {
             self.data.write(&handle.inode, at, data)?
         };
+        kill::step(Step::Unlocked);
+        if planted::is(Bug::NotedAfterUnlock) {
+            requests::wrote(written.len);
+        }
         let sync = flags.contains(WriteFlags::SYNC) || handle.flags.is_sync() || self.options.sync;
         if (sync || flags.contains(WriteFlags::DSYNC) || handle.flags.is_dsync())
             && !planted::is(Bug::DsyncIgnored)
@@ -124,6 +129,7 @@ impl Vfs {
         self.writable()?;
         self.strip(&handle.inode, ctx.is_root())?;
         self.data.fallocate(&handle.inode, mode, offset, len)?;
+        kill::step(Step::Unlocked);
         if handle.flags.is_dsync() || self.options.sync {
             self.fsync(handle, false)?;
         }
@@ -168,6 +174,7 @@ impl Vfs {
         self.writable()?;
         self.strip(&to.inode, ctx.is_root())?;
         let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
+        kill::step(Step::Unlocked);
         self.accessed(from);
         if to.flags.is_dsync() || self.options.sync {
             self.fsync(to, false)?;

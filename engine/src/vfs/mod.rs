@@ -49,6 +49,7 @@ use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
 use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
 use crate::meta::Meta;
+use crate::planted::kill::{self, Step};
 use crate::sync::{Arc, OnceLock};
 use crate::takeover::Takeover;
 use inherited::InheritedHolds;
@@ -130,6 +131,7 @@ impl Vfs {
 
     /// Waits for the record of an operation where the mount is synchronous.
     fn finish(&self, end: Position) -> Result<()> {
+        kill::step(Step::Unlocked);
         if self.options.sync { self.meta.store.settle_upto(end, self.meta.durability) } else { Ok(()) }
     }
 

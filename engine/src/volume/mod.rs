@@ -43,6 +43,7 @@ use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::journal::{self, Journal};
+use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
 use crate::recovery;
 pub use crate::recovery::Outcome;
@@ -263,10 +264,13 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
 /// Says of each request, and of each truncation, that a predecessor has left whether its record is whole.
 fn judge(options: &ImageOptions, mut is_whole: impl FnMut(u64, u64) -> Result<bool>) -> Result<()> {
     let Some(takeover) = &options.takeover else { return Ok(()) };
+    kill::step(Step::Judging);
     if !planted::is(Bug::RequestsNotJudged) {
         takeover.requests().judge(&mut is_whole)?;
     }
-    takeover.inodes().judge(is_whole)
+    takeover.inodes().judge(is_whole)?;
+    kill::step(Step::Judged);
+    Ok(())
 }
 
 impl Mounted {

@@ -12,6 +12,7 @@ use crate::transport::device::DevicePort;
 use crate::transport::{Channel, Port, Reply, Service};
 use crate::wire::notify::Notification;
 use crate::wire::{InHeader, UNIQUE_RESEND};
+use narufs_engine::planted::kill::{self, Kind, Serving, Step};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 /// Serves what was in flight, up to the first request that nobody has read before, with it. The number of those in flight.
 pub(super) fn drain(port: &Arc<DevicePort>, service: &dyn Service) -> io::Result<u64> {
     let channel: Arc<dyn Channel> = port.clone();
+    kill::step(Step::Resending);
     if let Err(e) = (Notifier { channel: Arc::clone(&channel) }).send(&Notification::Resend) {
         // The mount is gone: the first look says so.
         tracing::debug!("nothing is sent again: {e}");
@@ -31,10 +33,13 @@ pub(super) fn drain(port: &Arc<DevicePort>, service: &dyn Service) -> io::Result
             tracing::error!("a request is shorter than it says; it is dropped");
             continue;
         };
+        let _serving = Serving::of(Kind::of(header.opcode));
+        kill::step(Step::Redelivered);
         let reply = Reply::new(header.unique, Arc::clone(&channel), buffer);
         if catch_unwind(AssertUnwindSafe(|| service.serve(request, reply))).is_err() {
             tracing::error!(opcode = header.opcode, "an operation panicked; it was answered with EIO");
         }
+        kill::step(Step::Redone);
         again += u64::from(header.unique & UNIQUE_RESEND != 0);
         if is_first(&header) {
             break;

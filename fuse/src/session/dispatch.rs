@@ -8,11 +8,14 @@ use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::{DirSink, looked_up};
 use crate::wire::*;
+use narufs_engine::planted::kill::{self, Kind, Serving, Step};
 use narufs_engine::takeover::Left;
 use zerocopy::IntoBytes;
 
 impl<O: Operations> Service for Session<O> {
     fn serve(&self, request: RequestParts<'_>, reply: Reply<'_>) {
+        let _serving = request.header().map(|header| Serving::of(Kind::of(header.opcode)));
+        kill::step(Step::Read);
         if let Some(header) = request.header() {
             self.requests.count(&header);
         }

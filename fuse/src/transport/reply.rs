@@ -4,7 +4,10 @@
 //! client waits for ever.
 
 use super::Channel;
+use crate::wire::UNIQUE_RESEND;
 use narufs_engine::deferred;
+use narufs_engine::planted::kill::{self, Kind, Serving, Step};
+use narufs_engine::planted::{self, Bug};
 use narufs_engine::takeover::Taken;
 use std::io;
 use std::sync::Arc;
@@ -18,13 +21,15 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// The reply to `unique`, which leaves through `channel`; `buffer` is where its data may be built.
     pub fn new(unique: u64, channel: Arc<dyn Channel>, buffer: &'a mut [u8]) -> Self {
-        Reply { handle: Some(ReplyHandle { unique, channel: Some(channel), taken: None }), buffer }
+        let handle = ReplyHandle { unique, channel: Some(channel), taken: None, kind: Kind::default() };
+        Reply { handle: Some(handle), buffer }
     }
 
     /// Has a request's slot last until it is answered.
     pub fn keep(&mut self, taken: Taken) {
         if let Some(handle) = &mut self.handle {
             handle.taken = Some(taken);
+            handle.kind = Kind::served();
         }
     }
 
@@ -75,6 +80,8 @@ pub struct ReplyHandle {
     channel: Option<Arc<dyn Channel>>,
     /// What a successor would learn of the request. Dropped behind the answer.
     taken: Option<Taken>,
+    /// Of the request, for the thread that answers.
+    kind: Kind,
 }
 
 impl ReplyHandle {
@@ -96,9 +103,15 @@ impl ReplyHandle {
 
     fn send(&mut self, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let _taken = self.taken.take();
+        let _serving = Serving::of(self.kind);
         match self.channel.take() {
             Some(channel) => {
-                if channel.post(self.unique, error, parts)? {
+                let is_cut = planted::is(Bug::ResentBitDropped);
+                let unique = if is_cut { self.unique & !UNIQUE_RESEND } else { self.unique };
+                kill::step(Step::Answering);
+                let wakes = channel.post(unique, error, parts)?;
+                kill::step(Step::Answered);
+                if wakes {
                     // A thread that has several replies to give wakes behind the last.
                     deferred::after_replies(move || channel.wake());
                 }

@@ -104,3 +104,12 @@ fn a_request_that_two_servers_have_died_of_is_refused() {
     assert_eq!(asked_again(&left_by(&[Death::Killed; 6]), Death::Killed), done);
     assert_eq!(asked_again(&left_by(&[Death::Killed; 7]), Death::Killed), eio);
 }
+
+#[test]
+fn a_server_that_has_not_taken_it_up_has_not_died_of_it() {
+    let done = [(UNIQUE | UNIQUE_RESEND, 0)];
+    let memory = next(&left_by(&[Death::OfItself]));
+    assert_eq!(asked_again(&memory, Death::OfItself), done);
+    let memory = (0..20).fold(left_by(&[Death::Killed; 6]), |memory, _| next(&memory));
+    assert_eq!(asked_again(&memory, Death::Killed), done);
+}

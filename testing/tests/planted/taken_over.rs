@@ -74,3 +74,15 @@ pub fn an_inode_that_the_kernel_holds() -> Result<(), String> {
     live.fs().unlink(&Context::root(), ROOT_NID, b"a").map_err(told)?;
     live.fs().getattr(made.nid).map(drop).map_err(|e| format!("it is gone: {e}"))
 }
+
+/// A file that has lost its last name, and that the kernel holds by one of two lookups, is there.
+pub fn an_inode_that_is_forgotten_in_part() -> Result<(), String> {
+    const REGULAR: u32 = 0o100_000;
+    let (_, _, _memory, live) = first()?;
+    let (fs, ctx) = (live.fs(), Context::root());
+    let made = fs.mknod(&ctx, ROOT_NID, b"a", REGULAR | 0o644, 0).map_err(told)?;
+    fs.lookup(&ctx, ROOT_NID, b"a").map_err(told)?;
+    fs.forget(made.nid, 1);
+    fs.unlink(&ctx, ROOT_NID, b"a").map_err(told)?;
+    fs.getattr(made.nid).map(drop).map_err(|e| format!("it is gone: {e}"))
+}

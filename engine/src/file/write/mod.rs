@@ -24,7 +24,8 @@ use crate::journal::Durability;
 use crate::meta::Mapping;
 use crate::pages::FileData;
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
-use crate::planted::{self, Spot};
+use crate::planted::kill::{self, Step};
+use crate::planted::{self, Bug, Spot};
 use crate::sync::Arc;
 use crate::takeover::requests;
 use crate::{Error, Result};
@@ -134,7 +135,11 @@ impl DataPath {
             }
             touch();
             self.keep(inode);
-            requests::wrote(len);
+            kill::step(Step::Copied);
+            if !planted::is(Bug::NotedAfterUnlock) {
+                requests::wrote(len);
+            }
+            kill::step(Step::Wrote);
             return Ok(Written { offset, len });
         }
     }

@@ -29,7 +29,7 @@ use crate::lane;
 use crate::sync::CachePadded;
 use free::FreeSlots;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Set in the number of a request that the kernel sends once more.
@@ -55,9 +55,11 @@ pub(super) struct RequestSlot {
     opcode: AtomicU32,
     state: AtomicU32,
     /// Servers that were killed while it was in service.
-    attempts: AtomicU32,
+    attempts: AtomicU16,
     /// Who holds the slot in this process; what a predecessor has left here means nothing.
-    holders: AtomicU32,
+    holders: AtomicU16,
+    /// The incarnation that has taken it up last.
+    server: AtomicU32,
 }
 
 /// What a predecessor has left of a request.
@@ -77,6 +79,8 @@ pub struct Left {
     pub written: u64,
     /// Servers that were killed while it was in service, this time included.
     pub attempts: u32,
+    /// The incarnation that has taken it up last: those between it and the one that asks died of something else.
+    pub server: u32,
 }
 
 /// The slots.
@@ -151,6 +155,11 @@ pub(crate) fn decides(nid: u64) {
     });
 }
 
+/// Whether the next record that this thread logs decides its request.
+pub(crate) fn is_decisive() -> bool {
+    CURRENT.get().armed
+}
+
 /// A record of this thread's has this position, and is not persistent yet.
 #[inline]
 pub(crate) fn reserved(epoch: u64, position: u64) {
@@ -219,6 +228,7 @@ impl Requests {
         slot.opcode.store(opcode, Ordering::Relaxed);
         slot.nodeid.store(nodeid, Ordering::Relaxed);
         slot.attempts.store(0, Ordering::Relaxed);
+        slot.server.store(memory.incarnation(), Ordering::Relaxed);
         slot.nid.store(0, Ordering::Relaxed);
         slot.written.store(0, Ordering::Relaxed);
         slot.state.store(TAKEN, Ordering::Relaxed);
@@ -237,7 +247,8 @@ impl Requests {
         let (number, one) = left.swap_remove(at);
         drop(left);
         let slot = requests.slot(number);
-        slot.attempts.store(one.attempts, Ordering::Relaxed);
+        slot.attempts.store(u16::try_from(one.attempts).unwrap_or(u16::MAX), Ordering::Relaxed);
+        slot.server.store(memory.incarnation(), Ordering::Relaxed);
         if !one.done {
             slot.state.store(TAKEN, Ordering::Relaxed);
             slot.nid.store(0, Ordering::Relaxed);
@@ -294,7 +305,8 @@ impl RequestSlot {
             done: self.state.load(Ordering::Relaxed) == DONE,
             nid: self.nid.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
-            attempts: self.attempts.load(Ordering::Relaxed).saturating_add(1),
+            attempts: u32::from(self.attempts.load(Ordering::Relaxed)) + 1,
+            server: self.server.load(Ordering::Relaxed),
         })
     }
 }
@@ -312,7 +324,10 @@ impl Taken {
 
     /// Has the death of the server that this one replaces count as more than one attempt.
     pub fn add_attempts(&self, more: u32) {
-        self.slot().attempts.fetch_add(more, Ordering::Relaxed);
+        // Relaxed: this server alone counts, and a successor reads it when this one is gone.
+        let attempts = &self.slot().attempts;
+        let more = u16::try_from(more).unwrap_or(u16::MAX);
+        attempts.store(attempts.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
     }
 
     /// Has this thread's work count for the request, until the guard goes.

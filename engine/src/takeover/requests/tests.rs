@@ -43,6 +43,7 @@ fn what_a_thread_does_is_noted_for_its_request_alone() {
         nid,
         written,
         attempts,
+        server: 0,
     };
     assert_eq!(all, [one(10, 1, 5, 99, 0, 1), one(12, 2, 6, 0, 4096, 2)]);
     assert_eq!(left(&next, 10 | RESENT).map(|left| left.unique), Some(10));
