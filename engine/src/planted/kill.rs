@@ -283,7 +283,7 @@ mod plan {
     }
 
     /// What steps are of.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Kind(u32);
 
     impl Kind {
@@ -348,7 +348,7 @@ pub use plan::{Death, How, Kind, MOST_DEATHS, PLAN, Plan, Serving, step};
 
 /// Nothing, in this build.
 #[cfg(not(feature = "planted-bugs"))]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Kind;
 
 #[cfg(not(feature = "planted-bugs"))]

@@ -21,7 +21,7 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// The reply to `unique`, which leaves through `channel`; `buffer` is where its data may be built.
     pub fn new(unique: u64, channel: Arc<dyn Channel>, buffer: &'a mut [u8]) -> Self {
-        let handle = ReplyHandle { unique, channel: Some(channel), taken: None, kind: Kind::default() };
+        let handle = ReplyHandle { unique, channel: Some(channel), taken: None, kind: Kind::served() };
         Reply { handle: Some(handle), buffer }
     }
 
