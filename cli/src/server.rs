@@ -73,6 +73,9 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
         None => Takeover::create(assemble_options(options, false).data.frames),
     };
     let memory = memory.map_err(|e| refused(dir, &e))?;
+    if let Some((_, died_at)) = start.death {
+        memory.follows_end_at(died_at);
+    }
     if start.left.is_none() {
         link.keep(MEMORY, memory.descriptor()).map_err(|e| failed(dir, e))?;
     }

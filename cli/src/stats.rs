@@ -49,6 +49,25 @@ fn checkpoint(stats: &Value, line: &mut impl FnMut(String)) {
     }
 }
 
+/// What servers before this one were doing when they ended.
+fn ends(servers: &Value, line: &mut impl FnMut(String)) {
+    let phases = servers["phases"].as_array().into_iter().flatten();
+    let ends: Vec<String> = phases
+        .filter(|phase| number(phase, "/ends") > 0)
+        .map(|phase| format!("{} {}", text(phase, "/phase"), number(phase, "/ends")))
+        .collect();
+    if !ends.is_empty() {
+        let left = |kind: &str| number(servers, &format!("/left/{kind}"));
+        line(format!(
+            "ended while    {}; of requests in service {} were taken, {} decided, {} done",
+            ends.join(", "),
+            left("taken"),
+            left("decided"),
+            left("done")
+        ));
+    }
+}
+
 /// Requests of the kernel, the most frequent first.
 fn requests(stats: &Value, line: &mut impl FnMut(String)) {
     let counts = stats["requests"].as_object().into_iter().flatten();
@@ -100,6 +119,7 @@ fn table(stats: &Value) -> String {
             n("/longest_pause_ns") as f64 / 1e6
         ),
     });
+    ends(&stats["servers"], &mut line);
     if let Some(why) = stats["read_only"].as_str() {
         line(format!("read-only      {why}"));
     }
@@ -200,6 +220,18 @@ fn table(stats: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_servers_have_ended_is_shown_if_any_has() {
+        let phases = serde_json::json!([{"phase": "starting", "ends": 0}, {"phase": "serving", "ends": 7}]);
+        let servers = serde_json::json!({"phases": phases, "left": {"taken": 3, "decided": 2, "done": 1}});
+        let shown = table(&serde_json::json!({"servers": servers}));
+        assert!(
+            shown.contains("while    serving 7; of requests in service 3 were taken, 2 decided, 1 done"),
+            "{shown}"
+        );
+        assert!(!table(&serde_json::json!({"servers": {"phases": []}})).contains("ended while"));
+    }
 
     #[test]
     fn requests_are_shown_the_most_frequent_first_without_zeros() {

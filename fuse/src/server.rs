@@ -20,6 +20,7 @@ use crate::wire::notify::Notification;
 use handshake::handshake;
 use narufs_engine::planted::kill::{self, Step};
 use narufs_engine::planted::{self, Bug};
+use narufs_engine::takeover::Phase;
 use queues::{offered, queues};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -145,6 +146,7 @@ impl<O: Operations> Server<O> {
             awake: Awake::open(options.idle),
             ..LaneConfig::default()
         };
+        supervision.memory().enter(Phase::Draining);
         let again = server.drain(&threads)?;
         supervision.memory().requests().forget_left();
         kill::step(Step::Drained);
@@ -189,6 +191,9 @@ impl<O: Operations> Server<O> {
         idle: Idle,
         mut clones: Vec<(usize, OwnedFd)>,
     ) -> io::Result<()> {
+        if let Some(supervision) = &self.supervision {
+            supervision.memory().enter(Phase::Serving);
+        }
         // To wake a client on a core that has halted takes longer than to serve it on its own.
         let may_watch = match idle {
             Idle::Auto => threads.awake.is_some(),

@@ -13,6 +13,7 @@
 #![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
 
 use super::inodes::{InodeSlot, Inodes};
+use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
 use super::requests::{Lanes, RequestSlot, Requests};
 use crate::format::BLOCK_SIZE;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 /// Raised with each change of the layout, or of what any part of it means.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
 
@@ -55,6 +56,7 @@ struct Header {
     session: [AtomicU64; SESSION_BYTES / 8],
     longest_pause: AtomicU64,
     notices: Notices,
+    life: LifeWords,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -192,6 +194,9 @@ impl Takeover {
         let memory = Takeover::look(file)?;
         // Relaxed: nobody else has the memory (rule 1).
         memory.header().incarnation.fetch_add(1, Ordering::Relaxed);
+        let left = memory.requests().count_left();
+        let phase = memory.header().life.follow(left);
+        tracing::info!(?phase, ?left, "the server before has ended");
         kill::step(Step::Adopted);
         Ok(Arc::new(memory))
     }
@@ -325,6 +330,21 @@ impl Takeover {
         }
         // Release: rule 2.
         header.has_session.store(1, Ordering::Release);
+    }
+
+    /// This server does something else from now on.
+    pub fn enter(&self, phase: Phase) {
+        self.header().life.enter(phase);
+    }
+
+    /// When the server before has ended, in nanoseconds of the monotonic clock: its successor counts its own time from there.
+    pub fn follows_end_at(&self, nanosecond: u64) {
+        self.header().life.enter_at(Phase::Starting, nanosecond);
+    }
+
+    /// How far servers have come.
+    pub fn life(&self) -> Life {
+        self.header().life.look()
     }
 
     /// The longest time between a server's end and the next one's beginning, in nanoseconds.

@@ -7,7 +7,8 @@
 //! - [`inodes`]: size and times of files that run ahead of the journal, and truncations that are pending;
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
 //! - [`notices`]: what the kernel is still to be told;
-//! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life.
+//! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life
+//!   ([`life`]).
 //!
 //! What this leaves to others: what any of it means. Who keeps the descriptor and starts the successor is the command's.
 //!
@@ -25,6 +26,7 @@
 //! shrink (it is sealed), so no access raises SIGBUS.
 
 pub mod inodes;
+pub mod life;
 mod memory;
 pub mod notices;
 pub mod requests;
@@ -33,6 +35,7 @@ pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;
 
 pub use inodes::{Inodes, KeptInode, KeptSlot};
+pub use life::{LeftCounts, Life, Phase, PhaseCounts};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
 pub use requests::{Entered, Left, Requests, Taken};

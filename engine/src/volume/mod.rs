@@ -50,7 +50,7 @@ pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
 use crate::store::{Store, StoreOptions};
 use crate::sync::Arc;
-use crate::takeover::Takeover;
+use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
 pub(crate) use ring::{Ring, foreign, lost};
@@ -130,6 +130,9 @@ pub struct Mounted {
 /// [`Error::Refused`], saying what does not fit and what to do; errors of the device. Damage is no error: the
 /// mount is read-only then ([`Store::failed`] says why).
 pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
+    if let Some(takeover) = &options.takeover {
+        takeover.enter(Phase::Recovering);
+    }
     let Media { device, ring, staging_file } = media;
     let mut sb = superblock::read(device.as_ref())?;
     if !options.read_only {

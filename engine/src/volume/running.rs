@@ -11,7 +11,7 @@ use crate::journal::Durability;
 use crate::meta::{InodeSpace, Meta};
 use crate::planted::{self, Bug};
 use crate::sync::{Arc, Mutex, Weak};
-use crate::takeover::Takeover;
+use crate::takeover::{Phase, Takeover};
 use crate::vfs::{STEP, Vfs, VfsOptions};
 use crate::{Error, Result};
 use std::thread::JoinHandle;
@@ -92,8 +92,11 @@ impl Running {
         let (inodes, step) = (options.inodes, options.step);
         let meta = Meta::new(Arc::clone(store), alloc, space, options.fs.read_only, durability, inodes, step);
         let takeover = options.takeover.clone();
-        if takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0) {
-            meta.table.may_be_cached();
+        if let Some(memory) = &takeover {
+            memory.enter(Phase::Adopting);
+            if memory.incarnation() > 0 {
+                meta.table.may_be_cached();
+            }
         }
         let vfs = Vfs::new(Arc::clone(checkpointer), Arc::new(meta), options.fs, options.data, takeover)?;
         let fs = Arc::new(vfs);

@@ -5,6 +5,7 @@ use crate::session::RequestContext;
 use crate::session::requests::Count;
 use crate::types::{Errno, Result};
 use narufs_engine::stats::Stats;
+use narufs_engine::takeover::Life;
 use std::collections::BTreeMap;
 
 /// What `narufs stats` shows of a mount.
@@ -17,6 +18,8 @@ struct ServedStats {
     incarnation: u32,
     /// The longest time without a server.
     longest_pause_ns: u64,
+    /// How far they have come, and where they have ended.
+    servers: Option<Life>,
     /// How requests reach it.
     transport: &'static str,
     /// How many there were, by name.
@@ -41,6 +44,7 @@ impl EngineOperations {
             supervisor_pid: supervision.map_or(0, |supervision| supervision.supervisor()),
             incarnation: supervision.map_or(0, |supervision| supervision.memory().incarnation()),
             longest_pause_ns: supervision.map_or(0, |supervision| supervision.memory().longest_pause()),
+            servers: supervision.map(|supervision| supervision.memory().life()),
             transport,
             requests: by_name(|count| count.sent),
             requests_awaited: by_name(|count| count.awaited),

@@ -24,6 +24,7 @@ mod free;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+use super::life::LeftCounts;
 use super::memory::Mapping;
 use crate::lane;
 use crate::sync::CachePadded;
@@ -255,6 +256,19 @@ impl Requests {
             slot.written.store(0, Ordering::Relaxed);
         }
         Some((one, Taken::first(requests, number)))
+    }
+
+    /// How many a predecessor has left, by what it has said of them itself.
+    pub(super) fn count_left(&self) -> LeftCounts {
+        let mut counts = LeftCounts::default();
+        for (number, _) in self.left_list().iter() {
+            match self.slot(*number).state.load(Ordering::Relaxed) {
+                DECIDED => counts.decided += 1,
+                DONE => counts.done += 1,
+                _ => counts.taken += 1,
+            }
+        }
+        counts
     }
 
     /// All that a predecessor has left.

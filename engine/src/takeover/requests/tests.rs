@@ -31,6 +31,9 @@ fn what_a_thread_does_is_noted_for_its_request_alone() {
         let _entered = second.enter();
         wrote(4096);
     }
+    let third = Requests::take(&memory, 14, 2, 6).expect("a free slot");
+    assert_eq!(killed(&memory).life().left, LeftCounts { taken: 1, decided: 1, done: 1 });
+    drop(third);
     let next = killed(&memory);
     next.requests().judge(|epoch, position| Ok((epoch, position) == (3, 8))).expect("judged");
     let mut all = next.requests().all_left();
