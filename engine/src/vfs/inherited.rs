@@ -71,6 +71,7 @@ impl Vfs {
         if self.inherited.is_none() {
             return Ok(());
         }
+        self.pending_eviction.hear(true);
         let fs = Arc::clone(self);
         let ask = move || {
             while let Some(inode) = fs.next_to_ask() {

@@ -98,6 +98,7 @@ impl Vfs {
     ) -> Result<Vfs> {
         let inherits = takeover.as_ref().is_some_and(|memory| memory.incarnation() > 0);
         let pending_eviction = Arc::new(PendingEviction::default());
+        pending_eviction.hear(!inherits);
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
         Ok(Vfs {

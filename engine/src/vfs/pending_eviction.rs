@@ -9,7 +9,7 @@
 //! # Invariants
 //! A wait is bounded, and each inode is waited for in vain once at most: something may hold it for as long as
 //! it likes (an open file, a working directory, a descriptor opened with O_PATH). That its last file was closed
-//! makes it worth another wait.
+//! makes it worth another wait. Nobody waits where the end of a use cannot be heard of.
 
 use crate::format::Nid;
 use crate::inode::InodeObj;
@@ -55,9 +55,18 @@ pub(super) struct PendingEviction {
     shards: [Shard; SHARDS],
     /// Whether any may be open, though nobody has told.
     maybe_open: AtomicBool,
+    /// Nobody hears yet what the kernel tells: to wait would be in vain.
+    is_unheard: AtomicBool,
 }
 
 impl PendingEviction {
+    /// Whether what the kernel tells is heard. Not while a successor answers what its predecessor had read: it reads nothing
+    /// else, and frees nothing that it has not made.
+    pub fn hear(&self, is_heard: bool) {
+        // Relaxed: it is set before anybody waits; who does not see it cleared waits for nothing.
+        self.is_unheard.store(!is_heard, Ordering::Relaxed);
+    }
+
     fn shard(&self, nid: Nid) -> &Shard {
         &self.shards[nid as usize % SHARDS]
     }
@@ -103,6 +112,9 @@ impl PendingEviction {
     /// Waits until those are freed that are on their way out now: for a while, and for those that were open for
     /// `if_open` at most. No lock of an inode may be held, and no credits: freeing takes both.
     pub fn wait(&self, if_open: Duration) {
+        if self.is_unheard.load(Ordering::Relaxed) {
+            return;
+        }
         let mut began = None;
         for shard in &self.shards {
             let mut inodes = shard.inodes.lock();
@@ -129,6 +141,18 @@ mod tests {
 
     fn in_vain(pending_eviction: &PendingEviction, nid: Nid) -> Option<bool> {
         pending_eviction.shard(nid).inodes.lock().expected.get(&nid).map(|expected| expected.in_vain)
+    }
+
+    #[test]
+    fn nothing_is_waited_for_while_nobody_hears_of_it() {
+        let pending_eviction = PendingEviction::default();
+        pending_eviction.hear(false);
+        pending_eviction.insert(7, true, || false);
+        pending_eviction.wait(Duration::ZERO);
+        assert_eq!(in_vain(&pending_eviction, 7), Some(false));
+        pending_eviction.hear(true);
+        pending_eviction.wait(Duration::ZERO);
+        assert_eq!(in_vain(&pending_eviction, 7), Some(true));
     }
 
     #[test]
