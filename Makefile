@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -41,6 +41,11 @@ crash-full: ## every crash state of every pair of operations: hours
 SOAK_SECONDS ?= 1800
 soak: test-deps build ## fio verifies what it wrote with little memory and through kills, SOAK_SECONDS (1800) (root)
 	scripts/soak.sh $(SOAK_SECONDS)
+
+KILLS ?= 10000
+outlive: test-deps build ## real programs on mounts whose servers are killed, KILLS (10000): hours (root)
+	$(CARGO) build --release --locked -p narufs-testing --bin narufs-outlive
+	scripts/outlive.sh $(KILLS)
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

@@ -36,7 +36,7 @@ cut_off() { # Aborts the connections of mounts that tests made: who waits for on
     awk '$0 ~ / - fuse(\.narufs)? / { split($3, device, ":"); print device[2], $5 }' /proc/self/mountinfo |
         while read -r number point; do
             case $point in
-                "${TMPDIR:-/tmp}"/* | "$PWD"/target/*) echo 1 >"$connections/$number/abort" ;;
+                "${TMPDIR:-/tmp}"/* | "$PWD"/target/* | /var/tmp/narufs-*) echo 1 >"$connections/$number/abort" ;;
             esac
         done 2>/dev/null
 }

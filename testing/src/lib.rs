@@ -13,6 +13,7 @@ pub mod model;
 pub mod mortal;
 pub mod op;
 pub mod oracle;
+pub mod outlive;
 pub mod place;
 pub mod requests;
 pub mod served;

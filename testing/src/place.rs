@@ -104,6 +104,11 @@ impl Place {
         self.shared.iter().filter(|path| path.exists()).try_for_each(fs::remove_file)
     }
 
+    /// Files in shared memory that are there.
+    pub fn shared_files(&self) -> usize {
+        self.shared.iter().filter(|path| path.exists()).count()
+    }
+
     /// Checks the image, which is not mounted.
     ///
     /// # Errors
