@@ -108,7 +108,7 @@ impl Held {
             );
             let more: Vec<u8> = (len..len + 300).map(|at| at as u8).collect();
             file.write_all_at(&more, len as u64)?;
-            if kill % 3 == 0 {
+            if kill.is_multiple_of(3) {
                 file.sync_data()?;
             }
             fadvise(file, 0, None, Advice::DontNeed)?;
@@ -132,7 +132,7 @@ impl Held {
             self.map.put(at, byte);
             self.map_model[at] = byte;
         }
-        if kill % 2 == 0 {
+        if kill.is_multiple_of(2) {
             self.map.sync()?;
         }
         let mut found = vec![0; MAP];
@@ -225,7 +225,7 @@ impl Locks {
         other.demand("try", "held")?;
         let (holder, thread, has) = self.turn.take().ok_or("nobody waits")?;
         demand!(has.try_recv().is_err(), "who waits for a lock has it before its time");
-        if kill % 4 != 0 {
+        if !kill.is_multiple_of(4) {
             self.turn = Some((holder, thread, has));
             return Ok(());
         }
