@@ -120,10 +120,10 @@ const MOUNT: &[Part] = &[
                 "supervise=yes",
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
                  next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
-                 wait and what was written all go on. The default, but before Linux 6.9, of scratch space, and with \
-                 transport=uring: there the mount ends with its server",
+                 wait and what was written go on (takes Linux 6.9; not for scratch space or transport=uring). Not the \
+                 default: seldom, bytes appended just before a kill are read as zeros afterwards",
             ),
-            ("supervise=no", "the mount ends with its server"),
+            ("supervise=no", "the mount ends with its server (default)"),
             (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \
