@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs on mounts whose servers are killed: `outlive.sh` is the short form of `make test`, `outlive.sh KILLS` the long
-# one of `make outlive`: several ways to mount, every phase of a server must be hit, and two thousand restarts may leave
+# Programs on mounts whose servers are killed: `outlive.sh` is the short form, `outlive.sh KILLS` the long one of
+# `make outlive`: several ways to mount, every phase of a server must be hit, and two thousand restarts may leave
 # nothing, inodes of the kernel included. NARUFS_SEED=n kills and writes by other numbers; NARUFS_OUTLIVE is the program that kills.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -120,8 +120,7 @@ const MOUNT: &[Part] = &[
                 "supervise=yes",
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
                  next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
-                 wait and what was written go on (takes Linux 6.9; not for scratch space or transport=uring). Not the \
-                 default: seldom, bytes appended just before a kill are read as zeros afterwards",
+                 wait and what was written go on (takes Linux 6.9; not for scratch space or transport=uring)",
             ),
             ("supervise=no", "the mount ends with its server (default)"),
             (

@@ -114,18 +114,24 @@ impl DataPath {
             self.cut(inode, 0)?;
             memory.inodes().set_truncate_pending(kept.slot, false);
         }
+        // Before a page can be written back: the record would hold all of the smaller size, and settle the slot.
+        let grows = kept.size > data.size();
+        if grows {
+            data.set_size(kept.size);
+        }
         // Not before: cutting would store the size that the file has now.
         inode.inherit_kept(memory, kept);
         self.inherit_pages(inode, kept.size, pages)?;
         if kept.size < data.size() {
             self.cut(inode, kept.size)?;
-        } else if kept.size > data.size() {
-            data.set_size(kept.size);
+        } else if grows {
             self.write_back.queue().add(inode);
         }
         if kept.mtime != 0 || kept.ctime != 0 {
             inode.bring_times(kept.mtime, kept.ctime);
         }
+        // It may have been settled already, by a write-back that came before the times.
+        inode.keep(memory);
         inode.settle_kept();
         Ok(())
     }
