@@ -69,7 +69,10 @@ fn write(results: &Results, args: &Compare) -> Result<(), Failure> {
         true => report::compact(results),
         false => serde_json::to_vec_pretty(results),
     };
-    let list = list.map_err(|e| Failure::new(Status::Failed, e.to_string()))?;
+    let invalid = |e: serde_json::Error| Failure::new(Status::Failed, e.to_string());
+    let list = list.map_err(invalid)?;
+    // What is shown is what is kept: the figures of a short list are rounded.
+    let results: &Results = &serde_json::from_slice(&list).map_err(invalid)?;
     std::fs::write(&json, list).map_err(|e| cannot_write(&json, e))?;
     std::fs::write(&page, report::page(results)).map_err(|e| cannot_write(&page, e))?;
     if let Some(dir) = &args.table {
