@@ -51,12 +51,7 @@ t3=$(date +%s.%N)
 "$N" sync "$MNT"
 
 echo "== second job, killed in the middle"
-stat_of() { # NAME
-    "$N" stats "$MNT" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
-}
-committed() { # N: waits until so many transactions were, or the writer has ended
-    while [[ $(wc -l < "$DEMO/committed") -lt $1 ]] && kill -0 "$writer" 2>/dev/null; do read -rt 0.05 <> <(:) || true; done
-}
+server=$("$N" stats "$MNT" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["server_pid"])')
 (cp -r "$MNT/src" "$MNT/copy" >/dev/null 2>&1 || true) &
 copier=$!
 # Every id that sqlite3 prints was committed with fsync before: -bail ends it at an INSERT that fails. (RETURNING
@@ -65,8 +60,8 @@ copier=$!
   while :; do printf '%s\n' "INSERT INTO t(body) VALUES (hex(randomblob(200)));" "SELECT last_insert_rowid();"; done; } 2>/dev/null |
     sqlite3 -bail "$MNT/second.db" > "$DEMO/committed" 2>/dev/null &
 writer=$!
-committed 300
-kill -9 "$(stat_of server_pid)"
+while [[ $(wc -l < "$DEMO/committed") -lt 300 ]] && kill -0 "$writer" 2>/dev/null; do read -rt 0.05 <> <(:) || true; done
+kill -9 "$server"
 wait "$copier" "$writer" 2>/dev/null || true
 promised=$(tail -n 1 "$DEMO/committed")
 t4=$(date +%s.%N)

@@ -113,12 +113,11 @@ killed() { # DIR PASS
     local dir=$1 pass=$2 status=0
     local moment=$((1 + (seed + pass) % kill_within))
     rm -f "$WORK"/*-verify.state "$WORK/shot"
-    # With it who would start another one, if anybody would; that one is stopped first.
     {
-        printf '#!/bin/sh\ntouch "%s"\n' "$WORK/shot"
-        (( ! SUPERVISOR[$dir] )) || echo "kill -STOP ${SUPERVISOR[$dir]}"
-        echo "kill -KILL ${SERVER[$dir]}"
-        (( ! SUPERVISOR[$dir] )) || echo "kill -KILL ${SUPERVISOR[$dir]}"
+        echo '#!/usr/bin/env bash'
+        declare -p SERVER SUPERVISOR
+        declare -f shoot_server_of
+        printf 'touch %q\nshoot_server_of %q\n' "$WORK/shot" "$dir"
     } >"$WORK/trigger"
     chmod 700 "$WORK/trigger"
     with_fio "$dir" "$pass" --do_verify=0 --verify_state_save=1 --trigger-timeout="$moment" \

@@ -1,24 +1,28 @@
 //! Planted bugs: each takes one flush, fence or order rule away, so that tests can show that they would
 //! notice. Compiled only with the feature `planted-bugs`; without it [`is`] is a constant `false`.
 
-pub mod kill;
-
-macro_rules! bugs {
-    ($($(#[$says:meta])* $name:ident,)*) => {
-        /// A rule that can be broken on purpose.
+/// An enum that lists its variants.
+macro_rules! listed {
+    ($(#[$is:meta])* $kind:ident: $($(#[$says:meta])* $name:ident,)*) => {
+        $(#[$is])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Bug {
+        pub enum $kind {
             $($(#[$says])* $name,)*
         }
 
-        impl Bug {
-            /// Every one.
-            pub const ALL: &[Bug] = &[$(Bug::$name,)*];
+        impl $kind {
+            /// Every one, in order.
+            pub const ALL: &[$kind] = &[$($kind::$name,)*];
         }
     };
 }
 
-bugs! {
+pub mod kill;
+
+listed! {
+    /// A rule that can be broken on purpose.
+    Bug:
+
     /// Checkpoint: home writes begin before the double-write area is flushed.
     NoDoubleWriteFlush,
     /// Checkpoint: images go home before the records they hold are durable.

@@ -151,6 +151,7 @@ shoot_server_of() { # DIR
     (( ! SUPERVISOR[$1] )) || kill -KILL "${SUPERVISOR[$1]}"
 }
 
+# The same, and waits for it.
 kill_server_of() { # DIR
     shoot_server_of "$1" 2>/dev/null || true
     (( ! SUPERVISOR[$1] )) || end "${SUPERVISOR[$1]}"

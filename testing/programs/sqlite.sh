@@ -2,6 +2,7 @@
 # SQLite with concurrent writers, in both journal modes: every transaction that was reported is there, none twice,
 # and the database is whole, also after the file system has been mounted anew.
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/sqlite-writers.sh"
 writers=4
 each=$((250 * SCALE))
 
@@ -9,17 +10,10 @@ volume volume 1G
 attach volume
 for mode in wal delete; do
     db=$WORK/volume/$mode.db
-    sqlite3 "$db" "PRAGMA journal_mode=$mode; CREATE TABLE t(writer INT, n INT, body TEXT, PRIMARY KEY (writer, n));
-        CREATE TABLE total(n INT); INSERT INTO total VALUES (0); CREATE INDEX bodies ON t(body);" >/dev/null
+    make_database "$db" "$mode"
     running=()
     for w in $(seq "$writers"); do
-        # One process a writer, a transaction a row: each locks against the others.
-        { echo ".timeout 60000"
-          echo "PRAGMA synchronous=FULL;"
-          for n in $(seq "$each"); do
-              echo "BEGIN IMMEDIATE; INSERT INTO t VALUES ($w, $n, hex(randomblob(300))); UPDATE total SET n = n + 1; COMMIT;"
-              echo "SELECT 'done';"
-          done; } | sqlite3 -bail "$db" >"$WORK/out$w" 2>"$WORK/err$w" &
+        write_rows "$db" "$w" "$each" 60000 >"$WORK/out$w" 2>"$WORK/err$w" &
         running+=($!)
         started $!
     done
@@ -40,7 +34,7 @@ for round in mounted remounted; do
         db=$WORK/volume/$mode.db
         same "integrity in mode $mode, $round" ok "$(sqlite3 "$db" 'PRAGMA integrity_check')"
         same "rows in mode $mode, $round" "$((writers * each))|$((writers * each))" \
-            "$(sqlite3 "$db" 'SELECT count(*), (SELECT n FROM total) FROM t')"
+            "$(count_rows "$db")"
     done
     [[ $round == remounted ]] || { detach volume; attach volume; }
 done

@@ -21,4 +21,5 @@ pub mod settings;
 #[cfg(target_arch = "x86_64")]
 pub mod sharing;
 pub mod stress;
+pub mod supervised;
 pub mod target;

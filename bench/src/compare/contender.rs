@@ -220,7 +220,7 @@ pub const ALL: &[Contender] = &[
 ];
 
 /// Other ways to mount the same image, which are compared where they are named.
-pub(super) const VARIANTS: &[Contender] = &[
+const VARIANTS: &[Contender] = &[
     Contender {
         name: "narufs-ssd-supervised",
         what: "narufs mounted, journal on the device, supervise=yes: the mount outlives its server",
@@ -240,6 +240,11 @@ pub(super) const VARIANTS: &[Contender] = &[
         kind: Kind::Mount(false, "supervise=yes,io=cached"),
     },
 ];
+
+/// Those that can be named where memory is not limited.
+pub(super) fn named() -> impl Iterator<Item = &'static Contender> {
+    ALL.iter().chain(VARIANTS)
+}
 
 /// tmpfs that the kernel swaps out to the device of all; nothing without a memory limit.
 const TMPFS_SWAP: Contender = Contender {
@@ -298,11 +303,7 @@ fn is_installed(program: &str) -> bool {
 impl Contender {
     /// A contender by name.
     pub fn find(name: &str) -> Option<&'static Contender> {
-        ALL.iter()
-            .chain(VARIANTS)
-            .chain([&TMPFS_SWAP])
-            .chain(SCRATCH)
-            .find(|contender| contender.name == name)
+        named().chain([&TMPFS_SWAP]).chain(SCRATCH).find(|contender| contender.name == name)
     }
 
     /// Whether it is tmpfs with swap.

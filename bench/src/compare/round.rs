@@ -1,6 +1,6 @@
 //! The rounds: each load on each contender, one contender after the other, and that again.
 
-use super::contender::{ALL, Contender, SPILLING, VARIANTS};
+use super::contender::{ALL, Contender, SPILLING, named};
 use super::media::Media;
 use super::spill::spill;
 use super::start::Wants;
@@ -81,11 +81,11 @@ fn choose(names: &[String]) -> Result<(Vec<&'static Contender>, Vec<Absent>)> {
     let mut wanted = Vec::new();
     for name in names {
         if Contender::find(name).is_none() {
-            let mut known: Vec<&str> = ALL.iter().chain(VARIANTS).map(|c| c.name).collect();
+            let mut known: Vec<&str> = named().map(|c| c.name).collect();
             known.extend(SPILLING.iter().filter(|name| !ALL.iter().any(|c| c.name == **name)));
             return Err(Error::Usage(format!("{name}: no such contender; there are {}", known.join(", "))));
         }
-        wanted.extend(ALL.iter().chain(VARIANTS).find(|contender| contender.name == name));
+        wanted.extend(named().find(|contender| contender.name == name));
     }
     if names.is_empty() {
         wanted = ALL.iter().collect();

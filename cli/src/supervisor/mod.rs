@@ -30,6 +30,7 @@ use crate::failure::{Failure, Status};
 use channel::{Death, ToServer, ToSupervisor};
 use control::Control;
 use deaths::Deaths;
+use narufs_engine::takeover::now;
 use narufs_fuse::mount::process::protect_keeper;
 use narufs_fuse::mount::{self, IfBusy};
 use narufs_fuse::supervision::{ABORT, DEVICE};
@@ -38,7 +39,6 @@ use replace::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::WaitIdStatus;
-use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -345,10 +345,4 @@ fn exit_line(status: &Option<WaitIdStatus>) -> String {
         (_, Some(signal)) => format!("signal {signal}"),
         _ => "it is not known how".to_owned(),
     }
-}
-
-/// The monotonic clock, in nanoseconds.
-pub fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -3,6 +3,7 @@
 use narufs_fuse::control;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
+use narufs_testing::supervised::signal_children;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -54,11 +55,7 @@ impl Mounted {
 
     /// Kills the server that there is now, whatever it is doing; false: there is none.
     pub fn kill(&self, signal: Signal) -> bool {
-        let pid = self.supervisor.as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        let servers = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        servers.map(|server| kill_process(server, signal)).fold(false, |any, killed| any | killed.is_ok())
+        signal_children(self.supervisor, signal)
     }
 
     /// Counters, as soon as a server serves.

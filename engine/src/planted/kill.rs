@@ -1,28 +1,17 @@
 //! Kill points: steps of a request, and of a server that takes a mount over, at which a process can be made to kill
 //! itself.
 //!
-//! A test and the servers of one mount share a file, whose path servers find in their environment ([`PLAN`]). The test
-//! says at which step of which request to die, and one death after the other; a server that comes there notes that it has,
-//! and is gone. Passes since the last death are counted there too. Compiled only with the feature `planted-bugs`; without it [`step`] and
-//! [`Serving`] are nothing.
+//! A test and the servers of one mount share a file, whose path servers find in their environment (`NARUFS_KILL_PLAN`).
+//! The test says at which step of which request to die, and one death after the other; a server that comes there notes
+//! that it has, and is gone. Passes since the last death are counted there too. Compiled only with the feature
+//! `planted-bugs`; without it [`step`] and [`Serving`] are nothing.
 
-macro_rules! steps {
-    ($($(#[$says:meta])* $name:ident,)*) => {
-        /// A place on the way of a request, or of a successor.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u32)]
-        pub enum Step {
-            $($(#[$says])* $name,)*
-        }
+listed! {
+    /// A place on the way of a request, or of a successor; in the order of a request's way.
+    #[derive(PartialOrd, Ord)]
+    #[repr(u32)]
+    Step:
 
-        impl Step {
-            /// Every one, in the order of a request's way.
-            pub const ALL: &[Step] = &[$(Step::$name,)*];
-        }
-    };
-}
-
-steps! {
     /// The request was read, and is not noted.
     Read,
     /// It is noted, and nothing is done for it.

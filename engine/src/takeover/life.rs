@@ -131,7 +131,7 @@ impl LifeWords {
 }
 
 /// The monotonic clock, which processes share, in nanoseconds.
-fn now() -> u64 {
+pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

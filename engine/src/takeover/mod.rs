@@ -35,7 +35,7 @@ pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;
 
 pub use inodes::{Inodes, KeptInode, KeptSlot};
-pub use life::{LeftCounts, Life, Phase, PhaseCounts};
+pub use life::{LeftCounts, Life, Phase, PhaseCounts, now};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
 pub use requests::{Entered, Left, Requests, Taken};

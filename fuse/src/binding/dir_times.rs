@@ -73,7 +73,9 @@ impl DirTimes {
         let lent = (0..SLOTS).map(|_| AtomicU64::new(u64::from(is_successor))).collect();
         let (start, left) = (Instant::now(), memory.as_ref().map(|memory| memory.notices().left()));
         let late = Late { memory, ..Late::default() };
-        left.into_iter().flatten().for_each(|dir| late.queue.lock().add(start, dir));
+        for dir in left.into_iter().flatten() {
+            late.queue.lock().add(start, dir);
+        }
         DirTimes { start, lent, late: Arc::new(late) }
     }
 
@@ -149,20 +151,22 @@ impl Drop for DirTimes {
 }
 
 impl Queue {
-    fn add(&mut self, due: Instant, dir: Nid) {
-        if self.waiting.insert(dir) {
+    /// False: it is waiting already.
+    fn add(&mut self, due: Instant, dir: Nid) -> bool {
+        let is_new = self.waiting.insert(dir);
+        if is_new {
             self.due.push_back((due, dir));
         }
+        is_new
     }
 }
 
 impl Late {
     fn push(&self, due: Instant, dir: Nid) {
         let mut queue = self.queue.lock();
-        if queue.waiting.contains(&dir) {
+        if !queue.add(due, dir) {
             return;
         }
-        queue.add(due, dir);
         self.count.store(queue.due.len(), Ordering::Relaxed);
         if self.memory.as_ref().is_some_and(|memory| !memory.notices().put(dir)) {
             tracing::debug!(dir, "no room to leave it to a successor");

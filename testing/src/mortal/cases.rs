@@ -70,99 +70,39 @@ pub struct Case {
     pub is_measured: bool,
 }
 
+/// The steps of a request between its being noted and its answer, with those of every request around them.
+macro_rules! passes {
+    ($($step:ident)*) => {
+        &[Step::Read, Step::Noted, $(Step::$step,)* Step::Answering, Step::Answered, Step::Freed]
+    };
+}
+
 /// Every request passes these.
-pub const LOOKS: &[Step] = &[Step::Read, Step::Noted, Step::Answering, Step::Answered, Step::Freed];
+pub const LOOKS: &[Step] = passes!();
 
 /// One that a record decides. It may take other records first: room for it is made beside it, by whichever comes first.
-pub const LOGS: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::Reserved,
-    Step::Decided,
-    Step::Persisted,
-    Step::Applied,
-    Step::Sealed,
-    Step::Unlocked,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const LOGS: &[Step] = passes!(Reserved Decided Persisted Applied Sealed Unlocked);
 
 /// The same, and gives its locks back when it has answered.
-pub const MAKES: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::Reserved,
-    Step::Decided,
-    Step::Persisted,
-    Step::Applied,
-    Step::Sealed,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const MAKES: &[Step] = passes!(Reserved Decided Persisted Applied Sealed);
 
 /// One whose records may be made again.
-pub const RECORDS: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::BesideReserved,
-    Step::BesideWriting,
-    Step::BesidePersisted,
-    Step::BesideApplied,
-    Step::BesideSealed,
-    Step::Unlocked,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const RECORDS: &[Step] =
+    passes!(BesideReserved BesideWriting BesidePersisted BesideApplied BesideSealed Unlocked);
 
 /// One that has records made of what was changed before.
-pub const COMMITS: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::BesideReserved,
-    Step::BesideWriting,
-    Step::BesidePersisted,
-    Step::BesideApplied,
-    Step::BesideSealed,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const COMMITS: &[Step] = passes!(BesideReserved BesideWriting BesidePersisted BesideApplied BesideSealed);
 
 /// One that leaves bytes for records to come.
-pub const WRITES: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::Copied,
-    Step::Wrote,
-    Step::Unlocked,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const WRITES: &[Step] = passes!(Copied Wrote Unlocked);
 
 /// One whose bytes go home before the answer.
-pub const WRITES_THROUGH: &[Step] = &[
-    Step::Read,
-    Step::Noted,
-    Step::BesideReserved,
-    Step::BesideWriting,
-    Step::BesidePersisted,
-    Step::BesideApplied,
-    Step::BesideSealed,
-    Step::Copied,
-    Step::Wrote,
-    Step::Unlocked,
-    Step::Answering,
-    Step::Answered,
-    Step::Freed,
-];
+pub const WRITES_THROUGH: &[Step] = passes!(
+    BesideReserved BesideWriting BesidePersisted BesideApplied BesideSealed Copied Wrote Unlocked
+);
 
 /// One that changes what was not recorded yet.
-pub const MOVES: &[Step] =
-    &[Step::Read, Step::Noted, Step::Unlocked, Step::Answering, Step::Answered, Step::Freed];
+pub const MOVES: &[Step] = passes!(Unlocked);
 
 impl Case {
     /// Of a mount as usual.

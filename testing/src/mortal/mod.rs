@@ -15,13 +15,12 @@ pub use tree::look;
 
 use crate::lab::Ring;
 use crate::place::Place;
+use crate::supervised::Supervisor;
 use narufs_engine::planted::Bug;
 use narufs_engine::planted::kill::{Death, PLAN, Plan, Step};
 use narufs_fuse::control;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, mount_remount};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::os::fd::OwnedFd;
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -53,11 +52,10 @@ impl Ran {
 
 /// The mount; what is left of it goes with this, its supervisor too.
 pub struct Mortal {
+    /// The first: its processes go before the place.
+    supervisor: Supervisor,
     place: Place,
     plan: Plan,
-    supervisor: Pid,
-    /// Readable when it has ended.
-    ended: OwnedFd,
     /// Directories that cases had.
     rooms: usize,
 }
@@ -79,11 +77,8 @@ impl Mortal {
         if !out.status.success() {
             return Err(String::from_utf8_lossy(&out.stderr).into_owned());
         }
-        let supervisor = control::supervisor_pid(&place.point()).map_err(told)?;
-        let supervisor = supervisor.and_then(|pid| Pid::from_raw(pid as i32));
-        let supervisor = supervisor.ok_or("missing: a kernel that sends requests again (Linux 6.9)")?;
-        let ended = pidfd_open(supervisor, PidfdFlags::empty()).map_err(told)?;
-        Ok(Mortal { place, plan, supervisor, ended, rooms: 0 })
+        let supervisor = Supervisor::of(&place.point()).map_err(told)?;
+        Ok(Mortal { supervisor, place, plan, rooms: 0 })
     }
 
     /// Where it is mounted.
@@ -212,25 +207,15 @@ impl Mortal {
             match from.recv_timeout(Duration::from_secs(1)) {
                 Ok(heard) => return Ok(heard),
                 Err(mpsc::RecvTimeoutError::Timeout)
-                    if begin.elapsed() < PATIENCE && !self.is_over() && !is_lost() => {}
+                    if begin.elapsed() < PATIENCE && !self.supervisor.is_over() && !is_lost() => {}
                 Err(e) => return Err(format!("the call does not return: {e}")),
             }
         }
     }
 
-    fn is_over(&self) -> bool {
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&none)).is_ok_and(|ready| ready > 0)
-    }
-
     /// Kills the server that there is now, whatever it is doing.
     pub fn kill(&self) {
-        let pid = self.supervisor.as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        for server in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-            let _ = kill_process(server, Signal::KILL);
-        }
+        self.supervisor.signal_server(Signal::KILL);
     }
 
     /// Cuts off who uses the mount: whoever waits for an answer gets an error.
@@ -251,7 +236,7 @@ impl Mortal {
             if out.status.success() { Ok(()) } else { Err(format!("{}: {said}", words[0])) }
         };
         run(&["umount"])?;
-        poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], None).map_err(told)?;
+        self.supervisor.wait().map_err(told)?;
         self.place.check()?;
         run(&["mount", "-o", "noatime"])?;
         let outcome = with(&self.point());
@@ -262,9 +247,8 @@ impl Mortal {
 
 impl Drop for Mortal {
     fn drop(&mut self) {
+        // Whoever waits for an answer gets an error; then its processes go.
         self.cut();
-        self.kill();
-        let _ = kill_process(self.supervisor, Signal::KILL);
     }
 }
 

@@ -40,7 +40,7 @@ impl Census {
     fn take(mounted: &Mounted) -> Outcome<Census> {
         control::sync(&mounted.point())?;
         let stats = mounted.stats()?;
-        let (server, supervisor) = (&stats["server_pid"], mounted.supervisor.as_raw_nonzero());
+        let (server, supervisor) = (&stats["server_pid"], mounted.supervisor.pid.as_raw_nonzero());
         let mut shared = 0;
         for entry in fs::read_dir(format!("/proc/{supervisor}/fd"))? {
             let path = entry?.path();

@@ -4,12 +4,13 @@ use super::Outcome;
 use crate::demand;
 use crate::lab::Ring;
 use crate::place::Place;
+use crate::supervised::Supervisor;
 use narufs_fuse::control;
 use narufs_fuse::mount::mountinfo;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -23,12 +24,12 @@ use tempfile::TempDir;
 /// The mount; what is left of it goes with this, its supervisor too.
 #[derive(Debug)]
 pub struct Mounted {
+    /// Who starts its servers. The first: its processes go before the place.
+    pub supervisor: Supervisor,
     narufs: PathBuf,
     place: Place,
     /// What the place lies in.
     outer: TempDir,
-    /// The supervisor's process.
-    pub supervisor: Pid,
     log: PathBuf,
 }
 
@@ -69,10 +70,8 @@ impl Mounted {
         server.stdout.take().ok_or("no way out")?.read_to_string(&mut said)?;
         demand!(mountinfo::find(&place.point())?.is_some(), "mount: {said}");
         open_once(&place.point())?;
-        let supervisor = control::supervisor_pid(&place.point())?;
-        let supervisor = supervisor.and_then(|pid| Pid::from_raw(pid as i32));
-        let supervisor = supervisor.ok_or("this kernel does not send requests again")?;
-        Ok(Mounted { narufs: narufs.to_owned(), place, outer, supervisor, log })
+        let supervisor = Supervisor::of(&place.point())?;
+        Ok(Mounted { supervisor, narufs: narufs.to_owned(), place, outer, log })
     }
 
     /// What its servers and their supervisor have said last.
@@ -100,12 +99,7 @@ impl Mounted {
 
     /// Kills the server that there is now, whatever it is doing; false: there is none.
     pub fn kill(&self) -> bool {
-        let pid = self.supervisor.as_raw_nonzero();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        let servers = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        servers
-            .map(|server| kill_process(server, Signal::KILL))
-            .fold(false, |any, killed| any | killed.is_ok())
+        self.supervisor.signal_server(Signal::KILL)
     }
 
     /// Counters, as soon as a server serves.
@@ -141,10 +135,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever waits for an answer gets an error.
+        // Whoever waits for an answer gets an error; then its processes go.
         let _ = self.place.detach();
-        self.kill();
-        let _ = kill_process(self.supervisor, Signal::KILL);
     }
 }
 

@@ -55,7 +55,7 @@ impl Trial {
     /// Makes a call while servers die so; complains if anything comes of it but what comes of it where nobody dies.
     fn run(&mut self, (case, expected): &(Case, Ran), deaths: &[Death]) -> Option<Ran> {
         let ran = self.run_to(case, deaths)?;
-        let said = format!("{}, {}", case.name, line(deaths));
+        let said = said(case, deaths);
         if ran.outcome != expected.outcome {
             self.complaints.push(format!("{said}: it returned {}, not {}", ran.outcome, expected.outcome));
         }
@@ -71,15 +71,11 @@ impl Trial {
         self.deaths += deaths.len();
         match self.mortal.run(case, deaths) {
             Ok(ran) => {
-                self.found.push((
-                    format!("{}, {}", case.name, line(deaths)),
-                    case.is_measured,
-                    ran.tree.clone(),
-                ));
+                self.found.push((said(case, deaths), case.is_measured, ran.tree.clone()));
                 Some(ran)
             }
             Err(e) => {
-                self.complaints.push(format!("{}, {}: {e}", case.name, line(deaths)));
+                self.complaints.push(format!("{}: {e}", said(case, deaths)));
                 None
             }
         }
@@ -107,14 +103,14 @@ impl Trial {
     }
 }
 
-/// How servers die, in a line.
-fn line(deaths: &[Death]) -> String {
+/// What is called, and how servers die meanwhile, in a line.
+fn said(case: &Case, deaths: &[Death]) -> String {
     let one = |death: &Death| {
         let of =
             if death.opcode == 0 { "taking over".to_owned() } else { format!("opcode {}", death.opcode) };
         format!("{:?} {of} {:?} after {} passes", death.how, death.step, death.passes)
     };
-    deaths.iter().map(one).collect::<Vec<_>>().join(", then ")
+    format!("{}, {}", case.name, deaths.iter().map(one).collect::<Vec<_>>().join(", then "))
 }
 
 /// Steps of a server that takes over which are of no request.

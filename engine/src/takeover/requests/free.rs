@@ -21,12 +21,12 @@ pub(super) struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// Of so many slots those that `is_free`.
-    pub fn new(slots: usize, is_free: impl Fn(usize) -> bool) -> FreeSlots {
-        let bit = |at: usize| u64::from(at < slots && is_free(at));
-        let word = |first: usize| (0..BITS).fold(0, |word, nth| word | bit(first + nth) << nth);
-        let firsts = (0..slots).step_by(BITS);
-        FreeSlots { words: firsts.map(|first| CachePadded::new(AtomicU64::new(word(first)))).collect() }
+    /// So many slots, but for those that are in use.
+    pub fn new(slots: usize, in_use: impl IntoIterator<Item = usize>) -> FreeSlots {
+        let mut words: Vec<u64> =
+            (0..slots).step_by(BITS).map(|first| u64::MAX >> BITS.saturating_sub(slots - first)).collect();
+        in_use.into_iter().for_each(|slot| words[slot / BITS] &= !(1 << (slot % BITS)));
+        FreeSlots { words: words.into_iter().map(|word| CachePadded::new(AtomicU64::new(word))).collect() }
     }
 
     /// A free slot, which is the caller's now. None: there is none.
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn each_free_slot_is_taken_once_from_whatever_lane() {
-        let free = FreeSlots::new(200, |slot| slot % 3 != 0);
+        let free = FreeSlots::new(200, (0..200).step_by(3));
         let mut taken = BTreeSet::new();
         for turn in 0.. {
             lane::pin(Some(turn % 3));
@@ -93,7 +93,7 @@ mod loom_models {
     #[test]
     fn loom_a_slot_has_one_owner_at_a_time() {
         loom::model(|| {
-            let shared = Arc::new((FreeSlots::new(2, |_| true), [UnsafeCell::new(()), UnsafeCell::new(())]));
+            let shared = Arc::new((FreeSlots::new(2, []), [UnsafeCell::new(()), UnsafeCell::new(())]));
             let other = Arc::clone(&shared);
             let work = |(free, cells): &(FreeSlots, [UnsafeCell<()>; 2])| {
                 lane::pin(Some(0));

@@ -207,7 +207,7 @@ impl Requests {
     pub(super) fn new(slots: &[RequestSlot], mapping: Arc<Mapping>) -> Requests {
         let look = |(number, slot): (usize, &RequestSlot)| Some((number as u32, slot.look()?));
         let left: Vec<_> = slots.iter().enumerate().filter_map(look).collect();
-        let free = FreeSlots::new(slots.len(), |number| slots[number].look().is_none());
+        let free = FreeSlots::new(slots.len(), left.iter().map(|(number, _)| *number as usize));
         Requests { slots, _mapping: mapping, free, left: Mutex::new(left) }
     }
 
