@@ -140,6 +140,9 @@ pub struct Mount {
     /// Go on as the supervisor whose descriptors are in standard input
     #[arg(long, hide = true)]
     pub supervise_on: bool,
+    /// Start such a supervisor as a process that is nobody's child
+    #[arg(long, hide = true)]
+    pub supervise_apart: bool,
     /// Say to the supervisor that is standard input whether this program could take over
     #[arg(long, hide = true)]
     pub check_takeover: bool,

@@ -17,6 +17,7 @@ mod mkfs;
 mod mount;
 pub mod options;
 pub mod output;
+mod pause;
 mod remount;
 mod resize;
 pub mod server;

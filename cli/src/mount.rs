@@ -7,6 +7,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
+use crate::supervisor::store::{self, Stored};
 use crate::{server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -37,24 +38,32 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if options.durability == Durability::Process && options.sync {
         tracing::warn!("durability=process: synchronous writes survive the server's end, not the machine's");
     }
+    if args.supervise_apart {
+        return supervisor::adopted::start_apart(&arguments(args, &args.places));
+    }
     if args.supervised || args.supervise_on {
         // Else it is known by the number that its program was opened under.
         let _ = rustix::thread::set_name(c"narufs");
     }
     if args.supervised {
-        return server::serve_supervised(args, &options);
+        return server::serve_supervised(args, &options, arguments(args, &args.places));
     }
     if args.supervise_on {
         return supervisor::go_on(args.dir(), arguments(args, &args.places));
     }
-    check_place(args.dir()).map_err(|why| Failure::about(Status::MountFailed, args.dir(), why))?;
-    if !args.announce {
-        wait_for_media(args, &options)?;
+    // A service is what stays in the foreground. Its mount, if it is there, answers nobody yet: it is not looked at.
+    let stored = if args.foreground { store::handed_over(args.dir()) } else { None };
+    if stored.is_none() {
+        check_place(args.dir()).map_err(|why| Failure::about(Status::MountFailed, args.dir(), why))?;
+        if !args.announce {
+            wait_for_media(args, &options)?;
+        }
     }
     if args.announce {
         serve_announced(args, &options)
     } else if args.foreground {
-        serve(args, &options, |warnings| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}")))
+        let say = |warnings: &[String]| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}"));
+        serve(args, &options, stored, say)
     } else {
         start_background(args)
     }
@@ -98,8 +107,13 @@ fn options(args: &Mount) -> Result<OptionList, String> {
 }
 
 /// Serves, by another process if the mount is to survive it.
-fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
-    if !options.is_supervised() {
+fn serve(
+    args: &Mount,
+    options: &OptionList,
+    stored: Option<Stored>,
+    ready: impl FnOnce(&[String]),
+) -> Result<(), Failure> {
+    if !options.is_supervised() && stored.is_none() {
         return server::serve(args, options, ready);
     }
     let failed = |e| Failure::about(Status::MountFailed, args.dir(), e);
@@ -112,7 +126,7 @@ fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> R
     if let Some(last) = places.last_mut() {
         last.clone_from(&dir);
     }
-    supervisor::run(&dir, arguments(args, &places), ready)
+    supervisor::run(&dir, arguments(args, &places), stored, ready)
 }
 
 /// The command line of another process that is to serve what this one was asked to, at these places.
@@ -136,6 +150,8 @@ fn start_background(args: &Mount) -> Result<(), Failure> {
     let mut command = Command::new(program);
     command.arg0("narufs").arg("mount").arg("--announce").args(arguments(args, &args.places));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    // This command is the service, if one, and ends.
+    command.env_remove("NOTIFY_SOCKET");
     let mut child = command.spawn().map_err(|e| failed("start the server", e))?;
     let mut words = String::new();
     if let Some(stdout) = &mut child.stdout {
@@ -169,7 +185,7 @@ fn open_once(dir: &Path) -> rustix::io::Result<()> {
 fn serve_announced(args: &Mount, options: &OptionList) -> Result<(), Failure> {
     // A session of its own, so that the end of a terminal does not end the mount; a leader of one has it.
     let _ = rustix::process::setsid();
-    let served = serve(args, options, |warnings| {
+    let served = serve(args, options, None, |warnings| {
         announce(&format!("{READY}{}", warnings.iter().map(|w| format!("{w}\n")).collect::<String>()));
     });
     if let Err(e) = &served {

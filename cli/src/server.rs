@@ -8,7 +8,8 @@ use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
 use crate::holder::{self, PATIENCE};
 use crate::options::{AtimePolicy, OptionList};
-use crate::supervised::{Link, Start, not_supervised};
+use crate::pause;
+use crate::supervised::{Heard, Link, Start, not_supervised};
 use crate::supervisor::channel::{ToServer, ToSupervisor};
 use crate::utab;
 use narufs_engine::Error;
@@ -29,6 +30,7 @@ use narufs_fuse::server::Server;
 use narufs_fuse::supervision::{Inherited, Keeper, MEMORY, Supervision};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -53,8 +55,8 @@ pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) 
 }
 
 /// The same for a supervisor: a mount that outlives this process, or the one of a server that is gone.
-pub fn serve_supervised(args: &Mount, options: &OptionList) -> Result<(), Failure> {
-    let (link, start) = Link::open().map_err(not_supervised)?;
+pub fn serve_supervised(args: &Mount, options: &OptionList, arguments: Vec<OsString>) -> Result<(), Failure> {
+    let (link, start) = Link::open(arguments).map_err(not_supervised)?;
     let outcome = serve_for(args, options, &link, start);
     match &outcome {
         Ok(()) => {}
@@ -78,7 +80,10 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
     if start.left.is_none() {
         link.keep(MEMORY, memory.descriptor()).map_err(|e| failed(dir, e))?;
     }
-    let opened = Opened::new(args, options, Some(&memory))?;
+    let mut opened = Opened::new(args, options, Some(&memory))?;
+    if start.left.is_none() {
+        opened.warnings.extend(pause::warning());
+    }
     let supervision = link.supervision(&start, Arc::clone(&memory));
     let server = opened.serve(args, options, Some((&supervision, start.left.take())))?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(dir, e))?;
@@ -87,11 +92,19 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
     if let Some((_, died_at)) = start.death {
         memory.note_pause(now().saturating_sub(died_at));
     }
-    link.say(&ToSupervisor::Ready { survives: server.is_supervised(), warnings: opened.warnings.clone() });
+    let survives = server.is_supervised();
+    let supervisor = link.ready(survives, opened.warnings.clone()).map_err(|e| failed(dir, e))?;
+    if survives {
+        supervision.is_supervised_by(supervisor);
+    }
     let (ask, asked) = mpsc::channel();
     std::thread::scope(|scope| {
         let by_signal = ask.clone();
-        scope.spawn(move || signals.forever().try_for_each(|_| by_signal.send(Some(())).ok()));
+        scope.spawn(move || {
+            // The kernel hangs up a stopped process whose parent has ended: that is the supervisor's end, and no wish.
+            let wishes = signals.forever().filter(|signal| *signal != SIGHUP);
+            wishes.map(|_| by_signal.send(Some(()))).take_while(Result::is_ok).for_each(drop);
+        });
         scope.spawn(|| unmount_each(&server, asked.into_iter().map_while(|ask| ask)));
         let end = ask.clone();
         // Not waited for: it ends with the supervisor, or with this process.
@@ -113,18 +126,22 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
 fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, fs: &Vfs) {
     loop {
         match link.hear() {
-            Ok(Some((ToServer::Unmount, _))) => drop(ask.send(Some(()))),
-            Ok(Some((ToServer::Stop, _))) => {
+            Heard::Said(ToServer::Unmount) => drop(ask.send(Some(()))),
+            Heard::Said(ToServer::Stop) => {
                 // The less is left to recover the shorter is the pause; nothing hangs on it.
                 if let Err(e) = fs.syncfs() {
                     tracing::debug!("sync before another server: {e}");
                 }
-                std::process::exit(0);
+                if !link.is_over() {
+                    std::process::exit(0);
+                }
             }
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => {
+            Heard::Said(_) => {}
+            Heard::Unknown(e) => tracing::warn!("the supervisor says what nobody understands: {e}"),
+            Heard::Replaced(supervisor) => supervision.is_supervised_by(supervisor),
+            Heard::Alone(why) => {
                 supervision.is_left_alone();
-                tracing::warn!("the supervisor is gone: the mount ends with this server");
+                tracing::warn!("the supervisor is gone: the mount ends with this server: {why}");
                 return;
             }
         }
@@ -164,24 +181,27 @@ impl Opened {
         let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
         let spill = options.spill.as_deref().unwrap_or(Path::new("scratch"));
         let about = given.unwrap_or(spill).to_owned();
-        let (source, mounted, mut files) = match given {
+        let (source, (mounted, running, files)) = match given {
             Some(image) => {
                 let image = std::path::absolute(image).map_err(|e| failed(image, e))?;
-                let mounted = open(&image, options, takeover)?;
-                let read_only = options.read_only || mounted.store().failed().is_some();
-                (image, mounted, assemble_options(options, read_only))
+                let started = start(&image, options, takeover, None).or_else(|e| match e {
+                    // Whoever has files open can read what is whole.
+                    Error::Corrupt { .. } if takeover.is_some_and(|takeover| takeover.incarnation() > 0) => {
+                        start(&image, options, takeover, Some(e.to_string()))
+                    }
+                    e => Err(e),
+                });
+                let started = started.map_err(|e| refused(&image, &e))?;
+                (image, started)
             }
             None => {
                 let made = scratch::make(&scratch_options(options));
                 let (mounted, files) = made.map_err(|e| refused(&about, &e))?;
-                (PathBuf::from("scratch"), mounted, files)
+                let running = Running::start(mounted.checkpointer(), &files);
+                let running = running.map_err(|e| refused(&about, &e))?;
+                (PathBuf::from("scratch"), (mounted, running, files))
             }
         };
-        if let Some(takeover) = takeover {
-            // However much memory there is now.
-            files.data.frames = takeover.frames();
-            files.takeover = Some(Arc::clone(takeover));
-        }
         if let Some(why) = mounted.store().failed().filter(|_| !options.read_only) {
             warnings.push(format!("{}: mounted read-only: {why}", about.display()));
         }
@@ -189,7 +209,6 @@ impl Opened {
             let about = about.display();
             warnings.push(format!("{about}: {absence}; the image is clean and gets a new one"));
         }
-        let running = Running::start(mounted.checkpointer(), &files).map_err(|e| refused(&about, &e))?;
         Ok(Opened { about, source, running, mounted, is_read_only: files.fs.read_only, warnings })
     }
 
@@ -263,9 +282,17 @@ pub fn emulation_costs(options: &OptionList) -> EmulationCosts {
     EmulationCosts { persist_delay_ns: options.nvm_delay, bytes_per_second: options.nvm_bandwidth }
 }
 
-fn open(image: &Path, options: &OptionList, takeover: Option<&Arc<Takeover>>) -> Result<Mounted, Failure> {
+/// Opens an image, and starts what serves it; to be read alone, if `damage` was found.
+fn start(
+    image: &Path,
+    options: &OptionList,
+    takeover: Option<&Arc<Takeover>>,
+    damage: Option<String>,
+) -> Result<(Mounted, Running, AssembleOptions), Error> {
     let mut image_options = image_options(options);
     image_options.takeover = takeover.cloned();
+    image_options.read_only |= damage.is_some();
+    image_options.damage = damage;
     let is_successor = takeover.is_some_and(|takeover| takeover.incarnation() > 0);
     let begin = Instant::now();
     let media = loop {
@@ -274,13 +301,22 @@ fn open(image: &Path, options: &OptionList, takeover: Option<&Arc<Takeover>>) ->
             Err(Error::InUse(_)) if is_successor && begin.elapsed() < PATIENCE => {
                 holder::wait_for_lock(image, PATIENCE.saturating_sub(begin.elapsed()));
             }
-            media => break media.map_err(|e| refused(image, &e))?,
+            media => break media?,
         }
     };
-    if !options.read_only {
-        media.check_durability(options.durability).map_err(|e| refused(image, &e))?;
+    if !image_options.read_only {
+        media.check_durability(options.durability)?;
     }
-    volume::mount(media, &image_options).map_err(|e| refused(image, &e))
+    let mounted = volume::mount(media, &image_options)?;
+    let read_only = image_options.read_only || mounted.store().failed().is_some();
+    let mut files = assemble_options(options, read_only);
+    if let Some(takeover) = takeover {
+        // However much memory there is now.
+        files.data.frames = takeover.frames();
+        files.takeover = Some(Arc::clone(takeover));
+    }
+    let running = Running::start(mounted.checkpointer(), &files)?;
+    Ok((mounted, running, files))
 }
 
 /// What metadata takes unless that is told. An inode that leaves memory takes its file's pages along: many small files

@@ -51,6 +51,31 @@ impl Error {
     }
 }
 
+/// What damage means to who loads something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OnDamage {
+    /// There is nothing then.
+    Fail,
+    /// Nothing is to be changed: what can be read is loaded, and the first damage is noted.
+    Note(Option<String>),
+}
+
+impl OnDamage {
+    /// Bears with an error, or gives it back.
+    ///
+    /// # Errors
+    /// It is no damage, or damage is not to be borne with.
+    pub fn bear(&mut self, e: Error) -> Result<()> {
+        match (self, e) {
+            (OnDamage::Note(first), e @ Error::Corrupt { .. }) => {
+                first.get_or_insert_with(|| e.to_string());
+                Ok(())
+            }
+            (_, e) => Err(e),
+        }
+    }
+}
+
 impl From<Error> for std::io::Error {
     fn from(e: Error) -> Self {
         match e {

@@ -92,6 +92,11 @@ impl Supervision {
         self.supervisor.load(Ordering::Relaxed)
     }
 
+    /// Another process has taken the supervisor's place.
+    pub fn is_supervised_by(&self, supervisor: u32) {
+        self.supervisor.store(supervisor, Ordering::Relaxed);
+    }
+
     /// The supervisor is gone: this server is the last.
     pub fn is_left_alone(&self) {
         self.supervisor.store(0, Ordering::Relaxed);

@@ -16,6 +16,23 @@ const CLONE: Opcode = ioctl::opcode::read::<u32>(229, 0);
 /// The kernel's number of the option; the libc crate lacks it.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
+/// What the kernel tells of a process by its descriptor: `struct pidfd_info`, as far as every kernel that has it knows it.
+#[repr(C)]
+#[derive(Default)]
+struct ProcessInfo {
+    mask: u64,
+    control_group: u64,
+    /// Process, group, parent, and the users and groups that it acts for.
+    numbers: [u32; 11],
+    exit_code: i32,
+}
+
+/// `PIDFD_GET_INFO`
+const PROCESS_INFO: Opcode = ioctl::opcode::read_write::<ProcessInfo>(0xff, 11);
+
+/// `PIDFD_INFO_EXIT`: `exit_code` is asked for, and is there.
+const EXIT_CODE: u64 = 1 << 3;
+
 /// Opens `/dev/fuse`.
 pub fn open_fuse_device() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
@@ -73,6 +90,15 @@ pub fn last_pid(fd: impl AsFd) -> io::Result<u32> {
         Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => server_pid(fd),
         answer => answer,
     }
+}
+
+/// How a process has ended that somebody else has waited for, as wait(2) gives it; `None`: nobody has. Takes Linux 6.15.
+pub fn exit_code(process: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut info = ProcessInfo { mask: EXIT_CODE, ..ProcessInfo::default() };
+    // SAFETY: the call's number says that it reads and writes a structure of this size, and the kernel writes no more than
+    // the number says. Guarded by the test of `mount::process`.
+    unsafe { ioctl::ioctl(process, ioctl::Updater::<PROCESS_INFO, ProcessInfo>::new(&mut info)) }?;
+    Ok((info.mask & EXIT_CODE != 0).then_some(info.exit_code))
 }
 
 /// Has memory be there, and stay there: what cannot be locked is at least filled in.

@@ -119,8 +119,11 @@ const MOUNT: &[Part] = &[
             (
                 "supervise=yes",
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
-                 next server, and programs notice a pause. Open files, working directories, locks, maps, calls that \
-                 wait and what was written go on (takes Linux 6.9; not for scratch space or transport=uring)",
+                 next server, and programs notice a pause; killed itself, it is replaced by the server. Open files, \
+                 unlinked ones too, working directories, locks, maps, calls that wait and what was written and not \
+                 synced all go on. Takes Linux 6.9, below which it is off; not for scratch space or transport=uring, \
+                 which end with their server. Killed both at once the mount ends, unless it is a service whose \
+                 descriptors systemd keeps: docs/systemd has a unit",
             ),
             ("supervise=no", "the mount ends with its server (default)"),
             (

@@ -2,6 +2,7 @@
 //!
 //! What this leaves to others: what they mean.
 
+use super::deaths::Deaths;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -47,8 +48,16 @@ pub enum ToSupervisor {
 pub enum ToServer {
     /// Descriptors that come along were kept under these names.
     Left(Vec<String>),
-    /// All was said: it begins. `death`, of the last server, and when, in nanoseconds of the monotonic clock.
-    Go { supervisor: u32, death: Option<(Death, u64)> },
+    /// All was said: it begins. `death`, of the last server, and when, in nanoseconds of the monotonic clock; `deaths`, of
+    /// all of them, for the next supervisor.
+    Go {
+        supervisor: u32,
+        death: Option<(Death, u64)>,
+        #[serde(default)]
+        deaths: Deaths,
+    },
+    /// This process keeps the mount from now on, in the place of a supervisor that is gone.
+    Kept { supervisor: u32 },
     /// It is to unmount; asked a second time, whoever uses the mount.
     Unmount,
     /// It is to end, and to leave the mount to the next.

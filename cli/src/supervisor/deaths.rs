@@ -3,20 +3,29 @@
 //! Who kills servers from outside may do so as often as he likes, as long as each begins to serve. Those that do not come
 //! so far, and those that die of themselves, would go on doing so.
 
+use super::NANOSECONDS;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 /// Servers in a row that did not begin to serve.
 const MOST_UNREADY: u32 = 10;
-/// Servers that died of themselves within [`WINDOW`].
+/// Servers that died of themselves within [`WINDOW_SECONDS`].
 const MOST_FAULTS: usize = 20;
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW_SECONDS: u64 = 60;
 
 /// The deaths of the servers of a mount.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deaths {
     unready: u32,
-    faults: VecDeque<Instant>,
+    /// When, by the monotonic clock.
+    faults: VecDeque<u64>,
+}
+
+/// Takes from a list of times, oldest first, what lies more than [`WINDOW_SECONDS`] before `now`.
+pub fn forget_old(times: &mut VecDeque<u64>, now: u64) {
+    while times.front().is_some_and(|first| now.saturating_sub(*first) > WINDOW_SECONDS * NANOSECONDS) {
+        times.pop_front();
+    }
 }
 
 impl Deaths {
@@ -26,22 +35,20 @@ impl Deaths {
     }
 
     /// A server is gone; `of_itself`: by its own fault. Why no other is to be started, if so.
-    pub fn note(&mut self, was_ready: bool, of_itself: bool, now: Instant) -> Option<String> {
+    pub fn note(&mut self, was_ready: bool, of_itself: bool, now: u64) -> Option<String> {
         if !was_ready {
             self.unready += 1;
         }
         if of_itself {
             self.faults.push_back(now);
         }
-        while self.faults.front().is_some_and(|first| now.duration_since(*first) > WINDOW) {
-            self.faults.pop_front();
-        }
+        forget_old(&mut self.faults, now);
         if self.unready >= MOST_UNREADY {
             return Some(format!("{} servers in a row ended before they served", self.unready));
         }
         let faults = self.faults.len();
         (faults >= MOST_FAULTS)
-            .then(|| format!("{faults} servers ended by faults of their own within {} s", WINDOW.as_secs()))
+            .then(|| format!("{faults} servers ended by faults of their own within {} s", WINDOW_SECONDS))
     }
 }
 
@@ -51,7 +58,7 @@ mod tests {
 
     #[test]
     fn kills_never_count_where_servers_begin_to_serve() {
-        let (mut deaths, now) = (Deaths::default(), Instant::now());
+        let (mut deaths, now) = (Deaths::default(), 5);
         for _ in 0..1000 {
             deaths.ready();
             assert_eq!(deaths.note(true, false, now), None);
@@ -62,12 +69,15 @@ mod tests {
 
     #[test]
     fn faults_count_for_a_minute() {
-        let (mut deaths, begin) = (Deaths::default(), Instant::now());
+        let mut deaths = Deaths::default();
         for second in 0..1000 {
             // One in four seconds.
-            assert_eq!(deaths.note(true, true, begin + Duration::from_secs(4 * second)), None);
+            assert_eq!(deaths.note(true, true, 4 * second * NANOSECONDS), None);
         }
-        let now = begin + Duration::from_secs(4000);
+        let now = 4000 * NANOSECONDS;
+        // Also those that an earlier supervisor has counted.
+        let told = serde_json::to_string(&deaths).expect("words");
+        let mut deaths: Deaths = serde_json::from_str(&told).expect("the same words");
         let said = (0..MOST_FAULTS).find_map(|_| deaths.note(true, true, now));
         assert!(said.is_some_and(|why| why.contains("faults of their own")));
     }

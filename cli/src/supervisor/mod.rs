@@ -5,8 +5,10 @@
 //! nothing else, so that little can end it: its memory is locked, and the kernel does not choose it when memory runs out.
 //! While all is well it sleeps.
 //!
-//! [`channel`] is the conversation with the server, [`program`] starts one, [`deaths`] says when to give up; [`control`] is
-//! how others ask for another program, and [`replace`] has it take over.
+//! [`channel`] is the conversation with the server, [`program`] starts one, `ends` says what follows its end, [`deaths`] when
+//! to give up; [`control`] is how others ask for another program, and [`replace`] has it take over. A supervisor that is
+//! gone is replaced by its server: `adopted` is how the new one begins. [`store`] is a service manager that keeps
+//! descriptors too.
 //!
 //! What this leaves to others: everything that a server does, a successor too ([`supervised`](crate::supervised)).
 //!
@@ -20,25 +22,25 @@
 //! # Invariants
 //! Of all that is kept there is a duplicate here from its first use until the mount has ended.
 
+pub mod adopted;
 pub mod channel;
 pub mod control;
-mod deaths;
-mod program;
-mod replace;
+pub mod deaths;
+mod ends;
+pub mod program;
+pub mod replace;
+pub mod store;
 
 use crate::failure::{Failure, Status};
-use channel::{Death, ToServer, ToSupervisor};
+use channel::{ToServer, ToSupervisor};
 use control::Control;
 use deaths::Deaths;
 use narufs_engine::takeover::now;
 use narufs_fuse::mount::process::protect_keeper;
-use narufs_fuse::mount::{self, IfBusy};
-use narufs_fuse::supervision::{ABORT, DEVICE};
-use program::{Program, Running};
+use program::{Exit, Program, Running};
 use replace::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::WaitIdStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,32 +48,50 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use store::{Store, Stored};
 
 /// Keeps the mount at `dir`, served by `narufs mount` with these arguments, until it has ended. `ready` is called once, when
-/// it works, with what the user should know.
-pub fn run(dir: &Path, arguments: Vec<OsString>, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+/// it works, with what the user should know. What is `stored` is gone on with, in place of a new mount.
+pub fn run(
+    dir: &Path,
+    arguments: Vec<OsString>,
+    stored: Option<Stored>,
+    ready: impl FnOnce(&[String]),
+) -> Result<(), Failure> {
     protect_keeper();
     let failed = |e: io::Error| Failure::about(Status::MountFailed, dir, e);
     std::env::set_current_dir("/").map_err(failed)?;
     let signals = Signals::new().map_err(failed)?;
-    let path = std::env::current_exe().map_err(failed)?;
     let program = Program::own().map_err(failed)?;
-    let kept = BTreeMap::new();
-    let server = program.start(&arguments, &kept, None).map_err(failed)?;
-    let control = Control::open().inspect_err(|e| tracing::warn!("no other program can take over: {e}")).ok();
+    let is_stored = stored.is_some();
+    let (dir, arguments, kept) = match stored {
+        Some(Stored { dir, arguments: as_mounted, kept }) => {
+            if arguments != as_mounted {
+                let dir = dir.display();
+                tracing::warn!(
+                    "{dir}: it goes on as it was mounted; what has changed counts from the next mount on"
+                );
+            }
+            (dir, as_mounted, kept)
+        }
+        None => (dir.to_owned(), arguments, BTreeMap::new()),
+    };
+    // It is not known when the last server has ended.
+    let death = is_stored.then(|| (channel::Death::Killed, now()));
+    let server = program.start(&arguments, &kept, death, &Deaths::default()).map_err(failed)?;
     let supervisor = Supervisor {
-        dir: dir.to_owned(),
+        path: program::own_name().map_err(failed)?,
+        dir,
         arguments,
         program,
-        path,
         kept,
         server,
         deaths: Deaths::default(),
         signals,
-        control,
+        control: open_control(),
+        store: Store::own(),
         unmounts: 0,
-        has_served: false,
+        has_served: is_stored,
         survives: true,
         last_words: None,
         last_exit: None,
@@ -80,22 +100,28 @@ pub fn run(dir: &Path, arguments: Vec<OsString>, ready: impl FnOnce(&[String])) 
     supervisor.keep(Some(ready))
 }
 
-/// The same where another program has begun, of which this process has been so far.
+fn open_control() -> Option<Control> {
+    Control::open().inspect_err(|e| tracing::warn!("no other program can take over: {e}")).ok()
+}
+
+/// The same where another process, or another program in this one, has kept it so far: what that has left is in standard
+/// input.
 pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
     protect_keeper();
     let failed = |e: io::Error| Failure::about(Status::MountFailed, dir, e);
     let signals = Signals::new().map_err(failed)?;
     let replace::Inherited { kept, server, control, state } = replace::Inherited::read().map_err(failed)?;
-    let supervisor = Supervisor {
+    let mut supervisor = Supervisor {
         dir: dir.to_owned(),
         arguments,
         program: Program::own().map_err(failed)?,
-        path: std::env::current_exe().map_err(failed)?,
+        path: program::own_name().map_err(failed)?,
         kept,
         server,
-        deaths: Deaths::default(),
+        deaths: state.deaths,
         signals,
         control,
+        store: Store::own(),
         unmounts: state.unmounts,
         has_served: true,
         survives: true,
@@ -103,6 +129,10 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
         last_exit: None,
         trial: None,
     };
+    if state.is_apart {
+        supervisor.adopt();
+    }
+    supervisor.keep_in_store();
     supervisor.keep(None::<fn(&[String])>)
 }
 
@@ -150,6 +180,8 @@ struct Supervisor {
     deaths: Deaths,
     signals: Signals,
     control: Option<Control>,
+    /// The service manager, if this is its service.
+    store: Option<Store>,
     /// How often it was asked to unmount.
     unmounts: usize,
     /// Whether any server has begun to serve.
@@ -158,13 +190,21 @@ struct Supervisor {
     survives: bool,
     /// What the server has said of its end.
     last_words: Option<ToSupervisor>,
-    last_exit: Option<WaitIdStatus>,
+    last_exit: Option<Exit>,
     /// Another program is to serve.
     trial: Option<Trial>,
 }
 
 impl Supervisor {
-    fn keep(mut self, mut ready: Option<impl FnOnce(&[String])>) -> Result<(), Failure> {
+    fn keep(mut self, ready: Option<impl FnOnce(&[String])>) -> Result<(), Failure> {
+        let outcome = self.keep_on(ready);
+        if let Some(store) = &mut self.store {
+            store.forget();
+        }
+        outcome
+    }
+
+    fn keep_on(&mut self, mut ready: Option<impl FnOnce(&[String])>) -> Result<(), Failure> {
         loop {
             // Without a place to be asked at, one more look at the signals.
             let control = self.control.as_ref().map_or(self.signals.upgrade.as_fd(), AsFd::as_fd);
@@ -220,12 +260,19 @@ impl Supervisor {
             };
             match message {
                 ToSupervisor::Keep(name) => {
-                    self.kept.extend(descriptors.into_iter().next().map(|descriptor| (name, descriptor)));
+                    let Some(descriptor) = descriptors.into_iter().next() else { continue };
+                    if let Some(store) = self.store.as_mut().filter(|_| self.has_served) {
+                        store.keep(&name, descriptor.as_fd());
+                    }
+                    self.kept.insert(name, descriptor);
                 }
                 ToSupervisor::Ready { survives, warnings } => {
                     self.server.is_ready = true;
                     self.deaths.ready();
                     (self.has_served, self.survives) = (true, survives);
+                    if ready.is_some() {
+                        self.keep_in_store();
+                    }
                     match ready.take() {
                         Some(ready) => ready(&warnings),
                         None => warnings.iter().for_each(|line| tracing::warn!("{line}")),
@@ -235,6 +282,15 @@ impl Supervisor {
                 words @ (ToSupervisor::Failed { .. } | ToSupervisor::Ended) => self.last_words = Some(words),
             }
         }
+    }
+
+    /// The service manager keeps all of it too, now that it works.
+    fn keep_in_store(&mut self) {
+        let Some(store) = &mut self.store else { return };
+        if self.survives {
+            store.keep_all(&self.kept, &self.dir, &self.arguments);
+        }
+        store.ready(&self.dir);
     }
 
     fn pass_on_signals(&mut self) {
@@ -250,99 +306,7 @@ impl Supervisor {
             tracing::debug!("the server does not hear: {e}");
         }
     }
-
-    /// Starts another server, unless that was the last: then the outcome.
-    fn server_ended(&mut self) -> Option<Result<(), Failure>> {
-        let died_at = now();
-        let status = match self.server.wait() {
-            Ok(status) => status,
-            Err(e) => return Some(Err(Failure::about(Status::Failed, &self.dir, e))),
-        };
-        let words = self.last_words.take();
-        let line = exit_line(&Some(status));
-        self.last_exit = Some(status);
-        let was_ready = self.server.is_ready;
-        match &words {
-            Some(ToSupervisor::Ended) => return Some(outcome(&status)),
-            Some(ToSupervisor::Failed { status, why }) if !self.has_served => {
-                self.forget_mount();
-                return Some(Err(Failure::new(Status::of_code(*status), why.clone())));
-            }
-            _ if !self.has_served => {
-                self.forget_mount();
-                let why = format!("the server ended before it served: {line}");
-                return Some(Err(Failure::about(Status::MountFailed, &self.dir, why)));
-            }
-            _ if !self.survives => {
-                let why = format!("the server ended, and the mount with it: {line}");
-                return Some(Err(Failure::about(Status::Failed, &self.dir, why)));
-            }
-            _ => {}
-        }
-        let is_killed = status.terminating_signal() == Some(libc::SIGKILL);
-        let death = match &self.trial {
-            Some(trial) if !trial.is_started => Death::Replaced,
-            _ if is_killed => Death::Killed,
-            _ => Death::OfItself,
-        };
-        match &words {
-            Some(ToSupervisor::Failed { why, .. }) => {
-                tracing::error!("{}: no server: {why}", self.dir.display());
-            }
-            _ if death == Death::Replaced => {}
-            _ => tracing::warn!("{}: its server is gone ({line}); another one starts", self.dir.display()),
-        }
-        self.choose_program();
-        if death != Death::Replaced
-            && let Some(why) = self.deaths.note(was_ready, death == Death::OfItself, Instant::now())
-        {
-            return Some(Err(self.give_up(&why)));
-        }
-        match self.program.start(&self.arguments, &self.kept, Some((death, died_at))) {
-            Ok(server) => self.server = server,
-            Err(e) => return Some(Err(self.give_up(&format!("no server can be started: {e}")))),
-        }
-        for _ in 0..self.unmounts {
-            self.say(&ToServer::Unmount);
-        }
-        None
-    }
-
-    /// The mount has never worked.
-    fn forget_mount(&mut self) {
-        if self.kept.remove(DEVICE).is_some()
-            && let Err(e) = mount::unmount(&self.dir, IfBusy::Detach)
-        {
-            tracing::debug!("{}: {e}", self.dir.display());
-        }
-    }
-
-    /// Cuts off who uses the mount.
-    fn give_up(&self, why: &str) -> Failure {
-        let abort = self.kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
-        if let Some(Err(e)) = abort {
-            tracing::debug!("the connection ends with this process: {e}");
-        }
-        let dir = self.dir.display();
-        let why = format!(
-            "{why}, and the mount with them: run narufs umount {dir}, then narufs fsck, and mount again"
-        );
-        tracing::error!("{dir}: {why}");
-        Failure::about(Status::Failed, &self.dir, why)
-    }
 }
 
-/// How a mount has ended whose server said so; why it did not go well the server has said.
-fn outcome(status: &WaitIdStatus) -> Result<(), Failure> {
-    if status.exit_status() == Some(0) { Ok(()) } else { Err(Failure::new(Status::Failed, "")) }
-}
-
-/// How a server has ended, in words.
-fn exit_line(status: &Option<WaitIdStatus>) -> String {
-    let status = status.as_ref();
-    match (status.and_then(WaitIdStatus::exit_status), status.and_then(WaitIdStatus::terminating_signal)) {
-        (Some(code), _) => format!("exit status {code}"),
-        (_, Some(signal)) => format!("signal {signal}"),
-        _ => "it is not known how".to_owned(),
-    }
-}
+/// Nanoseconds of a second.
+pub const NANOSECONDS: u64 = 1_000_000_000;

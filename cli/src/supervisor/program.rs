@@ -2,16 +2,20 @@
 //! its name since.
 
 use super::channel::{self, Death, MOST_DESCRIPTORS, ToServer};
+use super::deaths::Deaths;
+use narufs_fuse::mount::process::exit_status;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// A program file.
 #[derive(Debug)]
@@ -47,11 +51,18 @@ impl Program {
         Program::open(Path::new("/proc/self/exe"))
     }
 
-    /// A command line that begins with it.
-    pub fn command(&self) -> Command {
+    /// A command line that begins with it, of a process in the caller's group.
+    pub fn command_beside(&self) -> Command {
         // Resolved by the child, in which the descriptor is open still.
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        command.arg0("narufs").current_dir("/").process_group(0);
+        command.arg0("narufs").current_dir("/");
+        command
+    }
+
+    /// The same of one in a group of its own.
+    pub fn command(&self) -> Command {
+        let mut command = self.command_beside();
+        command.process_group(0);
         command
     }
 
@@ -61,8 +72,12 @@ impl Program {
         arguments: &[OsString],
         kept: &BTreeMap<String, OwnedFd>,
         death: Option<(Death, u64)>,
+        deaths: &Deaths,
     ) -> io::Result<Running> {
         let (socket, theirs) = channel::pair()?;
+        // Before there is a server: one that has begun goes on whatever becomes of this process.
+        tell(socket.as_fd(), kept)?;
+        channel::send(&socket, &go(death, deaths), &[])?;
         let mut command = self.command();
         command.args(["mount", "--supervised"]).args(arguments).stdin(theirs).stdout(Stdio::null());
         let child = command.spawn()?;
@@ -70,15 +85,19 @@ impl Program {
         drop(command);
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         // Nothing is lost with the child's own handle: it is waited for by the descriptor.
-        let running = Running { pidfd, socket, is_ready: false };
-        let told = tell(running.socket.as_fd(), kept)
-            .and_then(|()| running.tell(&ToServer::Go { supervisor: std::process::id(), death }));
-        if let Err(e) = told {
-            // It is dead, which will be seen.
-            tracing::debug!("a server was not told what was kept: {e}");
-        }
-        Ok(running)
+        Ok(Running { pidfd, socket, is_ready: false })
     }
+}
+
+fn go(death: Option<(Death, u64)>, deaths: &Deaths) -> ToServer {
+    ToServer::Go { supervisor: std::process::id(), death, deaths: deaths.clone() }
+}
+
+/// The name that this process's program had, whatever has it now.
+pub fn own_name() -> io::Result<PathBuf> {
+    let name = std::env::current_exe()?.into_os_string().into_vec();
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(&name);
+    Ok(PathBuf::from(OsStr::from_bytes(name)))
 }
 
 /// Tells a process what was kept.
@@ -92,12 +111,62 @@ pub fn tell(socket: BorrowedFd<'_>, kept: &BTreeMap<String, OwnedFd>) -> io::Res
     Ok(())
 }
 
+/// How a server has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was another process's child, and the kernel does not say.
+    Unknown,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Status(code) => write!(f, "exit status {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+            Exit::Unknown => write!(f, "it is not known how"),
+        }
+    }
+}
+
+impl Exit {
+    fn new(status: Option<i32>, signal: Option<i32>) -> Exit {
+        match (status, signal) {
+            (Some(code), _) => Exit::Status(code),
+            (_, Some(signal)) => Exit::Signal(signal),
+            _ => Exit::Unknown,
+        }
+    }
+
+    /// Whether it may have been ended by others: as a kill counts what nobody knows of.
+    pub fn is_kill(self) -> bool {
+        matches!(self, Exit::Signal(libc::SIGKILL) | Exit::Unknown)
+    }
+}
+
+impl From<WaitIdStatus> for Exit {
+    fn from(status: WaitIdStatus) -> Exit {
+        Exit::new(status.exit_status(), status.terminating_signal())
+    }
+}
+
+impl From<Option<ExitStatus>> for Exit {
+    fn from(status: Option<ExitStatus>) -> Exit {
+        status.map_or(Exit::Unknown, |status| Exit::new(status.code(), status.signal()))
+    }
+}
+
 impl Running {
     /// How it has ended, as soon as it has.
-    pub fn wait(&self) -> io::Result<WaitIdStatus> {
+    pub fn wait(&self) -> io::Result<Exit> {
         loop {
             match waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED) {
-                Ok(Some(status)) => return Ok(status),
+                Ok(Some(status)) => return Ok(status.into()),
+                // The one before this supervisor has started it, and it has ended: that is why this was asked.
+                Err(Errno::CHILD) => return Ok(exit_status(self.pidfd.as_fd()).into()),
                 Ok(None) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }

@@ -8,10 +8,11 @@
 //! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
 //!    is standard input; it stays the parent of the server.
 
+use super::Supervisor;
 use super::channel::{self, ToServer, ToSupervisor};
 use super::control::{Asker, Control};
-use super::program::{self, Program, Running};
-use super::{Supervisor, exit_line};
+use super::deaths::Deaths;
+use super::program::{self, Exit, Program, Running};
 use narufs_fuse::supervision::MEMORY;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,24 @@ pub struct Trial {
     pub asker: Option<Asker>,
 }
 
-/// What the program before this one knew, beside descriptors.
+/// What the program before this one knew, beside descriptors; or what the server knows of it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
+    /// How often it was asked to unmount.
     pub unmounts: usize,
+    /// Of servers before the one that is there.
+    #[serde(default)]
+    pub deaths: Deaths,
+    /// Whether this is another process, whose predecessor is gone.
+    #[serde(default)]
+    pub is_apart: bool,
+    /// Whether the server that is there has begun to serve.
+    #[serde(default = "yes")]
+    pub is_ready: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Supervisor {
@@ -75,7 +90,7 @@ impl Supervisor {
         let memory = self.kept.get(MEMORY).and_then(|memory| memory.try_clone().ok());
         let memory = memory.map(|memory| (MEMORY.to_owned(), memory)).into_iter().collect();
         let answer = program::tell(socket.as_fd(), &memory)
-            .and_then(|()| channel::send(&socket, &ToServer::Go { supervisor: 0, death: None }, &[]))
+            .and_then(|()| channel::send(&socket, &nobody_yet(), &[]))
             .and_then(|()| Ok(poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?))
             .and_then(|_| channel::receive(&socket, false));
         // Whatever it has answered.
@@ -94,9 +109,9 @@ impl Supervisor {
         let Some(mut trial) = self.trial.take() else { return };
         std::mem::swap(&mut self.program, &mut trial.other);
         if trial.is_started {
-            let line = exit_line(&self.last_exit);
+            let exit = self.last_exit.unwrap_or(Exit::Unknown);
             let why =
-                format!("a server of the new program ended before it served ({line}); the old one goes on");
+                format!("a server of the new program ended before it served ({exit}); the old one goes on");
             tracing::error!("{}: {why}", self.dir.display());
             if let Some(asker) = &trial.asker {
                 asker.answer(Err(why));
@@ -120,29 +135,42 @@ impl Supervisor {
 
     /// Comes back only with an error.
     fn become_program(&self) -> io::Error {
-        let put = || -> io::Result<OwnedFd> {
-            let (ours, theirs) = channel::pair()?;
-            program::tell(ours.as_fd(), &self.kept)?;
-            let names = [SERVER_SOCKET, SERVER_PROCESS, LISTENER].map(str::to_owned);
-            let control = self.control.as_ref().map(AsFd::as_fd);
-            let own = [Some(self.server.socket.as_fd()), Some(self.server.pidfd.as_fd()), control];
-            let own: Vec<_> = own.into_iter().flatten().collect();
-            let names = ToServer::Left(names[..own.len()].to_vec());
-            channel::send(&ours, &names, &own)?;
-            channel::send(&ours, &State { unmounts: self.unmounts }, &[])?;
-            Ok(theirs)
-        };
-        match put() {
-            Ok(theirs) => {
-                let mut command = self.program.command();
-                command.args(["mount", "--supervise-on"]).args(&self.arguments).stdin(theirs).exec()
+        // The deaths of servers of another program say nothing of those of this one.
+        let state =
+            State { unmounts: self.unmounts, deaths: Deaths::default(), is_apart: false, is_ready: true };
+        match hand_over(&self.kept, &self.server, self.control.as_ref(), &state) {
+            Ok(left) => {
+                // In the group that it is in: the leader of a session, as services are, may lead no other.
+                let mut command = self.program.command_beside();
+                command.args(["mount", "--supervise-on"]).args(&self.arguments).stdin(left).exec()
             }
             Err(e) => e,
         }
     }
 }
 
-/// What the program before this one has left in standard input: what it kept, its server, and where it was asked.
+fn nobody_yet() -> ToServer {
+    ToServer::Go { supervisor: 0, death: None, deaths: Deaths::default() }
+}
+
+/// A socket in which everything lies that another supervisor needs.
+pub fn hand_over(
+    kept: &BTreeMap<String, OwnedFd>,
+    server: &Running,
+    control: Option<&Control>,
+    state: &State,
+) -> io::Result<OwnedFd> {
+    let (ours, theirs) = channel::pair()?;
+    program::tell(ours.as_fd(), kept)?;
+    let names = [SERVER_SOCKET, SERVER_PROCESS, LISTENER].map(str::to_owned);
+    let own = [Some(server.socket.as_fd()), Some(server.pidfd.as_fd()), control.map(AsFd::as_fd)];
+    let own: Vec<_> = own.into_iter().flatten().collect();
+    channel::send(&ours, &ToServer::Left(names[..own.len()].to_vec()), &own)?;
+    channel::send(&ours, state, &[])?;
+    Ok(theirs)
+}
+
+/// What was left in standard input: what it kept, its server, and where it was asked.
 pub struct Inherited {
     pub kept: BTreeMap<String, OwnedFd>,
     pub server: Running,
@@ -163,13 +191,15 @@ impl Inherited {
             };
             kept.extend(names.into_iter().zip(descriptors));
         }
-        let (state, _) = channel::receive(&socket, true)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let heard = channel::receive(&socket, true)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (state, _): (State, _) = heard;
         let mut take = |name| kept.remove(name);
         let (server, process) = (take(SERVER_SOCKET), take(SERVER_PROCESS));
         let control = take(LISTENER).map(Control::inherited);
         let (Some(socket), Some(pidfd)) = (server, process) else {
             return Err(io::Error::other("no server was left"));
         };
-        Ok(Inherited { kept, server: Running { pidfd, socket, is_ready: true }, control, state })
+        let is_ready = state.is_ready;
+        Ok(Inherited { kept, server: Running { pidfd, socket, is_ready }, control, state })
     }
 }

@@ -1,8 +1,10 @@
 //! How a mount ends that outlives its servers.
 
-use crate::support::{Mounted, mount, narufs, said};
-use rustix::process::{Signal, kill_process};
-use std::fs;
+use crate::support::{Mounted, Process, mount, narufs, said};
+use narufs_fuse::mount::mountinfo;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
@@ -40,13 +42,55 @@ fn a_signal_to_the_supervisor_unmounts() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
-fn without_its_supervisor_it_goes_on_and_ends_with_its_server() {
+fn who_unmounts_while_no_server_is_there_waits_for_the_next() {
     let mounted = Mounted::new("noatime");
-    kill_process(mounted.supervisor, Signal::KILL).expect("it lives");
+    fs::write(mounted.at("file"), b"content").expect("room");
+    mounted.stay_down();
+    let mut unmount = narufs().arg("umount").arg(mounted.place.point()).spawn().expect("it starts");
+    mounted.go_on();
+    assert!(unmount.wait().expect("a child").success());
     mounted.wait_for_end();
-    fs::create_dir(mounted.at("dir")).expect("it is served");
-    let out = narufs().arg("umount").arg(mounted.place.point()).output().expect("it starts");
+    mounted.place.check().expect("nothing is wrong with the image");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn who_cuts_it_off_while_no_server_is_there_need_not_wait() {
+    let mounted = Mounted::new("noatime");
+    fs::create_dir(mounted.at("dir")).expect("room");
+    mounted.stay_down();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| fs::create_dir(mounted.at("other")));
+        let out = narufs().args(["umount", "--force"]).arg(mounted.place.point()).output();
+        let out = out.expect("it starts");
+        assert!(out.status.success(), "{}", said(&out));
+        assert!(mountinfo::find(&mounted.place.point()).expect("readable").is_none());
+        // It was cut off, or came too late for that.
+        let _ = waits.join().expect("no panic");
+    });
+    mounted.go_on();
+    mounted.wait_for_end();
+    mounted.place.check().expect("nothing is wrong with the image");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn one_that_is_detached_goes_on_for_who_has_files_open() {
+    let mounted = Mounted::new("noatime");
+    let file = File::options().create_new(true).read(true).write(true).open(mounted.at("file"));
+    let file = file.expect("made");
+    file.write_all_at(b"before", 0).expect("room");
+    let server = Process::of(mounted.server());
+    let out = narufs().args(["umount", "--lazy"]).arg(mounted.place.point()).output().expect("it starts");
     assert!(out.status.success(), "{}", said(&out));
+    kill_process(server.pid, Signal::KILL).expect("it lives");
+    file.write_all_at(b" after", 6).expect("another server serves");
+    let mut bytes = [0; 12];
+    file.read_exact_at(&mut bytes, 0).expect("readable");
+    assert_eq!(&bytes, b"before after");
+    assert!(server.has_ended());
+    drop(file);
+    mounted.wait_for_end();
     mounted.place.check().expect("nothing is wrong with the image");
 }
 
@@ -67,15 +111,25 @@ fn who_does_not_want_it_has_a_mount_that_ends_with_its_server() {
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn servers_that_die_of_themselves_are_given_up() {
-    let mounted = Mounted::new("noatime");
-    let end = || fs::metadata(mounted.at("nothing")).expect_err("it is not there").raw_os_error();
+    let at = tempfile::tempdir().expect("room");
+    let log = at.path().join("log");
+    let mounted = Mounted::heard("noatime", &log);
     // Each begins to serve: this takes as many faults as a minute may have.
-    while end() == Some(libc::ENOENT) {
-        mounted.kill(Signal::ABORT);
+    while let Ok(pid) = narufs_fuse::control::server_pid(&mounted.place.point()) {
+        let server = Process::of(Pid::from_raw(pid as i32).expect("a process"));
+        kill_process(server.pid, Signal::ABORT).expect("it lives");
+        server.wait_for_end();
     }
     mounted.wait_for_end();
-    assert!(narufs_fuse::mount::is_dead(&mounted.place.point()));
-    assert!(narufs().arg("umount").arg(mounted.place.point()).status().expect("it starts").success());
+    let point = mounted.place.point();
+    assert!(narufs_fuse::mount::is_dead(&point));
+    let log = fs::read_to_string(log).expect("it has said something");
+    let what_to_do = format!("run narufs umount {}, then narufs fsck, and mount again", point.display());
+    // One that answers has begun to serve; whether it had said so is another matter.
+    let why = ["faults of their own", "ended before they served"];
+    assert!(why.iter().any(|why| log.contains(why)) && log.contains(&what_to_do), "{log}");
+    assert!(narufs().arg("umount").arg(&point).status().expect("it starts").success());
+    assert!(narufs().arg("fsck").arg(mounted.place.image()).status().expect("it starts").success());
     assert!(mount(&mounted.place, "noatime").status.success());
-    assert!(narufs().arg("umount").arg(mounted.place.point()).status().expect("it starts").success());
+    assert!(narufs().arg("umount").arg(&point).status().expect("it starts").success());
 }

@@ -1,8 +1,12 @@
 //! A mount outlives its server: killed, it is followed by another one, and programs notice a pause. Needs root and
 //! /dev/fuse.
 
+mod damage;
 mod ends;
+mod faults;
 mod held;
 mod names;
 mod replace;
+mod stored;
+mod supervisor;
 mod support;

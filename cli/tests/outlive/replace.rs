@@ -1,18 +1,25 @@
 //! Another version of the program takes over while programs use the mount.
 
 use crate::support::{Mounted, narufs, said};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_narufs");
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
-fn an_upgrade_under_load_is_a_pause() {
-    let mounted = Mounted::new("noatime");
+fn upgrades_and_downgrades_under_load_are_pauses() {
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let versions = ["older", "newer"].map(|name| at.path().join(name));
+    for version in &versions {
+        fs::copy(BINARY, version).expect("room");
+    }
+    let mounted = Mounted::of(&versions[0], "noatime");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for number in 0..2 {
@@ -31,15 +38,19 @@ fn an_upgrade_under_load_is_a_pause() {
                 }
             });
         }
-        for _ in 0..3 {
+        // Also where something of what follows fails.
+        let _end = scopeguard::guard((), |()| over.store(true, Ordering::Relaxed));
+        for number in 1..=4 {
             let before = mounted.incarnation();
-            let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+            let version = &versions[number % 2];
+            let mut upgrade = Command::new(version);
+            let out = upgrade.arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
             assert!(out.status.success(), "{}", said(&out));
+            assert_eq!(program_of(mounted.server()), *version);
             assert_eq!(mounted.incarnation(), before + 1);
             // The same process, of which the new program is.
             assert_eq!(mounted.stats()["supervisor_pid"], mounted.supervisor.as_raw_nonzero().get());
         }
-        over.store(true, Ordering::Relaxed);
     });
     mounted.restart();
     mounted.end();
@@ -71,5 +82,82 @@ fn a_program_that_cannot_go_on_is_refused_and_the_next_is_taken() {
     // Nobody else asks for anything meanwhile.
     assert!(narufs().arg("upgrade").arg(mounted.place.point()).status().expect("it starts").success());
     mounted.restart();
+    mounted.end();
+}
+
+/// The program with these letters for those, wherever it has them: it understands another word.
+fn altered(from: &[u8], to: &[u8], at: &Path) {
+    assert_eq!(from.len(), to.len());
+    let mut program = fs::read(BINARY).expect("readable");
+    let places: Vec<usize> =
+        program.windows(from.len()).enumerate().filter(|(_, word)| *word == from).map(|(at, _)| at).collect();
+    assert!(!places.is_empty());
+    for place in places {
+        program[place..place + to.len()].copy_from_slice(to);
+    }
+    fs::write(at, program).expect("room");
+    fs::set_permissions(at, fs::metadata(BINARY).expect("there").permissions()).expect("ours");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_program_that_ends_before_it_serves_is_followed_by_the_old_one() {
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let program = at.path().join("narufs");
+    let mounted = Mounted::new("noatime");
+    let file = File::create(mounted.at("file")).expect("made");
+    // It says that it could take over, and does not know how it is told to.
+    altered(b"supervised", b"supervisex", &program);
+    let before = mounted.incarnation();
+    let out = Command::new(&program).arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+    assert!(!out.status.success());
+    assert!(
+        said(&out).contains("ended before it served") && said(&out).contains("goes on"),
+        "{}",
+        said(&out)
+    );
+    assert!(mounted.incarnation() > before);
+    assert_eq!(program_of(mounted.server()), Path::new(BINARY));
+    assert_eq!(program_of(mounted.supervisor), Path::new(BINARY));
+    writeln!(&file, "after").expect("it is served");
+    drop(file);
+    mounted.restart();
+    mounted.end();
+}
+
+fn program_of(process: Pid) -> PathBuf {
+    fs::read_link(format!("/proc/{}/exe", process.as_raw_nonzero())).expect("it lives")
+}
+
+/// The memory that servers share, as its supervisor keeps it.
+fn shared_memory(mounted: &Mounted) -> File {
+    let all = fs::read_dir(format!("/proc/{}/fd", mounted.supervisor.as_raw_nonzero())).expect("it lives");
+    let mut all = all.map(|entry| entry.expect("a descriptor").path());
+    let memory = all.find(|fd| {
+        fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().contains("memfd:narufs-takeover"))
+    });
+    File::options().read(true).write(true).open(memory.expect("it keeps it")).expect("root may")
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_program_that_knows_another_layout_is_refused_before_anything_is_given_up() {
+    /// Where the memory says what its layout is.
+    const LAYOUT: u64 = 8;
+    let mounted = Mounted::new("noatime");
+    let (before, server) = (mounted.incarnation(), mounted.server());
+    let memory = shared_memory(&mounted);
+    let mut layout = [0; 4];
+    memory.read_exact_at(&mut layout, LAYOUT).expect("readable");
+    for other in [u32::from_le_bytes(layout) + 1, 0] {
+        memory.write_all_at(&other.to_le_bytes(), LAYOUT).expect("it is not sealed against that");
+        let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+        assert!(!out.status.success() && said(&out).contains("layout"), "{}", said(&out));
+        assert_eq!((mounted.incarnation(), mounted.server()), (before, server));
+    }
+    memory.write_all_at(&layout, LAYOUT).expect("as it was");
+    drop(memory);
+    let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
+    assert!(out.status.success(), "{}", said(&out));
     mounted.end();
 }

@@ -1,12 +1,14 @@
 //! A mount, and who kills its servers.
 
 use narufs_fuse::control;
+use narufs_fuse::mount::mountinfo;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
 use narufs_testing::supervised::signal_children;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -44,13 +46,75 @@ impl Mounted {
         assert!(out.status.success(), "{}", said(&out));
         let supervisor = control::supervisor_pid(&place.point()).expect("it answers");
         let supervisor = supervisor.and_then(|pid| Pid::from_raw(pid as i32)).expect("the kernel can resend");
+        Mounted::at_place(place, supervisor)
+    }
+
+    /// What this process keeps mounted there.
+    pub fn at_place(place: Place, supervisor: Pid) -> Mounted {
         let ended = pidfd_open(supervisor, PidfdFlags::empty()).expect("it lives");
         Mounted { place, supervisor, ended }
+    }
+
+    /// Has the kernel learn that it need not tell of closes. Else a child of this process would, between its beginning and
+    /// its program, wait for a server with the files that it has inherited, and this process for the child.
+    pub fn settle(&self) {
+        let probe = self.at("probe");
+        // By opening one that is there, and by nothing else.
+        std::fs::write(&probe, b"").and_then(|()| File::open(&probe)).expect("room");
+        std::fs::remove_file(&probe).expect("it is there");
+    }
+
+    /// It is kept by this process now.
+    pub fn is_of(&mut self, supervisor: Pid) {
+        self.supervisor = supervisor;
+        self.ended = pidfd_open(supervisor, PidfdFlags::empty()).expect("it lives");
+    }
+
+    /// The same in the foreground of nobody: what its processes say goes to this file.
+    pub fn heard(options: &str, log: &Path) -> Mounted {
+        let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let place = Place::make(under, Ring::Ssd, IMAGE_BYTES, SLOTS).expect("room");
+        Mounted::heard_at(place, options, log)
+    }
+
+    /// The same of an image that is there.
+    pub fn heard_at(place: Place, options: &str, log: &Path) -> Mounted {
+        let log = File::create(log).expect("room");
+        let mut command = narufs();
+        command.args(["mount", "--foreground"]).args([place.image(), place.point()]);
+        command.args(["-o", "supervise=yes", "-o", options]).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("it starts");
+        drop(command);
+        let mounted = Mounted::at_place(place, Pid::from_child(&child));
+        // Its own, so that it is waited for by whoever waits for the mount.
+        std::thread::spawn(move || {
+            let mut child = child;
+            child.wait()
+        });
+        while mountinfo::find(&mounted.place.point()).expect("readable").is_none() {
+            std::thread::yield_now();
+        }
+        // As soon as it is served.
+        assert_eq!(mounted.supervisor_now(), Some(mounted.supervisor));
+        mounted.settle();
+        mounted
     }
 
     /// A path in the mount.
     pub fn at(&self, name: &str) -> PathBuf {
         self.place.point().join(name)
+    }
+
+    /// The supervisor that there is now, as soon as a server serves; `None`: the mount ends with its server.
+    pub fn supervisor_now(&self) -> Option<Pid> {
+        let pid = control::supervisor_pid(&self.place.point()).expect("a server answers");
+        pid.and_then(|pid| Pid::from_raw(pid as i32))
+    }
+
+    /// The server, as soon as one serves.
+    pub fn server(&self) -> Pid {
+        let pid = control::server_pid(&self.place.point()).expect("a server answers");
+        Pid::from_raw(pid as i32).expect("a process")
     }
 
     /// Kills the server that there is now, whatever it is doing; false: there is none.
@@ -67,6 +131,43 @@ impl Mounted {
     /// Servers that there were before the one that serves.
     pub fn incarnation(&self) -> u64 {
         self.stats()["incarnation"].as_u64().expect("a number")
+    }
+
+    /// Ends the server by a signal, and waits for the next. It need not be the supervisor's child.
+    pub fn follow(&self, signal: Signal) {
+        let before = self.incarnation();
+        let server = Process::of(self.server());
+        // The first of some signals only takes the runtime's own handler away.
+        while !server.has_ended() {
+            kill_process(server.pid, signal).expect("it is there");
+            std::thread::yield_now();
+        }
+        assert!(self.incarnation() > before);
+    }
+
+    /// Has no server, nor gets one until the supervisor goes on ([`Mounted::go_on`]).
+    pub fn stay_down(&self) {
+        let server = Process::of(self.server());
+        stop(self.supervisor);
+        kill_process(server.pid, Signal::KILL).expect("it lives");
+        server.wait_for_end();
+    }
+
+    /// Ends [`Mounted::stay_down`].
+    pub fn go_on(&self) {
+        kill_process(self.supervisor, Signal::CONT).expect("it lives");
+    }
+
+    /// Kills the supervisor that there is now, and waits for what becomes of the mount: another one, or `None`.
+    pub fn replace_supervisor(&self) -> Option<Pid> {
+        let before = self.supervisor_now().expect("there is one");
+        kill_process(before, Signal::KILL).expect("it lives");
+        loop {
+            match self.supervisor_now() {
+                Some(now) if now == before => std::thread::yield_now(),
+                other => return other,
+            }
+        }
     }
 
     /// Kills the server, and waits for the next.
@@ -97,10 +198,58 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever waits for an answer gets an error.
+        // Whoever waits for an answer gets an error, and a supervisor in the place of the first one ends.
         let _ = self.place.detach();
         self.kill(Signal::KILL);
         let _ = kill_process(self.supervisor, Signal::KILL);
+    }
+}
+
+/// A process, whatever becomes of its number.
+pub struct Process {
+    pub pid: Pid,
+    /// Readable when it has ended.
+    ended: OwnedFd,
+}
+
+impl Process {
+    /// One that lives.
+    pub fn of(pid: Pid) -> Process {
+        Process { pid, ended: pidfd_open(pid, PidfdFlags::empty()).expect("it lives") }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&now)).expect("a process") > 0
+    }
+
+    /// Waits for its end.
+    pub fn wait_for_end(&self) {
+        poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], None).expect("a process");
+    }
+
+    /// What the kernel shows of it under this heading.
+    pub fn status(&self, heading: &str) -> String {
+        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let all = std::fs::read_to_string(path).expect("it lives");
+        let line = all.lines().find_map(|line| line.strip_prefix(heading)?.strip_prefix(':'));
+        line.expect("the kernel shows it").trim().to_owned()
+    }
+}
+
+/// Stops a process, all of its threads but the kernel's workers for its io_uring.
+pub fn stop(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("it lives");
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat")).unwrap_or_default();
+        // What follows its name, which may have anything in it. One that has ended is not there.
+        stat.rsplit_once(')')
+            .is_none_or(|(name, rest)| name.contains("(iou-") || rest.trim_start().starts_with(['T', 'Z']))
+    };
+    while !std::fs::read_dir(&tasks).expect("it lives").all(is_stopped) {
+        std::thread::yield_now();
     }
 }
 

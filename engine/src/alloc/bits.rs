@@ -29,6 +29,11 @@ pub(super) struct Bits {
 }
 
 impl Bits {
+    /// All of them taken.
+    pub fn full(len: u32) -> Bits {
+        Bits { words: vec![u64::MAX; len.div_ceil(64) as usize].into(), len }
+    }
+
     /// The bits of a bitmap block; whatever lies past `len` counts as taken.
     pub fn from_block(block: &[u8], len: u32) -> Bits {
         let words = block[BLOCK_HEADER_SIZE..]

@@ -7,6 +7,7 @@ use super::group::Group;
 use super::groups::Groups;
 use super::quarantine::Quarantine;
 use super::{Alloc, Shared};
+use crate::error::OnDamage;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind};
 use crate::lane;
 use crate::store::{Profile, Store};
@@ -23,6 +24,14 @@ impl Alloc {
     /// # Errors
     /// [`Error::Corrupt`] if a bitmap does not verify, or says that its own block is free.
     pub fn load(store: &Store) -> Result<Alloc> {
+        Alloc::load_as(store, &mut OnDamage::Fail)
+    }
+
+    /// The same; where damage is borne with, a group whose bitmap is damaged counts as full.
+    ///
+    /// # Errors
+    /// As [`Alloc::load`], but for damage that is noted.
+    pub fn load_as(store: &Store, on_damage: &mut OnDamage) -> Result<Alloc> {
         let superblock = store.superblock();
         let groups_start = superblock.groups_start.get();
         let blocks = superblock.blocks.get();
@@ -31,19 +40,22 @@ impl Alloc {
             (0..count).map(|index| (groups_start + index * BLOCKS_PER_GROUP, BlockKind::Bitmap)).collect();
         let mut groups = Vec::with_capacity(wanted.len());
         for batch in wanted.chunks(LOAD_BATCH) {
-            for page in store.get_many(batch)? {
-                let start = page.block();
+            // Those that were read come from memory below; a failure is met again there, with the one block it is about.
+            if let Err(e) = store.get_many(batch)
+                && *on_damage == OnDamage::Fail
+            {
+                return Err(e);
+            }
+            for (start, _) in batch {
                 let len = (blocks - start).min(BLOCKS_PER_GROUP) as u32;
-                let bits = page.read(|bytes| Bits::from_block(bytes, len));
-                let owner = page.header().owner.get();
-                if owner != groups.len() as u64 || !bits.all_taken(0, 1) {
-                    return Err(Error::Corrupt {
-                        what: "bitmap",
-                        place: format!("block {start}"),
-                        detail: "it is not that of its group, or has its own block as free".into(),
-                    });
-                }
-                groups.push(Group::new(start, bits, len));
+                let bits = match bitmap(store, *start, groups.len() as u64, len) {
+                    Ok(bits) => bits,
+                    Err(e) => {
+                        on_damage.bear(e)?;
+                        Bits::full(len)
+                    }
+                };
+                groups.push(Group::new(*start, bits, len));
             }
         }
         let free = groups.iter().map(|group| u64::from(group.free())).sum();
@@ -73,4 +85,17 @@ impl Alloc {
             }),
         })
     }
+}
+
+fn bitmap(store: &Store, start: u64, group: u64, len: u32) -> Result<Bits> {
+    let page = store.get(start, BlockKind::Bitmap)?;
+    let bits = page.read(|bytes| Bits::from_block(bytes, len));
+    if page.header().owner.get() != group || !bits.all_taken(0, 1) {
+        return Err(Error::Corrupt {
+            what: "bitmap",
+            place: format!("block {start}"),
+            detail: "it is not that of its group, or has its own block as free".into(),
+        });
+    }
+    Ok(bits)
 }

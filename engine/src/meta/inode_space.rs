@@ -1,7 +1,7 @@
 //! The NAT and the orphan table of an image as one place where inodes come from and go.
 
 use crate::alloc::Alloc;
-use crate::error::Result;
+use crate::error::{OnDamage, Result};
 use crate::format::{Intent, NatEntry, Nid, OrphanEntry, Position, U32, U64};
 use crate::nat::Nat;
 use crate::orphan::{OrphanId, Orphans};
@@ -39,11 +39,17 @@ pub struct InodeSpace {
 impl InodeSpace {
     /// Loads both from a mounted image.
     pub fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<InodeSpace> {
-        let space = InodeSpace {
-            nat: Nat::load(store, alloc)?,
-            orphans: Orphans::load(store, alloc)?,
-            intents: Arc::default(),
+        InodeSpace::load_as(store, alloc, &mut OnDamage::Fail)
+    }
+
+    /// The same; where damage is borne with, what is unfinished stays so.
+    pub fn load_as(store: &Arc<Store>, alloc: &Alloc, on_damage: &mut OnDamage) -> Result<InodeSpace> {
+        let orphans = match Orphans::load(store, alloc) {
+            Ok(orphans) => orphans,
+            Err(e) => on_damage.bear(e).map(|()| Orphans::none(store, alloc))?,
         };
+        let nat = Nat::load(store, alloc, on_damage)?;
+        let space = InodeSpace { nat, orphans, intents: Arc::default() };
         for (id, entry) in space.orphans.entries()? {
             let key = (entry.nid.get(), entry.intent.get());
             space.intents[shard(key.0)].lock().insert(key, (id, entry));

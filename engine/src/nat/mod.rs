@@ -23,6 +23,7 @@ mod nodes;
 mod tests;
 
 use crate::alloc::{Alloc, Extent};
+use crate::error::OnDamage;
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, INODE_SIZE, INODES_PER_BLOCK, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK, NatEntry,
     NatIndexEntry, Nid, Position, U32, U64, nat_place,
@@ -168,7 +169,7 @@ impl Shared {
 
 impl Nat {
     /// Finds the end of the table; nothing else is read now.
-    pub(crate) fn load(store: &Arc<Store>, alloc: &Alloc) -> Result<Nat> {
+    pub(crate) fn load(store: &Arc<Store>, alloc: &Alloc, on_damage: &mut OnDamage) -> Result<Nat> {
         let mut shared =
             Shared { store: Arc::clone(store), alloc: alloc.clone(), ids: Ids::new(0), nodes: Nodes::new() };
         // NAT blocks are made in order and never freed; a hole that a crash has left only ends the search
@@ -176,7 +177,12 @@ impl Nat {
         let (mut low, mut high) = (0, shared.capacity());
         while low < high {
             let middle = low.midpoint(high);
-            if shared.pointer(middle)?.2.block() != 0 {
+            let is_there = match shared.pointer(middle) {
+                Ok((_, _, pointer)) => pointer.block() != 0,
+                // The search is for who makes files.
+                Err(e) => on_damage.bear(e).map(|()| false)?,
+            };
+            if is_there {
                 low = middle + 1;
             } else {
                 high = middle;

@@ -26,7 +26,7 @@ struct Fixture {
 fn fixture(blocks: u64) -> Fixture {
     let store = Arc::new(image(blocks));
     let alloc = Alloc::load(&store).expect("a fresh image");
-    let nat = Nat::load(&store, &alloc).expect("a fresh image");
+    let nat = Nat::load(&store, &alloc, &mut OnDamage::Fail).expect("a fresh image");
     Fixture { store, alloc, nat }
 }
 
@@ -50,7 +50,7 @@ impl Fixture {
     }
 
     fn remount(&self) -> Nat {
-        Nat::load(&self.store, &self.alloc).expect("the same image")
+        Nat::load(&self.store, &self.alloc, &mut OnDamage::Fail).expect("the same image")
     }
 }
 
@@ -84,7 +84,7 @@ fn a_fresh_file_system_has_its_root_and_room_for_more() {
     let log = crate::store::Log::default();
     let store = Arc::new(Store::new(device, superblock, log, &crate::store::StoreOptions::default()));
     let alloc = Alloc::load(&store).expect("a fresh image");
-    let nat = Nat::load(&store, &alloc).expect("a fresh image");
+    let nat = Nat::load(&store, &alloc, &mut OnDamage::Fail).expect("a fresh image");
     assert!(
         crate::orphan::Orphans::load(&store, &alloc)
             .expect("a fresh image")

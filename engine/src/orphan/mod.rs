@@ -112,13 +112,28 @@ impl Orphans {
             let taken = in_use.fold(0u128, |taken, index| taken | 1 << index);
             lanes[place % lanes.len()].lock().push(Arc::new(Table { block, taken: Mutex::new(taken) }));
         }
+        Ok(Orphans::over(store, alloc, lanes, free_places))
+    }
+
+    /// None at all, and no room for any.
+    pub(crate) fn none(store: &Arc<Store>, alloc: &Alloc) -> Orphans {
+        let lanes = (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect();
+        Orphans::over(store, alloc, lanes, Vec::new())
+    }
+
+    fn over(
+        store: &Arc<Store>,
+        alloc: &Alloc,
+        lanes: Box<[CachePadded<Mutex<Vec<Arc<Table>>>>]>,
+        free_places: Vec<usize>,
+    ) -> Orphans {
         let shared = Shared {
             store: Arc::clone(store),
             alloc: alloc.clone(),
             lanes,
             free_places: Mutex::new(free_places),
         };
-        Ok(Orphans { shared: Arc::new(shared) })
+        Orphans { shared: Arc::new(shared) }
     }
 
     /// Every entry: what recovery is to finish. To be called before anything is added.

@@ -85,6 +85,8 @@ pub struct ImageOptions {
     pub background: bool,
     /// Change nothing on any media; what recovery would bring back is brought back in memory.
     pub read_only: bool,
+    /// What was found to be damaged when it was mounted to be written: it is read-only for that.
+    pub damage: Option<String>,
     /// Give up what only the journal holds: for an image whose journal is lost.
     pub discard_journal: bool,
     /// Take the journal for the image's last where the double-write area, which would say otherwise, cannot be read.
@@ -104,6 +106,7 @@ impl Default for ImageOptions {
             commit_interval: Duration::from_secs(5),
             background: true,
             read_only: false,
+            damage: None,
             discard_journal: false,
             trust_journal: false,
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -135,11 +138,12 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let Media { device, ring, staging_file } = media;
     let mut sb = superblock::read(device.as_ref())?;
-    if !options.read_only {
+    let to_read = options.read_only || options.damage.is_some();
+    if !to_read {
         superblock::check_writable(&sb)?;
     }
     let unclean = sb.state.get() == STATE_MOUNTED;
-    let read_only = options.read_only || sb.state.get() == STATE_DAMAGED;
+    let read_only = to_read || sb.state.get() == STATE_DAMAGED;
     let mut new_journal = None;
     let header = match ring.find(&sb, &device)? {
         Ring::Ours(header) => Some(header),
@@ -188,7 +192,8 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     };
     let store = Arc::clone(checkpointer.store());
     next = next.max(sb.next_position.get());
-    let damage = outcome.damage.clone().map(|what| format!("{what}; run fsck"));
+    let found = options.damage.clone().or_else(|| outcome.damage.clone());
+    let damage = found.map(|what| format!("{what}; run fsck"));
     let damage = damage.or_else(|| {
         (sb.state.get() == STATE_DAMAGED).then(|| "fsck found damage that it has not mended".to_string())
     });

@@ -6,6 +6,7 @@ use crate::alloc::Alloc;
 use crate::cache::most_memory;
 use crate::checkpoint::{Background, Checkpointer};
 use crate::dir::dentry_cache::LINE_BYTES;
+use crate::error::OnDamage;
 use crate::file::DataOptions;
 use crate::journal::Durability;
 use crate::meta::{InodeSpace, Meta};
@@ -78,8 +79,15 @@ impl Running {
         let store = checkpointer.store();
         let durability = options.durability;
         check_window(durability, store.journal().is_none_or(|journal| journal.may_lag(durability)))?;
-        let alloc = Alloc::load(store)?;
-        let space = Arc::new(InodeSpace::load(store, &alloc)?);
+        let mut on_damage = match options.fs.read_only {
+            true => OnDamage::Note(None),
+            false => OnDamage::Fail,
+        };
+        let alloc = Alloc::load_as(store, &mut on_damage)?;
+        let space = Arc::new(InodeSpace::load_as(store, &alloc, &mut on_damage)?);
+        if let OnDamage::Note(Some(what)) = on_damage {
+            tracing::error!("what can be read is served, and nothing is written: {what}; run fsck");
+        }
         let room: Weak<Checkpointer> = Arc::downgrade(checkpointer);
         alloc.set_make_room(Box::new(move || match room.upgrade() {
             Some(checkpointer) => {
@@ -104,8 +112,9 @@ impl Running {
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
-        if !options.fs.read_only {
-            fs.data().inherit()?;
+        match options.fs.read_only {
+            true => fs.data().forgo_inherited(),
+            false => fs.data().inherit()?,
         }
         let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
         if options.background {

@@ -81,6 +81,8 @@ pub struct ServerProcess {
     /// Whether it is another user's, whose word for it must do.
     pub is_foreign: bool,
     descriptor: OwnedFd,
+    /// The server, where another process starts servers: that may be killed, and the server's end be the last.
+    server: Option<OwnedFd>,
     /// A file of sysfs that can be read for as long as the file system is mounted anywhere.
     mounted: Option<File>,
 }
@@ -90,6 +92,8 @@ impl ServerProcess {
     pub fn of(dir: &Path) -> io::Result<ServerProcess> {
         let pid = i32::try_from(ask(dir, sys::last_pid)?).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
+        let server = server_pid(dir).ok().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let server = server.filter(|server| *server != pid);
         let entry = mountinfo::find(&place(dir)?)?;
         let owner = entry.as_ref().and_then(Entry::owner);
         let mounted = entry.and_then(|Entry { device: (major, minor), .. }| {
@@ -99,6 +103,8 @@ impl ServerProcess {
             pid,
             is_foreign: owner.is_some_and(|(uid, _)| uid != geteuid().as_raw()),
             descriptor: pidfd_open(pid, PidfdFlags::empty())?,
+            // One that has ended meanwhile is not waited for.
+            server: server.and_then(|server| pidfd_open(server, PidfdFlags::empty()).ok()),
             mounted,
         })
     }
@@ -111,12 +117,21 @@ impl ServerProcess {
 
     /// Waits until it has ended.
     pub fn wait(&self) -> io::Result<()> {
-        wait_until(&self.descriptor, None).map(|_| ())
+        self.wait_until(None).map(|_| ())
     }
 
     /// Waits until it has ended, so long at the most. False: it goes on.
     pub fn wait_for(&self, most: Duration) -> io::Result<bool> {
-        wait_until(&self.descriptor, Some(most))
+        self.wait_until(Some(most))
+    }
+
+    fn wait_until(&self, most: Option<Duration>) -> io::Result<bool> {
+        let begin = std::time::Instant::now();
+        let left = || most.map(|most| most.saturating_sub(begin.elapsed()));
+        if !wait_until(&self.descriptor, left())? {
+            return Ok(false);
+        }
+        self.server.as_ref().map_or(Ok(true), |server| wait_until(server, left()))
     }
 }
 

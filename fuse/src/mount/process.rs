@@ -4,10 +4,14 @@
 //! when it allocates nor be the first to be killed. What here fails for lack of privilege is left as it is.
 
 use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 /// How much less likely than others the server is killed when memory runs out (-1000 would be never).
 const OOM_SCORE: &str = "-900";
@@ -38,6 +42,24 @@ pub fn protect_keeper() {
     if let Err(e) = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT) {
         tracing::debug!("memory is not locked: {e}");
     }
+}
+
+/// How long the parent of a process that has ended may take to notice.
+const NOTICED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How a process has ended that is another's child, by its descriptor; `None`: the kernel does not say (before Linux 6.15),
+/// or its parent does not ask.
+pub fn exit_status(process: BorrowedFd<'_>) -> Option<ExitStatus> {
+    let code = sys::exit_code(process).and_then(|code| match code {
+        // It is said from when the parent has asked, which is told as a hang-up.
+        None => {
+            let _ = poll(&mut [PollFd::from_borrowed_fd(process, PollFlags::empty())], Some(&NOTICED));
+            sys::exit_code(process)
+        }
+        code => Ok(code),
+    });
+    let code = code.inspect_err(|e| tracing::debug!("how a process has ended: {e}"));
+    code.ok().flatten().map(ExitStatus::from_raw)
 }
 
 /// Lets buffers be locked in memory, however many there are.
@@ -82,6 +104,20 @@ mod tests {
         .join()
         .expect("the thread");
         assert_eq!(rustix::thread::capabilities(None).expect("capabilities").permitted, before);
+    }
+
+    #[test]
+    fn how_another_s_child_has_ended_is_told_or_not_known() {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        use std::os::fd::AsFd;
+        use std::process::Command;
+        for (line, status) in [("exit 3", 3 << 8), ("kill -9 $$", 9), ("exit 0", 0)] {
+            let mut child = Command::new("/bin/sh").args(["-c", line]).spawn().expect("a shell");
+            let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("it is there");
+            assert_eq!(child.wait().expect("a child").into_raw(), status, "{line}");
+            let told = exit_status(process.as_fd()).map(ExitStatus::into_raw);
+            assert!(told.is_none_or(|told| told == status), "{line}: {told:?}");
+        }
     }
 
     #[test]

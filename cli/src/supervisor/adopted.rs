@@ -1,0 +1,73 @@
+//! A supervisor in the place of one that is gone, started by the server that lives on.
+//!
+//! It is nobody's child, and in a session of its own: a process between starts it and ends at once. It is the server's
+//! parent no more than the server is its: it waits by a descriptor of the process, and learns the exit status where the
+//! kernel tells it to others than parents.
+//!
+//! What this leaves to others: what is handed over, and how ([`replace`](super::replace)); who hands it over
+//! ([`supervised`](crate::supervised)).
+
+use super::channel::ToServer;
+use super::program::{Program, Running};
+use super::replace::{State, hand_over};
+use super::{Supervisor, channel, open_control};
+use crate::failure::{Failure, Status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Stdio;
+
+/// How long a new supervisor may take to begin.
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+impl Supervisor {
+    /// Says to the server that this process keeps the mount.
+    pub(super) fn adopt(&mut self) {
+        self.control = open_control();
+        self.say(&ToServer::Kept { supervisor: std::process::id() });
+        tracing::warn!("{}: its supervisor is gone; this process goes on in its place", self.dir.display());
+    }
+}
+
+/// The process between: starts the supervisor whose inheritance is in standard input.
+pub fn start_apart(arguments: &[OsString]) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::new(Status::Failed, format!("no supervisor can be started: {e}"));
+    // The end of a terminal is not to end it.
+    rustix::process::setsid().map_err(|e| failed(e.into()))?;
+    // Open until the other has begun.
+    let program = Program::own().map_err(failed)?;
+    let mut command = program.command();
+    // Nothing is lost with the child's handle: whoever has no parent any more is waited for by init.
+    command.args(["mount", "--supervise-on"]).args(arguments).spawn().map_err(failed)?;
+    Ok(())
+}
+
+/// Has another process keep, for this one, what a supervisor that is gone has kept. The way to it, and its number.
+pub fn replace_supervisor(
+    arguments: &[OsString],
+    kept: &BTreeMap<String, OwnedFd>,
+    state: &State,
+) -> io::Result<(OwnedFd, u32)> {
+    let (ours, theirs) = channel::pair()?;
+    let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let left =
+        hand_over(kept, &Running { pidfd: own, socket: theirs, is_ready: state.is_ready }, None, state)?;
+    let program = Program::own()?;
+    let mut command = program.command_beside();
+    command.args(["mount", "--supervise-apart"]).args(arguments).stdin(left).stdout(Stdio::null());
+    let between = command.spawn();
+    // This process's duplicate of what is handed over goes: nobody is to wait for one that never reads it.
+    drop(command);
+    let status = between?.wait()?;
+    if !status.success() {
+        return Err(io::Error::other(format!("it was not started: {status}")));
+    }
+    poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&PATIENCE))?;
+    match channel::receive(ours.as_fd(), false)? {
+        Some((ToServer::Kept { supervisor }, _)) => Ok((ours, supervisor)),
+        _ => Err(io::Error::other("it has ended before it began")),
+    }
+}

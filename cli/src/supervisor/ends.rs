@@ -1,0 +1,97 @@
+//! The end of a server: another one, or the end of the mount.
+
+use super::Supervisor;
+use super::channel::{Death, ToServer, ToSupervisor};
+use super::program::Exit;
+use crate::failure::{Failure, Status};
+use narufs_engine::takeover::now;
+use narufs_fuse::mount::{self, IfBusy};
+use narufs_fuse::supervision::{ABORT, DEVICE};
+
+impl Supervisor {
+    /// Starts another server, unless that was the last: then the outcome.
+    pub(super) fn server_ended(&mut self) -> Option<Result<(), Failure>> {
+        let died_at = now();
+        let exit = match self.server.wait() {
+            Ok(exit) => exit,
+            Err(e) => return Some(Err(Failure::about(Status::Failed, &self.dir, e))),
+        };
+        let words = self.last_words.take();
+        self.last_exit = Some(exit);
+        let was_ready = self.server.is_ready;
+        match &words {
+            Some(ToSupervisor::Ended) => return Some(outcome(exit)),
+            Some(ToSupervisor::Failed { status, why }) if !self.has_served => {
+                self.forget_mount();
+                return Some(Err(Failure::new(Status::of_code(*status), why.clone())));
+            }
+            _ if !self.has_served => {
+                self.forget_mount();
+                let why = format!("the server ended before it served: {exit}");
+                return Some(Err(Failure::about(Status::MountFailed, &self.dir, why)));
+            }
+            _ if !self.survives => {
+                let why = format!("the server ended, and the mount with it: {exit}");
+                return Some(Err(Failure::about(Status::Failed, &self.dir, why)));
+            }
+            _ => {}
+        }
+        let death = match &self.trial {
+            Some(trial) if !trial.is_started => Death::Replaced,
+            _ if exit.is_kill() => Death::Killed,
+            _ => Death::OfItself,
+        };
+        match &words {
+            Some(ToSupervisor::Failed { why, .. }) => {
+                tracing::error!("{}: no server: {why}", self.dir.display());
+            }
+            _ if death == Death::Replaced => {}
+            _ => tracing::warn!("{}: its server is gone ({exit}); another one starts", self.dir.display()),
+        }
+        self.choose_program();
+        if death != Death::Replaced
+            && let Some(why) = self.deaths.note(was_ready, death == Death::OfItself, now())
+        {
+            return Some(Err(self.give_up(&why)));
+        }
+        match self.program.start(&self.arguments, &self.kept, Some((death, died_at)), &self.deaths) {
+            Ok(server) => self.server = server,
+            Err(e) => return Some(Err(self.give_up(&format!("no server can be started: {e}")))),
+        }
+        for _ in 0..self.unmounts {
+            self.say(&ToServer::Unmount);
+        }
+        None
+    }
+
+    /// The mount has never worked.
+    fn forget_mount(&mut self) {
+        if self.kept.remove(DEVICE).is_some()
+            && let Err(e) = mount::unmount(&self.dir, IfBusy::Detach)
+        {
+            tracing::debug!("{}: {e}", self.dir.display());
+        }
+    }
+
+    /// Cuts off who uses the mount.
+    fn give_up(&self, why: &str) -> Failure {
+        let abort = self.kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
+        if let Some(Err(e)) = abort {
+            tracing::debug!("the connection ends with this process: {e}");
+        }
+        let dir = self.dir.display();
+        let why = format!(
+            "{why}, and the mount with them: run narufs umount {dir}, then narufs fsck, and mount again"
+        );
+        tracing::error!("{dir}: {why}");
+        Failure::about(Status::Failed, &self.dir, why)
+    }
+}
+
+/// How a mount has ended whose server said so; why it did not go well the server has said.
+fn outcome(exit: Exit) -> Result<(), Failure> {
+    match exit {
+        Exit::Status(0) | Exit::Unknown => Ok(()),
+        _ => Err(Failure::new(Status::Failed, "")),
+    }
+}

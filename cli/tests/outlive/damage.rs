@@ -1,0 +1,75 @@
+//! A server finds damage where the one before it has left none: what can be read is served, and nothing is written.
+
+use crate::support::{Mounted, mount, narufs, said};
+use narufs_engine::device::{ImageFile, open_device};
+use narufs_engine::format::{BLOCK_SIZE, Superblock};
+use narufs_engine::superblock;
+use narufs_testing::lab::Ring;
+use narufs_testing::place::Place;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+fn superblock_of(place: &Place) -> Superblock {
+    let image = ImageFile::open(&place.image()).expect("nobody has it");
+    superblock::read(open_device(image).as_ref()).expect("readable")
+}
+
+/// Nothing of a block is as it was.
+fn spoil(place: &Place, block: u64) {
+    let image = File::options().write(true).open(place.image()).expect("it is there");
+    image.write_all_at(&[0x5a; BLOCK_SIZE], block * BLOCK_SIZE as u64).expect("room");
+    image.sync_all().expect("durable");
+}
+
+fn is_survived(block: impl Fn(&Superblock) -> u64) {
+    let at = tempfile::tempdir().expect("room");
+    let log = at.path().join("log");
+    // It is in its place in the image: what the journal alone has could not be redone on what is damaged.
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
+    let out = mount(&place, "noatime,supervise=no");
+    assert!(out.status.success(), "{}", said(&out));
+    fs::create_dir(place.point().join("dir")).expect("room");
+    fs::write(place.point().join("dir/file"), b"content").expect("room");
+    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
+    assert!(out.status.success(), "{}", said(&out));
+    let mounted = Mounted::heard_at(place, "noatime,commit=3600", &log);
+    let mut file = File::options().append(true).open(mounted.at("dir/file")).expect("it is there");
+    let reader = File::open(mounted.at("dir/file")).expect("it is there");
+    mounted.stay_down();
+    spoil(&mounted.place, block(&superblock_of(&mounted.place)));
+    mounted.go_on();
+    let mut bytes = [0; 7];
+    reader.read_exact_at(&mut bytes, 0).expect("readable");
+    assert_eq!(&bytes, b"content");
+    assert_eq!(fs::read(mounted.at("dir/file")).expect("readable"), b"content");
+    for refused in [
+        fs::create_dir(mounted.at("other")).expect_err("it is read-only"),
+        file.write_all(b"more").expect_err("it is read-only"),
+        fs::remove_file(mounted.at("dir/file")).expect_err("it is read-only"),
+    ] {
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{refused}");
+    }
+    let stats = mounted.stats();
+    let why = stats["read_only"].as_str().unwrap_or_else(|| panic!("{stats}"));
+    assert!(why.contains("damaged") && why.contains("run fsck"), "{why}");
+    // And so does the next one.
+    mounted.restart();
+    assert_eq!(fs::read(mounted.at("dir/file")).expect("readable"), b"content");
+    drop((file, reader));
+    mounted.unmount();
+    let said = fs::read_to_string(&log).expect("it has said something");
+    assert!(said.contains("mounted read-only"), "{said}");
+    let issues = mounted.place.check().expect_err("the image is damaged still");
+    assert!(!issues.is_empty());
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_server_that_finds_damage_serves_what_can_be_read() {
+    // A bitmap, without which nobody knows what is free; the table of what is unfinished.
+    is_survived(|superblock| superblock.groups_start.get());
+    is_survived(|superblock| superblock.orphan_root.get());
+}
