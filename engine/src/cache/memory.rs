@@ -54,7 +54,7 @@ impl FrameMemory {
     /// The frames of a region that outlives this process.
     pub(super) fn shared(region: FrameRegion) -> FrameMemory {
         let (base, frames) = (region.bytes(), region.frames());
-        FrameMemory { base, frames, is_small: AtomicBool::new(true), region: Some(region) }
+        FrameMemory { base, frames, is_small: AtomicBool::new(false), region: Some(region) }
     }
 
     /// No more huge pages from now on: the kernel would fill what went back again to make one.

@@ -122,10 +122,12 @@ impl FramePool {
     /// to be taken over, or given up.
     pub fn shared(region: &FrameRegion) -> (FramePool, Vec<Inherited>) {
         let (table, inherited) = FrameTable::shared(region);
-        // In ascending order, as they were found.
-        let used: Vec<u32> = inherited.iter().map(|one| one.number).collect();
+        let mut used = vec![false; table.len()];
+        for one in &inherited {
+            used[one.number as usize] = true;
+        }
         let memory = FrameMemory::shared(region.clone());
-        (FramePool::of(memory, table, usize::MAX, |number| used.binary_search(&number).is_ok()), inherited)
+        (FramePool::of(memory, table, usize::MAX, |number| used[number as usize]), inherited)
     }
 
     fn of(memory: FrameMemory, table: FrameTable, kept: usize, is_used: impl Fn(u32) -> bool) -> FramePool {

@@ -38,6 +38,10 @@ use std::collections::BTreeMap;
 /// Which file, and of which generation.
 type Key = (Nid, u32);
 
+fn key_of(one: &Inherited) -> Key {
+    (one.page.nid, one.page.generation)
+}
+
 impl DataPath {
     /// Tells a successor of what runs ahead of the journal. To be called when it has changed, before the caller is answered.
     pub fn keep(&self, inode: &InodeObj) {
@@ -64,14 +68,14 @@ impl DataPath {
             return Ok(());
         };
         kill::step(Step::Inheriting);
-        let mut frames: BTreeMap<Key, Vec<Inherited>> = BTreeMap::new();
-        for one in std::mem::take(&mut *self.inherited.lock()) {
-            if planted::is(Bug::DirtyFrameForgotten) {
-                self.pool.give_up(&one);
-                continue;
-            }
-            frames.entry((one.page.nid, one.page.generation)).or_default().push(one);
+        let mut all = std::mem::take(&mut *self.inherited.lock());
+        if planted::is(Bug::DirtyFrameForgotten) {
+            all.drain(..).for_each(|one| self.pool.give_up(&one));
         }
+        // There may be some for each frame of a cache: what is one run is mapped and set aside for at once.
+        all.sort_unstable_by_key(|one| (one.page.nid, one.page.generation, one.page.page));
+        let files = all.chunk_by(|one, next| key_of(one) == key_of(next));
+        let mut frames: BTreeMap<Key, &[Inherited]> = files.map(|pages| (key_of(&pages[0]), pages)).collect();
         for kept in memory.inodes().left() {
             let pages = frames.remove(&(kept.nid, kept.generation)).unwrap_or_default();
             match self.file_of((kept.nid, kept.generation))?.filter(|_| kept.size <= MAX_FILE_SIZE) {
@@ -112,7 +116,7 @@ impl DataPath {
         }
     }
 
-    fn inherit_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: Vec<Inherited>) -> Result<()> {
+    fn inherit_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: &[Inherited]) -> Result<()> {
         let Some(memory) = &self.takeover else { return Ok(()) };
         let data = inode.data();
         if kept.truncate_pending {
@@ -141,32 +145,38 @@ impl DataPath {
         Ok(())
     }
 
-    fn inherit_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: Vec<Inherited>) -> Result<()> {
+    /// Pages in ascending order.
+    fn inherit_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: &[Inherited]) -> Result<()> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
         let mut joining =
             Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved: 0, upto: 0 };
-        for one in pages {
-            let page = one.page.page;
-            if page >= page_after(size) {
-                self.pool.give_up(&one);
-                continue;
-            }
-            let (flags, reserve) = match self.meta.map(inode, page)? {
+        let kept = pages.partition_point(|one| one.page.page < page_after(size));
+        pages[kept..].iter().for_each(|one| self.pool.give_up(one));
+        let mut rest = &pages[..kept];
+        while let Some(first) = rest.first().map(|one| one.page.page) {
+            let mapping = self.meta.map(inode, first)?;
+            let end = first.saturating_add(mapping.len().max(1));
+            let (run, behind) = rest.split_at(rest.partition_point(|one| one.page.page < end).max(1));
+            rest = behind;
+            let (flags, each) = match mapping {
                 Mapping::Mapped { unwritten: false, .. } => (FrameState::MAPPED, 0),
                 Mapping::Mapped { .. } => (FrameState::empty(), 0),
                 Mapping::Hole { .. } => (FrameState::RESERVED, 1),
             };
-            self.meta.reserve(reserve)?;
-            let valid = (size - page * PAGE).min(PAGE) as usize;
-            match self.pool.take_over(&one, data.index.slot(page, &self.pool), flags, valid) {
-                Some(_) => {
-                    joining.pages.push(page);
-                    joining.reserved += reserve;
-                }
-                None => {
-                    self.meta.unreserve(reserve);
-                    self.pool.give_up(&one);
+            self.meta.reserve(each * run.len() as u64)?;
+            for one in run {
+                let page = one.page.page;
+                let valid = (size - page * PAGE).min(PAGE) as usize;
+                match self.pool.take_over(one, data.index.slot(page, &self.pool), flags, valid) {
+                    Some(_) => {
+                        joining.pages.push(page);
+                        joining.reserved += each;
+                    }
+                    None => {
+                        self.meta.unreserve(each);
+                        self.pool.give_up(one);
+                    }
                 }
             }
         }

@@ -108,6 +108,8 @@ impl Geometry {
     }
 }
 
+/// Where the position lies in a slot.
+pub(crate) const POSITION_AT: usize = std::mem::offset_of!(SlotHeader, position);
 /// Where the checksum lies in a slot.
 pub(crate) const CRC_AT: usize = std::mem::offset_of!(SlotHeader, crc);
 

@@ -127,7 +127,8 @@ impl MappedMemory {
         };
         let len = usize::try_from(bytes).ok().filter(|len| *len > 0);
         let len = len.ok_or_else(|| refused(path, "has no size that could be mapped; remove it"))?;
-        if !device {
+        // Of a file that has all of its space asking for it would take as long as giving it.
+        if !device && metadata.blocks() * 512 < bytes {
             reserve(&file, len, path)?;
         }
         Self::map(file, kept, len, path, medium)
@@ -145,8 +146,7 @@ impl MappedMemory {
         };
         let flags = match medium {
             Medium::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            // Populated, so that no operation waits for a page fault.
-            _ => MapFlags::SHARED | MapFlags::POPULATE,
+            _ => MapFlags::SHARED,
         };
         // SAFETY: a new mapping at a place the kernel chooses; nothing else is touched. Guarded by
         // `what_one_mapping_wrote_the_next_one_reads`.
@@ -164,6 +164,13 @@ impl MappedMemory {
         // SAFETY: the mapping just made, whole; only children see a difference, and they have no use for it. Without
         // it they keep the file open, and locked. Guarded by narufs/tests/fork_locks.rs.
         let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontFork) };
+        if medium != Medium::Dax {
+            // So that no operation waits for a page fault; by reading, which maps what is there many pages at a time, and
+            // to be written to as well.
+            // SAFETY: the same mapping, of which no byte changes. A kernel that does not know it refuses, and pages are
+            // mapped as they are used. Guarded by the same test as the mapping.
+            let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxPopulateRead) };
+        }
         let start = NonNull::new(start.cast::<u8>()).expect("the kernel maps nothing at 0 unasked");
         // SAFETY: page-aligned, and mapped until the drop of `self`. The file is locked and its space
         // reserved, so touching it does not raise SIGBUS. Guarded by the same test.

@@ -1,4 +1,4 @@
-//! The memory itself: a sealed file of the kernel's, mapped whole.
+//! The memory itself: a file of the kernel's without a name (`backing`), mapped whole.
 //!
 //! | part | bytes |
 //! | --- | --- |
@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
 
+use super::backing;
 use super::inodes::{InodeSlot, Inodes};
 use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
@@ -19,7 +20,6 @@ use super::requests::{Lanes, RequestSlot, Requests};
 use crate::format::BLOCK_SIZE;
 use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
-use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -170,11 +170,7 @@ impl Takeover {
     pub fn create(frames: usize) -> Result<Arc<Takeover>> {
         let layout = Layout::new(REQUESTS, INODES, frames as u64)
             .ok_or_else(|| refused(format!("{frames} frames are more than any has")))?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("narufs-takeover", flags).map_err(refused)?;
-        rustix::fs::ftruncate(&file, layout.end as u64).map_err(refused)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(refused)?;
+        let file = backing::create(layout.end).map_err(refused)?;
         let memory = Takeover::map(file, layout, REQUESTS, INODES)?;
         let header = memory.header();
         header.requests.store(REQUESTS, Ordering::Relaxed);
@@ -210,8 +206,7 @@ impl Takeover {
     }
 
     fn look(file: OwnedFd) -> Result<Takeover> {
-        let seals = rustix::fs::fcntl_get_seals(&file).map_err(refused)?;
-        if !seals.contains(SealFlags::SHRINK) {
+        if !backing::is_ours(&file).map_err(refused)? {
             return Err(refused("it is not sealed"));
         }
         let size = rustix::fs::fstat(&file).map_err(refused)?.st_size;
@@ -260,6 +255,13 @@ impl Takeover {
         .map_err(|e| refused(format!("cannot map {} bytes: {e}", layout.end)))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| refused("it lies at address 0"))?;
         let mapping = Arc::new(Mapping { base, len: layout.end });
+        // SAFETY: these are the last parts of the mapping; their bytes stay as they are. A kernel without huge pages for
+        // such a file ignores it. Guarded by the tests below.
+        let _ = unsafe {
+            let table = base.add(layout.table).as_ptr();
+            let len = layout.end - layout.table;
+            rustix::mm::madvise(table.cast(), len, rustix::mm::Advice::LinuxHugepage)
+        };
         // SAFETY: both parts lie within the mapping, as the layout says, on boundaries of 64 bytes; any bytes are valid
         // atomic words; the requests keep the mapping, the inodes are dropped before it. Guarded by the tests below.
         let (requests, inodes) = unsafe {
@@ -381,6 +383,7 @@ impl Takeover {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, SealFlags};
 
     fn again(memory: &Takeover) -> OwnedFd {
         memory.descriptor().try_clone_to_owned().expect("a descriptor")

@@ -23,8 +23,9 @@
 //!
 //! # Invariants
 //! Offsets and sizes follow from the counts in the header, which is checked against the file's size; the file cannot
-//! shrink (it is sealed), so no access raises SIGBUS.
+//! shrink (it is sealed, or nobody else can reach it), so no access raises SIGBUS.
 
+mod backing;
 pub mod inodes;
 pub mod life;
 mod memory;
