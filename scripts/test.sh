@@ -3,7 +3,7 @@
 # NARUFS_TEST_SCALE=10 lengthens what is random. Each step prints how long it took. What hangs is shown and ended.
 #
 # Two lanes go side by side once everything is built: what crashes, kills and compares, and fuzzing, in one; models, soak
-# and programs in the other. Neither times anything.
+# and programs, the last of them on mounts whose servers are killed, in the other. Neither times anything.
 #
 # Everything is demanded: tests that a plain `cargo test` ignores, for they need root, mounts, loop devices or other
 # programs, run here, and fail where that is missing. It takes root.
@@ -71,7 +71,8 @@ model() { # loom|shuttle
 
 used() { # models, and what programs do: one lane
     step loom model loom && step shuttle model shuttle &&
-        step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh
+        step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh &&
+        NARUFS_OUTLIVE=target/proof/narufs-outlive step outlive scripts/within.sh $limit scripts/outlive.sh
 }
 
 proved() { # what crashes, kills and compares: the other lane

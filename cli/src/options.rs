@@ -114,7 +114,7 @@ impl OptionList {
 
     /// Whether the mount is to survive its server, where the kernel can do that.
     pub fn is_supervised(&self) -> bool {
-        self.supervise.unwrap_or(false) && !self.scratch && self.transport != Transport::Uring
+        self.supervise.unwrap_or(true) && !self.scratch && self.transport != Transport::Uring
     }
 
     /// Says what does not go together.

@@ -101,16 +101,34 @@ pub fn exit_code(process: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     Ok((info.mask & EXIT_CODE != 0).then_some(info.exit_code))
 }
 
-/// Has memory be there, and stay there: what cannot be locked is at least filled in.
-pub fn pin(bytes: &mut [u8]) -> io::Result<()> {
+/// What of some memory stays in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// All of it, which is there from now on: what cannot be locked is at least filled in.
+    Whole,
+    /// Each page from its first use on.
+    OnceUsed,
+    /// Nothing any more.
+    No,
+}
+
+/// Says what of the pages that hold these bytes is to stay in memory.
+pub fn pin(bytes: &mut [u8], stay: Stay) -> io::Result<()> {
+    use rustix::mm::{Advice, MlockFlags, madvise, mlock, mlock_with, munlock};
     let page = rustix::param::page_size();
     let start = bytes.as_mut_ptr().map_addr(|address| address & !(page - 1));
     let len = (bytes.as_mut_ptr().addr() + bytes.len()).next_multiple_of(page) - start.addr();
-    // SAFETY: both calls change no byte; the pages are those that hold `bytes`, which are mapped and writable. Guarded by
-    // the tests of mounts that outlive their servers.
+    let start = start.cast();
+    // SAFETY: none of the calls changes a byte; the pages are those that hold `bytes`, which are mapped and writable. Guarded
+    // by the tests of mounts that outlive their servers.
     unsafe {
-        rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)?;
-        rustix::mm::mlock(start.cast(), len)?;
+        match stay {
+            Stay::Whole => {
+                madvise(start, len, Advice::LinuxPopulateWrite).and_then(|()| mlock(start, len))?
+            }
+            Stay::OnceUsed => mlock_with(start, len, MlockFlags::ONFAULT)?,
+            Stay::No => munlock(start, len)?,
+        }
     }
     Ok(())
 }

@@ -222,10 +222,10 @@ pub const ALL: &[Contender] = &[
 /// Other ways to mount the same image, which are compared where they are named.
 const VARIANTS: &[Contender] = &[
     Contender {
-        name: "narufs-ssd-supervised",
-        what: "narufs mounted, journal on the device, supervise=yes: the mount outlives its server",
+        name: "narufs-ssd-alone",
+        what: "narufs mounted, journal on the device, supervise=no: the mount ends with its server",
         survives: Power,
-        kind: Kind::Mount(false, "supervise=yes"),
+        kind: Kind::Mount(false, "supervise=no"),
     },
     Contender {
         name: "narufs-ssd-cached",
@@ -234,10 +234,10 @@ const VARIANTS: &[Contender] = &[
         kind: Kind::Mount(false, "io=cached"),
     },
     Contender {
-        name: "narufs-ssd-supervised-cached",
-        what: "narufs mounted, journal on the device, supervise=yes,io=cached",
+        name: "narufs-ssd-alone-cached",
+        what: "narufs mounted, journal on the device, supervise=no,io=cached",
         survives: Power,
-        kind: Kind::Mount(false, "supervise=yes,io=cached"),
+        kind: Kind::Mount(false, "supervise=no,io=cached"),
     },
 ];
 

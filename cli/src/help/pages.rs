@@ -121,11 +121,11 @@ const MOUNT: &[Part] = &[
                 "the mount survives its server, killed, crashed or upgraded: another process keeps it and starts the \
                  next server, and programs notice a pause; killed itself, it is replaced by the server. Open files, \
                  unlinked ones too, working directories, locks, maps, calls that wait and what was written and not \
-                 synced all go on. Takes Linux 6.9, below which it is off; not for scratch space or transport=uring, \
-                 which end with their server. Killed both at once the mount ends, unless it is a service whose \
+                 synced all go on. The default, but before Linux 6.9, of scratch space, and with transport=uring: there \
+                 the mount ends with its server. Killed both at once the mount ends, unless it is a service whose \
                  descriptors systemd keeps: docs/systemd has a unit",
             ),
-            ("supervise=no", "the mount ends with its server (default)"),
+            ("supervise=no", "the mount ends with its server"),
             (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \

@@ -133,8 +133,12 @@ fn program_of(process: Pid) -> PathBuf {
 fn shared_memory(mounted: &Mounted) -> File {
     let all = fs::read_dir(format!("/proc/{}/fd", mounted.supervisor.as_raw_nonzero())).expect("it lives");
     let mut all = all.map(|entry| entry.expect("a descriptor").path());
+    // A memfd, or a file without a name at the root of a tmpfs that is nowhere.
     let memory = all.find(|fd| {
-        fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().contains("memfd:narufs-takeover"))
+        fs::read_link(fd).is_ok_and(|file| {
+            let file = file.to_string_lossy();
+            file.contains("memfd:narufs-takeover") || file.starts_with("/#")
+        })
     });
     File::options().read(true).write(true).open(memory.expect("it keeps it")).expect("root may")
 }

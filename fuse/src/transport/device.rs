@@ -4,7 +4,7 @@
 //! begins on one: the engine may hand both to a device.
 
 use super::{Channel, Port};
-use crate::sys;
+use crate::sys::{self, Stay};
 use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -143,11 +143,10 @@ impl Port for DevicePort {
             reply: Placed::new(self.largest, 0),
         };
         if self.is_pinned {
-            for buffer in [&mut slot.request, &mut slot.reply] {
-                if let Err(e) = sys::pin(buffer.bytes()) {
-                    tracing::debug!("buffers are not locked in memory: {e}");
-                }
-            }
+            // A kill while the kernel copies into, or out of, a page that is not there fails the call of whoever waits.
+            // Of a reply that is just written all pages are, unless they are taken away.
+            slot.request.pin(Stay::Whole);
+            slot.reply.pin(Stay::OnceUsed);
         }
         slot
     }
@@ -180,6 +179,7 @@ struct Placed {
     memory: Vec<u8>,
     start: usize,
     len: usize,
+    is_pinned: bool,
 }
 
 impl Placed {
@@ -187,11 +187,29 @@ impl Placed {
         // Zeroed memory of this size comes from the kernel page by page when it is first used.
         let memory = vec![0u8; len + PAGE];
         let address = memory.as_ptr().addr() + before_boundary;
-        Placed { start: address.next_multiple_of(PAGE) - address, memory, len }
+        Placed { start: address.next_multiple_of(PAGE) - address, memory, len, is_pinned: false }
+    }
+
+    fn pin(&mut self, stay: Stay) {
+        self.is_pinned = true;
+        if let Err(e) = sys::pin(self.bytes(), stay) {
+            tracing::debug!("a buffer is not locked in memory: {e}");
+        }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..][..self.len]
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // The heap cannot give back what is locked, nor is what lies there next to be.
+        if self.is_pinned
+            && let Err(e) = sys::pin(self.bytes(), Stay::No)
+        {
+            tracing::debug!("a buffer stays locked in memory: {e}");
+        }
     }
 }
 
