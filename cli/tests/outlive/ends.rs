@@ -122,7 +122,8 @@ fn servers_that_die_of_themselves_are_given_up() {
     }
     mounted.wait_for_end();
     let point = mounted.place.point();
-    assert!(narufs_fuse::mount::is_dead(&point));
+    let asked = narufs_fuse::control::server_pid(&point);
+    assert!(asked.as_ref().is_err_and(narufs_fuse::mount::is_gone), "{asked:?}");
     let log = fs::read_to_string(log).expect("it has said something");
     let what_to_do = format!("run narufs umount {}, then narufs fsck, and mount again", point.display());
     // One that answers has begun to serve; whether it had said so is another matter.
