@@ -13,6 +13,7 @@ mod heap;
 mod help;
 mod holder;
 mod info;
+pub mod metrics;
 mod mkfs;
 mod mount;
 pub mod options;
@@ -22,6 +23,7 @@ mod remount;
 mod resize;
 pub mod server;
 pub mod size;
+mod snapshot;
 mod stats;
 mod supervised;
 mod supervisor;
@@ -102,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(args),
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Upgrade(args) => upgrade::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
     };
