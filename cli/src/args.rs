@@ -4,7 +4,7 @@ mod measure;
 mod watch;
 
 pub use measure::{Bench, Compare};
-pub use watch::Metrics;
+pub use watch::{Metrics, Top};
 
 use crate::size::{NewSize, Size};
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -40,6 +40,8 @@ pub enum Command {
     Info(Info),
     /// Show the counters of a live mount
     Stats(Stats),
+    /// Watch live mounts at work
+    Top(Top),
     /// Show the counters of live mounts as Prometheus reads them
     Metrics(Metrics),
     /// Have this program serve a live mount in the place of another version
@@ -70,6 +72,7 @@ impl Command {
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
             Command::Stats(_) => "stats",
+            Command::Top(_) => "top",
             Command::Metrics(_) => "metrics",
             Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",

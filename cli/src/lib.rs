@@ -28,6 +28,7 @@ mod stats;
 mod supervised;
 mod supervisor;
 mod sync;
+mod top;
 mod trim;
 mod umount;
 mod upgrade;
@@ -104,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(args),
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Top(args) => top::run(args),
         Command::Metrics(args) => metrics::run(args),
         Command::Upgrade(args) => upgrade::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),

@@ -14,6 +14,7 @@ pub fn below(command: &str) -> &'static [Part] {
         "trim" => TRIM,
         "fsck" => FSCK,
         "stats" => STATS,
+        "top" => TOP,
         "metrics" => METRICS,
         "upgrade" => UPGRADE,
         "bench" => BENCH,
@@ -254,6 +255,24 @@ const STATS: &[Part] = &[Text(
      class of lock that was waited for. Requests are the kernel's, by its names for them; nobody waits for some, or \
      the kernel itself asked, as when it writes its cache back.",
 )];
+
+const TOP: &[Part] = &[
+    Table("Keys:", &[("q", "quit"), ("p", "pause, and go on"), ("arrows, tab", "the other mounts")]),
+    Table(
+        "Examples:",
+        &[
+            ("narufs top /mnt/naru", ""),
+            ("narufs top /mnt/a /mnt/b --interval 5", "two mounts, a look each 5 seconds"),
+            ("narufs top /mnt/naru --once --json", "what was done in one second, for a program"),
+        ],
+    ),
+    Text(
+        "Times are from the receipt of a request by the server to its answer. Device bytes stand under their cause; \
+         commits with how many callers each has served; the ring's laps are how often the journal goes around. `held` is \
+         writes that waited because too much is dirty. What is at nine tenths of its limit is red.",
+    ),
+    Text("Exit status: 0 shown, 1 no mount answers any more, 2 wrong usage."),
+];
 
 const METRICS: &[Part] = &[
     Table(
