@@ -13,6 +13,7 @@ mod heap;
 mod help;
 mod holder;
 mod info;
+mod log;
 pub mod metrics;
 mod mkfs;
 mod mount;
@@ -54,14 +55,7 @@ fn usage_status(arguments: &[OsString]) -> u8 {
 /// # Errors
 /// The status to end with, once help or what is wrong was printed.
 pub fn start() -> Result<Cli, ExitCode> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("NARUFS_LOG").unwrap_or_else(|_| "warn".into()),
-        )
-        .with_target(false)
-        .without_time()
-        .init();
+    log::start();
     let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
     let parsed =
         help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
