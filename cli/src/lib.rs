@@ -14,7 +14,7 @@ mod help;
 mod holder;
 mod info;
 mod log;
-pub mod metrics;
+mod metrics;
 mod mkfs;
 mod mount;
 pub mod options;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,11 @@ impl Address {
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => match UnixStream::connect(path) {
-            Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
+            // A file is refused as well.
+            Err(refused)
+                if refused.kind() == io::ErrorKind::ConnectionRefused
+                    && std::fs::symlink_metadata(path)?.file_type().is_socket() =>
+            {
                 std::fs::remove_file(path)?;
                 UnixListener::bind(path)
             }

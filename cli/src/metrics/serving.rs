@@ -20,6 +20,8 @@ pub struct Serving {
     address: Address,
     listener: OwnedFd,
     is_new: bool,
+    /// The mount has ended.
+    is_over: bool,
 }
 
 impl Serving {
@@ -36,7 +38,7 @@ impl Serving {
             .map_or_else(|| address.listen(), Ok)
             .and_then(|listener| http::shared(listener).map_err(|e| format!("metrics={address}: {e}")));
         match listening {
-            Ok(listener) => Ok(Some(Serving { address: address.clone(), listener, is_new })),
+            Ok(listener) => Ok(Some(Serving { address: address.clone(), listener, is_new, is_over: false })),
             Err(why) if is_mounted => {
                 not_served(&why);
                 Ok(None)
@@ -80,8 +82,18 @@ impl Serving {
     }
 
     /// The mount has ended.
-    pub fn end(self) {
-        self.address.remove();
+    pub fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that another server has left stays for the next, as long as there is a mount; so does that of a server that
+        // ends by a fault.
+        if (self.is_new || self.is_over) && !std::thread::panicking() {
+            self.address.remove();
+        }
     }
 }
 
