@@ -17,8 +17,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rates::Rates;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::SIGTERM;
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -113,9 +115,8 @@ pub fn run(args: &Top) -> Result<(), Failure> {
     let heard = ask_all(&args.dirs, interval);
     let end = Arc::new(AtomicBool::new(false));
     let failed = |e: io::Error| Failure::new(Status::Failed, format!("the terminal: {e}"));
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&end)).map_err(failed)?;
-    }
+    // Not the end of the terminal: of that there is nothing to put back.
+    signal_hook::flag::register(SIGTERM, Arc::clone(&end)).map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let outcome = app.go_on(&mut terminal, &heard, &end);
     ratatui::restore();
@@ -183,15 +184,37 @@ impl App {
                 return Ok(Some(format!("{why}{more}")));
             }
             terminal.draw(|frame| view::draw(frame, &self))?;
-            if event::poll(TICK.min(self.interval))?
-                && let Event::Key(key) = event::read()?
-                && key.kind != KeyEventKind::Release
-                && !self.press(key)
-            {
+            if !self.hear()? {
                 break;
             }
         }
         Ok(None)
+    }
+
+    /// Waits for a key, for a tick. False: it is to end, or the terminal is gone, which crossterm would read from for
+    /// ever.
+    fn hear(&mut self) -> io::Result<bool> {
+        let tick = Timespec::try_from(TICK.min(self.interval)).map_err(io::Error::other)?;
+        let stdin = rustix::stdio::stdin();
+        let mut events = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut events, Some(&tick)) {
+            Ok(_) => {}
+            // A window that changes its size, say.
+            Err(Errno::INTR) => return Ok(true),
+            Err(e) => return Err(e.into()),
+        }
+        if events[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            return Ok(false);
+        }
+        while event::poll(Duration::ZERO)? {
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+                && !self.press(key)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// False: it is to end.
