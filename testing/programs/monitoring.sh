@@ -65,6 +65,37 @@ grep -q "narufs_info{.*mount=\"$WORK/scratch\"" "$WORK/by-socket" || fail "by th
 detach scratch
 [[ ! -e $WORK/socket ]] || fail "the socket is left behind"
 
+# Where standard error is the journal of systemd, lines go there by its protocol; where it only was, they do not.
+mkdir "$WORK/run"
+cat >"$WORK/journal.py" <<'PY'
+import os, socket, subprocess, sys
+narufs, work = sys.argv[1:]
+os.makedirs("/run/systemd/journal")
+journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+journal.bind("/run/systemd/journal/socket")
+journal.settimeout(10)
+def said(is_journal):
+    with open(f"{work}/journal.err", "w+b") as err:
+        is_at = os.fstat(err.fileno())
+        inode = is_at.st_ino if is_journal else 1
+        environment = dict(os.environ, JOURNAL_STREAM=f"{is_at.st_dev}:{inode}")
+        command = [narufs, "mount", f"{work}/none.img", f"{work}/none", "-o", "durability=process,sync"]
+        subprocess.run(command, stderr=err, env=environment)
+        err.seek(0)
+        return err.read()
+assert b"durability=process" not in said(True), "it goes to standard error as well"
+fields = b""
+while b"MESSAGE" not in fields:
+    # What only asks whether anybody is there is empty.
+    fields = journal.recv(65536)
+assert b"SYSLOG_IDENTIFIER" in fields and b"narufs" in fields and b"PRIORITY" in fields, fields
+assert b"durability=process" in fields, fields
+assert b"durability=process" in said(False), "it does not go to standard error"
+PY
+# In a name space whose /run has no systemd.
+unshare --mount bash -c 'mount --bind "$1/run" /run && exec python3 "$1/journal.py" "$2" "$1"' - "$WORK" "$NARUFS" ||
+    fail "the journal of systemd does not hear"
+
 # Prometheus itself.
 cat >"$WORK/prometheus.yml" <<YML
 global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }
