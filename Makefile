@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -64,6 +64,9 @@ bench-agree: build ## narufs bench beside fio and dbench on tmpfs and ext4 (root
 bench-stream: build ## a long file written and read through library and mount, beside fio (root)
 	scripts/deps.sh agree
 	scripts/stream.sh
+
+bench-turns: ## two builds of narufs in turn: BEFORE and AFTER are directories of programs (root)
+	scripts/turns.sh $(or $(BEFORE),$(error give BEFORE, for example BEFORE=../before/target/release)) $(or $(AFTER),target/release) $(WORKLOADS)
 
 sharing: ## what cache lines pairs of operations share: docs/perf/experiments/0002
 	cargo run --locked --release -p narufs-testing --bin narufs-sharing -- docs/perf/experiments testing/tests/sharing.free

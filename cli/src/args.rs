@@ -1,8 +1,10 @@
 //! The command line: what can be said, and the help that teaches it.
 
 mod measure;
+mod watch;
 
 pub use measure::{Bench, Compare};
+pub use watch::{Metrics, Top};
 
 use crate::size::{NewSize, Size};
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -38,6 +40,10 @@ pub enum Command {
     Info(Info),
     /// Show the counters of a live mount
     Stats(Stats),
+    /// Watch live mounts at work
+    Top(Top),
+    /// Show the counters of live mounts as Prometheus reads them
+    Metrics(Metrics),
     /// Have this program serve a live mount in the place of another version
     Upgrade(Upgrade),
     /// Measure any file system with the workloads of the literature
@@ -66,6 +72,8 @@ impl Command {
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
             Command::Stats(_) => "stats",
+            Command::Top(_) => "top",
+            Command::Metrics(_) => "metrics",
             Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",

@@ -13,6 +13,8 @@ mod heap;
 mod help;
 mod holder;
 mod info;
+mod log;
+mod metrics;
 mod mkfs;
 mod mount;
 pub mod options;
@@ -22,10 +24,12 @@ mod remount;
 mod resize;
 pub mod server;
 pub mod size;
+mod snapshot;
 mod stats;
 mod supervised;
 mod supervisor;
 mod sync;
+mod top;
 mod trim;
 mod umount;
 mod upgrade;
@@ -51,14 +55,7 @@ fn usage_status(arguments: &[OsString]) -> u8 {
 /// # Errors
 /// The status to end with, once help or what is wrong was printed.
 pub fn start() -> Result<Cli, ExitCode> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("NARUFS_LOG").unwrap_or_else(|_| "warn".into()),
-        )
-        .with_target(false)
-        .without_time()
-        .init();
+    log::start();
     let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
     let parsed =
         help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
@@ -102,6 +99,8 @@ pub fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(args),
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Upgrade(args) => upgrade::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
     };

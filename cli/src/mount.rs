@@ -8,7 +8,7 @@ use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
 use crate::supervisor::store::{self, Stored};
-use crate::{server, supervised, supervisor};
+use crate::{log, server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -149,7 +149,9 @@ fn start_background(args: &Mount) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(|e| failed("this program's path", e))?;
     let mut command = Command::new(program);
     command.arg0("narufs").arg("mount").arg("--announce").args(arguments(args, &args.places));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    // The journal outlives this command; a terminal or a pipe is to be let go of.
+    command.stderr(if log::is_journal() { Stdio::inherit() } else { Stdio::null() });
     // This command is the service, if one, and ends.
     command.env_remove("NOTIFY_SOCKET");
     let mut child = command.spawn().map_err(|e| failed("start the server", e))?;

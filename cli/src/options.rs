@@ -1,5 +1,6 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
+use crate::metrics::address::Address;
 use crate::size::Size;
 pub use narufs_engine::journal::Durability;
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ pub struct OptionList {
     pub idle: Idle,
     /// Whether the mount survives its server, if that was said.
     pub supervise: Option<bool>,
+    /// Where counters are served.
+    pub metrics: Option<Address>,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -85,6 +88,7 @@ impl Default for OptionList {
             transport: Transport::Auto,
             idle: Idle::Auto,
             supervise: None,
+            metrics: None,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -217,6 +221,7 @@ impl OptionList {
             }
             "awake" => self.idle = Idle::Awake,
             "noawake" => self.idle = Idle::Halt,
+            "metrics" => self.metrics = Some(Address::parse(wanted()?)?),
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
             "nvm_delay" => {

@@ -7,6 +7,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::heap::{self, Pages};
 use crate::holder::{self, PATIENCE};
+use crate::metrics::serving::{METRICS, Serving};
 use crate::options::{AtimePolicy, OptionList};
 use crate::pause;
 use crate::supervised::{Heard, Link, Start, not_supervised};
@@ -38,6 +39,7 @@ use std::time::Instant;
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know.
 pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) -> Result<(), Failure> {
+    let metrics = Serving::wanted(options, None, false)?;
     let opened = Opened::new(args, options, None)?;
     let server = opened.serve(args, options, None)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&opened.about, e))?;
@@ -46,9 +48,11 @@ pub fn serve(args: &Mount, options: &OptionList, ready: impl FnOnce(&[String])) 
     ready(&opened.warnings);
     std::thread::scope(|scope| {
         scope.spawn(|| unmount_each(&server, signals.forever().map(|_| ())));
+        let _watched = metrics.as_ref().and_then(|metrics| metrics.start(scope, &server));
         server.wait();
         handle.close();
     });
+    metrics.into_iter().for_each(Serving::end);
     drop(entry);
     drop(server);
     opened.finish()
@@ -80,6 +84,10 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
     if start.left.is_none() {
         link.keep(MEMORY, memory.descriptor()).map_err(|e| failed(dir, e))?;
     }
+    let metrics = Serving::wanted(options, start.metrics.take(), start.left.is_some())?;
+    if let Some(metrics) = metrics.as_ref().filter(|metrics| metrics.is_new()) {
+        link.keep(METRICS, metrics.descriptor()).map_err(|e| failed(dir, e))?;
+    }
     let mut opened = Opened::new(args, options, Some(&memory))?;
     if start.left.is_none() {
         opened.warnings.extend(pause::warning());
@@ -110,11 +118,13 @@ fn serve_for(args: &Mount, options: &OptionList, link: &Link, mut start: Start) 
         // Not waited for: it ends with the supervisor, or with this process.
         let (link, fs) = (link.clone(), opened.running.fs().clone());
         std::thread::spawn(move || obey(&link, &supervision, &ask, &fs));
+        let _watched = metrics.as_ref().and_then(|metrics| metrics.start(scope, &server));
         server.wait();
         handle.close();
         // Nobody asks any more, if anybody still hears it.
         let _ = end.send(None);
     });
+    metrics.into_iter().for_each(Serving::end);
     drop(entry);
     drop(server);
     let outcome = opened.finish();

@@ -1,18 +1,15 @@
 //! `narufs stats`: the counters of a live mount.
 
 use crate::args::Stats;
-use crate::failure::{Failure, Status};
+use crate::failure::Failure;
 use crate::output::say;
 use crate::size::Size;
+use crate::snapshot::{self, number, text};
 use serde_json::Value;
 
 /// Prints them.
 pub fn run(args: &Stats) -> Result<(), Failure> {
-    let dir = &args.dir;
-    let json = narufs_fuse::control::stats(dir).map_err(|e| Failure::of_call(dir, &e))?;
-    let stats: Value = serde_json::from_str(&json).map_err(|e| {
-        Failure::about(Status::Failed, dir, format_args!("its server answers in words unknown here: {e}"))
-    })?;
+    let stats = snapshot::of(&args.dir)?;
     if args.json {
         say!("{stats:#}");
     } else {
@@ -86,14 +83,6 @@ fn requests(stats: &Value, line: &mut impl FnMut(String)) {
     for (name, sent, awaited) in counts.into_iter().chain([all]) {
         line(format!("{name:<19} {sent:>10} {awaited:>12}"));
     }
-}
-
-fn number(value: &Value, path: &str) -> u64 {
-    value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn text<'v>(value: &'v Value, path: &str) -> &'v str {
-    value.pointer(path).and_then(Value::as_str).unwrap_or("")
 }
 
 fn table(stats: &Value) -> String {

@@ -10,6 +10,7 @@
 //! started, and none while another lives: what tells of its end is the end of its socket.
 
 use crate::failure::{Failure, Status};
+use crate::metrics::serving::METRICS;
 use crate::options::OptionList;
 use crate::supervisor::adopted::replace_supervisor;
 use crate::supervisor::channel::{self, Death, ToServer, ToSupervisor};
@@ -62,6 +63,8 @@ pub struct Start {
     pub death: Option<(Death, u64)>,
     /// The memory that servers share.
     pub memory: Option<OwnedFd>,
+    /// Where metrics are asked for.
+    pub metrics: Option<OwnedFd>,
     /// The mount.
     pub left: Option<Inherited>,
 }
@@ -95,6 +98,7 @@ impl Link {
         };
         let duplicate = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 3);
         let memory = kept.get(MEMORY).map(duplicate).transpose()?;
+        let metrics = kept.get(METRICS).map(duplicate).transpose()?;
         let mut named = Vec::new();
         for (name, descriptor) in kept.iter().filter(|(name, _)| *name != MEMORY) {
             named.push((name.clone(), duplicate(descriptor)?));
@@ -112,7 +116,7 @@ impl Link {
             started: VecDeque::new(),
         };
         let link = Link { state: Arc::new(Mutex::new(conversation)) };
-        Ok((link, Start { supervisor, death, memory, left }))
+        Ok((link, Start { supervisor, death, memory, metrics, left }))
     }
 
     fn state(&self) -> MutexGuard<'_, Conversation> {

@@ -15,6 +15,8 @@ use crate::{Result, pmem::DurabilityLevel};
 pub struct Stats {
     /// Why nothing can be changed, if so.
     pub read_only: Option<String>,
+    /// Whether that is because of damage, or a failure of the device.
+    pub failed: bool,
     /// Whether this is scratch space, which nothing outlives: it has no journal and no durability.
     pub scratch: bool,
     /// Where the journal lies.
@@ -40,6 +42,8 @@ pub struct Stats {
     pub metadata_pages: usize,
     /// Those of them that wait for a checkpoint.
     pub metadata_dirty: usize,
+    /// Bytes of them that are kept, about; `None`: nothing bounds them but memory.
+    pub metadata_limit: Option<usize>,
     /// Waits by lock class, in lock order; of the whole process.
     pub locks: Vec<LockWaits>,
     /// Room and use.
@@ -69,6 +73,7 @@ impl Stats {
         let power = durability == Durability::Power && !emulated;
         Ok(Stats {
             read_only: store.failed().or_else(|| fs.options().read_only.then(|| "mounted so".into())),
+            failed: store.is_broken(),
             scratch: !keeps,
             journal_kind: keeps.then_some(journal_kind),
             durability: keeps.then_some(if power {
@@ -85,6 +90,7 @@ impl Stats {
             data: fs.data().stats(),
             metadata_pages,
             metadata_dirty,
+            metadata_limit: Some(store.budget()).filter(|_| keeps),
             locks: lock_waits().to_vec(),
             room: fs.statfs()?,
         })

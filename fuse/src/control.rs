@@ -3,8 +3,11 @@
 //! umount(2) of a FUSE mount returns before its server has written anything down. Who unmounts therefore asks
 //! the server's process first, and waits for its end afterwards.
 
+mod latencies;
 mod process;
 
+pub use latencies::{LATENCIES, LATENCIES_SIZE, Times, latencies};
+pub(crate) use latencies::{latencies_from, page_of_latencies};
 pub use process::{ServerProcess, kill, server_pid};
 
 use crate::sys;

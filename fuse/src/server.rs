@@ -167,6 +167,7 @@ impl<O: Operations> Server<O> {
         let session = Arc::new(Session::new(operations, features).supervised(supervision.cloned()));
         let notifier = Notifier { channel: port.clone() };
         session.notified_by(&notifier);
+        session.measures(port.latencies());
         let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
         Server { mount, port, lanes, queues, transport, session, notifier, supervision: supervision.cloned() }
     }
@@ -204,6 +205,7 @@ impl<O: Operations> Server<O> {
         for (lane, &core) in cores.iter().enumerate() {
             let left = clones.iter().position(|(number, _)| *number == lane);
             let lane_port = self.lane_port(lane, left.map(|at| clones.swap_remove(at).1))?;
+            self.session.measures(lane_port.latencies());
             let focus = Some((Arc::clone(&focus), lane));
             let config = LaneConfig { core: Some(core), focus, ..threads.clone() };
             self.lanes.push(Lane::start(lane_port, self.session.clone(), config)?);
@@ -239,6 +241,7 @@ impl<O: Operations> Server<O> {
         self.lanes.push(Lane::start(Arc::clone(&self.port), self.session.clone(), threads.clone())?);
         let queues: Vec<_> = queues.into_iter().map(|(core, queue)| (core, Arc::new(queue))).collect();
         for (core, queue) in &queues {
+            self.session.measures(queue.latencies());
             let config = LaneConfig { core: Some(*core), ..threads.clone() };
             self.queues.push(Lane::start(Arc::clone(queue), self.session.clone(), config)?);
         }
@@ -272,6 +275,11 @@ impl<O: Operations> Server<O> {
         self.notifier.clone()
     }
 
+    /// Its counters, for a thread of this process.
+    pub fn counters(&self) -> Counters<O> {
+        Counters { session: Arc::clone(&self.session) }
+    }
+
     /// Waits until the mount is gone and everything in flight is finished, then ends the conversation.
     pub fn wait(&self) {
         self.queues.iter().for_each(Lane::wait);
@@ -295,6 +303,11 @@ impl<O: Operations> Drop for Server<O> {
             Err(e) => tracing::error!("{} could not be ended: {e}", self.mount.point().display()),
         }
     }
+}
+
+/// Reads the counters of a mount that this process serves. Nothing is to be read once the file system below is taken down.
+pub struct Counters<O> {
+    pub(crate) session: Arc<Session<O>>,
 }
 
 /// Sends notifications. It may be used from any thread that serves no request at the moment, and is no lane's: the

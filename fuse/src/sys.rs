@@ -3,7 +3,8 @@
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
 use crate::control::{
-    RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SUPERVISOR_PID, SYNC, SYNC_POWER, TRIM,
+    LATENCIES, LATENCIES_SIZE, RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SUPERVISOR_PID, SYNC,
+    SYNC_POWER, TRIM,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
@@ -152,6 +153,15 @@ pub fn stats(fd: impl AsFd) -> io::Result<Box<[u8; STATS_SIZE]>> {
     // by the number. Guarded by the test that asks a live mount.
     unsafe { ioctl::ioctl(fd, ioctl::Updater::<{ STATS as Opcode }, [u8; STATS_SIZE]>::new(&mut bytes)) }?;
     Ok(bytes)
+}
+
+/// Reads how long requests of the mount that `fd` is on took; the answer replaces the question.
+pub fn latencies(fd: impl AsFd, call: &mut [u8; LATENCIES_SIZE]) -> io::Result<()> {
+    // SAFETY: the call's number says that it reads and writes `LATENCIES_SIZE` bytes, and the kernel sizes both by the
+    // number. Guarded by the test that asks a live mount.
+    Ok(unsafe {
+        ioctl::ioctl(fd, ioctl::Updater::<{ LATENCIES as Opcode }, [u8; LATENCIES_SIZE]>::new(call))
+    }?)
 }
 
 /// Asks the mount that `fd` is on to become larger; the answer replaces the question.

@@ -14,6 +14,8 @@ pub fn below(command: &str) -> &'static [Part] {
         "trim" => TRIM,
         "fsck" => FSCK,
         "stats" => STATS,
+        "top" => TOP,
+        "metrics" => METRICS,
         "upgrade" => UPGRADE,
         "bench" => BENCH,
         "compare" => COMPARE,
@@ -134,6 +136,12 @@ const MOUNT: &[Part] = &[
                  cores)",
             ),
             (
+                "metrics=PORT",
+                "serve the counters to Prometheus by HTTP at /metrics, to this machine alone (default: not served). \
+                 metrics=ADDRESS:PORT says to whom, metrics=unix:PATH a socket. Who can reach it sees how much the mount \
+                 does, and nothing of what is in it: docs/OPERATE",
+            ),
+            (
                 "memory=SIZE",
                 "page cache (default: a quarter of memory or of the control group's limit, at most 4G)",
             ),
@@ -247,6 +255,39 @@ const STATS: &[Part] = &[Text(
      class of lock that was waited for. Requests are the kernel's, by its names for them; nobody waits for some, or \
      the kernel itself asked, as when it writes its cache back.",
 )];
+
+const TOP: &[Part] = &[
+    Table("Keys:", &[("q", "quit"), ("p", "pause, and go on"), ("arrows, tab", "the other mounts")]),
+    Table(
+        "Examples:",
+        &[
+            ("narufs top /mnt/naru", ""),
+            ("narufs top /mnt/a /mnt/b --interval 5", "two mounts, a look each 5 seconds"),
+            ("narufs top /mnt/naru --once --json", "what was done in one second, for a program"),
+        ],
+    ),
+    Text(
+        "Times are from the receipt of a request by the server to its answer. Device bytes stand under their cause; \
+         commits with how many callers each has served; the ring's laps are how often the journal goes around. `held` is \
+         writes that waited because too much is dirty. What is at nine tenths of its limit is red.",
+    ),
+    Text("Exit status: 0 shown, 1 no mount answers any more, 2 wrong usage."),
+];
+
+const METRICS: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs metrics /mnt/naru", "once"),
+            ("narufs mount disk.img /mnt/naru -o metrics=9101", "served, for as long as it is mounted"),
+        ],
+    ),
+    Text(
+        "Counters begin again with each server of a mount: narufs_incarnation says which it is, and \
+         narufs_start_time_seconds since when it counts. docs/monitoring has a dashboard and rules for alerts.",
+    ),
+    Text("Exit status: 0 shown, 1 a mount has not answered, 2 wrong usage."),
+];
 
 const UPGRADE: &[Part] = &[
     Text(

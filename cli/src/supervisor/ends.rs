@@ -43,10 +43,13 @@ impl Supervisor {
         };
         match &words {
             Some(ToSupervisor::Failed { why, .. }) => {
-                tracing::error!("{}: no server: {why}", self.dir.display());
+                tracing::error!(mount = %self.dir.display(), reason = why, "no server: it is tried again");
             }
             _ if death == Death::Replaced => {}
-            _ => tracing::warn!("{}: its server is gone ({exit}); another one starts", self.dir.display()),
+            _ => {
+                let mount = self.dir.display();
+                tracing::warn!(%mount, %exit, "the server is gone, another one starts: see who killed it, if nobody report it");
+            }
         }
         self.choose_program();
         if death != Death::Replaced

@@ -106,6 +106,12 @@ pub struct DataStats {
     pub replaced_absorbed: u64,
     /// Writes that failed on the device.
     pub failures: u64,
+    /// Dirty pages that writers are held back at, ever longer; `None`: they are not.
+    pub dirty_limit: Option<u64>,
+    /// Writes that were held back.
+    pub throttled: u64,
+    /// Nanoseconds that they were.
+    pub throttled_ns: u64,
 }
 
 /// Reads, writes and keeps the content of the regular files of one image.
@@ -160,6 +166,8 @@ impl DataPath {
     pub fn stats(&self) -> DataStats {
         let [ahead, ahead_used, ahead_dropped] = self.readahead.counts();
         let [absorbed, syncs_absorbed, replaced_absorbed] = self.journal.counts();
+        let [throttled, throttled_ns] = self.write_back.throttle().counts();
+        let limit = self.write_back.levels().limit;
         DataStats {
             cache: self.pool.stats(),
             misses: self.misses.get(),
@@ -172,6 +180,9 @@ impl DataPath {
             syncs_absorbed,
             replaced_absorbed,
             failures: self.write_back.failures(),
+            dirty_limit: (limit != usize::MAX).then_some(limit as u64),
+            throttled,
+            throttled_ns,
         }
     }
 

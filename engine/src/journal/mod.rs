@@ -315,7 +315,7 @@ impl Journal {
         if self.why.set(why).is_ok()
             && let Some(why) = self.why.get()
         {
-            tracing::error!(reason = %why, "the journal failed");
+            tracing::error!(reason = %why, "the journal failed: look for errors of its device, then mount anew");
         }
         // Release: pairs with the Acquire in `check`, whose caller reads the reason.
         self.failed.store(true, Ordering::Release);

@@ -29,7 +29,9 @@ impl Failures {
         let has_failed = failure.is_some();
         let before = std::mem::replace(&mut *self.last.lock(), failure.clone());
         match (before, failure) {
-            (None, Some(e)) => tracing::error!("metadata cannot be spilled, and stays in memory: {e}"),
+            (None, Some(e)) => {
+                tracing::error!(error = %e, "metadata cannot be spilled, and stays in memory: look at the spill device");
+            }
             (Some(_), None) => tracing::info!("metadata is spilled again"),
             _ => {}
         }

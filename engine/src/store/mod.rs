@@ -97,6 +97,9 @@ impl Default for StoreOptions {
     }
 }
 
+/// Why a file system is read-only that was to be.
+pub(crate) const MOUNTED_SO: &str = "it was mounted so";
+
 /// The metadata pages of one image; shared through an [`Arc`].
 pub struct Store {
     device: Arc<dyn BlockDevice>,
@@ -272,7 +275,7 @@ impl Store {
     pub fn fail(&self, why: impl Into<String>) {
         let why = why.into();
         if self.read_only.set(why.clone()).is_ok() {
-            tracing::error!("the file system goes read-only: {why}");
+            tracing::error!(reason = %why, "it goes read-only: save what is not elsewhere, unmount, run narufs fsck");
         }
         if let Some(journal) = self.journal() {
             journal.fail(why);
@@ -291,6 +294,11 @@ impl Store {
         self.read_only.get().cloned().or_else(|| self.log.failed())
     }
 
+    /// Whether that is because of damage or a failure, and nobody asked for it.
+    pub fn is_broken(&self) -> bool {
+        self.failed().is_some_and(|why| why != MOUNTED_SO)
+    }
+
     /// An error if the file system is read-only.
     pub fn check_writable(&self) -> Result<()> {
         match self.failed() {
@@ -302,6 +310,11 @@ impl Store {
     /// Metadata pages in memory, and how many of them are dirty.
     pub fn pages(&self) -> (usize, usize) {
         (self.table.len(), self.dirty.count())
+    }
+
+    /// Bytes of pages that are kept in memory, about.
+    pub fn budget(&self) -> usize {
+        self.budget
     }
 
     /// An error if a block number from media lies outside the image.

@@ -48,7 +48,7 @@ use crate::planted::{self, Bug};
 use crate::recovery;
 pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
-use crate::store::{Store, StoreOptions};
+use crate::store::{MOUNTED_SO, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
@@ -210,9 +210,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     };
     if read_only || damage.is_some() {
         if let Some(what) = &damage {
-            tracing::error!("mounted read-only: {what}");
+            tracing::error!(reason = %what, "mounted read-only: save what is not elsewhere, unmount, run narufs fsck");
         }
-        store.mount_read_only(damage.unwrap_or_else(|| "it was mounted so".into()));
+        store.mount_read_only(damage.unwrap_or_else(|| MOUNTED_SO.into()));
         return Ok(mounted(checkpointer, sb));
     }
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);

@@ -86,7 +86,7 @@ impl Running {
         let alloc = Alloc::load_as(store, &mut on_damage)?;
         let space = Arc::new(InodeSpace::load_as(store, &alloc, &mut on_damage)?);
         if let OnDamage::Note(Some(what)) = on_damage {
-            tracing::error!("what can be read is served, and nothing is written: {what}; run fsck");
+            tracing::error!(reason = %what, "what can be read is served, nothing is written: unmount, run narufs fsck");
         }
         let room: Weak<Checkpointer> = Arc::downgrade(checkpointer);
         alloc.set_make_room(Box::new(move || match room.upgrade() {

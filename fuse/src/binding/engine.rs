@@ -19,12 +19,14 @@ use crate::wire::OpenFlags;
 use narufs_engine::vfs::{self, Context, Vfs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A file system as the mount serves it.
 #[derive(Debug)]
 pub struct EngineOperations {
     pub(super) fs: Arc<Vfs>,
+    /// Since when it counts.
+    pub(super) started: SystemTime,
     pub(super) open: Handles,
     /// Whether the kernel keeps open files to itself ([`files`](super::files)).
     pub(super) keeps_opens: AtomicBool,
@@ -63,6 +65,7 @@ impl EngineOperations {
             sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,
             recalls: Arc::default(),
             fs,
+            started: SystemTime::now(),
             open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),
             keeps_opens: AtomicBool::new(false),
             failures: Arc::default(),

@@ -13,7 +13,7 @@ use super::engine::EngineOperations;
 use super::names::Lease;
 use super::recall;
 use super::told::Teller;
-use crate::control::{RESIZE, STATS, TRIM};
+use crate::control::{LATENCIES, RESIZE, STATS, TRIM, page_of_latencies};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::Notifier;
@@ -105,6 +105,7 @@ impl Operations for EngineOperations {
     fn ioctl(&self, ctx: &RequestContext<'_>, _: u64, call: &Ioctl<'_>) -> Result<Vec<u8>> {
         match call.command {
             STATS => self.stats(ctx),
+            LATENCIES => page_of_latencies(call.data, &ctx.latencies().sums()).ok_or(Errno(libc::EINVAL)),
             TRIM => self.trim(ctx, call.data),
             RESIZE => self.resize(ctx, call.data),
             _ => Err(Errno(libc::ENOTTY)),

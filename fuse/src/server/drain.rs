@@ -35,9 +35,12 @@ pub(super) fn drain(port: &Arc<DevicePort>, service: &dyn Service) -> io::Result
         };
         let _serving = Serving::of(Kind::of(header.opcode));
         kill::step(Step::Redelivered);
-        let reply = Reply::new(header.unique, Arc::clone(&channel), buffer);
+        let reply = Reply::new(header.unique, Arc::clone(&channel), buffer).timed(&header);
         if catch_unwind(AssertUnwindSafe(|| service.serve(request, reply))).is_err() {
-            tracing::error!(opcode = header.opcode, "an operation panicked; it was answered with EIO");
+            tracing::error!(
+                opcode = header.opcode,
+                "an operation panicked and was answered with EIO: report it"
+            );
         }
         kill::step(Step::Redone);
         again += u64::from(header.unique & UNIQUE_RESEND != 0);

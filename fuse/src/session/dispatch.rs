@@ -40,6 +40,7 @@ impl<O: Operations> Session<O> {
                     pid: header.pid,
                     extensions,
                     requests: &self.requests,
+                    latencies: &self.latencies,
                 };
                 match left {
                     None => self.call(ctx, header.nodeid, op, reply),

@@ -25,6 +25,7 @@ use crate::operations::Operations;
 use crate::server::Notifier;
 use crate::supervision::Supervision;
 use crate::transport::ReplyHandle;
+use crate::transport::latency::{AllLatencies, Latencies};
 use crate::transport::uring::queues;
 use crate::types::{Errno, Result};
 use crate::wire::WriteOut;
@@ -45,6 +46,7 @@ pub struct Session<O> {
     unmatched: Mutex<VecDeque<u64>>,
     destroyed: Once,
     requests: Requests,
+    latencies: AllLatencies,
     /// Where the mount outlives this server.
     supervision: Option<Arc<Supervision>>,
 }
@@ -56,7 +58,8 @@ impl<O: Operations> Session<O> {
         // A line for each core of the machine: those that serve may be any of them.
         let requests = Requests::new(queues().unwrap_or(1).into());
         let (unmatched, destroyed) = (Mutex::default(), Once::new());
-        Session { operations, features, unmatched, destroyed, requests, supervision: None }
+        let latencies = AllLatencies::default();
+        Session { operations, features, unmatched, destroyed, requests, latencies, supervision: None }
     }
 
     /// The same, where the mount outlives this server: what is in service is noted.
@@ -82,6 +85,26 @@ impl<O: Operations> Session<O> {
     /// Tells the operations how the kernel is told to drop what it has cached.
     pub fn notified_by(&self, notifier: &Notifier) {
         self.operations.notified_by(notifier);
+    }
+
+    /// Has the times of what a port answers counted with those of the others.
+    pub fn measures(&self, port: Option<&Arc<Latencies>>) {
+        port.into_iter().for_each(|port| self.latencies.include(Arc::clone(port)));
+    }
+
+    /// All requests so far.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// How long they took.
+    pub fn latencies(&self) -> &AllLatencies {
+        &self.latencies
+    }
+
+    /// What they are for.
+    pub fn operations(&self) -> &O {
+        &self.operations
     }
 
     /// Ends the conversation; to be called when no request is being served any more.
@@ -128,6 +151,7 @@ pub struct RequestContext<'a> {
     pub pid: u32,
     extensions: Extensions<'a>,
     requests: &'a Requests,
+    latencies: &'a AllLatencies,
 }
 
 impl RequestContext<'_> {
@@ -145,6 +169,11 @@ impl RequestContext<'_> {
     /// All requests of this conversation so far.
     pub fn requests(&self) -> &Requests {
         self.requests
+    }
+
+    /// How long they took.
+    pub fn latencies(&self) -> &AllLatencies {
+        self.latencies
     }
 
     /// Security attributes that the new inode is to have from its birth.

@@ -46,7 +46,11 @@ fn note(supervision: &Supervision, header: &InHeader) -> Noted {
             false if attempts < MOST_ATTEMPTS => Noted::Again(taken),
             false => {
                 let Left { opcode, nodeid, .. } = left;
-                tracing::error!(opcode, nodeid, "servers have died of a request; it was answered with EIO");
+                tracing::error!(
+                    opcode,
+                    nodeid,
+                    "servers have died of a request, which was answered with EIO: report it"
+                );
                 Noted::Refused(taken)
             }
         };

@@ -3,6 +3,7 @@
 //! The request buffer is placed so that the data of a WRITE begins on a page boundary, and the reply buffer
 //! begins on one: the engine may hand both to a device.
 
+use super::latency::Latencies;
 use super::{Channel, Port};
 use crate::sys::{self, Stay};
 use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
@@ -10,6 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
 
@@ -34,6 +36,7 @@ pub struct DevicePort {
     /// Whether buffers are to be in memory before they are used. A kill in the middle of the kernel's copy into a page
     /// that is not there would fail the request.
     is_pinned: bool,
+    latencies: Arc<Latencies>,
 }
 
 impl DevicePort {
@@ -42,7 +45,14 @@ impl DevicePort {
     pub fn new(fd: OwnedFd, largest: usize) -> Self {
         // Extended attributes have up to 64 KiB of value, however small reads and writes are.
         let largest = largest.max(64 * 1024);
-        DevicePort { fd, largest, is_own: false, nonblocking: AtomicBool::new(false), is_pinned: false }
+        DevicePort {
+            fd,
+            largest,
+            is_own: false,
+            nonblocking: AtomicBool::new(false),
+            is_pinned: false,
+            latencies: Arc::default(),
+        }
     }
 
     /// The same port, whose buffers are in memory before they are used.
@@ -122,6 +132,10 @@ impl Channel for DevicePort {
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+
+    fn latencies(&self) -> Option<&Arc<Latencies>> {
+        Some(&self.latencies)
     }
 }
 

@@ -179,10 +179,13 @@ impl<P: Port + Send + Sync> Shared<P> {
         if let Some((focus, _)) = &self.config.focus {
             focus.note(&mut notes.seen, &header, &request, notes.aside);
         }
-        let reply = Reply::new(header.unique, Arc::clone(channel), buffer);
+        let reply = Reply::new(header.unique, Arc::clone(channel), buffer).timed(&header);
         // One request's panic must not take the mount away from everybody; the reply answers EIO when it drops.
         if catch_unwind(AssertUnwindSafe(|| self.service.serve(request, reply))).is_err() {
-            tracing::error!(opcode = header.opcode, "an operation panicked; it was answered with EIO");
+            tracing::error!(
+                opcode = header.opcode,
+                "an operation panicked and was answered with EIO: report it"
+            );
         }
     }
 

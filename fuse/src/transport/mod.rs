@@ -4,7 +4,7 @@
 //! over io_uring, and nothing above them differs. [`lane`] runs the threads of one core, whatever the port.
 //! [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
 //! share a queue, [`beside`] on which side of a lone client it is served faster, and [`awake`] keeps idle cores from
-//! halting meanwhile.
+//! halting meanwhile. [`latency`] measures how long requests take.
 //!
 //! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
 //!
@@ -16,6 +16,7 @@ pub mod beside;
 pub mod device;
 pub mod focus;
 pub mod lane;
+pub mod latency;
 pub mod reply;
 pub mod uring;
 
@@ -23,7 +24,9 @@ pub use lane::{Lane, LaneConfig};
 pub use reply::{Reply, ReplyHandle};
 
 use crate::wire::RequestParts;
+use latency::Latencies;
 use std::io;
+use std::sync::Arc;
 
 /// The way back to the kernel.
 pub trait Channel: Send + Sync {
@@ -40,6 +43,11 @@ pub trait Channel: Send + Sync {
 
     /// Has what was posted passed on.
     fn wake(&self) {}
+
+    /// Where the times of the requests that it answers are noted, if anywhere.
+    fn latencies(&self) -> Option<&Arc<Latencies>> {
+        None
+    }
 }
 
 /// One core's way to the kernel.

@@ -4,7 +4,8 @@
 //! client waits for ever.
 
 use super::Channel;
-use crate::wire::UNIQUE_RESEND;
+use super::latency::Began;
+use crate::wire::{InHeader, UNIQUE_RESEND};
 use narufs_engine::deferred;
 use narufs_engine::planted::kill::{self, Kind, Serving, Step};
 use narufs_engine::planted::{self, Bug};
@@ -21,8 +22,17 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// The reply to `unique`, which leaves through `channel`; `buffer` is where its data may be built.
     pub fn new(unique: u64, channel: Arc<dyn Channel>, buffer: &'a mut [u8]) -> Self {
-        let handle = ReplyHandle { unique, channel: Some(channel), taken: None, kind: Kind::served() };
+        let handle =
+            ReplyHandle { unique, channel: Some(channel), taken: None, kind: Kind::served(), began: None };
         Reply { handle: Some(handle), buffer }
+    }
+
+    /// The same to a request that was received now: how long the answer takes is noted.
+    pub fn timed(mut self, header: &InHeader) -> Self {
+        if let Some(handle) = &mut self.handle {
+            handle.began = Some(Began::now(header));
+        }
+        self
     }
 
     /// Has a request's slot last until it is answered.
@@ -82,6 +92,8 @@ pub struct ReplyHandle {
     taken: Option<Taken>,
     /// Of the request, for the thread that answers.
     kind: Kind,
+    /// Where its time is noted.
+    began: Option<Began>,
 }
 
 impl ReplyHandle {
@@ -108,6 +120,9 @@ impl ReplyHandle {
             Some(channel) => {
                 let is_cut = planted::is(Bug::ResentBitDropped);
                 let unique = if is_cut { self.unique & !UNIQUE_RESEND } else { self.unique };
+                if let (Some(began), Some(latencies)) = (self.began, channel.latencies()) {
+                    latencies.answered(began, parts.iter().map(|part| part.len()).sum());
+                }
                 kill::step(Step::Answering);
                 let wakes = channel.post(unique, error, parts)?;
                 kill::step(Step::Answered);

@@ -98,6 +98,11 @@ impl Served {
         serde_json::from_str(&control::stats(&self.point).expect("a live mount")).expect("JSON")
     }
 
+    /// The same and more, as the server reads them.
+    pub fn counters(&self) -> serde_json::Value {
+        self.server.as_ref().expect("it runs until it is dropped").counters().read().expect("counters")
+    }
+
     /// The file system, for the library.
     pub fn fs(&self) -> &Arc<Vfs> {
         self.running.as_ref().expect("it runs until it is dropped").fs()

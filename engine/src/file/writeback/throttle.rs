@@ -14,7 +14,8 @@ use crate::blocking;
 use crate::file::writeback::BATCH_PAGES;
 use crate::store::Profile;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Counter, Mutex};
+use std::time::Instant;
 
 /// Most pages that an allowance holds: what was not spent in a lull is no leave for a burst.
 const MOST_ALLOWED: i64 = 1024;
@@ -34,6 +35,9 @@ pub(in crate::file) struct Throttle {
     /// As inside, to be looked at by each write.
     // Relaxed: a hint; who waits looks inside.
     is_on: AtomicBool,
+    /// Writers that have waited, and their nanoseconds.
+    waits: Counter,
+    wait_ns: Counter,
 }
 
 impl Throttle {
@@ -69,10 +73,19 @@ impl Throttle {
             }
         }
         blocking::about_to_block();
+        let began = Instant::now();
         let mut inside = self.inside.lock();
         while inside.is_on && inside.pages < 0 {
             self.granted.wait(&mut inside);
         }
+        drop(inside);
+        self.waits.add(1);
+        self.wait_ns.add(began.elapsed().as_nanos() as u64);
+    }
+
+    /// How many writers have waited for allowance, and for how many nanoseconds.
+    pub fn counts(&self) -> [u64; 2] {
+        [&self.waits, &self.wait_ns].map(Counter::get)
     }
 
     /// Adds to the allowance.

@@ -34,6 +34,7 @@ mod ring;
 pub(super) use offer::count_of;
 pub use offer::{can_be_had, enable, is_enabled, queues};
 
+use super::latency::Latencies;
 use super::{Channel, Port};
 use crate::wire::{InHeader, Opcode, OutHeader, RequestParts};
 use io_uring::{IoUring, squeue};
@@ -46,6 +47,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zerocopy::FromBytes;
 
@@ -96,6 +98,7 @@ pub struct UringPort {
     replies: Mutex<Replies>,
     registered: Mutex<Option<Result<(), Errno>>>,
     registration: Condvar,
+    latencies: Arc<Latencies>,
 }
 
 /// What the holder of the reading role has in hand.
@@ -180,6 +183,7 @@ impl UringPort {
             replies: Mutex::default(),
             registered: Mutex::default(),
             registration: Condvar::new(),
+            latencies: Arc::default(),
             device,
         })
     }
@@ -289,6 +293,10 @@ impl Channel for UringPort {
         if asleep && let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             tracing::error!("the thread that sends replies was not woken: {e}");
         }
+    }
+
+    fn latencies(&self) -> Option<&Arc<Latencies>> {
+        Some(&self.latencies)
     }
 }
 

@@ -1,0 +1,102 @@
+//! The part of a server that answers who asks for its metrics.
+
+use super::address::Address;
+use super::http;
+use crate::failure::{Failure, Status};
+use crate::options::OptionList;
+use narufs_fuse::mount::process::drop_capabilities;
+use narufs_fuse::{EngineOperations, Server};
+use rustix::thread::CapabilitySet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread::{Builder, Scope};
+
+/// The name under which the listening socket is kept for the next server.
+pub const METRICS: &str = "metrics";
+
+/// A place where metrics are served.
+#[derive(Debug)]
+pub struct Serving {
+    address: Address,
+    listener: OwnedFd,
+    is_new: bool,
+    /// The mount has ended.
+    is_over: bool,
+}
+
+impl Serving {
+    /// What the options ask for, going on with what a server before this one has `left`. That it fails ends no mount that
+    /// is there already.
+    pub fn wanted(
+        options: &OptionList,
+        left: Option<OwnedFd>,
+        is_mounted: bool,
+    ) -> Result<Option<Serving>, Failure> {
+        let Some(address) = &options.metrics else { return Ok(None) };
+        let is_new = left.is_none();
+        let listening = left
+            .map_or_else(|| address.listen(), Ok)
+            .and_then(|listener| http::shared(listener).map_err(|e| format!("metrics={address}: {e}")));
+        match listening {
+            Ok(listener) => Ok(Some(Serving { address: address.clone(), listener, is_new, is_over: false })),
+            Err(why) if is_mounted => {
+                not_served(&why);
+                Ok(None)
+            }
+            Err(why) => Err(Failure::new(Status::MountFailed, why)),
+        }
+    }
+
+    /// What the next server needs.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Whether no server before this one has left it.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Serves the counters of what `server` serves until what is returned is dropped.
+    pub fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        server: &Server<EngineOperations>,
+    ) -> Option<UnixStream> {
+        let (counters, name) = (server.counters(), server.mount().point().display().to_string());
+        let started = UnixStream::pair().and_then(|(stop, stopped)| {
+            let answer = move || {
+                // What others send is read here.
+                if let Err(e) = drop_capabilities(CapabilitySet::empty()) {
+                    tracing::debug!("capabilities are kept: {e}");
+                }
+                http::serve(&self.listener, &stopped, || {
+                    let counters = counters.read().map_err(|errno| format!("no counters: {errno:?}"))?;
+                    super::text(&[(name.clone(), counters)])
+                });
+            };
+            Builder::new().name("naru-metrics".to_owned()).spawn_scoped(scope, answer)?;
+            Ok(stop)
+        });
+        started.inspect_err(not_served).ok()
+    }
+
+    /// The mount has ended.
+    pub fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that another server has left stays for the next, as long as there is a mount; so does that of a server that
+        // ends by a fault.
+        if (self.is_new || self.is_over) && !std::thread::panicking() {
+            self.address.remove();
+        }
+    }
+}
+
+fn not_served(why: &impl std::fmt::Display) {
+    tracing::error!("metrics are not served, mount anew for them: {why}");
+}
