@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive cluster fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -46,6 +46,11 @@ KILLS ?= 10000
 outlive: test-deps build ## real programs on mounts whose servers are killed, KILLS (10000): hours (root)
 	$(CARGO) build --release --locked -p narufs-testing --bin narufs-outlive
 	scripts/outlive.sh $(KILLS)
+
+cluster: build ## etcd on three nodes of this machine, each with a mount: servers killed, power cut (root)
+	scripts/deps.sh cluster
+	$(CARGO) build --release --locked -p narufs-testing --bin narufs-drive
+	scripts/cluster.sh $(SCENARIOS)
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
