@@ -47,7 +47,7 @@ outlive: test-deps build ## real programs on mounts whose servers are killed, KI
 	$(CARGO) build --release --locked -p narufs-testing --bin narufs-outlive
 	scripts/outlive.sh $(KILLS)
 
-cluster: build ## etcd on three nodes of this machine, each with a mount: servers killed, power cut (root)
+cluster: build ## etcd, PostgreSQL, JuiceFS and GlusterFS on three nodes of this machine: killed, power cut; docs/CLUSTER.md (root)
 	scripts/deps.sh cluster
 	$(CARGO) build --release --locked -p narufs-testing --bin narufs-drive
 	scripts/cluster.sh $(SCENARIOS)

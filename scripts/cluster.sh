@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 kept=${CARGO_TARGET_DIR:-$PWD/target}/cluster
 limit=$((900 * ${NARUFS_TEST_SCALE:-1}))
 names=("$@")
-[[ ${#names[@]} -gt 0 ]] || names=(etcd postgres)
+[[ ${#names[@]} -gt 0 ]] || names=(etcd postgres tree gluster)
 failed=()
 for name in "${names[@]}"; do
     rm -rf "${kept:?}/$name"

@@ -70,6 +70,8 @@ cluster_cleanup() {
         [[ -z ${DRIVE[$node]:-} ]] || end "${DRIVE[$node]}"
         is_mounted "$WORK/drive$node" && umount -l "$WORK/drive$node"
     done
+    # What engines have mounted.
+    awk -v below="$WORK/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | tac | xargs -r umount -l
     for node in "${NODES[@]}" hub; do
         [[ -e /run/netns/$(space "$node") ]] && ip netns del "$(space "$node")"
     done
