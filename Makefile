@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak outlive cluster fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -51,6 +51,10 @@ cluster: build ## etcd, PostgreSQL, JuiceFS and GlusterFS on three nodes of this
 	scripts/deps.sh cluster
 	$(CARGO) build --release --locked -p narufs-testing --bin narufs-drive
 	scripts/cluster.sh $(SCENARIOS)
+
+cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and narufs in turn: their own latencies (root)
+	scripts/deps.sh cluster
+	testing/cluster/figures.sh
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

@@ -3,30 +3,10 @@
 # and nodes lose their power, one at a time, then all at once. Each acknowledged write is on every member, the
 # hashes of all members are equal, and a killed narufs server is a pause: no client sees an error.
 source "$(dirname "$0")/lib.sh"
-for program in etcd etcdctl ip nsenter; do command -v "$program" >/dev/null || lacks "$program"; done
+source "$ROOT/testing/cluster/members.sh"
 kills=$((3 * SCALE)) cuts=$((1 * SCALE))
-declare -A MEMBER=()
-members=() endpoints=() list=
-for node in 1 2 3; do
-    members+=("m$node=http://$(address $node):2380")
-    endpoints+=("$(address $node):2379")
-done
-list=$(IFS=,; echo "${members[*]}")
-kv=(python3 "$ROOT/testing/cluster/kv.py")
 log=$WORK/logs/kv
 
-# Elections are not what this is about: a member has five seconds, which a pause does not take.
-start_member() { # NODE
-    local peer client
-    peer=http://$(address "$1"):2380 client=http://$(address "$1"):2379
-    start_at "$1" "$WORK/logs/etcd-$1" etcd --name "m$1" --data-dir "$WORK/node$1/etcd" \
-        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
-        --listen-client-urls "$client" --advertise-client-urls "$client" \
-        --initial-cluster "$list" --initial-cluster-token narufs --initial-cluster-state new \
-        --heartbeat-interval 500 --election-timeout 5000 --snapshot-count 1000 --logger zap
-    MEMBER[$1]=$PID
-}
-healthy() { at hub etcdctl --endpoints="$(address "$1"):2379" --command-timeout=5s endpoint health; }
 is_leader() { # NODE
     at hub etcdctl --endpoints="$(address "$1"):2379" endpoint status -w json |
         python3 -c 'import json, sys; s = json.load(sys.stdin)[0]["Status"]; sys.exit(s["leader"] != s["header"]["member_id"])'
