@@ -34,6 +34,7 @@ test: test-deps lint ## everything that CI runs
 
 test-full: test-deps lint ## the same at ten times the length, with the long programs
 	NARUFS_TEST_SCALE=10 scripts/test.sh
+	NARUFS_TEST_SCALE=10 $(MAKE) cluster SCENARIOS=gluster
 
 crash-full: ## every crash state of every pair of operations: hours
 	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture

@@ -8,6 +8,8 @@ kept=${CARGO_TARGET_DIR:-$PWD/target}/cluster
 limit=$((900 * ${NARUFS_TEST_SCALE:-1}))
 names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=(etcd postgres tree gluster)
+# `make cluster` has installed what they need.
+export NARUFS_DEMAND_ALL=1
 failed=()
 for name in "${names[@]}"; do
     rm -rf "${kept:?}/$name"

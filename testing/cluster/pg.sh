@@ -23,7 +23,8 @@ pg_dir() { # NODE
     chmod 700 "$(data "$1")"
 }
 pg_start() { # NODE
-    start_at "$1" "$WORK/logs/postgres-$1" setpriv --reuid="$ACCOUNT" --regid="$(id -g "$ACCOUNT")" --clear-groups -- \
+    # What a killed one would leave in the system's shared memory goes with a namespace.
+    start_at "$1" "$WORK/logs/postgres-$1" unshare --ipc setpriv --reuid="$ACCOUNT" --regid="$(id -g "$ACCOUNT")" --clear-groups -- \
         env HOME=/ "$BIN/postgres" -D "$(data "$1")" -c "listen_addresses=$(address "$1")"
     POSTMASTER[$1]=$PID
     until_done 120 "PostgreSQL of node $1" sql "$1" 'SELECT 1'
@@ -41,6 +42,7 @@ pg_primary() { # NODE
     cat >>"$(data "$1")/postgresql.conf" <<CONF
 unix_socket_directories = ''
 shared_buffers = 32MB
+dynamic_shared_memory_type = mmap
 checkpoint_timeout = 30s
 max_wal_size = 128MB
 wal_keep_size = 512MB
