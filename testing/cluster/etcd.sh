@@ -25,11 +25,14 @@ more() { # COUNT: so many more writes are acknowledged
         read -r -t 120 acked <&"${writers[0]}" || fail "the writers stand still at $acked: $(tail -qn 3 "$log"/errors-*)"
     done
 }
-# Until a member has answered its own writer again.
+# Until a member has answered its own writer again. One that came back older than what it has promised ends itself.
 again() { # NODE
     local before
     before=$(wc -l <"$log/acked-$1")
-    until (($(wc -l <"$log/acked-$1") > before)); do more 100; done
+    until (($(wc -l <"$log/acked-$1") > before)); do
+        kill -0 "${MEMBER[$1]}" 2>/dev/null || fail "member $1 has ended: $(grep -E 'panic' "$WORK/logs/etcd-$1" | head -n 2)"
+        more 100
+    done
 }
 errors() { cat "$log"/errors-* | wc -l; }
 verified() { # WHEN

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(drive.read(SECTOR as u64 - 2, 4).expect("it has power"), [1, 7, 7, 1]);
         assert_eq!(drive.write(2 * SECTOR as u64 - 1, &[9; 9], Cached).expect("it has power"), 1);
         assert_eq!(drive.write(9 * SECTOR as u64, &[9], Cached).expect("it has power"), 0);
-        assert_eq!(drive.read(9 * SECTOR as u64, 1).expect("it has power"), []);
+        assert!(drive.read(9 * SECTOR as u64, 1).expect("it has power").is_empty());
         drive.flush().expect("it has power");
         assert_eq!([0, 1].map(|n| medium(&file, n)), [1, 7]);
     }
