@@ -113,4 +113,5 @@ done
 # Each of these has a node's mount.
 for node in 1 2 3; do umount "$WORK/inside/$node"; done
 for node in 1 2 3; do power_off $node; done
-say "RESULT $files files in three replicas, ${KILLED[2]} kills of a brick's narufs server (a pause of $pause ms at most), $empty empty files, bricks equal"
+say "RESULT $files files in three replicas, $kills kills of a brick's narufs server (pauses of $pause ms at most), $empty empty" \
+    "files, bricks equal"

@@ -141,7 +141,8 @@ kills() { for node in 1 2 3; do kill_server_at $node; done; }
 round kills kills
 race kills
 for node in 1 2 3; do all_replaced $node; done
-say "narufs servers of all nodes killed under fio and git: nothing seen of it but pauses of $(pause_of 1), $(pause_of 2), $(pause_of 3) ms at most"
+pauses="pauses of $(pause_of 1), $(pause_of 2), $(pause_of 3) ms at most"
+say "narufs servers of all nodes killed under fio and git: nothing seen of it but $pauses"
 
 lost() { power_cut 3; }
 round lost lost
