@@ -32,7 +32,7 @@ struct Shown {
     drive: Arc<Mutex<Drive>>,
     size: u64,
     /// Whether the power is to go.
-    doomed: Arc<AtomicBool>,
+    to_be_cut: Arc<AtomicBool>,
     seed: Option<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Filesystem for Shown {
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let mut drive = self.drive.lock();
-        if self.doomed.load(Relaxed) && drive.pending() > 0 {
+        if self.to_be_cut.load(Relaxed) && drive.pending() > 0 {
             end(&mut drive, self.seed);
         }
         match drive.flush() {
@@ -166,14 +166,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut config = Config::default();
     config.mount_options =
         vec![MountOption::FSName(flushed.clone()), MountOption::Subtype("narufs-drive".to_owned())];
-    let doomed = Arc::new(AtomicBool::new(false));
-    let shown = Shown { drive: Arc::clone(&drive), size, doomed: Arc::clone(&doomed), seed };
+    let to_be_cut = Arc::new(AtomicBool::new(false));
+    let shown = Shown { drive: Arc::clone(&drive), size, to_be_cut: Arc::clone(&to_be_cut), seed };
     let session = fuser::Session::new(shown, dir, &config)?;
     std::thread::spawn({
         let drive = Arc::clone(&drive);
         move || {
             if signals.forever().next().is_some() {
-                doomed.store(true, Relaxed);
+                to_be_cut.store(true, Relaxed);
                 std::thread::sleep(PATIENCE);
                 end(&mut drive.lock(), seed);
             }
