@@ -7,16 +7,23 @@ source "$(dirname "$0")/lib.sh"
 for program in glusterd gluster glusterfs; do command -v $program >/dev/null || lacks "$program"; done
 files=$((600 * SCALE)) kills=$((5 * SCALE))
 
-# All nodes have one file system here, but the daemon's own directories, which are bound over for each.
-inside() { # NODE COMMAND...
-    local node=$1
-    shift
-    nsenter --net="/run/netns/$(space "$node")" --mount="$WORK/inside/$node" -- "$@"
-}
+declare -A DAEMON=()
+# All nodes have one file system here, but the daemon's own directories, and the sockets of its command and its bricks: each
+# daemon has a namespace of mounts, with what is its own, and keeps nothing alive that is not.
 start_daemon() { # NODE
-    start_here "$WORK/logs/glusterd-$1" nsenter --net="/run/netns/$(space "$1")" --mount="$WORK/inside/$1" -- \
-        glusterd --no-daemon --log-level WARNING
+    local aside=$WORK/gluster$1
+    mkdir -p "$aside/lib" "$aside/log"
+    start_at "$1" "$WORK/logs/glusterd-$1" unshare --mount --propagation private bash -euc '
+        awk -v own="$1" "/ - fuse/ && \$5 != own { print \$5 }" /proc/self/mountinfo | tac | xargs -r umount -l
+        mount --bind "$2/lib" /var/lib/glusterd
+        mount --bind "$2/log" /var/log/glusterfs
+        mount -t tmpfs none /run
+        mkdir /run/gluster
+        exec glusterd --no-daemon --log-level WARNING' - "$WORK/node$1" "$aside"
+    DAEMON[$1]=$PID
 }
+# On a node, as its daemon sees it.
+inside() { nsenter --target "${DAEMON[$1]}" --net --mount -- "${@:2}"; } # NODE COMMAND...
 gluster_at() { inside "$1" timeout 120 gluster --mode=script "${@:2}"; } # NODE ARGS...
 peers() { [[ $(gluster_at 1 pool list | grep -c Connected) == 3 ]]; }
 # Its table for people breaks long names over lines.
@@ -37,24 +44,10 @@ no_gluster() { # NODE
 }
 
 cluster 1 2 3
-# A directory whose mounts can be kept by a name, and are nobody else's.
-mkdir "$WORK/inside"
-mount --bind --make-private "$WORK/inside" "$WORK/inside"
 for node in 1 2 3; do
     storage $node 2G
     power_on $node
     mkdir -p "$WORK/node$node/brick"
-    touch "$WORK/inside/$node"
-    for dir in lib log; do mkdir -p "$WORK/gluster$node/$dir"; done
-    unshare --mount="$WORK/inside/$node" --propagation private true
-    # What is not its own it must not keep alive.
-    inside $node awk -v own="$WORK/node$node" '/ - fuse/ && $5 != own { print $5 }' /proc/self/mountinfo | tac |
-        inside $node xargs -r umount -l
-    inside $node mount --bind "$WORK/gluster$node/lib" /var/lib/glusterd
-    inside $node mount --bind "$WORK/gluster$node/log" /var/log/glusterfs
-    # The sockets of its own command and of its bricks.
-    inside $node mount -t tmpfs none /run
-    inside $node mkdir /run/gluster
     start_daemon $node
 done
 for node in 1 2 3; do until_done 60 "the daemon of node $node" gluster_at $node pool list; done
@@ -110,8 +103,6 @@ for node in 1 2 3; do
     done
     until_done 60 "the end of Gluster on node $node" no_gluster $node
 done
-# Each of these has a node's mount.
-for node in 1 2 3; do umount "$WORK/inside/$node"; done
 for node in 1 2 3; do power_off $node; done
 say "RESULT $files files in three replicas, $kills kills of a brick's narufs server (pauses of $pause ms at most), $empty empty" \
     "files, bricks equal"

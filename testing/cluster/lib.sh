@@ -6,6 +6,10 @@
 #
 # Below each image is a drive that loses what was not flushed (testing/src/drive.rs): a node's power can be cut.
 # NARUFS_CLUSTER_OPTIONS are further options of the mounts: durability=process shows that lost promises are noticed.
+if [[ -z ${NARUFS_CLUSTER_INSIDE:-} ]]; then
+    # With mounts of its own: who copies the machine's, as a container that starts does, would keep ours busy.
+    NARUFS_CLUSTER_INSIDE=1 exec unshare --mount --propagation private "$0" "$@"
+fi
 source "$(dirname "${BASH_SOURCE[0]}")/../programs/lib.sh"
 DRIVER=${NARUFS_DRIVE:-$TARGET/release/narufs-drive}
 [[ $FS == narufs ]] || fail "nodes are made of narufs"
