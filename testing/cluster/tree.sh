@@ -148,6 +148,8 @@ lost() { power_cut 3; }
 round lost lost
 race lost
 power_on 3
+# It syncs data, and not the index: what that has lost is found in the data.
+at 3 env HOME="$WORK/home" "$bin/weed" fix "$WORK/node3/volume" >"$WORK/logs/fix" 2>&1 || fail "weed fix: $(tail "$WORK/logs/fix")"
 start_master 3
 start_volume 3
 until_done 180 "the volume servers" volume_servers 3
