@@ -6,7 +6,7 @@ SBINDIR ?= /sbin
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 
-.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -34,6 +34,7 @@ test: test-deps lint ## everything that CI runs
 
 test-full: test-deps lint ## the same at ten times the length, with the long programs
 	NARUFS_TEST_SCALE=10 scripts/test.sh
+	NARUFS_TEST_SCALE=10 $(MAKE) cluster SCENARIOS=gluster
 
 crash-full: ## every crash state of every pair of operations: hours
 	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture
@@ -46,6 +47,15 @@ KILLS ?= 10000
 outlive: test-deps build ## real programs on mounts whose servers are killed, KILLS (10000): hours (root)
 	$(CARGO) build --release --locked -p narufs-testing --bin narufs-outlive
 	scripts/outlive.sh $(KILLS)
+
+cluster: build ## etcd, PostgreSQL, JuiceFS and GlusterFS on three nodes of this machine: killed, power cut; docs/CLUSTER.md (root)
+	scripts/deps.sh cluster
+	$(CARGO) build --release --locked -p narufs-testing --bin narufs-drive
+	scripts/cluster.sh $(SCENARIOS)
+
+cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and narufs in turn: their own latencies (root)
+	scripts/deps.sh cluster
+	testing/cluster/figures.sh
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

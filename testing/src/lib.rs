@@ -4,6 +4,7 @@ pub mod acl;
 pub mod clients;
 pub mod crash;
 pub mod dir_target;
+pub mod drive;
 pub mod golden;
 pub mod lab;
 pub mod lib_target;

@@ -66,7 +66,11 @@ const MOUNT: &[Part] = &[
                 "read only: shows everything that recovery would bring back, and writes nothing (so there is no \
                  norecovery) | read and write (default)",
             ),
-            ("durability=power", "fsync waits until the device has flushed (default)"),
+            (
+                "durability=power",
+                "fsync waits until the device has flushed (default). Below a consensus log, or a database with a \
+                 synchronous standby, never less: a member that comes back older breaks its promise",
+            ),
             (
                 "durability=window=100ms",
                 "fsync returns at once while no answer is older that a loss of power would take back, else waits; \
