@@ -23,6 +23,9 @@ pub enum Command {
     /// Make a file system in a file or on a block device
     Mkfs(Mkfs),
     /// Mount an image, or scratch space, at a directory
+    #[command(
+        override_usage = "narufs mount [OPTIONS] IMAGE DIR\n       narufs mount [OPTIONS] --scratch DIR"
+    )]
     Mount(Mount),
     /// Unmount, and wait until everything is on the device
     Umount(Umount),
@@ -50,6 +53,9 @@ pub enum Command {
     /// What `bench` starts to run an engine in a process of its own
     #[command(hide = true)]
     BenchChild,
+    /// Write the man pages and the completions of shells into a directory: what installs this calls it
+    #[command(hide = true)]
+    Generate(Generate),
 }
 
 impl Command {
@@ -70,6 +76,7 @@ impl Command {
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",
             Command::SpillWorker => "spill-worker",
+            Command::Generate(_) => "generate",
         }
     }
 }
@@ -268,6 +275,13 @@ pub struct Stats {
 #[derive(Debug, Args)]
 pub struct Upgrade {
     /// A directory in the mount
+    pub dir: PathBuf,
+}
+
+/// Arguments of `narufs generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Where to; it is made if it is not there
     pub dir: PathBuf,
 }
 

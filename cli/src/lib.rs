@@ -9,6 +9,7 @@ mod beside;
 mod called;
 pub mod failure;
 mod fsck;
+mod generate;
 mod heap;
 mod help;
 mod holder;
@@ -103,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Upgrade(args) => upgrade::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
     };
     end(cli.command.name(), outcome)
