@@ -12,7 +12,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service
 
-.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install install-files uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive fuzz bench bench-full bench-agree bench-stream report sharing requests api publish-check golden install install-files uninstall deb deb-test static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -123,6 +123,18 @@ uninstall: ## remove what install made
 			$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/$$name.fish; done
 	for unit in $(UNITS); do \
 		rm -f $(DESTDIR)$(UNITDIR)/$$unit; done
+
+deb: build ## a Debian package: target/debian
+	scripts/deb.sh
+
+deb-test: deb static ## package and static program in a Debian of their own: install, mount by fstab, purge (root)
+	scripts/deb-test.sh
+
+static: ## one program that needs no library: target/x86_64-unknown-linux-musl/release/narufs
+	scripts/static.sh
+
+release: deb static ## what is given to others, with checksums: target/release-VERSION
+	scripts/release.sh
 
 clean: ## remove what was built
 	$(CARGO) clean
