@@ -41,6 +41,8 @@ pub enum Command {
     Info(Info),
     /// Show the counters of a live mount
     Stats(Stats),
+    /// Say whether this machine, a place, an image or a mount suits narufs, and what would suit it better
+    Doctor(Doctor),
     /// Have this program serve a live mount in the place of another version
     Upgrade(Upgrade),
     /// Measure any file system with the workloads of the literature
@@ -72,6 +74,7 @@ impl Command {
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
             Command::Stats(_) => "stats",
+            Command::Doctor(_) => "doctor",
             Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",
@@ -266,6 +269,19 @@ pub struct Info {
 pub struct Stats {
     /// A directory in the mount
     pub dir: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `narufs doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// A mount, an image, a block device, or a directory to make an image in [default: the machine alone]
+    pub place: Option<PathBuf>,
+    /// Time writes of a block device too, which nobody may be using: what is read is written back in its place
+    #[arg(long)]
+    pub write: bool,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

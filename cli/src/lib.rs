@@ -7,6 +7,7 @@
 pub mod args;
 mod beside;
 mod called;
+mod doctor;
 pub mod failure;
 mod fsck;
 mod generate;
@@ -103,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(args),
         Command::Info(args) => info::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Upgrade(args) => upgrade::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),

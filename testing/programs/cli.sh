@@ -22,7 +22,7 @@ usage() { # STATUS COMMAND...: wrong usage, explained in several lines
 }
 
 # Help that teaches.
-for command in mkfs mount umount sync fsck info stats bench compare; do
+for command in mkfs mount umount sync fsck info stats doctor bench compare; do
     "$NARUFS" "$command" --help >"$WORK/out" || fail "$command --help"
     [[ $(wc -l <"$WORK/out") -ge 8 ]] || fail "$command --help says little"
 done

@@ -47,7 +47,7 @@ const BESIDE: &[(&str, &[Part])] = &[
                 &[
                     ("mount -t narufs disk.img /mnt/naru", ""),
                     (
-                        "/var/lib/disk.img /mnt/naru narufs supervise=yes,nofail 0 0",
+                        "/var/lib/disk.img /mnt/naru narufs nofail 0 0",
                         "a line of /etc/fstab: an image in a file",
                     ),
                     (

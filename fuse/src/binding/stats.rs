@@ -22,6 +22,10 @@ struct ServedStats {
     servers: Option<Life>,
     /// How requests reach it.
     transport: &'static str,
+    /// The minor version of the protocol that was agreed on with the kernel.
+    protocol_minor: u32,
+    /// What was agreed on beyond it, by the kernel's names.
+    protocol_features: Vec<&'static str>,
     /// How many there were, by name.
     requests: BTreeMap<String, u64>,
     /// Those of them that a caller waited for.
@@ -39,6 +43,7 @@ impl EngineOperations {
             counts.iter().map(|count| (count.opcode.name(), number(count))).collect()
         };
         let supervision = self.supervision.as_ref();
+        let agreed = self.features.get();
         let stats = ServedStats {
             server_pid: std::process::id(),
             supervisor_pid: supervision.map_or(0, |supervision| supervision.supervisor()),
@@ -46,6 +51,10 @@ impl EngineOperations {
             longest_pause_ns: supervision.map_or(0, |supervision| supervision.memory().longest_pause()),
             servers: supervision.map(|supervision| supervision.memory().life()),
             transport,
+            protocol_minor: agreed.map_or(0, |agreed| agreed.minor),
+            protocol_features: agreed
+                .map(|agreed| agreed.flags.iter_names().map(|(name, _)| name).collect())
+                .unwrap_or_default(),
             requests: by_name(|count| count.sent),
             requests_awaited: by_name(|count| count.awaited),
             stats: Stats::of(&self.fs)?,
