@@ -3,10 +3,16 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
+SHAREDIR ?= $(PREFIX)/share
+ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# Where the names for mount(8) and others lead.
+PROGRAM ?= $(BINDIR)/narufs
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
+UNITS = narufs@.service narufs-scratch@.service
 
-.PHONY: help run stop build test test-full crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install uninstall lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -103,17 +109,45 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-install: build ## install the programs and the names for mount(8), umount(8), mkfs(8) and fsck(8)
+install: build install-files ## install programs, names for mount(8) and others, man pages, completions and units
+
+install-files: # what was built: as `install`, and as scripts/deb.sh puts it into a package
 	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
 	install -m 0755 $(NARUFS)-bench $(DESTDIR)$(BINDIR)/narufs-bench
-	install -d $(DESTDIR)$(SBINDIR)
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
 	for name in $(HELPERS); do \
-		ln -sf $(BINDIR)/narufs $(DESTDIR)$(SBINDIR)/$$name; done
+		ln -sf $(PROGRAM) $(DESTDIR)$(SBINDIR)/$$name; done
+	rm -rf target/generated && $(NARUFS) generate target/generated
+	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/man/man8 target/generated/*.8
+	install -D -m 0644 -t $(DESTDIR)$(ZSHDIR) target/generated/_*
+	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d target/generated/*.fish
+	for file in target/generated/*.bash; do \
+		install -D -m 0644 $$file $(DESTDIR)$(SHAREDIR)/bash-completion/completions/$$(basename $$file .bash); done
+	for unit in $(UNITS); do \
+		sed 's,/usr/local/bin/,$(BINDIR)/,' docs/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; done
 
 uninstall: ## remove what install made
 	rm -f $(DESTDIR)$(BINDIR)/narufs $(DESTDIR)$(BINDIR)/narufs-bench
 	for name in $(HELPERS); do \
 		rm -f $(DESTDIR)$(SBINDIR)/$$name; done
+	for name in narufs $(HELPERS); do \
+		rm -f $(DESTDIR)$(SHAREDIR)/man/man8/$$name.8 $(DESTDIR)$(SHAREDIR)/man/man8/$$name-*.8 \
+			$(DESTDIR)$(SHAREDIR)/bash-completion/completions/$$name $(DESTDIR)$(ZSHDIR)/_$$name \
+			$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/$$name.fish; done
+	for unit in $(UNITS); do \
+		rm -f $(DESTDIR)$(UNITDIR)/$$unit; done
+
+deb: build ## a Debian package: target/debian
+	scripts/deb.sh
+
+deb-test: deb static ## package and static program in a Debian of their own: install, mount by fstab, purge (root)
+	scripts/deb-test.sh
+
+static: ## one program that needs no library: target/x86_64-unknown-linux-musl/release/narufs
+	scripts/static.sh
+
+release: deb static ## what is given to others, with checksums: target/release-VERSION
+	scripts/release.sh
 
 clean: ## remove what was built
 	$(CARGO) clean

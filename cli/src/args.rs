@@ -25,6 +25,9 @@ pub enum Command {
     /// Make a file system in a file or on a block device
     Mkfs(Mkfs),
     /// Mount an image, or scratch space, at a directory
+    #[command(
+        override_usage = "narufs mount [OPTIONS] IMAGE DIR\n       narufs mount [OPTIONS] --scratch DIR"
+    )]
     Mount(Mount),
     /// Unmount, and wait until everything is on the device
     Umount(Umount),
@@ -44,6 +47,8 @@ pub enum Command {
     Top(Top),
     /// Show the counters of live mounts as Prometheus reads them
     Metrics(Metrics),
+    /// Say whether this machine, a place, an image or a mount suits narufs, and what would suit it better
+    Doctor(Doctor),
     /// Have this program serve a live mount in the place of another version
     Upgrade(Upgrade),
     /// Measure any file system with the workloads of the literature
@@ -56,6 +61,9 @@ pub enum Command {
     /// What `bench` starts to run an engine in a process of its own
     #[command(hide = true)]
     BenchChild,
+    /// Write the man pages and the completions of shells into a directory: what installs this calls it
+    #[command(hide = true)]
+    Generate(Generate),
 }
 
 impl Command {
@@ -74,10 +82,12 @@ impl Command {
             Command::Stats(_) => "stats",
             Command::Top(_) => "top",
             Command::Metrics(_) => "metrics",
+            Command::Doctor(_) => "doctor",
             Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",
             Command::SpillWorker => "spill-worker",
+            Command::Generate(_) => "generate",
         }
     }
 }
@@ -272,10 +282,30 @@ pub struct Stats {
     pub json: bool,
 }
 
+/// Arguments of `narufs doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// A mount, an image, a block device, or a directory to make an image in [default: the machine alone]
+    pub place: Option<PathBuf>,
+    /// Time writes of a block device too, which nobody may be using: what is read is written back in its place
+    #[arg(long)]
+    pub write: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `narufs upgrade`.
 #[derive(Debug, Args)]
 pub struct Upgrade {
     /// A directory in the mount
+    pub dir: PathBuf,
+}
+
+/// Arguments of `narufs generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Where to; it is made if it is not there
     pub dir: PathBuf,
 }
 

@@ -8,16 +8,26 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+/// The names, and the command that each stands for.
+pub const NAMES: [(&str, &str); 6] = [
+    ("mkfs.narufs", "mkfs"),
+    ("fsck.narufs", "fsck"),
+    ("mount.narufs", "mount"),
+    ("mount.fuse.narufs", "mount"),
+    ("umount.narufs", "umount"),
+    ("umount.fuse.narufs", "umount"),
+];
+
 /// The command line as if the program had been called `narufs COMMAND ...`.
 pub fn arguments(mut given: Vec<OsString>, by_root: bool) -> Vec<OsString> {
     let name = given.first().map(|n| Path::new(n).file_name().unwrap_or(n).to_string_lossy().into_owned());
-    let words: &[&str] = match name.as_deref() {
-        Some("mkfs.narufs") => &["mkfs"],
-        Some("mount.narufs" | "mount.fuse.narufs") if by_root => &["mount", "--helper", "-o", "suid,dev"],
-        Some("mount.narufs" | "mount.fuse.narufs") => &["mount", "--helper"],
-        Some("umount.narufs" | "umount.fuse.narufs") => &["umount"],
-        Some("fsck.narufs") => &["fsck"],
-        _ => return given,
+    let Some((_, command)) = NAMES.iter().find(|(called, _)| name.as_deref() == Some(called)) else {
+        return given;
+    };
+    let words: &[&str] = match *command {
+        "mount" if by_root => &["mount", "--helper", "-o", "suid,dev"],
+        "mount" => &["mount", "--helper"],
+        _ => &[command],
     };
     given.splice(1..1, words.iter().map(OsString::from));
     given

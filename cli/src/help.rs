@@ -3,6 +3,7 @@
 //!
 //! clap breaks lines that are too long, and knows nothing of columns: nothing is left for it to break.
 
+pub mod manual;
 mod pages;
 
 use crate::args::Cli;

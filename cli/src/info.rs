@@ -61,7 +61,8 @@ pub fn run(args: &Info) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(image: &Path) -> Result<Superblock, String> {
+/// The superblock of an image, mounted or not; what is wrong in words.
+pub fn read(image: &Path) -> Result<Superblock, String> {
     let mut file = File::open(image).map_err(|e| e.to_string())?;
     let bytes = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     // The engine reads superblocks from devices, and the image itself may be locked by its mount.

@@ -7,8 +7,10 @@
 pub mod args;
 mod beside;
 mod called;
+mod doctor;
 pub mod failure;
 mod fsck;
+mod generate;
 mod heap;
 mod help;
 mod holder;
@@ -101,7 +103,9 @@ pub fn main() -> ExitCode {
         Command::Stats(args) => stats::run(args),
         Command::Top(args) => top::run(args),
         Command::Metrics(args) => metrics::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Upgrade(args) => upgrade::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
     };
     end(cli.command.name(), outcome)

@@ -62,7 +62,14 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if args.announce {
         serve_announced(args, &options)
     } else if args.foreground {
-        let say = |warnings: &[String]| warnings.iter().for_each(|w| eprintln!("narufs mount: {w}"));
+        // A supervisor tells the service manager itself, and what it is to keep.
+        let is_told = options.is_supervised() || stored.is_some();
+        let say = |warnings: &[String]| {
+            warnings.iter().for_each(|w| eprintln!("narufs mount: {w}"));
+            if !is_told && let Err(e) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+                tracing::debug!("the service manager does not hear: {e}");
+            }
+        };
         serve(args, &options, stored, say)
     } else {
         start_background(args)

@@ -19,7 +19,8 @@ pub fn warning() -> Option<String> {
     warning_of(Path::new(SYSCTLS))
 }
 
-fn warning_of(sysctls: &Path) -> Option<String> {
+/// The same of a system whose settings lie in this directory.
+pub fn warning_of(sysctls: &Path) -> Option<String> {
     let bound = |name: &'static str| {
         // Absent before Linux 6.13; 0: none.
         let seconds: u64 = std::fs::read_to_string(sysctls.join(name)).ok()?.trim().parse().ok()?;

@@ -116,3 +116,26 @@ fn a_mount_waits_for_who_holds_its_image_and_serves_it_no_more() {
     fs::write(point.join("file"), b"here").expect("it is mounted");
     done("narufs", &["umount", text(&point)]);
 }
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_mount_is_told_of_with_its_image() {
+    let place = place();
+    let (image, point) = (place.image(), place.point());
+    done("narufs", &["mount", "-o", "supervise=no", text(&image), text(&point)]);
+    let below = point.join("below");
+    fs::create_dir(&below).expect("room");
+    let json: serde_json::Value =
+        serde_json::from_str(&done("narufs", &["doctor", "--json", text(&below)])).expect("a document");
+    let find = |about: &str| {
+        let findings = json["findings"].as_array().expect("a list");
+        findings.iter().find(|finding| finding["about"] == about).unwrap_or_else(|| panic!("{about}: {json}"))
+    };
+    let said = |about: &str, key: &str| find(about)[key].as_str().expect("text").to_owned();
+    assert!(said("mount", "found").starts_with("FUSE 7."), "{json}");
+    assert!(said("server", "remedy").contains("without supervise=no"), "{json}");
+    assert_eq!(said("durability", "found"), "power");
+    assert!(said("image", "found").contains("mounted"), "{json}");
+    assert_eq!(said("room", "verdict"), "good");
+    done("narufs", &["umount", text(&point)]);
+}

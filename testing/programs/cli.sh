@@ -22,7 +22,7 @@ usage() { # STATUS COMMAND...: wrong usage, explained in several lines
 }
 
 # Help that teaches.
-for command in mkfs mount umount sync fsck info stats top metrics bench compare; do
+for command in mkfs mount umount sync fsck info stats top metrics doctor bench compare; do
     "$NARUFS" "$command" --help >"$WORK/out" || fail "$command --help"
     [[ $(wc -l <"$WORK/out") -ge 8 ]] || fail "$command --help says little"
 done
@@ -195,6 +195,13 @@ cp -a "$sbin/." "$WORK/sbin/"
 make -s -C "$ROOT" install CARGO=true NARUFS="$NARUFS" PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
 for name in {mkfs,fsck,mount,umount,mount.fuse,umount.fuse}.narufs; do
     [[ -x $WORK/sbin/$name ]] || fail "$name is not installed"
+done
+for page in narufs narufs-mount {mkfs,fsck,mount,umount,mount.fuse,umount.fuse}.narufs; do
+    [[ -s $WORK/prefix/share/man/man8/$page.8 ]] || fail "there is no page $page"
+done
+bash -n "$WORK/prefix/share/bash-completion/completions/narufs" || fail "the completion for bash"
+for unit in narufs narufs-scratch; do
+    grep -q "^ExecStart=$WORK/prefix/bin/narufs " "$WORK/prefix/lib/systemd/system/$unit@.service" || fail "$unit@.service"
 done
 cat >"$WORK/fstab" <<FSTAB
 $WORK/volume.img $v narufs noatime,nofail,x-note=anything 0 2

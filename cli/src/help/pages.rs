@@ -16,6 +16,7 @@ pub fn below(command: &str) -> &'static [Part] {
         "stats" => STATS,
         "top" => TOP,
         "metrics" => METRICS,
+        "doctor" => DOCTOR,
         "upgrade" => UPGRADE,
         "bench" => BENCH,
         "compare" => COMPARE,
@@ -30,6 +31,7 @@ const NARUFS: &[Part] = &[
             ("narufs mkfs disk.img --size 8G", "make a file system in a file"),
             ("narufs mount disk.img /mnt/naru", "mount it"),
             ("narufs stats /mnt/naru", "see what it does"),
+            ("narufs doctor /mnt/naru", "see what would suit it better"),
             ("narufs umount /mnt/naru", "unmount it and wait until everything is down"),
             (
                 "narufs mount --scratch --memory 4G --spill /var/tmp /mnt/fast",
@@ -291,6 +293,24 @@ const METRICS: &[Part] = &[
          narufs_start_time_seconds since when it counts. docs/monitoring has a dashboard and rules for alerts.",
     ),
     Text("Exit status: 0 shown, 1 a mount has not answered, 2 wrong usage."),
+];
+
+const DOCTOR: &[Part] = &[
+    Text(
+        "Each line says of one thing that it is good, could be better, and by which option or command, or stops narufs. \
+         With a place it tells of what lies below as well: the device's cache and how long a write and a flush take, \
+         measured for a second at the most with a file without a name beside the image. Nothing is changed. Of a block \
+         device reads are timed, writes only with --write.",
+    ),
+    Table(
+        "Examples:",
+        &[
+            ("narufs doctor", "this machine"),
+            ("narufs doctor /var/lib/disk.img", "and an image, with what it lies on"),
+            ("narufs doctor /mnt/naru --json", "and a mount, for programs"),
+        ],
+    ),
+    Text("Exit status: 0 nothing stops narufs, 1 something does, 2 wrong usage."),
 ];
 
 const UPGRADE: &[Part] = &[

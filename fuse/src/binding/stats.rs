@@ -31,6 +31,10 @@ struct ServedStats {
     memory: ProcessMemory,
     /// How requests reach it.
     transport: &'static str,
+    /// The minor version of the protocol that was agreed on with the kernel.
+    protocol_minor: u32,
+    /// What was agreed on beyond it, by the kernel's names.
+    protocol_features: Vec<&'static str>,
     /// How many there were, by name.
     requests: BTreeMap<String, u64>,
     /// Those of them that a caller waited for.
@@ -70,6 +74,7 @@ impl EngineOperations {
         };
         let supervision = self.supervision.as_ref();
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let agreed = self.features.get();
         Ok(ServedStats {
             version: env!("CARGO_PKG_VERSION"),
             started_ns: started.as_nanos() as u64,
@@ -80,6 +85,10 @@ impl EngineOperations {
             servers: supervision.map(|supervision| supervision.memory().life()),
             memory: ProcessMemory::now(),
             transport,
+            protocol_minor: agreed.map_or(0, |agreed| agreed.minor),
+            protocol_features: agreed
+                .map(|agreed| agreed.flags.iter_names().map(|(name, _)| name).collect())
+                .unwrap_or_default(),
             requests: by_name(|count| count.sent),
             requests_awaited: by_name(|count| count.awaited),
             stats: Stats::of(&self.fs)?,

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes the Debian package target/debian/narufs_VERSION_ARCH.deb of what `make build` has built: lays it out as
+# `make install` does, in a directory of its own, and has cargo-deb pack that. cargo-deb is installed below target if it
+# is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=3.8.0
+tool=target/tools/bin/cargo-deb
+if [[ "$("$tool" --version 2>/dev/null)" != *"$version"* ]]; then
+    cargo install cargo-deb --locked --version "$version" --root target/tools
+fi
+# libgcc_s, libc: what dpkg-shlibdeps finds in the programs.
+command -v dpkg-shlibdeps >/dev/null || {
+    echo "narufs: dpkg-shlibdeps is missing: apt-get install dpkg-dev" >&2
+    exit 1
+}
+
+root=target/deb/root
+rm -rf target/deb
+make --no-print-directory -s install-files DESTDIR="$PWD/$root" PREFIX=/usr SBINDIR=/usr/sbin PROGRAM=../bin/narufs \
+    ZSHDIR=/usr/share/zsh/vendor-completions UNITDIR=/lib/systemd/system ${NARUFS:+NARUFS="$NARUFS"}
+strip --remove-section=.comment --remove-section=.note "$root"/usr/bin/*
+# What is large or for those who build it is left out.
+doc=$root/usr/share/doc/narufs
+mkdir -p "$doc" "$root/usr/share/lintian/overrides"
+cp README.md ARCHITECTURE.md docs/*.md "$doc"
+# Where Debian looks for it.
+cp CHANGELOG.md "$doc/changelog"
+gzip -9n "$doc"/*
+install -m 0644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/narufs"
+PATH=$PWD/target/tools/bin:$PATH cargo deb --no-build --no-strip --locked -p narufs-cli -q --output target/debian/
