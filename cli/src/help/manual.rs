@@ -285,7 +285,7 @@ mod tests {
 
     /// A page without its marks, in words.
     fn words(text: &str) -> String {
-        let marks = ["\\fB", "\\fI", "\\fR", "\\&"];
+        let marks = ["\\fB", "\\fI", "\\fR", "\\&", "\""];
         let plain = marks
             .iter()
             .fold(text.replace("\\-", "-").replace("\\*(Aq", "'"), |text, mark| text.replace(mark, ""));
