@@ -275,7 +275,10 @@ impl<'a> Work<'a> {
             seen.files += 1;
             seen.bytes += read.len() as u64;
         }
-        let program = root.join("program").display().to_string();
+        // It is started elsewhere.
+        let program =
+            std::path::absolute(root.join("program")).map_err(|e| Error::io("find", "program", e))?;
+        let program = program.display().to_string();
         let ran = self.succeed(self.command(&program, &[]), Output::Kept)?;
         if ran.said != self.material.sources.says.as_bytes() {
             return Err(Error::Wrong("the program that was built computes something else".into()));
