@@ -14,23 +14,29 @@ use std::os::fd::OwnedFd;
 /// A new file of so many bytes, which can neither grow nor shrink, or which nobody but those who have its descriptor can
 /// reach.
 pub(super) fn create(len: usize) -> Result<OwnedFd> {
-    let file = match in_own_tmpfs() {
-        Ok(file) => file,
+    let len = len as u64;
+    match in_own_tmpfs() {
+        Ok(file) => {
+            rustix::fs::ftruncate(&file, len)?;
+            Ok(file)
+        }
         Err(e) => {
             tracing::debug!("memory without huge pages: {e}");
-            rustix::fs::memfd_create("narufs-takeover", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("narufs-takeover", flags)?;
+            rustix::fs::ftruncate(&file, len)?;
+            rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+            Ok(file)
         }
-    };
-    rustix::fs::ftruncate(&file, len as u64)?;
-    if !is_nameless(&file)? {
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     }
-    Ok(file)
 }
 
 /// Whether a file is one that [`create`] has made: nobody else can have shortened it, or will.
 pub(super) fn is_ours(file: &OwnedFd) -> Result<bool> {
-    Ok(rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) || is_nameless(file)?)
+    let seals = rustix::fs::fcntl_get_seals(file)?;
+    // A file of a tmpfs says that it cannot be sealed: not so a memfd that is yet to be, which has no name either.
+    let is_nameless = seals == SealFlags::SEAL && rustix::fs::fstat(file)?.st_nlink == 0;
+    Ok(seals.contains(SealFlags::SHRINK) || is_nameless)
 }
 
 fn in_own_tmpfs() -> Result<OwnedFd> {
@@ -47,13 +53,6 @@ fn in_own_tmpfs() -> Result<OwnedFd> {
     // O_EXCL: it never gets a name.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::openat(&mount, ".", flags, Mode::RUSR | Mode::WUSR)
-}
-
-/// Whether it lies in a tmpfs and has no name. A memfd has none either, but seals.
-fn is_nameless(file: &OwnedFd) -> Result<bool> {
-    let stat = rustix::fs::fstat(file)?;
-    // What such a file says that can not be sealed: not so a memfd that is yet to be.
-    Ok(stat.st_nlink == 0 && rustix::fs::fcntl_get_seals(file)? == SealFlags::SEAL)
 }
 
 #[cfg(test)]
