@@ -7,6 +7,8 @@ use crate::failure::{Failure, Status};
 use narufs_engine::takeover::now;
 use narufs_fuse::mount::{self, IfBusy};
 use narufs_fuse::supervision::{ABORT, DEVICE};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 impl Supervisor {
     /// Starts another server, unless that was the last: then the outcome.
@@ -78,16 +80,21 @@ impl Supervisor {
 
     /// Cuts off who uses the mount.
     fn give_up(&self, why: &str) -> Failure {
-        let abort = self.kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
-        if let Some(Err(e)) = abort {
-            tracing::debug!("the connection ends with this process: {e}");
-        }
+        cut_off(&self.kept);
         let dir = self.dir.display();
         let why = format!(
             "{why}, and the mount with them: run narufs umount {dir}, then narufs fsck, and mount again"
         );
         tracing::error!("{dir}: {why}");
         Failure::about(Status::Failed, &self.dir, why)
+    }
+}
+
+/// Ends the connection with the kernel: who waits for an answer gets an error.
+pub(super) fn cut_off(kept: &BTreeMap<String, OwnedFd>) {
+    let abort = kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
+    if let Some(Err(e)) = abort {
+        tracing::debug!("the connection ends with this process: {e}");
     }
 }
 

@@ -10,8 +10,9 @@
 //! Nothing is pushed before the mount has served: a descriptor that is handed over is one of a mount that can be gone on
 //! with. What it was mounted with lies beside it: what the service is told later is for the next mount.
 
+use super::ends::cut_off;
 use narufs_fuse::mount::{self, IfBusy};
-use narufs_fuse::supervision::{ABORT, DEVICE, MEMORY};
+use narufs_fuse::supervision::{DEVICE, MEMORY};
 use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
 use sd_notify::NotifyState;
@@ -143,10 +144,7 @@ fn give_up(kept: &BTreeMap<String, OwnedFd>, dir: &Path) {
     if kept.contains_key(DEVICE) {
         tracing::warn!("the service manager has not kept all of a mount, which is given up");
         // Who waits for an answer is to have one, and the place is to be free.
-        let aborted = kept.get(ABORT).map(|abort| rustix::io::write(abort, b"1"));
-        if let Some(Err(e)) = aborted {
-            tracing::debug!("{}: {e}", dir.display());
-        }
+        cut_off(kept);
         if let Err(e) = mount::unmount(dir, IfBusy::Detach) {
             tracing::debug!("{}: {e}", dir.display());
         }

@@ -1,6 +1,6 @@
 //! A service manager keeps the mount's descriptors as well: then the mount outlives all of its processes.
 
-use crate::support::{Mounted, narufs, said};
+use crate::support::{Mounted, unmount};
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
 use rustix::fs::{FlockOperation, flock};
@@ -147,9 +147,13 @@ fn kill_all(service: &mut Child, place: &Place) {
     service.wait().expect("a child");
 }
 
-fn unmount(place: &Place) {
-    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+/// The service ends with its mount, and leaves nothing behind.
+fn end(mut manager: Manager, mut service: Child, mounted: &Mounted) {
+    unmount(&mounted.place);
+    assert!(service.wait().expect("a child").success());
+    manager.catch_up();
+    assert!(manager.kept.is_empty(), "{:?}", manager.kept.keys());
+    mounted.place.check().expect("nothing is wrong with the image");
 }
 
 #[test]
@@ -189,11 +193,7 @@ fn a_service_that_was_killed_whole_goes_on_with_its_mount() {
     mounted.is_of(Pid::from_child(&service));
     mounted.follow(Signal::KILL);
     drop((file, other));
-    unmount(&mounted.place);
-    assert!(service.wait().expect("a child").success());
-    manager.catch_up();
-    assert!(manager.kept.is_empty(), "{:?}", manager.kept.keys());
-    mounted.place.check().expect("nothing is wrong with the image");
+    end(manager, service, &mounted);
 }
 
 #[test]
@@ -214,11 +214,7 @@ fn what_is_no_whole_mount_is_given_up_and_it_is_mounted_anew() {
     assert_eq!(mounted.incarnation(), 0);
     assert!(mounted.at("dir").is_dir());
     assert!(manager.kept.contains_key("memory"), "that of the new one");
-    unmount(&mounted.place);
-    assert!(service.wait().expect("a child").success());
-    manager.catch_up();
-    assert!(manager.kept.is_empty(), "{:?}", manager.kept.keys());
-    mounted.place.check().expect("nothing is wrong with the image");
+    end(manager, service, &mounted);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The supervisor is killed: its server starts another one, which follows servers as the first did.
 
-use crate::support::{Mounted, Process, mount, narufs, said, stop};
+use crate::support::{Mounted, Process, mount, narufs, said, stop, unmount};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -62,8 +62,7 @@ fn a_killed_supervisor_is_replaced_and_servers_are_followed() {
     assert_eq!(mounted.supervisor_now(), Some(supervisor.pid));
     mounted.follow(Signal::KILL);
     drop((file, other));
-    let out = narufs().arg("umount").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     assert!(supervisor.has_ended(), "umount has waited for it");
     mounted.place.check().expect("nothing is wrong with the image");
 }
@@ -96,8 +95,7 @@ fn supervisors_that_end_one_after_the_other_are_given_up() {
     // It goes on alone, says so, and the mount ends with it.
     assert_eq!(mounted.stats()["supervisor_pid"], 0);
     fs::create_dir(mounted.at("dir")).expect("it is served");
-    let out = narufs().arg("umount").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     assert!(server.has_ended());
     mounted.place.check().expect("nothing is wrong with the image");
 }
@@ -130,8 +128,7 @@ fn a_supervisor_that_is_killed_while_a_server_begins_is_replaced() {
     assert_eq!(fs::read_dir(mounted.place.point()).expect("a directory").count(), 5);
     mounted.follow(Signal::KILL);
     let supervisor = Process::of(mounted.supervisor_now().expect("there is one"));
-    let out = narufs().arg("umount").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     assert!(supervisor.has_ended());
     mounted.place.check().expect("nothing is wrong with the image");
 }
@@ -150,8 +147,7 @@ fn a_stopped_server_is_not_unmounted_by_the_end_of_its_supervisor() {
     assert_eq!(mounted.server(), server);
     let supervisor = Process::of(mounted.supervisor_now().expect("another one"));
     fs::create_dir(mounted.at("dir")).expect("it is mounted");
-    let out = narufs().arg("umount").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     assert!(supervisor.has_ended());
     mounted.place.check().expect("nothing is wrong with the image");
 }
@@ -172,8 +168,7 @@ fn both_killed_at_once_end_the_mount_and_the_next_one_takes_its_place() {
     let out = mount(&mounted.place, "noatime");
     assert!(out.status.success(), "{}", said(&out));
     assert_eq!(fs::read(point.join("synced")).expect("readable"), b"content");
-    let out = narufs().arg("umount").arg(&point).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     mounted.place.check().expect("nothing is wrong with the image");
 }
 
@@ -184,15 +179,13 @@ fn both_killed_at_once_leave_what_umount_takes_away() {
     let point = mounted.place.point();
     fs::create_dir(mounted.at("dir")).expect("room");
     narufs_fuse::control::kill(&mounted.place.point()).expect("both live");
-    let out = narufs().arg("umount").arg(&point).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     assert!(narufs_fuse::mount::mountinfo::find(&point).expect("readable").is_none());
     assert_eq!(fs::read_dir(&point).expect("a directory").count(), 0);
     mounted.place.check().expect("nothing is wrong with the image");
     let out = mount(&mounted.place, "noatime");
     assert!(out.status.success(), "{}", said(&out));
     assert!(point.join("dir").is_dir(), "what was answered is there");
-    let out = narufs().arg("umount").arg(&point).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    unmount(&mounted.place);
     mounted.place.check().expect("nothing is wrong with the image");
 }

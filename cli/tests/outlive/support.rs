@@ -182,8 +182,7 @@ impl Mounted {
 
     /// Unmounts as users do.
     pub fn unmount(&self) {
-        let out = narufs().arg("umount").arg(self.place.point()).output().expect("it starts");
-        assert!(out.status.success(), "{}", said(&out));
+        unmount(&self.place);
         self.wait_for_end();
     }
 
@@ -272,4 +271,10 @@ fn mount_by(mut command: Command, place: &Place, options: &str) -> Output {
 /// What a command complained of.
 pub fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+/// Unmounts as users do, whoever keeps the mount.
+pub fn unmount(place: &Place) {
+    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
+    assert!(out.status.success(), "{}", said(&out));
 }
