@@ -33,13 +33,15 @@ impl OpenVolume {
     }
 
     pub(crate) fn open(image: &Path, options: &MountOptions) -> Result<Arc<OpenVolume>> {
-        let generation = Generation::of_this_process();
+        let forked = || Error::new("open", Cause::Forked).at(image);
+        let generation = Generation::of_this_process().ok_or_else(forked)?;
         let mounted = narufs_engine::Fs::mount(image, &options.to_engine());
         Ok(OpenVolume::new(mounted.map_err(|e| told("open", e).at(image))?, generation))
     }
 
     pub(crate) fn scratch(options: &ScratchOptions) -> Result<Arc<OpenVolume>> {
-        let generation = Generation::of_this_process();
+        let forked = || Error::new("scratch", Cause::Forked);
+        let generation = Generation::of_this_process().ok_or_else(forked)?;
         let mounted = narufs_engine::Fs::scratch(&options.to_engine());
         Ok(OpenVolume::new(mounted.map_err(|e| told("scratch", e))?, generation))
     }

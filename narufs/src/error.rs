@@ -30,7 +30,8 @@ pub enum Cause {
     Refused(String),
     /// The file ends before what was asked for.
     EndOfFile,
-    /// The file system was opened by the process from which this one was forked: it is the parent's alone.
+    /// This process was forked from one that had a file system open: it can use none, neither that one nor one of its
+    /// own, until it starts a program.
     Forked,
 }
 
@@ -42,7 +43,7 @@ impl fmt::Display for Cause {
             Cause::Damaged(words) | Cause::InUse(words) | Cause::Refused(words) => f.write_str(words),
             Cause::ReadOnly(words) => write!(f, "the file system is read-only: {words}"),
             Cause::EndOfFile => f.write_str("the file ends before"),
-            Cause::Forked => f.write_str("the file system was opened by the parent of this process"),
+            Cause::Forked => f.write_str("this process was forked from one that had a file system open, and can use none"),
         }
     }
 }

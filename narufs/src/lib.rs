@@ -46,10 +46,12 @@
 //! # Threads and processes
 //! Everything is [`Send`] and [`Sync`], and many threads may use one [`File`]. A file system belongs to the process
 //! that has opened it. In a child that was forked from it every call is an error ([`Cause::Forked`]), and dropping does
-//! nothing, so that the image stays whole; the child may open file systems of its own. It does not keep the image
-//! locked either: others can open it as soon as its process has closed it, or has ended, whatever children live on. (A
-//! child made by a bare `clone` system call, past the C library, is not noticed. One that is forked while another thread
-//! is in the midst of opening or closing may keep that image locked until it ends, or starts another program.)
+//! nothing, so that the image stays whole. Nor can it open one of its own: threads that it does not have were asleep in
+//! locks that it has a copy of. Programs that it starts can, and so can children that were forked before the first was
+//! opened or after the last was closed. It does not keep the image locked either: others can open it as soon as its
+//! process has closed it, or has ended, whatever children live on. (A child made by a bare `clone` system call, past
+//! the C library, is not noticed. One that is forked while another thread is in the midst of opening or closing may
+//! keep that image locked until it ends, or starts another program.)
 
 mod dir;
 mod engine;

@@ -6,6 +6,7 @@
 
 use narufs::*;
 use std::io::{Read, Seek, Write};
+use std::path::Path;
 
 fn refused<T>(result: Result<T>) {
     match result {
@@ -27,7 +28,7 @@ struct Open {
 }
 
 /// Calls everything, each of which fails, and drops what was open.
-fn in_the_child(open: Open) {
+fn in_the_child(open: Open, image: &Path) {
     let Open { fs, user, mut file, dir, mut entries } = open;
     for at in [&*fs, &*user, &dir] {
         refused(at.create("new"));
@@ -79,11 +80,10 @@ fn in_the_child(open: Open) {
     // What was fetched before the fork may be shown; nothing more is.
     assert!(entries.by_ref().any(|entry| entry.is_err()));
     drop((file, dir, entries, user));
-    // One of its own is another matter.
-    let own = Fs::scratch(&ScratchOptions::new(64 << 20)).expect("memory");
-    own.write("f", "child").expect("room");
-    own.close().expect("nothing is open");
     refused(fs.close());
+    // Nor can it have one of its own, now that nothing is open.
+    refused(Fs::scratch(&ScratchOptions::new(64 << 20)));
+    refused(Fs::open(image, &MountOptions::new()));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_child_can_do_nothing_and_the_image_stays_whole() {
     if child == 0 {
         let open = open.take().expect("just put there");
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            in_the_child(open);
+            in_the_child(open, &image);
             drop(other);
         }));
         // SAFETY: ends the process at once; its memory is a copy.
