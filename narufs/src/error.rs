@@ -43,7 +43,9 @@ impl fmt::Display for Cause {
             Cause::Damaged(words) | Cause::InUse(words) | Cause::Refused(words) => f.write_str(words),
             Cause::ReadOnly(words) => write!(f, "the file system is read-only: {words}"),
             Cause::EndOfFile => f.write_str("the file ends before"),
-            Cause::Forked => f.write_str("this process was forked from one that had a file system open, and can use none"),
+            Cause::Forked => {
+                f.write_str("this process was forked from one that had a file system open, and can use none")
+            }
         }
     }
 }

@@ -143,8 +143,13 @@ impl DataPath {
         };
         keep_buffers((options.bounce + options.ahead) * BLOCK_SIZE);
         let pool = Arc::new(pool);
-        let write_back =
-            Arc::new(WriteBack::new(Arc::clone(&meta), Arc::clone(&pool), options.bounce, options.files));
+        let write_back = Arc::new(WriteBack::new(
+            Arc::clone(&meta),
+            Arc::clone(&pool),
+            takeover.clone(),
+            options.bounce,
+            options.files,
+        ));
         let (limit, kept) = (options.absorb_limit, options.bounce);
         let journal = Arc::new(DataJournal::new(Arc::clone(&meta), Arc::clone(&write_back), limit, kept));
         Ok(DataPath {

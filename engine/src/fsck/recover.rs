@@ -120,7 +120,7 @@ pub(super) fn onto(
     let scan = media.ring.scan(sb, &device, &header)?;
     let store = Arc::new(Store::new(device, *sb, Log::durable(), &StoreOptions::default()));
     let round = RoundId { epoch: header.epoch.get(), number: header.round.get() + 1 };
-    match recovery::recover(&Checkpointer::new(store), &scan, round, Onto::Memory) {
+    match recovery::recover(&Checkpointer::new(store), &scan, round, &[], Onto::Memory) {
         Ok(recovery::Outcome { damage: None, unreadable, .. }) => {
             add_unreadable(&unreadable, not_needed(sb), findings, &Outcome::Mendable);
             Ok(true)

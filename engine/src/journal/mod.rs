@@ -270,6 +270,11 @@ impl Journal {
         self.sequence.tail()
     }
 
+    /// The mount epoch of its records.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// The first position that recovery needs.
     pub fn head(&self) -> Position {
         // Relaxed: only a number; what it allows is passed on through credits.

@@ -33,7 +33,11 @@ impl File {
         if pages.contains(&1) {
             self.is_down.store(true, Ordering::Relaxed);
         }
-        taken.finish(0, |end| pages.iter().for_each(|page| end.written(*page, false, None)));
+        taken.finish(0, |end| {
+            for page in &pages {
+                end.written(*page, false, None);
+            }
+        });
     }
 
     fn enqueue(&self) {

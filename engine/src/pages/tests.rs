@@ -173,7 +173,9 @@ fn run(steps: Vec<Step>) {
                     for (page, succeeds) in held.drain(..).zip(outcomes) {
                         let known = model.at(page);
                         if succeeds {
-                            end.written(page, known.stale || known.record.is_some(), None);
+                            let stale_upto = end.written(page, known.stale || known.record.is_some(), None);
+                            let newly = known.record.filter(|_| !known.stale);
+                            assert_eq!(stale_upto, newly.map(|(_, last)| last));
                             known.is_down = !known.dirty;
                             if let Some((first, _)) = &mut known.record {
                                 *first = Position::MAX;
@@ -278,13 +280,13 @@ fn a_flush_that_failed_makes_what_it_was_to_cover_dirty_or_lost() {
     let states = PageStates::default();
     states.dirtied(vec![1, 2, 3], 0);
     let all = || Selection { pages: 0..9, take: Take::All, most: 9, tail: None };
-    states
-        .begin_write_back(all())
-        .0
-        .finish(0, |end| (1..=3).for_each(|page| end.written(page, true, Some(7))));
+    let written = |page, at| {
+        move |end: &mut super::WriteBackEnd<'_>| assert!(end.written(page, true, Some(at)).is_none())
+    };
+    states.begin_write_back(all()).0.finish(0, |end| (1..=3).for_each(|page| written(page, 7)(end)));
     let pending = states.unflushed();
     states.dirtied(vec![3], 0);
-    states.begin_write_back(all()).0.finish(0, |end| end.written(3, true, Some(8)));
+    states.begin_write_back(all()).0.finish(0, written(3, 8));
     assert!(states.flush_ended(pending, false, |page| (page == 1).then_some(true)));
     assert!(states.has_dirty(1..2) && !states.has_dirty(2..9));
     assert_eq!(states.unflushed(), [(2, 7), (3, 8)]);

@@ -49,18 +49,26 @@ impl WriteBackEnd<'_> {
         self.sets.dirty.insert(page);
     }
 
-    /// The page is in place. If it `is_newer` than its record, that is stale now. `overwritten`, where it had its place
-    /// before: the device's count of writes.
-    pub fn written(&mut self, page: u64, is_newer: bool, overwritten: Option<u64>) {
+    /// The page is in place. If it `is_newer` than its record, that is stale now: the answer, if it was not before, is the
+    /// position after it. `overwritten`, where it had its place before: the device's count of writes.
+    pub fn written(&mut self, page: u64, is_newer: bool, overwritten: Option<u64>) -> Option<Position> {
+        let mut stale_upto = None;
         if let Some(record) = self.sets.records.get_mut(&page) {
             record.first = Position::MAX;
-            if is_newer {
-                self.sets.stale.insert(page);
+            if is_newer && self.sets.stale.insert(page) {
+                stale_upto = Some(record.last);
             }
         }
         if let Some(completed) = overwritten {
             self.sets.unflushed.insert(page, completed);
         }
+        stale_upto
+    }
+
+    /// The page is in place, but is to count as wholly dirty: so does what a record takes of it.
+    pub fn stays_dirty(&mut self, page: u64) {
+        self.sets.stale.remove(&page);
+        self.sets.dirty.insert(page);
     }
 
     /// So many blocks that were set aside are used, or wanted no more.

@@ -5,8 +5,9 @@
 //! is no more is left out, and so is what lies beyond the recovered size.
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
-use crate::format::{DataKey, Nid};
+use crate::format::{DataKey, Nid, U32, U64};
 use crate::planted::{self, Bug};
+use crate::takeover::NewerHome;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -70,6 +71,18 @@ impl DataRedo {
                 file.insert(from, bytes[(from - at) as usize..].to_vec());
             }
         }
+    }
+
+    /// The page lies in place in a newer form than what was read so far.
+    pub(crate) fn is_home(&mut self, home: &NewerHome) {
+        let Some(offset) = home.page.checked_mul(BLOCK_SIZE as u64) else { return };
+        self.supersede(&DataKey {
+            nid: U64::new(home.nid),
+            offset: U64::new(offset),
+            len: U64::new(BLOCK_SIZE as u64),
+            generation: U32::new(home.generation),
+            reserved: U32::ZERO,
+        });
     }
 
     /// Whether there is anything to write.
@@ -141,7 +154,6 @@ fn finish_file(
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::format::{U32, U64};
 
     fn key(offset: u64, len: u64) -> DataKey {
         DataKey {

@@ -28,6 +28,7 @@ pub(crate) use restore::{Area, make_blank, unreadable};
 use crate::checkpoint::{Checkpointer, RoundId};
 use crate::journal::Scan;
 use crate::planted::{self, Bug};
+use crate::takeover::NewerHome;
 use crate::{Error, Result};
 use absorbed::DataRedo;
 use resolve::Recovered;
@@ -58,10 +59,17 @@ pub(crate) enum Onto {
 
 /// Steps 1 to 4. Onto the homes none of them is done where some of the double-write area cannot be read: whether that
 /// matters is to be found out first. `round` marks what is written meanwhile: the ring's epoch, and the round after its last.
+/// `homes`: what a killed predecessor has left in place in a newer form than the journal's, by position.
 ///
 /// # Errors
 /// Those of the device. Damage is no error but part of the outcome.
-pub(crate) fn recover(pages: &Checkpointer, scan: &Scan, round: RoundId, onto: Onto) -> Result<Outcome> {
+pub(crate) fn recover(
+    pages: &Checkpointer,
+    scan: &Scan,
+    round: RoundId,
+    homes: &[NewerHome],
+    onto: Onto,
+) -> Result<Outcome> {
     let store = &**pages.store();
     let mut outcome = Outcome { damage: scan.damage.clone(), ..Outcome::default() };
     let ends = |outcome: &Outcome| onto == Onto::Image && outcome.damage.is_some();
@@ -84,7 +92,7 @@ pub(crate) fn recover(pages: &Checkpointer, scan: &Scan, round: RoundId, onto: O
         Error::Device { .. } => onto == Onto::Memory && without_images,
         _ => false,
     };
-    match redo::redo(pages, scan, round, &mut data) {
+    match redo::redo(pages, scan, round, homes, &mut data) {
         Ok(records) => outcome.records = records,
         Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
         Err(e) => return Err(e),
@@ -92,7 +100,8 @@ pub(crate) fn recover(pages: &Checkpointer, scan: &Scan, round: RoundId, onto: O
     if ends(&outcome) {
         return Ok(outcome);
     }
-    if !data.is_empty() {
+    // What lies in place and is to stay was not flushed yet.
+    if !data.is_empty() || !homes.is_empty() {
         match data.finish(store.device().as_ref(), &Recovered { store }) {
             Ok(pages) => outcome.data_pages = pages,
             Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),

@@ -5,18 +5,29 @@ use crate::checkpoint::{Checkpointer, RoundId};
 use crate::format::Position;
 use crate::journal::{Journal, Scan};
 use crate::store::{Delta, decode};
+use crate::takeover::NewerHome;
 use crate::{Error, Result};
 use std::collections::HashMap;
 
-/// Applies every record that counts and collects the data records; the number of records. Pages go home when
-/// they fill the budget.
-pub(super) fn redo(pages: &Checkpointer, scan: &Scan, round: RoundId, data: &mut DataRedo) -> Result<u64> {
+/// Applies every record that counts and collects the data records, but for what lies in place in a newer form (`homes`, by
+/// position); the number of records. Pages go home when they fill the budget.
+pub(super) fn redo(
+    pages: &Checkpointer,
+    scan: &Scan,
+    round: RoundId,
+    homes: &[NewerHome],
+    data: &mut DataRedo,
+) -> Result<u64> {
     let store = pages.store();
+    let mut homes = homes.iter().peekable();
     let forgotten = forgotten(scan)?;
     let mut records = 0;
     for record in scan.records() {
         let (first, payload) = record?;
         let end = first + u64::from(Journal::slots_for(payload.len()));
+        while let Some(home) = homes.next_if(|home| home.upto < end) {
+            data.is_home(home);
+        }
         for delta in decode(&payload) {
             let delta = delta.map_err(|e| at(first, &e))?;
             match &delta {
@@ -31,6 +42,7 @@ pub(super) fn redo(pages: &Checkpointer, scan: &Scan, round: RoundId, data: &mut
             pages.write_all(round)?;
         }
     }
+    homes.for_each(|home| data.is_home(home));
     Ok(records)
 }
 

@@ -5,6 +5,7 @@
 //! | header | 4096 |
 //! | request slots | 64 each |
 //! | inode slots | 64 each |
+//! | newer homes | 64 each |
 //! | frame table | 64 for each frame |
 //! | frames | 4096 each, from a boundary of 2 MiB on |
 //!
@@ -13,6 +14,7 @@
 #![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
 
 use super::backing;
+use super::homes::{HomeSlot, Homes};
 use super::inodes::{InodeSlot, Inodes};
 use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
@@ -28,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 /// Raised with each change of the layout, or of what any part of it means.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
 
@@ -38,6 +40,10 @@ const SLOT: usize = 64;
 const REQUESTS: u32 = 1 << 14;
 /// Files whose size or times run ahead of the journal.
 const INODES: u32 = 1 << 20;
+/// Pages in place that are newer than the journal.
+pub(super) const HOMES: u32 = 1 << 14;
+/// All of these.
+const COUNTS: [u32; 3] = [REQUESTS, INODES, HOMES];
 const HUGE_PAGE: usize = 2 << 20;
 /// More frames than any cache has.
 const MOST_FRAMES: u64 = 1 << 31;
@@ -61,12 +67,14 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
 const _: () = assert!(size_of::<RequestSlot>() == SLOT && size_of::<InodeSlot>() == SLOT);
+const _: () = assert!(size_of::<HomeSlot>() == SLOT);
 
 /// Where the parts lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     requests: usize,
     inodes: usize,
+    homes: usize,
     table: usize,
     frames: usize,
     end: usize,
@@ -78,10 +86,11 @@ impl Layout {
         let part = |start: usize, count: usize, each: usize| start.checked_add(count.checked_mul(each)?);
         let at = HEADER;
         let inodes_at = part(at, requests as usize, SLOT)?;
-        let table = part(inodes_at, inodes as usize, SLOT)?;
+        let homes = part(inodes_at, inodes as usize, SLOT)?;
+        let table = part(homes, HOMES as usize, SLOT)?;
         let first = part(table, frames, SLOT)?.checked_next_multiple_of(HUGE_PAGE)?;
         let end = part(first, frames, BLOCK_SIZE)?;
-        Some(Layout { requests: at, inodes: inodes_at, table, frames: first, end })
+        Some(Layout { requests: at, inodes: inodes_at, homes, table, frames: first, end })
     }
 }
 
@@ -92,6 +101,7 @@ pub struct Takeover {
     file: OwnedFd,
     lanes: Lanes,
     inodes: Inodes,
+    homes: Homes,
     /// The last: what lies in it goes first.
     mapping: Arc<Mapping>,
 }
@@ -171,7 +181,7 @@ impl Takeover {
         let layout = Layout::new(REQUESTS, INODES, frames as u64)
             .ok_or_else(|| refused(format!("{frames} frames are more than any has")))?;
         let file = backing::create(layout.end).map_err(refused)?;
-        let memory = Takeover::map(file, layout, REQUESTS, INODES)?;
+        let memory = Takeover::map(file, layout, COUNTS)?;
         let header = memory.header();
         header.requests.store(REQUESTS, Ordering::Relaxed);
         header.inodes.store(INODES, Ordering::Relaxed);
@@ -215,9 +225,9 @@ impl Takeover {
             return Err(refused("it is too short"));
         }
         // Of the header alone, to learn the rest.
-        let head = Layout { requests: 0, inodes: 0, table: 0, frames: 0, end: HEADER };
+        let head = Layout { requests: 0, inodes: 0, homes: 0, table: 0, frames: 0, end: HEADER };
         let (file, layout) = {
-            let first = Takeover::map(file, head, 0, 0)?;
+            let first = Takeover::map(file, head, [0; 3])?;
             let header = first.header();
             // Acquire: pairs with the Release of `create`, in another process.
             if header.magic.load(Ordering::Acquire) != MAGIC {
@@ -237,10 +247,11 @@ impl Takeover {
             let again = first.file.try_clone().map_err(refused)?;
             (again, layout)
         };
-        Takeover::map(file, layout, REQUESTS, INODES)
+        Takeover::map(file, layout, COUNTS)
     }
 
-    fn map(file: OwnedFd, layout: Layout, requests: u32, inodes: u32) -> Result<Takeover> {
+    fn map(file: OwnedFd, layout: Layout, counts: [u32; 3]) -> Result<Takeover> {
+        let [requests, inodes, homes] = counts.map(|count| count as usize);
         // SAFETY: a new mapping at a place that the kernel chooses; nothing else is touched. Guarded by the tests below.
         let base = unsafe {
             rustix::mm::mmap(
@@ -262,20 +273,19 @@ impl Takeover {
             let len = layout.end - layout.table;
             rustix::mm::madvise(table.cast(), len, rustix::mm::Advice::LinuxHugepage)
         };
-        // SAFETY: both parts lie within the mapping, as the layout says, on boundaries of 64 bytes; any bytes are valid
-        // atomic words; the requests keep the mapping, the inodes are dropped before it. Guarded by the tests below.
-        let (requests, inodes) = unsafe {
+        // SAFETY: all three parts lie within the mapping, as the layout says, on boundaries of 64 bytes; any bytes are valid
+        // atomic words; the requests keep the mapping, the others are dropped before it. Guarded by the tests below.
+        let (requests, inodes, homes) = unsafe {
             let requests = std::slice::from_raw_parts(
                 base.add(layout.requests).cast::<RequestSlot>().as_ptr(),
-                requests as usize,
+                requests,
             );
-            let inodes = std::slice::from_raw_parts(
-                base.add(layout.inodes).cast::<InodeSlot>().as_ptr(),
-                inodes as usize,
-            );
-            (Requests::new(requests, Arc::clone(&mapping)), inodes)
+            let inodes =
+                std::slice::from_raw_parts(base.add(layout.inodes).cast::<InodeSlot>().as_ptr(), inodes);
+            let homes = std::slice::from_raw_parts(base.add(layout.homes).cast::<HomeSlot>().as_ptr(), homes);
+            (Requests::new(requests, Arc::clone(&mapping)), Inodes::new(inodes), Homes::new(homes))
         };
-        Ok(Takeover { layout, file, lanes: Lanes::new(requests), inodes: Inodes::new(inodes), mapping })
+        Ok(Takeover { layout, file, lanes: Lanes::new(requests), inodes, homes, mapping })
     }
 
     fn header(&self) -> &Header {
@@ -372,6 +382,11 @@ impl Takeover {
     /// The same, for each lane.
     pub(super) fn lanes(&self) -> &Lanes {
         &self.lanes
+    }
+
+    /// The pages in place that are newer than the journal.
+    pub fn homes(&self) -> &Homes {
+        &self.homes
     }
 
     /// The files that run ahead of the journal.

@@ -6,6 +6,7 @@
 //! - [`requests`]: a slot for each request in service, and what is known of its outcome;
 //! - [`inodes`]: size and times of files that run ahead of the journal, and truncations that are pending;
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
+//! - [`homes`]: pages in place that are newer than what the journal would put there;
 //! - [`notices`]: what the kernel is still to be told;
 //! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life
 //!   ([`life`]).
@@ -26,6 +27,7 @@
 //! shrink (it is sealed, or nobody else can reach it), so no access raises SIGBUS.
 
 mod backing;
+pub mod homes;
 pub mod inodes;
 pub mod life;
 mod memory;
@@ -35,6 +37,7 @@ pub mod requests;
 pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;
 
+pub use homes::{Homes, NewerHome};
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use life::{LeftCounts, Life, Phase, PhaseCounts, now};
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};

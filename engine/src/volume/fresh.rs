@@ -12,6 +12,8 @@ use crate::journal::Scan;
 use crate::recovery::{self, Onto, Outcome};
 use crate::store::{Log, Store};
 use crate::sync::Arc;
+use crate::takeover::NewerHome;
+use crate::takeover::homes::homes_left;
 
 /// Makes stores of an image that is being mounted.
 pub(super) struct Fresh<'m> {
@@ -31,6 +33,11 @@ impl Fresh<'_> {
         self.store(Arc::new(Overlay::new(device, self.options.store.budget / BLOCK_SIZE)))
     }
 
+    /// What a predecessor has left in place that redo is to leave alone.
+    fn homes(&self, round: RoundId) -> Vec<NewerHome> {
+        homes_left(self.options.takeover.as_deref(), round.epoch)
+    }
+
     /// Recovers the image; for a reader, and where something is damaged, in memory alone.
     pub fn recover(
         &self,
@@ -44,7 +51,7 @@ impl Fresh<'_> {
         if !read_only && damage.is_none() {
             ring.carry(self.sb, &device, scan)?;
             let pages = self.store(Arc::clone(&device));
-            let mut outcome = recovery::recover(&pages, scan, round, Onto::Image)?;
+            let mut outcome = recovery::recover(&pages, scan, round, &self.homes(round), Onto::Image)?;
             if !outcome.unreadable.is_empty() {
                 outcome = self.recover_without(&pages, scan, round, outcome.unreadable)?;
             }
@@ -54,7 +61,7 @@ impl Fresh<'_> {
             damage = outcome.damage;
         }
         let pages = self.over(device);
-        let mut outcome = recovery::recover(&pages, scan, round, Onto::Memory)?;
+        let mut outcome = recovery::recover(&pages, scan, round, &self.homes(round), Onto::Memory)?;
         outcome.damage = damage.or(outcome.damage);
         if outcome.damage.is_none() && !outcome.unreadable.is_empty() {
             tracing::warn!("{}", recovery::unreadable(&outcome.unreadable));
@@ -79,8 +86,13 @@ impl Fresh<'_> {
                  narufs fsck IMAGE --repair goes on with it"
             )));
         }
-        let tried =
-            recovery::recover(&self.over(Arc::clone(pages.store().device())), scan, round, Onto::Memory)?;
+        let tried = recovery::recover(
+            &self.over(Arc::clone(pages.store().device())),
+            scan,
+            round,
+            &self.homes(round),
+            Onto::Memory,
+        )?;
         if let Some(why) = tried.damage {
             return Ok(damaged(format!(
                 "{what}, and recovery meets damage without it ({why}); nothing is written: the device may read \
@@ -93,7 +105,7 @@ impl Fresh<'_> {
         if let Some(why) = write_anew(pages.store(), &blocks) {
             return Ok(damaged(why));
         }
-        let outcome = recovery::recover(pages, scan, round, Onto::Image)?;
+        let outcome = recovery::recover(pages, scan, round, &self.homes(round), Onto::Image)?;
         if !outcome.unreadable.is_empty() {
             return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
         }

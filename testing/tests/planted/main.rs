@@ -212,6 +212,7 @@ fn check_of(bug: Bug) -> Check {
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
         Bug::NameKept => Looked(walk_to_a_removed_name),
         Bug::DirtyFrameForgotten | Bug::SizeNotKept => Looked(unsynced_writes_of_a_killed_server),
+        Bug::NewerHomeRedone => Looked(writes_home_of_a_killed_server_after_a_sync),
         Bug::RequestsNotJudged => Looked(requests_of_a_killed_server),
         Bug::KernelNotAsked => Looked(an_inode_that_the_kernel_holds),
         Bug::ForgottenTwice => Looked(an_inode_that_is_forgotten_in_part),

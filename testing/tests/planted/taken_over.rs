@@ -47,6 +47,26 @@ pub fn unsynced_writes_of_a_killed_server() -> Result<(), String> {
     Ok(())
 }
 
+/// What was written home after a sync, with none since, is there.
+pub fn writes_home_of_a_killed_server_after_a_sync() -> Result<(), String> {
+    let (lab, sim, memory, live) = first()?;
+    let fs = Arc::clone(live.fs());
+    let made = fs.create(&Context::root(), ROOT_NID, b"a", 0o644, OpenFlags::READ_WRITE).map_err(told)?;
+    fs.write(&Context::root(), &made.1, 0, &[7; 300], WriteFlags::empty()).map_err(told)?;
+    fs.fsync(&made.1, false).map_err(told)?;
+    fs.write(&Context::root(), &made.1, 200, &[8; 300], WriteFlags::DIRECT).map_err(told)?;
+    let nid = made.0.nid;
+    forget((made, fs, live));
+    let (_memory, live) = next(&lab, &sim, &memory)?;
+    let file = live.fs().borrow(nid, OpenFlags::empty(), None).map_err(told)?;
+    let mut bytes = vec![0; 501];
+    let len = live.fs().read(&file, 0, &mut bytes).map_err(told)?;
+    if len != 500 || bytes[..200] != [7; 200] || bytes[200..500] != [8; 300] {
+        return Err(format!("{len} bytes of 500 are there, or others"));
+    }
+    Ok(())
+}
+
 /// A directory that was made for a caller that has no answer yet was made.
 pub fn requests_of_a_killed_server() -> Result<(), String> {
     const UNIQUE: u64 = 2;

@@ -23,6 +23,7 @@ use crate::pages::{FileData, PAGE, PAGES_END, Take, UnderWriteBack, page_of};
 use crate::planted::{self, Spot};
 use crate::store::Profile;
 use crate::sync::{Arc, LaneCounter};
+use crate::takeover::Takeover;
 use bounce::BounceBuffers;
 use pending::PendingTruncations;
 use place::WriteExtent;
@@ -89,6 +90,8 @@ pub(in crate::file) struct WriteBack {
     throttle: Throttle,
     pending: PendingTruncations,
     bounce: BounceBuffers,
+    /// Memory that a successor of this process takes over, if there is any.
+    takeover: Option<Arc<Takeover>>,
     /// Pages written home.
     written: LaneCounter,
     /// Writes that failed on the device.
@@ -97,12 +100,19 @@ pub(in crate::file) struct WriteBack {
 
 impl WriteBack {
     /// Of pages in that pool: with so many pages for copies, and so many files that may wait.
-    pub fn new(meta: Arc<Meta>, pool: Arc<FramePool>, bounce: usize, files: usize) -> WriteBack {
+    pub fn new(
+        meta: Arc<Meta>,
+        pool: Arc<FramePool>,
+        takeover: Option<Arc<Takeover>>,
+        bounce: usize,
+        files: usize,
+    ) -> WriteBack {
         WriteBack {
             queue: WriteBackQueue::new(Arc::clone(&meta), Arc::clone(&pool), files),
             throttle: Throttle::default(),
             pending: PendingTruncations::default(),
             bounce: BounceBuffers::new(bounce),
+            takeover,
             written: LaneCounter::default(),
             failures: LaneCounter::default(),
             meta,

@@ -216,7 +216,7 @@ fn what_no_record_holds_outlives_any_number_of_servers() {
             for _ in 0..rng.random_range(0..30) {
                 let (nid, bytes, ..) = &mut model[rng.random_range(0..4)];
                 let handle = fs.open(&root(), *nid, OpenFlags::READ_WRITE).expect("it is there");
-                match rng.random_range(0..12) {
+                match rng.random_range(0..15) {
                     0 => {
                         let size = SetAttr { size: Some(0), ..SetAttr::default() };
                         fs.setattr(&root(), *nid, Some(&handle), &size).expect("open for writing");
@@ -239,10 +239,17 @@ fn what_no_record_holds_outlives_any_number_of_servers() {
                             bytes[at..end].fill(0);
                         }
                     }
-                    _ => {
-                        let at = rng.random_range(0..50_000usize);
-                        let new = vec![rng.random(); rng.random_range(1..9000)];
-                        fs.write(&root(), &handle, at as u64, &new, WriteFlags::empty()).expect("room");
+                    kind => {
+                        // Many of them small, and behind one another, so that a page is written, synced, and written again.
+                        let at = match rng.random_bool(0.5) {
+                            true => bytes.len(),
+                            false => rng.random_range(0..50_000usize),
+                        };
+                        let new =
+                            vec![rng.random(); if rng.random() { 300 } else { rng.random_range(1..9000) }];
+                        // Direct ones go home at once, over what a sync has left in the journal.
+                        let flags = if kind > 11 { WriteFlags::DIRECT } else { WriteFlags::empty() };
+                        fs.write(&root(), &handle, at as u64, &new, flags).expect("room");
                         bytes.resize(bytes.len().max(at + new.len()), 0);
                         bytes[at..at + new.len()].copy_from_slice(&new);
                     }
