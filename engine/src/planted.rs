@@ -86,6 +86,8 @@ listed! {
     DirtyFrameForgotten,
     /// Takeover: sizes that no record holds are not kept for a successor.
     SizeNotKept,
+    /// Write-back: a size is recorded while redo would put absorbed zeros beyond the old one.
+    EndNotSuperseded,
     /// Takeover: redo puts what was synced in the place of what was written home since.
     NewerHomeRedone,
     /// Takeover: nobody says which requests of a predecessor were done.

@@ -97,6 +97,8 @@ pub struct Need {
     pub dropped: usize,
     /// Bytes of absorbed data.
     pub data: usize,
+    /// Ranges superseded, beside those that count as runs.
+    pub superseded: usize,
     /// The caller begins anew after [`ROOM_CHANGED`]: the room may be what the change takes in the file as it is now,
     /// and need not allow for all that others may do to it meanwhile.
     pub again: bool,

@@ -20,7 +20,7 @@ const RUNS_OF_NODE: usize = 64;
 const DROPPED_BYTES: usize = 2 * BITS_DELTA_BYTES + 64;
 /// Extents that a file has more at the most for each run that is marked: what is before and behind it.
 const RUNS_OF_CHANGE: usize = 2;
-/// Bytes beside the data of an absorbed page.
+/// Bytes beside the data of an absorbed page, and of a range that is superseded.
 pub(crate) const KEY_BYTES: usize = 64;
 
 pub(crate) const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
@@ -208,8 +208,8 @@ impl Meta {
             (image.extent_depth, need.again && extent::stays_in_root(&image, RUNS_OF_CHANGE * need.runs))
         };
         if in_root && need.dropped == 0 && need.data == 0 {
-            let bits = need.runs * BITS_DELTA_BYTES;
-            return (INODE_SLOTS + bits.div_ceil(SLOT_PAYLOAD) as u32, true);
+            let bytes = need.runs * BITS_DELTA_BYTES + need.superseded * KEY_BYTES;
+            return (INODE_SLOTS + bytes.div_ceil(SLOT_PAYLOAD) as u32, true);
         }
         let runs = match need.dropped {
             0 => (need.runs as u32).saturating_mul(extent::edit_slots(depth, 1)),
@@ -220,7 +220,7 @@ impl Meta {
                 nodes as u32 * extent::edit_slots(0, 1) + bytes.div_ceil(SLOT_PAYLOAD) as u32
             }
         };
-        let data = need.data + need.data.div_ceil(BLOCK as usize) * KEY_BYTES;
+        let data = need.data + (need.data.div_ceil(BLOCK as usize) + need.superseded) * KEY_BYTES;
         let data = data.div_ceil(SLOT_PAYLOAD) as u32;
         (runs.saturating_add(self.step_slots(inode)).saturating_add(data), false)
     }

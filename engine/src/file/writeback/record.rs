@@ -1,13 +1,14 @@
 //! The record of what a write-back has written, once that is flushed, and the end of the write-back.
 
 use super::place::{Place, WriteExtent, change_of};
+use super::select::recorded_end;
 use super::{PreparedWrite, WriteBack, key_of};
 use crate::Result;
 use crate::cache::FrameState;
 use crate::format::Position;
 use crate::inode::InodeObj;
 use crate::meta::{Blocks, ROOM_CHANGED};
-use crate::pages::{PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
+use crate::pages::{FileData, PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::takeover::NewerHome;
 use std::collections::BTreeSet;
@@ -77,6 +78,10 @@ impl WriteBack {
             change.remove = Some(0..PAGES_END);
             change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
         }
+        let outgrown = self.outgrown_end(data, &extents).filter(|_| !truncates && down > logged);
+        if let Some(page) = outgrown {
+            change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
+        }
         let wants_times = order.attributes && inode.has_lazy_times() && result.is_ok();
         if truncates && let Err(e) = &result {
             // The old content stays until all of the new is down.
@@ -89,10 +94,14 @@ impl WriteBack {
             // An emptied file of which nothing was written shows nothing that might not be down.
             let early = truncates && extents.is_empty() || planted::is(Bug::MappedBeforeFlush);
             let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
-            let recorded = flushed.and_then(|()| self.meta.log(room.room, inode, change));
+            // An fsync has come between, whose record there is no room to name.
+            let fits = outgrown.is_none() || room.need.superseded > 0;
+            let fitting = if fits { flushed } else { Err(ROOM_CHANGED) };
+            let recorded = fitting.and_then(|()| self.meta.log(room.room, inode, change));
             match recorded {
                 Ok(_) => {
                     data.set_logged_size(down);
+                    data.pages.forget_records_of(outgrown.as_slice());
                     if truncates {
                         data.pages.truncate_recorded();
                         self.pending.remove(inode.nid());
@@ -116,6 +125,17 @@ impl WriteBack {
         planted::panic_at(Spot::Recorded);
         self.finish(inode, selected, extents, completed);
         result.map(|()| next)
+    }
+
+    /// The page of the recorded end, if what the journal holds of it is older than what lies in place.
+    fn outgrown_end(&self, data: &FileData, extents: &[WriteExtent<'_>]) -> Option<u64> {
+        let page = recorded_end(data)?;
+        let is_newer = |extent: &WriteExtent<'_>| {
+            let at = page.checked_sub(extent.page).map(|at| at as usize);
+            extent.result.is_ok() && at.is_some_and(|at| extent.unsynced.get(at) == Some(&true))
+        };
+        let is_outgrown = data.pages.is_stale(page) || extents.iter().any(is_newer);
+        (is_outgrown && !planted::is(Bug::EndNotSuperseded)).then_some(page)
     }
 
     /// Lets go of the pages, as clean or as dirty again.

@@ -23,6 +23,14 @@ pub(super) fn select(
     data.pages.begin_write_back(Selection { pages, take, most, tail })
 }
 
+/// The page of the recorded end, if the journal holds that: to the end of the page, in zeros, where it was new then. A
+/// size beyond would show them, had redo put them in place.
+pub(super) fn recorded_end(data: &FileData) -> Option<u64> {
+    let logged = data.logged_size();
+    let page = page_of(logged);
+    (!logged.is_multiple_of(PAGE) && data.pages.has_records(page..page + 1)).then_some(page)
+}
+
 /// What a record about the file's dirty pages may have to hold.
 pub(super) fn need_of(data: &FileData) -> Need {
     let pages = data.pages.summary();
@@ -30,6 +38,7 @@ pub(super) fn need_of(data: &FileData) -> Need {
     if let Some(extents) = pages.truncate_pending {
         Need { runs: runs.min(MAX_NEW_RUNS), dropped: extents.max(1), ..Need::default() }
     } else {
-        Need { runs: runs.min(MAX_RUNS), again: true, ..Need::default() }
+        let superseded = usize::from(recorded_end(data).is_some());
+        Need { runs: runs.min(MAX_RUNS), superseded, again: true, ..Need::default() }
     }
 }

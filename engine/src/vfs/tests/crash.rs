@@ -165,6 +165,34 @@ fn blocks_of_a_removed_directory_become_file_data_without_harm() {
     }
 }
 
+/// What was appended, went home and has its size recorded is all there or not at all: what was synced before, of the same
+/// page, does not put zeros in its place.
+#[test]
+fn an_append_behind_absorbed_bytes_is_there_or_not_and_never_zeros() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        fs.write(&root(), &handle, 0, &[7; 300], WriteFlags::empty()).expect("room");
+        fs.fsync(&handle, false).expect("memory");
+        let from = sim.events();
+        fs.write(&root(), &handle, 300, &[8; 300], WriteFlags::DIRECT).expect("room");
+        run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");
+        let mut longer = 0;
+        after(&sim, from, 1, 4, |state, crash| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            let found = run.fs().lookup(&root(), ROOT_NID, b"f").expect("synced");
+            let bytes = content(run.fs(), found.nid);
+            assert!(bytes[..300] == [7; 300], "{kind:?} {crash:?}: {state}");
+            assert!(bytes[300..].iter().all(|byte| *byte == 8), "{kind:?} {crash:?}: {state}: {bytes:?}");
+            longer += usize::from(bytes.len() == 600);
+        });
+        assert!(longer > 0);
+    }
+}
+
 fn blocks(numbers: &[u8]) -> Vec<u8> {
     numbers.iter().flat_map(|n| vec![*n; 4096]).collect()
 }
