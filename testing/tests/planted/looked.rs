@@ -160,3 +160,29 @@ pub fn walk_to_a_removed_name() -> Result<(), String> {
         Ok(()) => Err("a name is found that was removed".into()),
     }
 }
+
+/// Of a new page a part is synced, more is written behind it, home, and its size recorded; then power is lost. What is
+/// there of that is what was written.
+pub fn append_behind_absorbed_bytes() -> Result<(), String> {
+    let lab = Lab::tiny(Ring::Nvm);
+    let sim = lab.format();
+    let live = lab.mount(&sim).map_err(told)?;
+    let (fs, root) = (live.fs(), Context::root());
+    let file = fs.create(&root, ROOT_NID, b"file", 0o644, OpenFlags::READ_WRITE).map_err(told)?.1;
+    fs.write(&root, &file, 0, &[7; 300], WriteFlags::empty()).map_err(told)?;
+    fs.fsync(&file, false).map_err(told)?;
+    fs.write(&root, &file, 300, &[8; 300], WriteFlags::DIRECT).map_err(told)?;
+    for state in sim.crash_point(sim.events()).states(Crash::PowerLoss, 0) {
+        let again = state.restart();
+        let said = |e: Error| format!("{state}: {}", told(e));
+        let live = lab.mount(&again).map_err(said)?;
+        let found = live.fs().lookup(&root, ROOT_NID, b"file").map_err(said)?;
+        let file = live.fs().open(&root, found.nid, OpenFlags::empty()).map_err(said)?;
+        let mut bytes = [0; 600];
+        let len = live.fs().read(&file, 0, &mut bytes).map_err(said)?;
+        if bytes[300.min(len)..len].iter().any(|byte| *byte != 8) {
+            return Err(format!("{state}: of {len} bytes some are others"));
+        }
+    }
+    Ok(())
+}

@@ -8,13 +8,13 @@ mod mounted;
 mod taken_over;
 
 use looked::{
-    commit_beside_an_open_reservation, id_of_an_undurable_removal, journal_of_an_earlier_mount,
-    walk_to_a_removed_name,
+    append_behind_absorbed_bytes, commit_beside_an_open_reservation, id_of_an_undurable_removal,
+    journal_of_an_earlier_mount, walk_to_a_removed_name,
 };
 use mounted::{a_call_happens_once, a_write_that_another_has_followed};
 use taken_over::{
     an_inode_that_is_forgotten_in_part, an_inode_that_the_kernel_holds, requests_of_a_killed_server,
-    unsynced_writes_of_a_killed_server,
+    unsynced_writes_of_a_killed_server, writes_home_of_a_killed_server_after_a_sync,
 };
 
 use narufs_engine::planted::{Bug, plant};
@@ -207,6 +207,7 @@ fn check_of(bug: Bug) -> Check {
             ];
             Each(vec![Crash(WINDOW, CLOSE, ops.clone()), Crash(PROCESS, CLOSE, ops)])
         }
+        Bug::EndNotSuperseded => Looked(append_behind_absorbed_bytes),
         Bug::CommitBeforeSeal => Looked(commit_beside_an_open_reservation),
         Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
