@@ -3,7 +3,8 @@
 # directories of programs (target/release of two trees; narufs-bench is taken from the second for both) and prints, for
 # each workload (DWOM MRPM MWCM varmail), the median operations a second of both, the ratio, and the spread of the ratios of
 # rounds. Each round runs both, and every other round in the other order. Root. ROUNDS (9), SECONDS_EACH (3), THREADS (2);
-# WORK (target) is the directory, on a disk; OPTIONS are of both mounts.
+# WORK (target) is the directory, on a disk; OPTIONS are of both mounts, OPTIONS_BEFORE and OPTIONS_AFTER of one more: two
+# ways to mount are compared by the same directory twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $# -ge 2 ]] || { echo "turns.sh: say BEFORE AFTER [WORKLOAD...], directories with narufs and narufs-bench" >&2; exit 2; }
@@ -24,11 +25,14 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM
 
+options=("${OPTIONS:-}" "${OPTIONS:-}")
+options[0]+=${OPTIONS_BEFORE:+${options[0]:+,}$OPTIONS_BEFORE}
+options[1]+=${OPTIONS_AFTER:+${options[1]:+,}$OPTIONS_AFTER}
 for side in 0 1; do
     mkdir "$work/$side"
     dd if=/dev/zero of="$work/$side.img" bs=1M count=2048 oflag=direct conv=fsync status=none
     "${sides[side]}/narufs" mkfs --force "$work/$side.img" >/dev/null
-    "${sides[side]}/narufs" mount "$work/$side.img" "$work/$side" ${OPTIONS:+-o "$OPTIONS"}
+    "${sides[side]}/narufs" mount "$work/$side.img" "$work/$side" ${options[side]:+-o "${options[side]}"}
 done
 rate() { # SIDE WORKLOAD: operations a second
     "${sides[1]}/narufs" bench "$2" --target "$work/$1" --threads "${THREADS:-2}" --seconds "${SECONDS_EACH:-3}" \
