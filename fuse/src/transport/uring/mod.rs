@@ -40,7 +40,7 @@ use crate::wire::{InHeader, Opcode, OutHeader, RequestParts};
 use io_uring::{IoUring, squeue};
 use memory::{DATA_LEN, FIRST, LEAST_ROOM, Memory};
 use parking_lot::{Condvar, Mutex};
-use ring::WAKE;
+use ring::{WAKE, restricted};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -168,7 +168,8 @@ impl UringPort {
         let count = queues.len();
         // One submission for each place and one for `wake` are there at most.
         let entries = u32::try_from(count + 1).map_err(io::Error::other)?.next_power_of_two();
-        let ring = IoUring::builder().dontfork().setup_coop_taskrun().build(entries)?;
+        let builder = || IoUring::builder().dontfork().setup_coop_taskrun().clone();
+        let ring = restricted(&mut builder(), entries).or_else(|_| builder().build(entries))?;
         let memory = Memory::new(count, largest.max(LEAST_ROOM))?;
         Ok(UringPort {
             ring,

@@ -10,7 +10,8 @@
 use super::memory::DATA_LEN;
 use super::{Data, NOBODY, Replied, Turn, UringPort};
 use crate::wire::OutHeader;
-use io_uring::{opcode, squeue, types};
+use io_uring::register::Restriction;
+use io_uring::{Builder, IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,6 +23,18 @@ const COMMIT_AND_FETCH: u32 = 2;
 const ENTER_GETEVENTS: u32 = 1;
 /// The completion that wakes the reader, by its user data; others are numbers of places.
 pub(super) const WAKE: u64 = u64::MAX;
+
+/// A ring that can do what is done here, and nothing else: what it is asked to do no filter of system calls sees.
+pub(super) fn restricted(
+    builder: &mut Builder<squeue::Entry128>,
+    entries: u32,
+) -> io::Result<IoUring<squeue::Entry128>> {
+    let ring = builder.setup_r_disabled().build(entries)?;
+    let mut allowed = [opcode::UringCmd80::CODE, opcode::Read::CODE].map(Restriction::sqe_op);
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
+}
 
 impl UringPort {
     /// Stands an entry in the submission queue.
