@@ -8,6 +8,7 @@ use narufs_engine::Error;
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
 use narufs_engine::mkfs::{FormatOptions, format, holds_data};
+use rustix::process::{getegid, geteuid};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
         label: args.label.clone(),
         sparse: args.sparse,
         force: args.force,
+        // Of a user who is not root, it would be of use to nobody if it were root's.
+        owner: (geteuid().as_raw(), getegid().as_raw()),
         ..FormatOptions::default()
     };
     format(device.as_ref(), &options).map_err(|e| e.to_string())
