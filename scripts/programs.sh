@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
 LIMIT=$(( 1200 * ${NARUFS_TEST_SCALE:-1} ))
-all=(posix cli users pjdfstest fsx rsync git build sqlite postgres million memory spill monitoring)
+all=(posix cli users strangers pjdfstest fsx rsync git build sqlite postgres million memory spill monitoring)
 names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=("${all[@]}")
 mkdir -p "$TARGET/programs"

@@ -161,6 +161,9 @@ pub struct Mount {
     /// Start such a supervisor as a process that is nobody's child
     #[arg(long, hide = true)]
     pub supervise_apart: bool,
+    /// Act for the server that is standard input, which has given up the right to
+    #[arg(long, hide = true)]
+    pub broker: bool,
     /// Say to the supervisor that is standard input whether this program could take over
     #[arg(long, hide = true)]
     pub check_takeover: bool,

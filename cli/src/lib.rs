@@ -6,11 +6,13 @@
 
 pub mod args;
 mod beside;
+mod broker;
 mod called;
 mod doctor;
 pub mod failure;
 mod fsck;
 mod generate;
+mod harden;
 mod heap;
 mod help;
 mod holder;

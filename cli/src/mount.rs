@@ -8,7 +8,7 @@ use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
 use crate::supervisor::store::{self, Stored};
-use crate::{log, server, supervised, supervisor};
+use crate::{broker, log, server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -41,9 +41,12 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if args.supervise_apart {
         return supervisor::adopted::start_apart(&arguments(args, &args.places));
     }
-    if args.supervised || args.supervise_on {
+    if args.supervised || args.supervise_on || args.broker {
         // Else it is known by the number that its program was opened under.
         let _ = rustix::thread::set_name(c"narufs");
+    }
+    if args.broker {
+        return broker::process::run(args, &options, arguments(args, &args.places));
     }
     if args.supervised {
         return server::serve_supervised(args, &options, arguments(args, &args.places));
@@ -120,9 +123,6 @@ fn serve(
     stored: Option<Stored>,
     ready: impl FnOnce(&[String]),
 ) -> Result<(), Failure> {
-    if !options.is_supervised() && stored.is_none() {
-        return server::serve(args, options, ready);
-    }
     let failed = |e| Failure::about(Status::MountFailed, args.dir(), e);
     // Servers are started elsewhere, and the last of them when this place may not be looked at.
     let dir = narufs_fuse::mount::place(args.dir()).map_err(failed)?;
@@ -132,6 +132,9 @@ fn serve(
     }
     if let Some(last) = places.last_mut() {
         last.clone_from(&dir);
+    }
+    if !options.is_supervised() && stored.is_none() {
+        return server::serve(args, options, &arguments(args, &places), ready);
     }
     supervisor::run(&dir, arguments(args, &places), stored, ready)
 }

@@ -46,6 +46,8 @@ pub struct OptionList {
     pub supervise: Option<bool>,
     /// Where counters are served.
     pub metrics: Option<Address>,
+    /// Whether the server gives up what it does not need.
+    pub harden: bool,
     /// Bytes of the page cache.
     pub memory: Option<u64>,
     /// Bytes for metadata pages and inodes.
@@ -89,6 +91,7 @@ impl Default for OptionList {
             idle: Idle::Auto,
             supervise: None,
             metrics: None,
+            harden: true,
             memory: None,
             metadata_memory: None,
             scratch: false,
@@ -219,6 +222,13 @@ impl OptionList {
                     other => return Err(format!("supervise={other}: say supervise=yes or supervise=no")),
                 }
             }
+            "harden" => {
+                self.harden = match wanted()? {
+                    "yes" => true,
+                    "no" => false,
+                    other => return Err(format!("harden={other}: say harden=yes or harden=no")),
+                }
+            }
             "awake" => self.idle = Idle::Awake,
             "noawake" => self.idle = Idle::Halt,
             "metrics" => self.metrics = Some(Address::parse(wanted()?)?),
@@ -339,6 +349,16 @@ mod tests {
     #[test]
     fn what_fstab_says_to_mount_is_ignored() {
         assert_eq!(parse("defaults,nofail,x-systemd.automount,_netdev").unwrap(), OptionList::default());
+    }
+
+    #[test]
+    fn a_server_is_hardened_unless_told_otherwise() {
+        let harden = |list| parse(list).map(|options| options.harden);
+        assert_eq!(
+            (harden(""), harden("harden=no"), harden("harden=no,harden=yes")),
+            (Ok(true), Ok(false), Ok(true))
+        );
+        assert!(harden("harden=maybe").unwrap_err().contains("harden=yes"));
     }
 
     #[test]

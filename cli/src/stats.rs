@@ -65,6 +65,31 @@ fn ends(servers: &Value, line: &mut impl FnMut(String)) {
     }
 }
 
+/// What the server has given up.
+fn hardening(given_up: &Value) -> Option<String> {
+    if !given_up["asked"].as_bool()? {
+        return Some("off: the server keeps all that who has mounted may do (harden=no)".into());
+    }
+    let is = |name: &str| given_up[name] == true;
+    let landlock = number(given_up, "/landlock");
+    let mut parts: Vec<(bool, String)> = vec![
+        (is("no_capabilities"), "no capabilities".into()),
+        (is("no_new_privileges"), "no new privileges".into()),
+        (landlock > 0, format!("files by Landlock {landlock}")),
+        (is("seccomp"), "calls by seccomp".into()),
+    ];
+    let missing: Vec<String> = parts.extract_if(.., |(done, _)| !*done).map(|(_, part)| part).collect();
+    let done: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    let mut said = done.join(", ");
+    if !missing.is_empty() {
+        said.push_str(&format!(
+            "; this kernel cannot: {}",
+            missing.join(", ").replace("Landlock 0", "Landlock")
+        ));
+    }
+    Some(format!("{said}; process {} mounts and unmounts", number(given_up, "/broker_pid")))
+}
+
 /// Requests of the kernel, the most frequent first.
 fn requests(stats: &Value, line: &mut impl FnMut(String)) {
     let counts = stats["requests"].as_object().into_iter().flatten();
@@ -109,6 +134,9 @@ fn table(stats: &Value) -> String {
         ),
     });
     ends(&stats["servers"], &mut line);
+    if let Some(said) = hardening(&stats["hardening"]) {
+        line(format!("hardening      {said}"));
+    }
     if let Some(why) = stats["read_only"].as_str() {
         line(format!("read-only      {why}"));
     }
@@ -220,6 +248,23 @@ mod tests {
             "{shown}"
         );
         assert!(!table(&serde_json::json!({"servers": {"phases": []}})).contains("ended while"));
+    }
+
+    #[test]
+    fn what_is_given_up_is_shown_and_what_could_not_be() {
+        let shown = |given_up| hardening(&given_up).expect("a line");
+        assert!(shown(serde_json::json!({"asked": false})).starts_with("off"));
+        let mut all = serde_json::json!({
+            "asked": true, "no_capabilities": true, "no_new_privileges": true, "landlock": 7, "seccomp": true,
+            "broker_pid": 12,
+        });
+        assert_eq!(
+            shown(all.clone()),
+            "no capabilities, no new privileges, files by Landlock 7, calls by seccomp; process 12 mounts and unmounts"
+        );
+        all["landlock"] = 0.into();
+        assert!(shown(all).contains("seccomp; this kernel cannot: files by Landlock; process 12"));
+        assert_eq!(hardening(&Value::Null), None, "an earlier server");
     }
 
     #[test]

@@ -9,10 +9,11 @@
 //! Of all that is to be kept there is a duplicate here, from before the supervisor is told of it. One supervisor at a time is
 //! started, and none while another lives: what tells of its end is the end of its socket.
 
+use crate::broker::Broker;
 use crate::failure::{Failure, Status};
 use crate::metrics::serving::METRICS;
 use crate::options::OptionList;
-use crate::supervisor::adopted::replace_supervisor;
+use crate::supervisor::adopted::{replace_supervisor, start_by};
 use crate::supervisor::channel::{self, Death, ToServer, ToSupervisor};
 use crate::supervisor::deaths::{Deaths, forget_old};
 use crate::supervisor::replace::State;
@@ -40,6 +41,8 @@ struct Conversation {
     socket: Option<Arc<OwnedFd>>,
     /// What the supervisor's servers are told.
     arguments: Vec<OsString>,
+    /// Who starts another supervisor, if not this process.
+    broker: Option<Arc<Broker>>,
     supervisor: u32,
     /// What was to be kept.
     kept: BTreeMap<String, OwnedFd>,
@@ -107,6 +110,7 @@ impl Link {
         let conversation = Conversation {
             socket: Some(Arc::new(socket)),
             arguments,
+            broker: None,
             supervisor,
             kept,
             survives: left.is_some(),
@@ -117,6 +121,11 @@ impl Link {
         };
         let link = Link { state: Arc::new(Mutex::new(conversation)) };
         Ok((link, Start { supervisor, death, memory, metrics, left }))
+    }
+
+    /// Has this one start another supervisor from now on.
+    pub fn act_through(&self, broker: &Arc<Broker>) {
+        self.state().broker = Some(Arc::clone(broker));
     }
 
     fn state(&self) -> MutexGuard<'_, Conversation> {
@@ -226,7 +235,11 @@ impl Conversation {
                 is_apart: true,
                 is_ready: self.is_ready,
             };
-            match replace_supervisor(&self.arguments, &self.kept, &state) {
+            let start = |left: OwnedFd| match &self.broker {
+                Some(broker) => broker.start_supervisor(&left),
+                None => start_by(&self.arguments, left),
+            };
+            match replace_supervisor(&self.kept, &state, start) {
                 Ok((socket, supervisor)) => {
                     (self.socket, self.supervisor) = (Some(Arc::new(socket)), supervisor);
                     return Ok(supervisor);

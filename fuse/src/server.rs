@@ -7,7 +7,7 @@ mod drain;
 mod handshake;
 mod queues;
 
-use crate::mount::{FuseOptions, Idle, IfBusy, Mount, Transport};
+use crate::mount::{Broker, FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Session};
 use crate::supervision::{ABORT, Agreed, DEVICE, Inherited, Supervision, clone_name};
@@ -40,6 +40,8 @@ pub struct ServerConfig {
     pub dirty_limit: Option<u64>,
     /// Where the mount is to outlive this process. Its requests come through `/dev/fuse` then.
     pub supervision: Option<Arc<Supervision>>,
+    /// Who mounts and unmounts, if not this process.
+    pub broker: Option<Arc<dyn Broker>>,
 }
 
 /// A mount being served. Dropping it detaches the mount, cuts off who still uses it, and waits for what is in
@@ -69,7 +71,7 @@ impl<O: Operations> Server<O> {
         let supervision = config.supervision.as_ref();
         // The kernel says what it offers when the mount begins.
         let by_uring = supervision.is_none() && offered(options.transport, &config.session)?;
-        let (mount, fd) = Mount::new(dir, options)?;
+        let (mount, fd) = Mount::new(dir, options, config.broker.clone())?;
         if let Some(supervision) = supervision {
             supervision.keep(DEVICE, fd.as_fd());
             if let Some(abort) = mount.abort_file() {
@@ -137,7 +139,7 @@ impl<O: Operations> Server<O> {
         let (supervision, agreed) =
             left.ok_or_else(|| io::Error::other("the server before has left no word"))?;
         let Agreed { features, device } = agreed;
-        let mount = Mount::inherited(dir, device, inherited.abort);
+        let mount = Mount::inherited(dir, device, inherited.abort, config.broker.clone());
         let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
         let mut server = Server::new(operations, mount, port, features, Some(supervision));
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;

@@ -135,6 +135,13 @@ const MOUNT: &[Part] = &[
             ),
             ("supervise=no", "the mount ends with its server"),
             (
+                "harden=yes",
+                "the server gives up what it does not need before it reads the image: capabilities, other files \
+                 (Landlock), system calls (seccomp), the start of programs; another process mounts and unmounts for it. \
+                 As far as the kernel can: narufs stats shows what is in force (default)",
+            ),
+            ("harden=no", "it keeps all that who mounts may do"),
+            (
                 "awake | noawake",
                 "idle cores stay awake while requests come, until none has for 30 ms: in a virtual machine waking one \
                  takes longer than a request; and one client alone may be served from another core than its own | \
@@ -200,6 +207,10 @@ const MOUNT: &[Part] = &[
             ("narufs mount --scratch --memory 4G --spill /dev/nvme0n1p4 /mnt/fast", ""),
             ("mount -t narufs -o scratch,memory=4G,spill=/var/tmp none /mnt/fast", ""),
         ],
+    ),
+    Text(
+        "An image from a stranger: check it first (narufs fsck IMAGE), and leave suid and dev off, which is the default \
+         here, not of root's mount(8) and fstab: say nosuid,nodev there. docs/OPERATE says more.",
     ),
     Text(
         "Exit status, as mount(8): 0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed.",

@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::http;
+use crate::broker::Broker;
 use crate::failure::{Failure, Status};
 use crate::options::OptionList;
 use narufs_fuse::mount::process::drop_capabilities;
@@ -9,6 +10,7 @@ use narufs_fuse::{EngineOperations, Server};
 use rustix::thread::CapabilitySet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread::{Builder, Scope};
 
 /// The name under which the listening socket is kept for the next server.
@@ -22,6 +24,8 @@ pub struct Serving {
     is_new: bool,
     /// The mount has ended.
     is_over: bool,
+    /// Who removes the socket's name, if not this process.
+    broker: Option<Arc<Broker>>,
 }
 
 impl Serving {
@@ -38,13 +42,21 @@ impl Serving {
             .map_or_else(|| address.listen(), Ok)
             .and_then(|listener| http::shared(listener).map_err(|e| format!("metrics={address}: {e}")));
         match listening {
-            Ok(listener) => Ok(Some(Serving { address: address.clone(), listener, is_new, is_over: false })),
+            Ok(listener) => {
+                let address = address.clone();
+                Ok(Some(Serving { address, listener, is_new, is_over: false, broker: None }))
+            }
             Err(why) if is_mounted => {
                 not_served(&why);
                 Ok(None)
             }
             Err(why) => Err(Failure::new(Status::MountFailed, why)),
         }
+    }
+
+    /// Has this one remove the socket's name in the end.
+    pub fn act_through(&mut self, broker: &Arc<Broker>) {
+        self.broker = Some(Arc::clone(broker));
     }
 
     /// What the next server needs.
@@ -92,7 +104,10 @@ impl Drop for Serving {
         // One that another server has left stays for the next, as long as there is a mount; so does that of a server that
         // ends by a fault.
         if (self.is_new || self.is_over) && !std::thread::panicking() {
-            self.address.remove();
+            match &self.broker {
+                Some(broker) => broker.listens_no_more(),
+                None => self.address.remove(),
+            }
         }
     }
 }

@@ -45,16 +45,27 @@ pub fn start_apart(arguments: &[OsString]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has another process keep, for this one, what a supervisor that is gone has kept. The way to it, and its number.
+/// Has another process keep, for this one, what a supervisor that is gone has kept. The way to it, and its number. `start`
+/// starts it, with what it inherits ([`start_by`]).
 pub fn replace_supervisor(
-    arguments: &[OsString],
     kept: &BTreeMap<String, OwnedFd>,
     state: &State,
+    start: impl FnOnce(OwnedFd) -> io::Result<()>,
 ) -> io::Result<(OwnedFd, u32)> {
     let (ours, theirs) = channel::pair()?;
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     let left =
         hand_over(kept, &Running { pidfd: own, socket: theirs, is_ready: state.is_ready }, None, state)?;
+    start(left)?;
+    poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&PATIENCE))?;
+    match channel::receive(ours.as_fd(), false)? {
+        Some((ToServer::Kept { supervisor }, _)) => Ok((ours, supervisor)),
+        _ => Err(io::Error::other("it has ended before it began")),
+    }
+}
+
+/// Starts a supervisor that finds what it needs in this socket, by way of a process that ends at once.
+pub fn start_by(arguments: &[OsString], left: OwnedFd) -> io::Result<()> {
     let program = Program::own()?;
     let mut command = program.command_beside();
     command.args(["mount", "--supervise-apart"]).args(arguments).stdin(left).stdout(Stdio::null());
@@ -65,9 +76,5 @@ pub fn replace_supervisor(
     if !status.success() {
         return Err(io::Error::other(format!("it was not started: {status}")));
     }
-    poll(&mut [PollFd::new(&ours, PollFlags::IN)], Some(&PATIENCE))?;
-    match channel::receive(ours.as_fd(), false)? {
-        Some((ToServer::Kept { supervisor }, _)) => Ok((ours, supervisor)),
-        _ => Err(io::Error::other("it has ended before it began")),
-    }
+    Ok(())
 }

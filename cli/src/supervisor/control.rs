@@ -10,6 +10,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -100,8 +101,21 @@ impl Asker {
     }
 }
 
+/// Enters the network of a process, which its names of this kind are in: a service may have one of its own.
+fn enter_network(process: u32) -> io::Result<()> {
+    let name = format!("/proc/{process}/ns/net");
+    // Who may not look there has the same one, or will find nobody.
+    let Ok(theirs) = std::fs::read_link(&name) else { return Ok(()) };
+    if std::fs::read_link("/proc/self/ns/net").is_ok_and(|own| own != theirs) {
+        let network = File::open(name)?;
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+    }
+    Ok(())
+}
+
 /// Asks the supervisor of this process number to have this program serve; the inner `Err`: why it does not.
 pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
+    enter_network(supervisor)?;
     let socket = socket()?;
     connect(&socket, &address(supervisor)?)?;
     if socket_peercred(&socket)?.pid.as_raw_nonzero().get() as u32 != supervisor {

@@ -4,6 +4,7 @@
 mod damage;
 mod ends;
 mod faults;
+mod hardened;
 mod held;
 mod names;
 mod replace;

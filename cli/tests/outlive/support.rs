@@ -231,10 +231,14 @@ impl Process {
         poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], None).expect("a process");
     }
 
+    /// What the kernel shows of it.
+    pub fn status_all(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero())).expect("it lives")
+    }
+
     /// What the kernel shows of it under this heading.
     pub fn status(&self, heading: &str) -> String {
-        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
-        let all = std::fs::read_to_string(path).expect("it lives");
+        let all = self.status_all();
         let line = all.lines().find_map(|line| line.strip_prefix(heading)?.strip_prefix(':'));
         line.expect("the kernel shows it").trim().to_owned()
     }

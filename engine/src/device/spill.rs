@@ -90,10 +90,18 @@ fn write(file: Option<&File>, at: u64, bytes: &[u8]) -> Result<()> {
     file.write_all_at(bytes, at * BLOCK_SIZE as u64).map_err(|e| io_error("write the temporary file", &e))
 }
 
-/// A file in the directory of temporary files that goes with its last descriptor.
+/// A file in the directory of temporary files that goes with its last descriptor; where none may be made there, one in
+/// memory, which can be swapped out.
 fn nameless() -> std::io::Result<File> {
     let path = std::env::temp_dir().join(format!("narufs-{}", uuid::Uuid::new_v4()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
+    match File::options().read(true).write(true).create_new(true).open(&path) {
+        Ok(file) => {
+            std::fs::remove_file(&path)?;
+            Ok(file)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            Ok(rustix::fs::memfd_create("narufs-spill", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+        }
+        Err(e) => Err(e),
+    }
 }

@@ -271,6 +271,11 @@ mod plan {
         static SERVED: Cell<Kind> = const { Cell::new(Kind(0)) };
     }
 
+    /// Opens the plan, in a process that soon may not any more.
+    pub fn open_plan() {
+        let _ = given();
+    }
+
     /// What steps are of.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Kind(u32);
@@ -333,7 +338,7 @@ mod plan {
 #[cfg(feature = "planted-bugs")]
 pub(super) use plan::given;
 #[cfg(feature = "planted-bugs")]
-pub use plan::{Death, How, Kind, MOST_DEATHS, PLAN, Plan, Serving, step};
+pub use plan::{Death, How, Kind, MOST_DEATHS, PLAN, Plan, Serving, open_plan, step};
 
 /// Nothing, in this build.
 #[cfg(not(feature = "planted-bugs"))]
@@ -373,3 +378,8 @@ impl Serving {
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 pub fn step(_step: Step) {}
+
+/// Nothing, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub fn open_plan() {}

@@ -71,6 +71,18 @@ impl Media {
     pub fn new(device: Arc<dyn BlockDevice>, ring: RingMedia) -> Media {
         Media { device, ring, staging_file: None }
     }
+
+    /// The file that the journal is in beside the image, or its staging, and whether a mount makes it anew.
+    ///
+    /// # Errors
+    /// Those of [`open`], which has not happened.
+    pub fn journal_file(&self) -> Result<(PathBuf, bool)> {
+        let path = match self.ring.file_to_come() {
+            Some(path) => path.clone(),
+            None => paths::journal_file(&superblock::read(self.device.as_ref())?)?,
+        };
+        Ok((path, self.ring.file_to_come().is_some()))
+    }
 }
 
 /// How to mount.

@@ -109,6 +109,12 @@ fn open_mapped(sb: &Superblock, path: PathBuf, bytes: usize, medium: Medium) -> 
     })
 }
 
+/// Where the journal of an image is, or its staging.
+pub(super) fn journal_file(sb: &Superblock) -> Result<PathBuf> {
+    let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
+    if in_image { Ok(staging_path(&sb.uuid)) } else { named_path(sb) }
+}
+
 fn named_path(sb: &Superblock) -> Result<PathBuf> {
     let len = sb.journal_path.iter().position(|b| *b == 0).unwrap_or(sb.journal_path.len());
     match std::str::from_utf8(&sb.journal_path[..len]) {

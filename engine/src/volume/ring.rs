@@ -250,6 +250,14 @@ impl RingMedia {
         }
     }
 
+    /// The file that [`RingMedia::made`] makes.
+    pub(super) fn file_to_come(&self) -> Option<&PathBuf> {
+        match self {
+            RingMedia::Unstaged(file) | RingMedia::Absent(_, Some(file)) => Some(&file.path),
+            RingMedia::Mapped(_) | RingMedia::Ssd(_) | RingMedia::Absent(_, None) => None,
+        }
+    }
+
     /// Makes the file that is missing, zeros; all else stays as it is.
     ///
     /// # Errors

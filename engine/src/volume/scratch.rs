@@ -135,6 +135,20 @@ impl ScratchOptions {
 /// [`Error::Refused`] in words, if there is too little memory or the spill space cannot be used;
 /// [`Error::InUse`] if another process uses it.
 pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
+    open(options)?.make()
+}
+
+/// What a scratch file system is to be made on: its spill space is open, and no thread has been started.
+pub struct Opened<'o> {
+    options: &'o ScratchOptions,
+    space: Option<SpillSpace>,
+}
+
+/// The first half of [`make`].
+///
+/// # Errors
+/// Those of [`make`], most of them.
+pub fn open(options: &ScratchOptions) -> Result<Opened<'_>> {
     if options.memory < LEAST_MEMORY {
         return Err(Error::Refused(format!(
             "a memory of {} KiB is too small: it takes {} KiB at the least",
@@ -150,17 +164,25 @@ pub fn make(options: &ScratchOptions) -> Result<(Mounted, AssembleOptions)> {
             most >> 20
         )));
     }
-    match &options.spill {
-        Some(spill) => {
-            let space = SpillSpace::open(spill, options.memory)?;
-            let device = space.device();
-            make_on(options, Some(device)).map(|(mounted, files)| (mounted.with_spill_space(space), files))
-        }
-        None => make_on(options, None),
+    let space = options.spill.as_ref().map(|spill| SpillSpace::open(spill, options.memory)).transpose()?;
+    Ok(Opened { options, space })
+}
+
+impl Opened<'_> {
+    /// The second half of [`make`](fn@make), which opens nothing any more.
+    ///
+    /// # Errors
+    /// Those of [`make`](fn@make).
+    pub fn make(self) -> Result<(Mounted, AssembleOptions)> {
+        let (mounted, files) = make_on(self.options, self.space.as_ref().map(SpillSpace::device))?;
+        Ok(match self.space {
+            Some(space) => (mounted.with_spill_space(space), files),
+            None => (mounted, files),
+        })
     }
 }
 
-/// The same on a device that the caller has opened, whose content is lost. [`ScratchOptions::spill`] is not looked
+/// As [`make`], on a device that the caller has opened, whose content is lost. [`ScratchOptions::spill`] is not looked
 /// at.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use super::files::PAST_CACHE;
 use super::handles::Handles;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
+use crate::mount::process::Hardening;
 use crate::mount::{FuseOptions, Io, Permissions, Transport};
 use crate::server::Notifier;
 use crate::session::{Features, RequestContext, groups};
@@ -49,6 +50,8 @@ pub struct EngineOperations {
     /// Where the mount outlives its server.
     pub(super) supervision: Option<Arc<Supervision>>,
     pub(super) notifier: OnceLock<Notifier>,
+    /// What this process has given up.
+    pub(super) hardening: Hardening,
 }
 
 impl EngineOperations {
@@ -80,7 +83,13 @@ impl EngineOperations {
             transport: OnceLock::new(),
             supervision: supervision.cloned(),
             notifier: OnceLock::new(),
+            hardening: Hardening::default(),
         }
+    }
+
+    /// In a process that has given this up.
+    pub fn hardened(self, hardening: Hardening) -> Self {
+        EngineOperations { hardening, ..self }
     }
 
     /// The file system.

@@ -29,8 +29,8 @@ mod volume;
 
 pub use engine::EngineOperations;
 
-use crate::mount::process::drop_capabilities;
-use crate::mount::{FuseOptions, Io, Permissions};
+use crate::mount::process::{Hardening, drop_capabilities};
+use crate::mount::{Broker, FuseOptions, Io, Permissions};
 use crate::server::{Server, ServerConfig};
 use crate::session::Config;
 use crate::supervision::{Inherited, Supervision};
@@ -76,37 +76,46 @@ pub fn serve(
     options: &FuseOptions,
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
-    let (operations, options, config) = prepare(fs, options, caching, None)?;
+    let (operations, options, config) = prepare(fs, options, caching, &Process::default())?;
     Server::start(operations, dir, &options, &config)
 }
 
-/// The same for a mount that is to outlive this process, and that nobody else enters. `left`: it is there already, and its
-/// server is gone.
+/// How a process that does nothing but serve stands to others.
+#[derive(Debug, Default)]
+pub struct Process {
+    /// Where the mount is to outlive it.
+    pub supervision: Option<Arc<Supervision>>,
+    /// The mount that is there already, whose server is gone.
+    pub left: Option<Inherited>,
+    /// Who mounts and unmounts for it.
+    pub broker: Option<Arc<dyn Broker>>,
+    /// What it has given up.
+    pub hardening: Hardening,
+}
+
+/// The same for a mount that nobody else enters, by a process that is there for nothing else.
 ///
 /// # Errors
 /// As of [`serve`]; or if what is left cannot be gone on with.
-pub fn serve_supervised(
+pub fn serve_alone(
     fs: Arc<Vfs>,
     dir: &Path,
     options: &FuseOptions,
-    supervision: &Arc<Supervision>,
-    left: Option<Inherited>,
+    mut process: Process,
 ) -> io::Result<Server<EngineOperations>> {
-    let (operations, options, config) = prepare(fs, options, Caching::Exclusive, Some(supervision))?;
+    let left = process.left.take();
+    let (operations, options, config) = prepare(fs, options, Caching::Exclusive, &process)?;
     match left {
         None => Server::start(operations, dir, &options, &config),
         Some(left) => Server::take_over(operations, dir, &options, &config, left),
     }
 }
 
-type Prepared = (Arc<EngineOperations>, FuseOptions, ServerConfig);
-
-fn prepare(
-    fs: Arc<Vfs>,
-    options: &FuseOptions,
-    caching: Caching,
-    supervision: Option<&Arc<Supervision>>,
-) -> io::Result<Prepared> {
+/// What is asked of the kernel where this is asked for.
+///
+/// # Errors
+/// Of what does not go together.
+pub fn as_mounted(options: &FuseOptions, caching: Caching) -> io::Result<FuseOptions> {
     let mut options = options.clone();
     if options.io == Io::Cached {
         if caching == Caching::Shared {
@@ -126,27 +135,38 @@ fn prepare(
             "noxattr is for mounts whose server checks permissions: the kernel would not see access lists";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    let mut config = ServerConfig {
+    if options.max_read == 0 {
+        options.max_read = Config::default().max_write;
+    }
+    Ok(options)
+}
+
+type Prepared = (Arc<EngineOperations>, FuseOptions, ServerConfig);
+
+fn prepare(fs: Arc<Vfs>, options: &FuseOptions, caching: Caching, process: &Process) -> io::Result<Prepared> {
+    let options = as_mounted(options, caching)?;
+    let supervision = process.supervision.as_ref();
+    let kernel_checks = options.permissions() == Permissions::Kernel;
+    let usual = Config::default();
+    let config = ServerConfig {
         session: Config {
+            // Buffers are as large as the larger of the two.
+            max_write: usual.max_write.max(options.max_read),
             // Who checks permissions must know access lists too.
             posix_acl: kernel_checks,
             auto_inval: !caching.trusts(options.permissions()),
             writeback_cache: options.io == Io::Cached,
             export: true,
-            ..Config::default()
+            ..usual
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),
         supervision: supervision.cloned(),
+        broker: process.broker.clone(),
         dirty_limit: (options.io == Io::Cached).then(|| dirty_limit(available_memory())),
         ..ServerConfig::default()
     };
-    if options.max_read == 0 {
-        options.max_read = config.session.max_write;
-    } else {
-        // Buffers are as large as the larger of the two.
-        config.session.max_write = config.session.max_write.max(options.max_read);
-    }
-    let operations = EngineOperations::new(fs, caching, &options, supervision);
+    let operations =
+        EngineOperations::new(fs, caching, &options, supervision).hardened(process.hardening.clone());
     Ok((Arc::new(operations), options, config))
 }
 

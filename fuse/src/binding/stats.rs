@@ -2,6 +2,7 @@
 
 use super::engine::EngineOperations;
 use crate::control::{Times, latencies_from};
+use crate::mount::process::Hardening;
 use crate::server::Counters;
 use crate::session::RequestContext;
 use crate::session::requests::{Count, Requests};
@@ -29,6 +30,8 @@ struct ServedStats {
     /// How far they have come, and where they have ended.
     servers: Option<Life>,
     memory: ProcessMemory,
+    /// What the server has given up.
+    hardening: Hardening,
     /// How requests reach it.
     transport: &'static str,
     /// The minor version of the protocol that was agreed on with the kernel.
@@ -84,6 +87,7 @@ impl EngineOperations {
             longest_pause_ns: supervision.map_or(0, |supervision| supervision.memory().longest_pause()),
             servers: supervision.map(|supervision| supervision.memory().life()),
             memory: ProcessMemory::now(),
+            hardening: self.hardening.clone(),
             transport,
             protocol_minor: agreed.map_or(0, |agreed| agreed.minor),
             protocol_features: agreed

@@ -3,17 +3,21 @@
 //! [`options`] says what is asked for; [`direct`] mounts by mount(2), which takes root; [`helper`] mounts by
 //! `fusermount3` otherwise; [`mountinfo`] reads what is mounted; [`process`] prepares the server's process.
 //!
+//! [`broker`] is how a process has all of this done that has given up doing it.
+//!
 //! What it leaves to others: everything that is said over the descriptor.
 //!
 //! Invariants: a dead mount left by a killed server is detached before a new one is made; a [`Mount`] unmounts
 //! when it drops, but only what it has mounted itself.
 
+pub mod broker;
 pub mod direct;
 pub mod helper;
 pub mod mountinfo;
 pub mod options;
 pub mod process;
 
+pub use broker::{Broker, Made, Setting};
 pub use options::{Atime, FuseOptions, Idle, Io, Permissions, Transport};
 
 use crate::control;
@@ -25,9 +29,10 @@ use rustix::mount::{
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What to do with a mount that is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum IfBusy {
     /// Leave it (EBUSY).
     Refuse,
@@ -46,28 +51,33 @@ pub struct Mount {
     /// Cuts this connection and no other. Kept open, for the kernel gives the number of a connection that has ended
     /// to the next mount of anybody.
     control: Option<OwnedFd>,
+    /// Who acts for this process.
+    broker: Option<Arc<dyn Broker>>,
 }
 
 impl Mount {
-    /// Mounts at `dir`; gives the descriptor that the kernel speaks over.
-    pub fn new(dir: &Path, options: &FuseOptions) -> io::Result<(Mount, OwnedFd)> {
+    /// Mounts at `dir`, by way of the broker if there is one; gives the descriptor that the kernel speaks over.
+    pub fn new(
+        dir: &Path,
+        options: &FuseOptions,
+        broker: Option<Arc<dyn Broker>>,
+    ) -> io::Result<(Mount, OwnedFd)> {
         let point = place(dir)?;
-        detach_dead(&point)?;
-        let fd = if rustix::process::geteuid().is_root() {
-            direct::mount(&point, options)?
-        } else {
-            helper::mount(&point, options)?
+        let Made { device, descriptor, abort } = match &broker {
+            Some(broker) => broker.mount(options.read_only)?,
+            None => make(&point, options)?,
         };
-        let entry = mountinfo::find(&point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
-        let control = control(entry.device.1)
-            .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
-            .ok();
-        Ok((Mount { point, device: entry.device, control }, fd))
+        Ok((Mount { point, device, control: abort, broker }, descriptor))
     }
 
     /// One that an earlier server has made, at this place and with this number; `abort` cuts it.
-    pub fn inherited(point: &Path, device: (u32, u32), abort: Option<OwnedFd>) -> Mount {
-        Mount { point: point.to_owned(), device, control: abort }
+    pub fn inherited(
+        point: &Path,
+        device: (u32, u32),
+        abort: Option<OwnedFd>,
+        broker: Option<Arc<dyn Broker>>,
+    ) -> Mount {
+        Mount { point: point.to_owned(), device, control: abort, broker }
     }
 
     /// Its device number, as stat(2) shows it.
@@ -87,30 +97,38 @@ impl Mount {
 
     /// Sets how far the kernel reads ahead, in bytes. Takes root; the kernel's own 128 KiB stay if it fails.
     pub fn set_readahead(&self, bytes: u32) -> io::Result<()> {
-        self.set("read_ahead_kb", u64::from(bytes / 1024))
+        self.set(Setting::ReadAhead, u64::from(bytes / 1024))
     }
 
     /// Sets how much the kernel keeps of what was written, at the most, before it holds writers back, in bytes. Takes
     /// root and Linux 6.2; the kernel's own limit, a hundredth of what it keeps of all file systems, stays if it fails.
     pub fn set_dirty_limit(&self, bytes: u64) -> io::Result<()> {
-        self.set("max_bytes", bytes)
+        self.set(Setting::DirtyLimit, bytes)
     }
 
-    /// Sets what the kernel heeds when it reads and writes the mount's pages.
-    fn set(&self, what: &str, value: u64) -> io::Result<()> {
-        let (major, minor) = self.device;
-        std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{what}"), value.to_string())
+    fn set(&self, what: Setting, value: u64) -> io::Result<()> {
+        match &self.broker {
+            Some(broker) => broker.set(self.device, what, value),
+            None => what.set(self.device, value),
+        }
     }
 
     /// Ends the mount, if it is still there. After [`IfBusy::Abort`] nobody uses it any more, even if it had been
     /// detached before.
     pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
         let aborted = if busy == IfBusy::Abort { self.abort() } else { Ok(()) };
-        match mountinfo::find(&self.point)? {
-            // As root this aborts as well.
-            Some(entry) if entry.device == self.device => unmount(&self.point, busy),
-            _ => aborted,
-        }
+        // As root this aborts as well.
+        let ended = match &self.broker {
+            // One that is gone is missed where there is something to unmount.
+            Some(broker) => {
+                broker.unmount(self.device, busy).or_else(|e| match mountinfo::find(&self.point) {
+                    Ok(found) if found.as_ref().is_none_or(|entry| entry.device != self.device) => Ok(false),
+                    _ => Err(e),
+                })
+            }
+            None => unmount_device(&self.point, self.device, busy),
+        };
+        if ended? { Ok(()) } else { aborted }
     }
 
     /// Nothing, if the connection has ended.
@@ -122,6 +140,21 @@ impl Mount {
         rustix::io::write(control, b"1")?;
         Ok(())
     }
+}
+
+/// Mounts at `point`.
+pub fn make(point: &Path, options: &FuseOptions) -> io::Result<Made> {
+    detach_dead(point)?;
+    let descriptor = if rustix::process::geteuid().is_root() {
+        direct::mount(point, options)?
+    } else {
+        helper::mount(point, options)?
+    };
+    let entry = mountinfo::find(point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
+    let abort = control(entry.device.1)
+        .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
+        .ok();
+    Ok(Made { device: entry.device, descriptor, abort })
 }
 
 /// The file of FUSE's control file system that aborts the connection of this number.
@@ -146,6 +179,16 @@ impl Drop for Mount {
             tracing::warn!("{} stays mounted: {e}", self.point.display());
         }
     }
+}
+
+/// Ends the topmost mount at `point` if it is the one of ours with this number; false: it is not.
+pub fn unmount_device(point: &Path, device: (u32, u32), busy: IfBusy) -> io::Result<bool> {
+    let found = mountinfo::find(point)?;
+    let is_it = found.is_some_and(|entry| entry.device == device && entry.is_ours());
+    if is_it {
+        unmount(point, busy)?;
+    }
+    Ok(is_it)
 }
 
 /// Ends the topmost mount at `point`.

@@ -5,9 +5,13 @@
 
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
+};
+use serde::Serialize;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -86,6 +90,43 @@ pub fn drop_capabilities(keep: CapabilitySet) -> io::Result<()> {
         inheritable: now.inheritable & keep,
     };
     Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// What a process that serves has given up for all of its threads, as it says itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Hardening {
+    /// Whether that was asked for.
+    pub asked: bool,
+    /// No program that it would start gets more rights than it has.
+    pub no_new_privileges: bool,
+    /// It has no capability, nor will it get one.
+    pub no_capabilities: bool,
+    /// The version of Landlock that holds its access to files within what it needs; 0: none.
+    pub landlock: u32,
+    /// The system calls that it does not need are refused.
+    pub seccomp: bool,
+    /// The process that mounts and unmounts for it; 0: none.
+    pub broker_pid: u32,
+}
+
+/// Gives up every capability of the calling thread for ever, and of those it starts from now on.
+///
+/// # Errors
+/// Those of giving up what it has: then all may be as it was.
+pub fn give_up_capabilities() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // The kernel has no more of them.
+            Err(Errno::INVAL) => break,
+            // Who may not has none that a program could give to it: it gets no new privileges.
+            Err(Errno::PERM) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    drop_capabilities(CapabilitySet::empty())
 }
 
 #[cfg(test)]
