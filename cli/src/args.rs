@@ -254,6 +254,10 @@ pub struct Fsck {
     /// Give up a journal that is missing or damaged: what only it held is lost
     #[arg(long, requires = "repair")]
     pub discard_journal: bool,
+    /// Where a journal outside of the image lies, if not where the image says; with --discard-journal a new one is
+    /// made there, over nothing but zeros or one of this image
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
     /// Threads that look at the image [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
     let failed = |e: narufs_engine::Error| Failure::about(Status::CheckFailed, &args.image, e);
-    let media = volume::open_for_check(&args.image, repair).map_err(failed)?;
+    let media = volume::open_for_check(&args.image, args.journal.as_deref(), repair).map_err(failed)?;
     let bar = progress_bar(args.json);
     let shown = bar.clone();
     let options = Options {

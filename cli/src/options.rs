@@ -44,6 +44,8 @@ pub struct OptionList {
     pub idle: Idle,
     /// Whether the mount survives its server, if that was said.
     pub supervise: Option<bool>,
+    /// Where a journal outside of the image lies, if that was said.
+    pub journal: Option<PathBuf>,
     /// Where counters are served.
     pub metrics: Option<Address>,
     /// Whether the server gives up what it does not need.
@@ -90,6 +92,7 @@ impl Default for OptionList {
             transport: Transport::Auto,
             idle: Idle::Auto,
             supervise: None,
+            journal: None,
             metrics: None,
             harden: true,
             memory: None,
@@ -152,6 +155,7 @@ impl OptionList {
         }
         let alone = match () {
             () if self.scratch && self.read_only => return Err("scratch space cannot be mounted ro".into()),
+            () if self.scratch && self.journal.is_some() => return Err("scratch space has no journal".into()),
             () if self.scratch => None,
             () if self.spill.is_some() => Some("spill"),
             () if self.spill_size.is_some() => Some("spill_size"),
@@ -231,6 +235,14 @@ impl OptionList {
             }
             "awake" => self.idle = Idle::Awake,
             "noawake" => self.idle = Idle::Halt,
+            "journal" => {
+                let path = PathBuf::from(wanted()?);
+                if !path.is_absolute() {
+                    // The server is at home elsewhere.
+                    return Err(format!("journal={}: a path from the root is needed", path.display()));
+                }
+                self.journal = Some(path);
+            }
             "metrics" => self.metrics = Some(Address::parse(wanted()?)?),
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
@@ -359,6 +371,14 @@ mod tests {
             (Ok(true), Ok(false), Ok(true))
         );
         assert!(harden("harden=maybe").unwrap_err().contains("harden=yes"));
+    }
+
+    #[test]
+    fn a_journal_has_a_path_from_the_root_and_an_image() {
+        let journal = |list| parse(list).map(|options| options.journal);
+        assert_eq!(journal("journal=/dev/shm/ring"), Ok(Some("/dev/shm/ring".into())));
+        assert!(journal("journal=ring").unwrap_err().contains("from the root"));
+        assert!(parse("scratch,journal=/ring").expect("parsed").check().is_err());
     }
 
     #[test]

@@ -165,7 +165,8 @@ impl MountOptions {
         self
     }
 
-    /// The path of the journal, if it is not the one that the image names.
+    /// The path of the journal, if it is not the one that the image names. A clean image gets a new one there if nothing
+    /// lies there but zeros, or one of its own; at a path that only the image names in `/dev/shm` alone.
     pub fn journal(mut self, path: impl Into<PathBuf>) -> MountOptions {
         self.journal = Some(path.into());
         self

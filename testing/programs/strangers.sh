@@ -78,3 +78,52 @@ else
     lacks "user name spaces for users"
 fi
 "$program" fsck "$home/image" >/dev/null || fail "the image is damaged"
+
+# A clean image of a user that names a file of root's for its journal: a mount by root leaves that alone, and makes none.
+as_user "$program" mkfs "$home/evil" --size 64M --sparse --journal-emulated "$home/ring" --journal-size 1M >/dev/null
+as_user "$program" mount "$home/evil" "$home/volume" -o supervise=no
+as_user "$program" umount "$home/volume"
+rm "$home/ring"
+mkdir "$WORK/root" "$WORK/mnt"
+python3 - "$home/evil" "$home/ring" "$WORK/root/file" <<'PY'
+import struct, sys
+image, ring, wanted = sys.argv[1], sys.argv[2].encode(), sys.argv[3].encode()
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+with open(image, "r+b") as file:
+    copies = 0
+    for block in 0, 1:
+        file.seek(block * 4096)
+        superblock = bytearray(file.read(504))
+        if superblock[248:504].rstrip(b"\0") != ring:
+            continue
+        superblock[248:504] = wanted.ljust(256, b"\0")
+        superblock[0:4] = struct.pack("<I", crc32c(superblock[4:]))
+        file.seek(block * 4096)
+        file.write(superblock)
+        copies += 1
+assert copies, "the superblock is not where it was looked for"
+PY
+"$NARUFS" info "$home/evil" | grep -q "$WORK/root/file" || fail "the image does not name root's file"
+for what in nothing zeros data; do
+    rm -f "$WORK/root/file"
+    case $what in
+        zeros) truncate -s 2M "$WORK/root/file" ;;
+        data) head -c 2M /dev/urandom >"$WORK/root/file" ;;
+    esac
+    before=$(stat -c '%s %b %Y' "$WORK/root/file" 2>/dev/null; sha256sum "$WORK/root/file" 2>/dev/null) || true
+    for options in supervise=no supervise=yes harden=no; do
+        status=0
+        "$NARUFS" mount "$home/evil" "$WORK/mnt" -o "$options" 2>"$WORK/err" || status=$?
+        [[ $status -eq 32 ]] || fail "$what, $options: mounted, or status $status: $(cat "$WORK/err")"
+    done
+    after=$(stat -c '%s %b %Y' "$WORK/root/file" 2>/dev/null; sha256sum "$WORK/root/file" 2>/dev/null) || true
+    same "root's file ($what)" "$before" "$after"
+done

@@ -19,12 +19,10 @@ const VERSION: ABI = ABI::V7;
 pub struct Needs {
     /// The image, or spill space: it is opened anew where damage is found.
     pub image: Option<PathBuf>,
-    /// The file that the journal is in, or its staging.
+    /// The file that the journal is in, or its staging; made already, if it is to be.
     pub journal: Option<PathBuf>,
-    /// That file may be made anew.
-    pub makes_journal: bool,
-    /// Where what a reader recovers may spill to.
-    pub temporary: Option<PathBuf>,
+    /// That file goes with a clean unmount.
+    pub removes_journal: bool,
     /// The kernel is told to offer io_uring to servers.
     pub turns_uring_on: bool,
 }
@@ -73,7 +71,6 @@ impl Needs {
         let read: Rights = AccessFs::ReadFile.into();
         let write = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate});
         let device = write | AccessFs::IoctlDev;
-        let change = make_bitflags!(AccessFs::{MakeReg | RemoveFile | ReadDir});
         let of = |path: &str, rights| (PathBuf::from(path), rights);
         let mut rules = vec![
             // The groups of who asks, the machine's cores and memory, what is mounted.
@@ -94,13 +91,10 @@ impl Needs {
         rules.extend(self.image.iter().map(|image| (image.clone(), file(image))));
         if let Some(journal) = &self.journal {
             rules.push((journal.clone(), file(journal)));
-            // Staging goes with a clean unmount; and what is to be made is not there to be named.
-            if let Some(parent) = journal.parent().filter(|_| !is_device(journal)) {
-                let rights = if self.makes_journal { change | write } else { change };
-                rules.push((parent.to_owned(), rights));
-            }
+            // Names are a directory's: any file there could be removed that the user may remove, and none be read or made.
+            let parent = journal.parent().filter(|_| self.removes_journal);
+            rules.extend(parent.map(|parent| (parent.to_owned(), AccessFs::RemoveFile.into())));
         }
-        rules.extend(self.temporary.iter().map(|place| (place.clone(), change | write)));
         rules
     }
 }

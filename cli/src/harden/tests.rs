@@ -43,13 +43,13 @@ fn inside(dir: &Path) {
     for name in ["beside", "shared"] {
         std::fs::create_dir(at(name)).expect("room");
     }
-    for name in ["image", "outside", "beside/file", "shared/journal"] {
+    for name in ["image", "outside", "beside/file", "shared/journal", "shared/other"] {
         std::fs::write(at(name), b"text").expect("room");
     }
     let needs = Needs {
         image: Some(at("image")),
         journal: Some(at("shared/journal")),
-        makes_journal: true,
+        removes_journal: true,
         ..Needs::default()
     };
     let given_up = give_up_here(&needs);
@@ -64,6 +64,10 @@ fn inside(dir: &Path) {
         ("read outside", Box::new(|| open(at("outside")))),
         ("write outside", Box::new(|| write(at("outside")))),
         ("make a file", Box::new(|| write(at("beside/new")))),
+        ("make a file beside the journal", Box::new(|| write(at("shared/new")))),
+        ("read a file beside the journal", Box::new(|| open(at("shared/other")))),
+        ("write a file beside the journal", Box::new(|| write(at("shared/other")))),
+        ("list what is beside the journal", Box::new(|| std::fs::read_dir(at("shared")).map(drop))),
         ("remove a file", Box::new(|| std::fs::remove_file(at("beside/file")))),
         ("list a directory", Box::new(|| std::fs::read_dir(dir).map(drop))),
         ("make a directory", Box::new(|| std::fs::create_dir(at("shared/dir")))),
@@ -103,9 +107,9 @@ fn inside(dir: &Path) {
     let needed: Vec<Try<'_>> = vec![
         ("read and write the image", Box::new(|| open(at("image")).and_then(|()| write(at("image"))))),
         (
-            "replace the journal",
+            "write the journal, and remove it",
             Box::new(|| {
-                std::fs::remove_file(at("shared/journal")).and_then(|()| write(at("shared/journal")))
+                write(at("shared/journal")).and_then(|()| std::fs::remove_file(at("shared/journal")))
             }),
         ),
         ("see who asks", Box::new(|| std::fs::read_to_string("/proc/1/status").map(drop))),

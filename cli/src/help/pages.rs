@@ -149,6 +149,12 @@ const MOUNT: &[Part] = &[
                  cores)",
             ),
             (
+                "journal=PATH",
+                "where a journal outside of the image lies, in place of the path that the image names. A clean image gets \
+                 a new one there if nothing lies there but zeros or a journal of its own; at a path that the image alone \
+                 names only in /dev/shm",
+            ),
+            (
                 "metrics=PORT",
                 "serve the counters to Prometheus by HTTP at /metrics, to this machine alone (default: not served). \
                  metrics=ADDRESS:PORT says to whom, metrics=unix:PATH a socket. Who can reach it sees how much the mount \

@@ -12,6 +12,7 @@ use crate::holder::{self, PATIENCE};
 use crate::options::{OptionList, Transport};
 use crate::utab;
 use narufs_engine::Error;
+use narufs_engine::device::open_temporary_ahead;
 use narufs_engine::takeover::Takeover;
 use narufs_engine::volume::{self, AssembleOptions, Mounted, Running, scratch};
 use narufs_fuse::binding::{self, EngineOperations, Process};
@@ -148,8 +149,9 @@ fn start(
     image_options.damage = damage;
     let is_successor = takeover.is_some_and(|takeover| takeover.incarnation() > 0);
     let begin = Instant::now();
-    let media = loop {
-        match volume::open(image, None, emulation_costs(options), &image_options) {
+    let journal = options.journal.as_deref();
+    let mut media = loop {
+        match volume::open(image, journal, emulation_costs(options), &image_options) {
             // What a killed server had is let go of when its last requests to the device are over.
             Err(Error::InUse(_)) if is_successor && begin.elapsed() < PATIENCE => {
                 holder::wait_for_lock(image, PATIENCE.saturating_sub(begin.elapsed()));
@@ -162,10 +164,18 @@ fn start(
     }
     // Which asks how much memory there is.
     let mut files = assemble_options(options, false);
-    let (journal, makes_journal) = media.journal_file()?;
-    let temporary = image_options.read_only.then(std::env::temp_dir);
-    let image = Some(image.to_owned());
-    give_up(Needs { image, journal: Some(journal), makes_journal, temporary, ..needs_of(options) });
+    let needs = Needs {
+        image: Some(image.to_owned()),
+        journal: Some(media.journal_file(journal)?),
+        removes_journal: media.staging_file.is_some(),
+        ..needs_of(options)
+    };
+    if options.harden {
+        media.make_ahead(&image_options)?;
+        // For what a reader recovers.
+        open_temporary_ahead();
+    }
+    give_up(needs);
     let mounted = volume::mount(media, &image_options)?;
     files.fs.read_only = image_options.read_only || mounted.store().failed().is_some();
     if let Some(takeover) = takeover {

@@ -4,4 +4,5 @@ mod doctor;
 mod info;
 mod rings;
 mod scratch;
+mod strangers;
 mod support;

@@ -4,6 +4,8 @@
 use crate::support::{
     Work, killed_after_sync, narufs, narufs_in_small_memory, overwrite, staging_of, synced, used,
 };
+use narufs_engine::volume::VolumeOptions;
+use narufs_engine::{Error, Fs};
 use std::path::Path;
 
 /// What a mount of an image says that cannot succeed; its directory exists.
@@ -68,13 +70,29 @@ fn each_wrong_journal_of_an_unclean_image_is_told_apart_and_can_be_given_up() {
         let repair = narufs(&["fsck", &image, "--repair"]);
         assert_eq!(repair.status, 4, "{name}: nothing is given up unasked: {repair:?}");
         assert!(std::fs::read(&image).expect("there") == before, "{name}: nothing is written");
-        if *name == "another's" {
-            let refused = narufs(&["fsck", &image, "--repair", "--discard-journal"]);
-            assert_eq!(refused.status, 4, "another image's journal is left alone: {refused:?}");
-            assert!(refused.out.contains("move that file away"), "{refused:?}");
+        let give_up = ["fsck", &image, "--repair", "--discard-journal"];
+        let at_path = [&give_up[..], &["--journal", &ring]].concat();
+        if ["another's", "garbage"].contains(name) {
+            let there = std::fs::read(&ring).expect("there");
+            for words in [&give_up[..], at_path.as_slice()] {
+                let refused = narufs(words);
+                assert_eq!(refused.status, 4, "what is not this image's is left alone: {refused:?}");
+                assert!(
+                    ["move that file away", "where nothing else lies"]
+                        .iter()
+                        .any(|said| refused.out.contains(said))
+                );
+                assert!(std::fs::read(&ring).expect("there") == there, "{name}");
+            }
             std::fs::remove_file(&ring).expect("there");
         }
-        let given_up = narufs(&["fsck", &image, "--repair", "--discard-journal"]);
+        let is_ours = ["older", "short"].contains(name);
+        if !is_ours {
+            let refused = narufs(&give_up);
+            assert_eq!(refused.status, 4, "{name}: an image's word makes no journal: {refused:?}");
+            assert!(refused.out.contains("--journal PATH"), "{refused:?}");
+        }
+        let given_up = narufs(if is_ours { &give_up } else { &at_path });
         assert_eq!(given_up.status, 1, "{name}: {given_up:?}");
         narufs(&["fsck", &image]).done();
         used(&image, |fs| assert!(fs.metadata("/dir").is_ok(), "{name}: what was checkpointed is there"));
@@ -93,14 +111,20 @@ fn a_clean_image_goes_on_with_a_new_journal_but_never_takes_another_s() {
         spoil(&work, &ring);
         narufs(&["fsck", &image]).done();
         assert_eq!(Path::new(&ring).exists(), *name != "missing", "a check makes nothing");
-        if *name == "another's" {
-            let before = std::fs::read(&ring).expect("there");
+        if !["older", "short"].contains(name) {
+            let before = std::fs::read(&ring).ok();
             mount(&work, &image).refused(32, words);
-            assert!(std::fs::read(&ring).expect("there") == before);
-        } else {
-            used(&image, |fs| fs.create_dir_all("/dir").expect("room"));
-            narufs(&["fsck", &image]).done();
+            assert!(std::fs::read(&ring).ok() == before, "{name}: an image's word changes nothing");
+            let given = VolumeOptions { journal: Some(ring.clone().into()), ..VolumeOptions::default() };
+            if ["another's", "garbage"].contains(name) {
+                assert!(matches!(Fs::mount(&image, &given), Err(Error::Refused(_))), "{name}");
+                assert!(std::fs::read(&ring).ok() == before, "{name}: nothing else is overwritten");
+                std::fs::remove_file(&ring).expect("there");
+            }
+            Fs::mount(&image, &given).expect("made anew").unmount().expect("it works");
         }
+        used(&image, |fs| fs.create_dir_all("/dir").expect("room"));
+        narufs(&["fsck", &image]).done();
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) use flush::GroupFlush;
 pub use memory::MemoryDevice;
 pub(crate) use overlay::Overlay;
 pub use plain::PlainDevice;
+pub use spill::open_ahead as open_temporary_ahead;
 pub(crate) use unordered::Unordered;
 pub use uring::UringDevice;
 

@@ -5,6 +5,7 @@ use crate::Result;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 /// Where the content of a block is.
 enum Stored {
@@ -41,7 +42,7 @@ impl Spill {
             None => {
                 let file = match self.file.take() {
                     Some(file) => file,
-                    None => nameless().map_err(|e| io_error("make a temporary file", &e))?,
+                    None => temporary().map_err(|e| io_error("make a temporary file", &e))?,
                 };
                 write(Some(self.file.insert(file)), self.in_file, bytes)?;
                 self.places.insert(block, Stored::File(self.in_file));
@@ -88,6 +89,22 @@ impl Spill {
 fn write(file: Option<&File>, at: u64, bytes: &[u8]) -> Result<()> {
     let Some(file) = file else { unreachable!("a place in the file is made with the file") };
     file.write_all_at(bytes, at * BLOCK_SIZE as u64).map_err(|e| io_error("write the temporary file", &e))
+}
+
+/// The file that [`open_ahead`] has opened.
+static AHEAD: Mutex<Option<File>> = Mutex::new(None);
+
+/// Opens the temporary file that is used first, in a process that soon may not any more.
+pub fn open_ahead() {
+    let mut ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
+    if ahead.is_none() {
+        *ahead = nameless().inspect_err(|e| tracing::debug!("no temporary file: {e}")).ok();
+    }
+}
+
+fn temporary() -> std::io::Result<File> {
+    let ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    ahead.map_or_else(nameless, Ok)
 }
 
 /// A file in the directory of temporary files that goes with its last descriptor; where none may be made there, one in

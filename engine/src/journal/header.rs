@@ -96,8 +96,13 @@ pub fn read_mapped_header(memory: &dyn PersistentMemory) -> Option<RingHeader> {
     }
     let mut space = [0; RING_HEADER_SPACE];
     memory.read(0, &mut space);
-    let header = newest([parse(&space, 0), parse(&space[RING_HEADER_COPY..], 1)])?;
+    let header = header_in(&space)?;
     (ring_bytes(header.slots.get())? <= memory.len()).then_some(header)
+}
+
+/// The header that counts at the start of a mapped ring, whatever follows it.
+pub(crate) fn header_in(start: &[u8]) -> Option<RingHeader> {
+    newest([parse(start, 0), parse(start.get(RING_HEADER_COPY..)?, 1)])
 }
 
 /// Makes memory an image's ring, empty and never mounted: whatever it held is void.

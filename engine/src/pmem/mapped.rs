@@ -13,8 +13,9 @@
 
 #![allow(unsafe_code, reason = "a leaf module: a mapping of persistent memory")]
 
-use std::fs::File;
-use std::os::fd::AsFd;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -103,35 +104,7 @@ impl MappedMemory {
     /// `ENOENT`; [`Error::InUse`]; [`Error::Refused`] when it is another user's, or no plain file, or its
     /// space cannot be reserved, or the medium is not what was asked for.
     pub fn open(path: &Path, medium: Medium) -> Result<Self> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
-            Errno::LOOP => refused(path, "is a symbolic link; remove it"),
-            e => errno(e),
-        })?;
-        let file = File::from(fd);
-        let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
-        let kind = metadata.file_type();
-        let device = medium == Medium::Dax && kind.is_char_device();
-        if !device && metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(refused(path, "belongs to another user; remove it or run as that user"));
-        }
-        let kept = KeptFromChildren::enter(&file);
-        lock(&file, path)?;
-        let bytes = if device {
-            device_size(metadata.rdev())
-                .ok_or_else(|| refused(path, "is not a device of persistent memory"))?
-        } else if kind.is_file() {
-            metadata.len()
-        } else {
-            return Err(refused(path, "is no regular file"));
-        };
-        let len = usize::try_from(bytes).ok().filter(|len| *len > 0);
-        let len = len.ok_or_else(|| refused(path, "has no size that could be mapped; remove it"))?;
-        // Of a file that has all of its space asking for it would take as long as giving it.
-        if !device && metadata.blocks() * 512 < bytes {
-            reserve(&file, len, path)?;
-        }
-        Self::map(file, kept, len, path, medium)
+        Found::open(path, medium)?.map()
     }
 
     fn map(file: File, kept: KeptFromChildren, len: usize, path: &Path, medium: Medium) -> Result<Self> {
@@ -200,6 +173,87 @@ impl MappedMemory {
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// A file, or a device of persistent memory, that was opened and is as it was: neither locked nor mapped.
+#[derive(Debug)]
+pub(crate) struct Found {
+    file: File,
+    metadata: Metadata,
+    path: PathBuf,
+    medium: Medium,
+}
+
+impl Found {
+    /// Opens it. Nothing is opened that is no such file: of some devices that alone does something.
+    ///
+    /// # Errors
+    /// As [`MappedMemory::open`], but for those of locking and mapping.
+    pub fn open(path: &Path, medium: Medium) -> Result<Found> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?);
+        let metadata = named.metadata().map_err(|e| io_error("stat the file", &e))?;
+        let kind = metadata.file_type();
+        if kind.is_symlink() {
+            return Err(refused(path, "is a symbolic link; remove it"));
+        }
+        if medium == Medium::Dax && kind.is_char_device() {
+            device_size(metadata.rdev())
+                .ok_or_else(|| refused(path, "is not a device of persistent memory"))?;
+        } else if !kind.is_file() {
+            return Err(refused(path, "is no regular file"));
+        } else if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(refused(path, "belongs to another user; remove it or run as that user"));
+        }
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // What was looked at, whatever has that name by now.
+        let same = format!("/proc/self/fd/{}", named.as_fd().as_raw_fd());
+        let opened = rustix::fs::open(same, flags, Mode::empty()).or_else(|e| match e {
+            // There is no /proc.
+            Errno::NOENT => rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()),
+            e => Err(e),
+        });
+        let file = File::from(opened.map_err(errno)?);
+        let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
+        Ok(Found { file, metadata, path: path.to_owned(), medium })
+    }
+
+    fn is_device(&self) -> bool {
+        self.metadata.file_type().is_char_device()
+    }
+
+    /// Its first bytes, `len` at the most; `None`: of a device, which is read by mapping it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn start(&self, len: usize) -> Result<Option<Vec<u8>>> {
+        if self.is_device() {
+            return Ok(None);
+        }
+        let mut start = Vec::new();
+        let read = (&self.file).take(len as u64).read_to_end(&mut start);
+        read.map_err(|e| io_error("read the journal", &e))?;
+        Ok(Some(start))
+    }
+
+    /// Locks and maps it, its space reserved.
+    ///
+    /// # Errors
+    /// As [`MappedMemory::open`].
+    pub fn map(self) -> Result<MappedMemory> {
+        let device = self.is_device();
+        let Found { file, metadata, path, medium } = self;
+        let kept = KeptFromChildren::enter(&file);
+        lock(&file, &path)?;
+        let bytes = if device { device_size(metadata.rdev()).unwrap_or(0) } else { metadata.len() };
+        let len = usize::try_from(bytes).ok().filter(|len| *len > 0);
+        let len = len.ok_or_else(|| refused(&path, "has no size that could be mapped; remove it"))?;
+        // Of a file that has all of its space asking for it would take as long as giving it.
+        if !device && metadata.blocks() * 512 < bytes {
+            reserve(&file, len, &path)?;
+        }
+        MappedMemory::map(file, kept, len, &path, medium)
     }
 }
 

@@ -10,6 +10,7 @@ mod words;
 
 pub use flush::{EmulationCosts, Instruction, LINE};
 pub use heap::HeapMemory;
+pub(crate) use mapped::Found;
 pub use mapped::{MappedMemory, Medium, unlink};
 
 /// How far a persisted store has travelled.

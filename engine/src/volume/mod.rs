@@ -8,7 +8,8 @@
 //! UUIDs, size and epoch must match; the ring may be one epoch behind, for the superblock is written first.
 //! An unclean image without its ring is refused, in words that say what was found in its place ([`Absence`]).
 //! A clean image needs nothing from its ring: it is made anew, with a warning, unless what lies in its place
-//! belongs to another image or a newer build, which is left alone.
+//! belongs to another image or a newer build, which is left alone, or the image alone names a place where there is
+//! something else, or nothing ([`open`]).
 //!
 //! # Readers
 //! A read-only mount of an unclean image recovers into memory (an overlay over the device): it shows
@@ -35,7 +36,7 @@ pub use ring::{Absence, RingFile, RingMedia};
 pub use running::{AssembleOptions, Running};
 pub use scratch::ScratchOptions;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checkpoint::{Background, Checkpointer, RoundId};
@@ -53,6 +54,7 @@ use crate::sync::Arc;
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
+use ring::not_made;
 pub(crate) use ring::{Ring, foreign, lost};
 
 /// What a file system lies on.
@@ -72,16 +74,31 @@ impl Media {
         Media { device, ring, staging_file: None }
     }
 
-    /// The file that the journal is in beside the image, or its staging, and whether a mount makes it anew.
+    /// The file that the journal is in beside the image, or its staging; `given` where [`open`] was.
     ///
     /// # Errors
     /// Those of [`open`], which has not happened.
-    pub fn journal_file(&self) -> Result<(PathBuf, bool)> {
-        let path = match self.ring.file_to_come() {
-            Some(path) => path.clone(),
-            None => paths::journal_file(&superblock::read(self.device.as_ref())?)?,
-        };
-        Ok((path, self.ring.file_to_come().is_some()))
+    pub fn journal_file(&self, given: Option<&Path>) -> Result<PathBuf> {
+        paths::journal_file(&superblock::read(self.device.as_ref())?, given)
+    }
+
+    /// Makes the file that [`mount`] would make beside the image, in a process that soon may not any more. It is removed
+    /// if there comes no mount.
+    ///
+    /// # Errors
+    /// Those that the mount would have.
+    pub fn make_ahead(&mut self, options: &ImageOptions) -> Result<()> {
+        let sb = superblock::read(self.device.as_ref())?;
+        let state = sb.state.get();
+        if options.read_only || options.damage.is_some() || state == STATE_DAMAGED {
+            return Ok(());
+        }
+        superblock::check_writable(&sb)?;
+        // An unclean image without its ring is refused.
+        let is_refused = state == STATE_MOUNTED
+            && !options.discard_journal
+            && !matches!(self.ring, RingMedia::Unstaged(_));
+        if is_refused { Ok(()) } else { self.ring.make_ahead() }
     }
 }
 
@@ -165,6 +182,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         Ring::None(absence) if absence.is_to_be_kept() && !read_only => {
             return Err(Error::Refused(foreign(&absence)));
         }
+        Ring::None(absence) if ring.is_beyond_reach() && !read_only => {
+            return Err(Error::Refused(not_made(&absence)));
+        }
         Ring::None(absence) => {
             if sb.epoch.get() > 0 && !read_only {
                 tracing::warn!("{absence}; a new one is made");
@@ -174,7 +194,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         }
     };
     // Before anything is recovered: without room for it there is no mount.
-    let (ring, made) = if read_only { (ring, None) } else { ring.made().map(|(r, m)| (r, Some(m)))? };
+    let (ring, made) = if read_only { (ring, None) } else { ring.made()? };
     let fresh = Fresh { sb: &sb, options };
     let (checkpointer, outcome, round, mut next) = match header {
         Some(header) if unclean && !options.discard_journal => {

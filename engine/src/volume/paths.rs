@@ -1,19 +1,30 @@
 //! Media from paths: the image opened and locked, its journal found.
+//!
+//! # What an image may name
+//! An image may be a stranger's, and the path that it names for its journal is a word of his. What lies there is used,
+//! and written to, only if it begins with a header that carries the image's UUID and the one of its ring, which nobody
+//! knows who cannot read the journal that has it; nothing else there is changed, locked or mapped. Where nothing lies a
+//! file is made only directly in shared memory, whose files no reboot leaves: none there is any program's that is not
+//! running. Whoever mounts may say another path, or the same: there a journal is made, over zeros or over one of this
+//! image, and over nothing else.
 
 use std::path::{Path, PathBuf};
 
-use super::ring::{Absence, RingFile, RingMedia, newer_staging};
+use super::ring::{Absence, RingFile, RingMedia, newer_staging, start_of};
 use super::{ImageOptions, Media};
 use crate::device::{BlockDevice, ImageFile, open_device};
-use crate::format::{JournalKind, STATE_MOUNTED, Superblock};
-use crate::journal::{read_mapped_header, ring_bytes};
-use crate::pmem::{EmulationCosts, MappedMemory, Medium, PersistentMemory};
+use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, Superblock};
+use crate::journal::{header_in, newer_version, read_mapped_header, ring_bytes};
+use crate::pmem::{EmulationCosts, Found, MappedMemory, Medium, PersistentMemory};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
 
+/// Where files lie in memory that outlives processes.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// Where the staging of an image's ring lies.
 pub fn staging_path(uuid: &[u8; 16]) -> PathBuf {
-    Path::new("/dev/shm").join(format!("narufs-{}", uuid::Uuid::from_bytes(*uuid)))
+    Path::new(SHARED_MEMORY).join(format!("narufs-{}", uuid::Uuid::from_bytes(*uuid)))
 }
 
 /// Opens and locks an image and its journal, to be mounted. `journal` overrides the path that the image names.
@@ -36,11 +47,11 @@ pub fn open(
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_for_check(image: &Path, repair: bool) -> Result<Media> {
+pub fn open_for_check(image: &Path, journal: Option<&Path>, repair: bool) -> Result<Media> {
     let device = open_device(ImageFile::open(image)?);
     let sb = superblock::read(device.as_ref())?;
     let recovers = repair && sb.state.get() == STATE_MOUNTED;
-    open_ring(device, &sb, None, EmulationCosts::default(), recovers)
+    open_ring(device, &sb, journal, EmulationCosts::default(), recovers)
 }
 
 fn open_ring(
@@ -65,14 +76,21 @@ fn open_ring(
         JournalKind::Pmem => Medium::Dax,
         JournalKind::Emulated => Medium::Emulated(costs),
     };
-    let path = journal.map_or_else(|| named_path(sb), |path| Ok(path.to_owned()))?;
-    Ok(Media { device, ring: open_mapped(sb, path, bytes, medium)?, staging_file: None })
+    let file = RingFile { path: journal_file(sb, journal)?, bytes, medium, replace: false, ready: None };
+    let by = if journal.is_some() { NamedBy::Caller } else { NamedBy::Image };
+    Ok(Media { device, ring: open_mapped(sb, file, by)?, staging_file: None })
 }
 
 /// The staging of a killed process. One of another size belongs to nothing that is alive.
 fn open_staging(path: &Path, bytes: usize) -> Result<RingMedia> {
     let unstaged = |replace| {
-        RingMedia::Unstaged(RingFile { path: path.to_owned(), bytes, medium: Medium::Staging, replace })
+        RingMedia::Unstaged(RingFile {
+            path: path.to_owned(),
+            bytes,
+            medium: Medium::Staging,
+            replace,
+            ready: None,
+        })
     };
     match MappedMemory::open(path, Medium::Staging) {
         // That of a newer build is told by its header, and left alone.
@@ -85,34 +103,73 @@ fn open_staging(path: &Path, bytes: usize) -> Result<RingMedia> {
     }
 }
 
-/// The ring in a file or device of its own.
-fn open_mapped(sb: &Superblock, path: PathBuf, bytes: usize, medium: Medium) -> Result<RingMedia> {
-    let file = |path, replace| Some(RingFile { path, bytes, medium, replace });
-    Ok(match MappedMemory::open(&path, medium) {
-        Ok(memory) if memory.len() < bytes => {
-            let absence = match read_mapped_header(&memory) {
-                // It is told by its header, and left alone.
-                Some(header) if header.image_uuid != sb.uuid => {
-                    return Ok(RingMedia::Mapped(Arc::new(memory)));
-                }
-                Some(header) => Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() },
-                None => Absence::TooShort { path: path.clone(), found: memory.len(), wanted: bytes },
-            };
-            RingMedia::Absent(absence, if memory.is_device() { None } else { file(path, true) })
-        }
-        Ok(memory) => RingMedia::Mapped(Arc::new(memory)),
-        Err(Error::Errno(libc::ENOENT)) => {
-            RingMedia::Absent(Absence::Missing(path.clone()), file(path, false))
-        }
-        Err(Error::Refused(why)) => RingMedia::Absent(Absence::Unusable(why), None),
-        Err(e) => return Err(e),
-    })
+/// Who says where a journal outside of the image lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    Image,
+    Caller,
 }
 
-/// Where the journal of an image is, or its staging.
-pub(super) fn journal_file(sb: &Superblock) -> Result<PathBuf> {
+/// The ring in a file or device of its own.
+fn open_mapped(sb: &Superblock, file: RingFile, by: NamedBy) -> Result<RingMedia> {
+    let absent = |absence, file| Ok(RingMedia::Absent(absence, file));
+    let found = match Found::open(&file.path, file.medium) {
+        Ok(found) => found,
+        Err(Error::Errno(libc::ENOENT)) => {
+            let is_to_come = by == NamedBy::Caller || is_in_shared_memory(&file);
+            return absent(Absence::Missing(file.path.clone()), is_to_come.then_some(file));
+        }
+        Err(Error::Refused(why)) => return absent(Absence::Unusable(why), None),
+        Err(e) => return Err(e),
+    };
+    let start = found.start(RING_HEADER_SPACE)?;
+    if let Some(absence) = start.as_deref().and_then(|start| not_ours(sb, start, by)) {
+        return absent(absence, None);
+    }
+    let memory = match found.map() {
+        Ok(memory) => memory,
+        Err(Error::Refused(why)) => return absent(Absence::Unusable(why), None),
+        Err(e) => return Err(e),
+    };
+    if start.is_none()
+        && let Some(absence) = not_ours(sb, &start_of(&memory), by)
+    {
+        return absent(absence, None);
+    }
+    if memory.len() >= file.bytes {
+        return Ok(RingMedia::Mapped(Arc::new(memory)));
+    }
+    let absence = match read_mapped_header(&memory) {
+        Some(header) => Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() },
+        None => Absence::TooShort { path: file.path.clone(), found: memory.len(), wanted: file.bytes },
+    };
+    absent(absence, (!memory.is_device()).then_some(RingFile { replace: true, ..file }))
+}
+
+/// Why what begins so is not to be used, let alone written to.
+fn not_ours(sb: &Superblock, start: &[u8], by: NamedBy) -> Option<Absence> {
+    match header_in(start) {
+        Some(header) if header.image_uuid != sb.uuid => Some(Absence::OtherImage(header.image_uuid)),
+        Some(header) if header.ring_uuid != sb.ring_uuid && by == NamedBy::Image => Some(Absence::Replaced),
+        Some(_) => None,
+        None if start.iter().all(|byte| *byte == 0) => (by == NamedBy::Image).then_some(Absence::Blank),
+        None => Some(newer_version(start).map_or(Absence::Damaged, Absence::OtherVersion)),
+    }
+}
+
+fn is_in_shared_memory(file: &RingFile) -> bool {
+    let is_emulated = matches!(file.medium, Medium::Emulated(_));
+    is_emulated && file.path.parent() == Some(Path::new(SHARED_MEMORY)) && file.path.file_name().is_some()
+}
+
+/// Where the journal of an image lies, or its staging, if it was not `given`.
+pub(super) fn journal_file(sb: &Superblock, given: Option<&Path>) -> Result<PathBuf> {
     let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
-    if in_image { Ok(staging_path(&sb.uuid)) } else { named_path(sb) }
+    match given {
+        _ if in_image => Ok(staging_path(&sb.uuid)),
+        Some(path) => Ok(path.to_owned()),
+        None => named_path(sb),
+    }
 }
 
 fn named_path(sb: &Superblock) -> Result<PathBuf> {

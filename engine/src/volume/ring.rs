@@ -13,6 +13,7 @@ use crate::journal::{
 use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
 use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::{Error, Result};
 
 /// Where the journal is.
@@ -36,25 +37,51 @@ pub struct RingFile {
     pub(super) medium: Medium,
     /// There is a file, of no use.
     pub(super) replace: bool,
+    /// It was made ahead of the mount.
+    pub(super) ready: Option<Arc<MadeFile>>,
 }
 
-/// A file that was made by a mount; removed again unless the mount succeeds.
-pub(super) struct MadeFile(Option<PathBuf>);
+/// A file that was made for a mount; removed again unless the mount succeeds.
+pub(super) struct MadeFile {
+    memory: Arc<dyn PersistentMemory>,
+    path: PathBuf,
+    // Relaxed: by who alone drops it.
+    is_kept: AtomicBool,
+}
 
 impl MadeFile {
     /// Keeps the file that was made.
-    pub fn keep(mut self) {
-        self.0 = None;
+    pub fn keep(&self) {
+        self.is_kept.store(true, Relaxed);
+    }
+}
+
+impl fmt::Debug for MadeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MadeFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl Drop for MadeFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(e) = unlink(path)
+        if !self.is_kept.load(Relaxed)
+            && let Err(e) = unlink(&self.path)
         {
-            tracing::warn!("{} is left behind: {e}", path.display());
+            tracing::warn!("{} is left behind: {e}", self.path.display());
         }
+    }
+}
+
+impl RingFile {
+    fn made(&self) -> Result<Arc<MadeFile>> {
+        if let Some(made) = &self.ready {
+            return Ok(Arc::clone(made));
+        }
+        if self.replace {
+            unlink(&self.path)?;
+        }
+        let memory = Arc::new(create(self)?);
+        Ok(Arc::new(MadeFile { memory, path: self.path.clone(), is_kept: AtomicBool::new(false) }))
     }
 }
 
@@ -190,6 +217,14 @@ pub(crate) fn foreign(absence: &Absence) -> String {
     )
 }
 
+/// The refusal of an image whose journal no mount makes.
+pub(super) fn not_made(absence: &Absence) -> String {
+    format!(
+        "{absence}; an image's word is not enough to make one there: bring it back, or have a new one made where \
+         nothing else lies, by narufs mount -o journal=PATH (fsck: --journal PATH)"
+    )
+}
+
 impl RingMedia {
     /// Looks for the image's ring.
     pub(crate) fn find(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<Ring> {
@@ -250,33 +285,36 @@ impl RingMedia {
         }
     }
 
-    /// The file that [`RingMedia::made`] makes.
-    pub(super) fn file_to_come(&self) -> Option<&PathBuf> {
-        match self {
-            RingMedia::Unstaged(file) | RingMedia::Absent(_, Some(file)) => Some(&file.path),
-            RingMedia::Mapped(_) | RingMedia::Ssd(_) | RingMedia::Absent(_, None) => None,
+    /// Whether it is not there, and no mount makes it.
+    pub(super) fn is_beyond_reach(&self) -> bool {
+        matches!(self, RingMedia::Absent(_, None))
+    }
+
+    /// Makes what [`RingMedia::made`] makes, which then finds it ready. That the journal is absent is still so.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn make_ahead(&mut self) -> Result<()> {
+        if let RingMedia::Unstaged(file) | RingMedia::Absent(_, Some(file)) = self {
+            file.ready = Some(file.made()?);
         }
+        Ok(())
     }
 
     /// Makes the file that is missing, zeros; all else stays as it is.
     ///
     /// # Errors
     /// [`Error::Refused`] where there is no room, or nothing that could be made.
-    pub(super) fn made(self) -> Result<(RingMedia, MadeFile)> {
-        let make = |file: RingFile| {
-            if file.replace {
-                unlink(&file.path)?;
-            }
-            let memory = create(&file)?;
-            Ok::<_, Error>((Arc::new(memory) as Arc<dyn PersistentMemory>, MadeFile(Some(file.path))))
-        };
+    pub(super) fn made(self) -> Result<(RingMedia, Option<Arc<MadeFile>>)> {
         match self {
-            RingMedia::Unstaged(file) => make(file).map(|(memory, made)| (RingMedia::Ssd(memory), made)),
-            RingMedia::Absent(_, Some(file)) => {
-                make(file).map(|(memory, made)| (RingMedia::Mapped(memory), made))
+            RingMedia::Unstaged(file) => {
+                file.made().map(|made| (RingMedia::Ssd(Arc::clone(&made.memory)), Some(made)))
             }
-            RingMedia::Absent(absence, None) => Err(Error::Refused(absence.to_string())),
-            there => Ok((there, MadeFile(None))),
+            RingMedia::Absent(_, Some(file)) => {
+                file.made().map(|made| (RingMedia::Mapped(Arc::clone(&made.memory)), Some(made)))
+            }
+            RingMedia::Absent(absence, None) => Err(Error::Refused(not_made(&absence))),
+            there => Ok((there, None)),
         }
     }
 
@@ -344,7 +382,7 @@ pub(super) fn newer_staging(memory: &dyn PersistentMemory) -> Option<u32> {
 }
 
 /// What lies where a ring's header has its place.
-fn start_of(memory: &dyn PersistentMemory) -> Vec<u8> {
+pub(super) fn start_of(memory: &dyn PersistentMemory) -> Vec<u8> {
     let mut start = vec![0; memory.len().min(RING_HEADER_SPACE)];
     memory.read(0, &mut start);
     start
