@@ -68,6 +68,7 @@ fn of(system: &System, stats: &Value, dir: &Path) -> Vec<Finding> {
             Finding::better("server", found, "have systemd keep it: narufs@.service")
         }
     });
+    findings.extend(hardening(&stats["hardening"]));
     if !is_scratch {
         findings.push(match (text("/durability"), text("/journal_kind")) {
             (_, "emulated") => Finding::better(
@@ -93,6 +94,41 @@ fn of(system: &System, stats: &Value, dir: &Path) -> Vec<Finding> {
         Finding::good("room", room)
     });
     findings
+}
+
+/// What its server has given up; a server from before it could has no word of it.
+fn hardening(given_up: &Value) -> Option<Finding> {
+    if !given_up["asked"].as_bool()? {
+        return Some(Finding::better(
+            "hardening",
+            "off: what gets hold of the server has all that who mounted may do",
+            "mount without harden=no",
+        ));
+    }
+    let is = |name: &str| given_up[name] == true;
+    let parts = [
+        (is("no_capabilities") && is("no_new_privileges"), "capabilities"),
+        (given_up["landlock"].as_u64() > Some(0), "other files"),
+        (is("seccomp"), "other system calls"),
+    ];
+    let listed = |done: bool| {
+        let names = parts.iter().filter(|(is_done, _)| *is_done == done).map(|(_, name)| *name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let (done, kept) = (listed(true), listed(false));
+    Some(match (done.as_str(), kept.as_str()) {
+        (done, "") => Finding::good("hardening", format!("the server has given up {done}")),
+        ("", _) => Finding::stops(
+            "hardening",
+            "was asked for, and nothing of it is in force",
+            "its log says why; mount it anew, or with harden=no if that is what you want",
+        ),
+        (done, kept) => Finding::better(
+            "hardening",
+            format!("the server has given up {done}; it keeps {kept}"),
+            "a kernel with Landlock (Linux 5.13, with landlock in /sys/kernel/security/lsm) and seccomp",
+        ),
+    })
 }
 
 fn agreed(stats: &Value) -> Finding {
@@ -153,6 +189,14 @@ mod tests {
             "transport": "dev", "protocol_minor": 45, "supervisor_pid": 7, "durability": "power", "journal_kind": "ssd",
             "protocol_features": GRANTED.map(|(name, _)| name),
             "room": {"block_size": 4096, "blocks": 1000, "blocks_free": 900},
+            "hardening": given_up(true, 7),
+        })
+    }
+
+    fn given_up(is_asked: bool, landlock: u32) -> Value {
+        serde_json::json!({
+            "asked": is_asked, "no_capabilities": is_asked, "no_new_privileges": is_asked, "seccomp": is_asked,
+            "landlock": landlock, "broker_pid": 8,
         })
     }
 
@@ -177,6 +221,10 @@ mod tests {
             (("durability", "process".into()), "durability", Better, "durability=power"),
             (("journal_kind", "emulated".into()), "durability", Better, "experiments"),
             (("read_only", "damage".into()), "state", Stops, "fsck --repair"),
+            (("x", 0.into()), "hardening", Good, "given up capabilities, other files, other system calls"),
+            (("hardening", given_up(true, 0)), "hardening", Better, "it keeps other files"),
+            (("hardening", given_up(false, 0)), "hardening", Better, "without harden=no"),
+            (("hardening", serde_json::json!({"asked": true})), "hardening", Stops, "its log"),
             (
                 ("room", serde_json::json!({"block_size": 4096, "blocks": 1000, "blocks_free": 9})),
                 "room",
@@ -187,6 +235,8 @@ mod tests {
             let found = about(&looked_at(change, unit), word);
             assert!(found.0 == verdict && found.1.contains(words), "{words}: {found:?}");
         }
+        let earlier = looked_at(("hardening", Value::Null), unit);
+        assert!(earlier.iter().all(|finding| finding.about != "hardening"), "{earlier:?}");
         let alone = about(&looked_at(("x", 0.into()), "0::/user.slice\n"), "server");
         assert!(alone.0 == Better && alone.1.contains("narufs@.service"), "{alone:?}");
     }
