@@ -127,3 +127,10 @@ for what in nothing zeros data; do
     after=$(stat -c '%s %b %Y' "$WORK/root/file" 2>/dev/null; sha256sum "$WORK/root/file" 2>/dev/null) || true
     same "root's file ($what)" "$before" "$after"
 done
+
+# The units hold a service to no less than they did.
+command -v systemd-analyze >/dev/null || lacks systemd-analyze
+for unit in narufs@:34 narufs-scratch@:32; do
+    systemd-analyze security --offline=true --threshold="${unit#*:}" "$ROOT/docs/systemd/${unit%:*}.service" >"$WORK/rating" \
+        || fail "$(tail -1 "$WORK/rating")"
+done
