@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Sourced by what runs scripts one after the other, each with a log of its own and a limit of time. Who sources it has two
+# functions: `prepare NAME` sets `log` to where the log of one goes, and makes room there; `told NAME LOG` prints what is
+# to be shown of one that has passed, behind its name and its time.
+
+each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the log of what fails is shown
+    local what=$1 directory=$2 limit=$3 name log start status failed=()
+    shift 3
+    for name; do
+        prepare "$name"
+        start=$SECONDS
+        # What hangs is told to end, and cleans up; what hangs even then is ended.
+        if timeout --kill-after=120 "$limit" "$directory/$name.sh" >"$log" 2>&1; then
+            printf '%-10s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "$(told "$name" "$log")"
+        else
+            status=$?
+            [[ $status -ne 124 ]] || echo "$name: did not end within $limit s" >>"$log"
+            printf '%-10s FAILED  %4d s  %s\n' "$name" $((SECONDS - start)) "$log"
+            tail -n 40 "$log" | sed 's/^/    /'
+            failed+=("$name")
+        fi
+    done
+    [[ ${#failed[@]} -eq 0 ]] || { echo "$what that failed: ${failed[*]}"; return 1; }
+}
