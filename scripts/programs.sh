@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 source scripts/each.sh
 logs=${CARGO_TARGET_DIR:-$PWD/target}/programs
 names=("$@")
-[[ ${#names[@]} -gt 0 ]] || names=(posix cli users strangers pjdfstest fsx rsync git build sqlite postgres million memory spill monitoring)
+[[ ${#names[@]} -gt 0 ]] || names=(posix cli users strangers pjdfstest fsx rsync git build sqlite postgres million memory spill monitoring backup)
 mkdir -p "$logs"
 begin=$SECONDS
 

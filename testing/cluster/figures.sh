@@ -11,7 +11,7 @@ for program in mkfs.ext4 mkfs.xfs losetup; do command -v "$program" >/dev/null |
 rounds=${FIGURES_ROUNDS:-3} seconds=${FIGURES_SECONDS:-20} writes=${FIGURES_WRITES:-3000}
 declare -A LOOP=()
 # They go when what is mounted has gone.
-trap 'status=$?; for node in "${!LOOP[@]}"; do losetup -d "${LOOP[$node]}"; done; (exit $status); cluster_cleanup' EXIT
+trap 'status=$?; set +e; for node in "${!LOOP[@]}"; do losetup -d "${LOOP[$node]}"; done; (exit $status); cluster_cleanup' EXIT
 
 open_store() { # STORE NODE
     local store=$1 node=$2 dir=$WORK/node$2 device
