@@ -24,8 +24,11 @@ strip --remove-section=.comment --remove-section=.note "$root"/usr/bin/*
 doc=$root/usr/share/doc/narufs
 mkdir -p "$doc" "$root/usr/share/lintian/overrides"
 cp README.md ARCHITECTURE.md docs/*.md "$doc"
+cp -r docs/operate docs/monitoring "$doc"
+rm "$doc/monitoring/alerts.test.yml"
 # Where Debian looks for it.
 cp CHANGELOG.md "$doc/changelog"
-gzip -9n "$doc"/*
+# What other programs read, they read as it is.
+find "$doc" -name monitoring -prune -o -type f -exec gzip -9n {} +
 install -m 0644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/narufs"
 PATH=$PWD/target/tools/bin:$PATH cargo deb --no-build --no-strip --locked -p narufs-cli -q --output target/debian/

@@ -20,6 +20,7 @@ mod leaves;
 mod markdown;
 mod modules;
 mod names;
+mod operate;
 mod silent;
 mod sizes;
 mod source;
