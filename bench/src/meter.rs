@@ -1,8 +1,8 @@
 //! What media, processors and journal did in a span of time: counters read before and after it.
 //!
 //! A kernel file system's device I/O is what the kernel counts for its block device, whoever caused it; that of
-//! narufs is what its engine counts, under its cause. Processor time is that of this process and of a server of
-//! narufs; threads of the kernel are not in it.
+//! narufs is what its engine counts, under its cause. Processor time is that of this process and of the servers of a
+//! mount of narufs; threads of the kernel are not in it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -94,7 +94,7 @@ pub struct Counters {
     pub ring: Option<Ring>,
     /// Requests of the kernel by their names, of a mount of narufs that counts them.
     pub requests: Option<BTreeMap<String, u64>>,
-    /// Processor seconds of a server.
+    /// Processor seconds of a mount's servers, and of who starts them.
     pub server_cpu_s: f64,
     /// Processor seconds of this process.
     pub own_cpu_s: f64,
@@ -225,9 +225,18 @@ fn seconds(ticks: u64) -> f64 {
 }
 
 /// Processor seconds of a process.
-pub fn cpu_of(pid: i32) -> io::Result<f64> {
+pub fn cpu_of(pid: u32) -> io::Result<f64> {
+    cpu_in_stat(pid, &[11])
+}
+
+/// Processor seconds of a process, and of those of its children that it has waited for.
+pub fn cpu_with_children_of(pid: u32) -> io::Result<f64> {
+    cpu_in_stat(pid, &[11, 13])
+}
+
+fn cpu_in_stat(pid: u32, fields: &[usize]) -> io::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let ticks = parse_ticks(&stat, 11);
+    let ticks: Option<u64> = fields.iter().map(|field| parse_ticks(&stat, *field)).sum();
     ticks.map(seconds).ok_or_else(|| io::Error::other("/proc/PID/stat cannot be understood"))
 }
 
@@ -257,7 +266,7 @@ mod tests {
     fn a_programs_name_does_not_move_the_fields() {
         let stat = "1 (a) b) S 1 1 1 0 -1 4 0 0 0 0 30 12 5 3 20 0";
         assert_eq!((parse_ticks(stat, 11), parse_ticks(stat, 13)), (Some(42), Some(8)));
-        assert!(cpu_of(std::process::id() as i32).is_ok());
+        assert!(cpu_of(std::process::id()).is_ok());
     }
 
     #[test]

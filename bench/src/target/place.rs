@@ -1,7 +1,7 @@
 //! Where a directory lies: its file system, the device behind it, what it survives, and the counters of both.
 
 use super::Survives;
-use crate::meter::{Counters, DeviceIo};
+use crate::meter::{Counters, DeviceIo, cpu_of, cpu_with_children_of};
 use crate::{Error, Result};
 use narufs_fuse::control;
 use narufs_fuse::mount::mountinfo::{self, Entry};
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Place {
     filesystem: String,
-    /// The process that serves a mount of narufs.
-    server: Option<i32>,
+    /// Whether it is a mount of narufs.
+    is_served: bool,
     /// `/sys/dev/block/...` of the device that is counted.
     device: Option<PathBuf>,
     counted: Option<PathBuf>,
@@ -70,13 +70,13 @@ impl Place {
         let real = std::fs::canonicalize(dir).map_err(said)?;
         let mount = mount_of(mountinfo::all().map_err(said)?, &real)
             .ok_or_else(|| Error::Refused(format!("{}: it lies on no mount", dir.display())))?;
-        let server = control::ServerProcess::of(&real).ok().map(|server| server.pid.as_raw_nonzero().get());
+        let is_served = control::server_pid(&real).is_ok();
         let own = in_sysfs(Path::new(&mount.source)).or_else(|| {
             let sysfs = sysfs_of(std::fs::metadata(&real).ok()?.dev());
             sysfs.exists().then_some(sysfs)
         });
         let survives = match (mount.kind.as_str(), &own) {
-            _ if server.is_some() => narufs_survives(&real),
+            _ if is_served => narufs_survives(&real),
             ("tmpfs" | "ramfs", _) => Survives::Nothing,
             (_, Some(device)) if !is_memory(device) => Survives::Power,
             // Memory of the kernel, or a server about which nothing is known.
@@ -88,8 +88,8 @@ impl Place {
             })?),
             None => own,
         };
-        let filesystem = if server.is_some() { "narufs".into() } else { mount.kind };
-        Ok(Place { filesystem, server, device, counted: counted.map(Path::to_owned), log: None, survives })
+        let filesystem = if is_served { "narufs".into() } else { mount.kind };
+        Ok(Place { filesystem, is_served, device, counted: counted.map(Path::to_owned), log: None, survives })
     }
 
     /// The same with a journal or log on another device, which is counted by itself.
@@ -113,7 +113,7 @@ impl Place {
     /// Makes everything durable.
     pub fn sync(&self, dir: &Path) -> Result<()> {
         let at = |e: std::io::Error| Error::io("sync", &dir.display().to_string(), e);
-        if self.server.is_some() {
+        if self.is_served {
             return control::sync(dir).map_err(at);
         }
         let fd = std::fs::File::open(dir).map_err(at)?;
@@ -124,13 +124,13 @@ impl Place {
     pub fn counters(&self, dir: &Path) -> Result<Counters> {
         let at = |e: std::io::Error| Error::io("counters", &dir.display().to_string(), e);
         let mut counters = Counters::default();
-        if let Some(pid) = self.server {
+        if self.is_served {
             let stats = control::stats(dir).map_err(at)?;
             let stats = serde_json::from_str(&stats).map_err(|e| at(e.into()))?;
             counters = Counters::of_narufs(&stats);
-            counters.server_cpu_s = crate::meter::cpu_of(pid).map_err(at)?;
+            counters.server_cpu_s = server_cpu(dir).map_err(at)?;
         }
-        if (self.server.is_none() || self.counted.is_some())
+        if (!self.is_served || self.counted.is_some())
             && let Some(sysfs) = &self.device
         {
             counters.device = DeviceIo::read(sysfs).map_err(at)?;
@@ -140,6 +140,23 @@ impl Place {
             counters.log = Some(DeviceIo::read(sysfs).map_err(at)?);
         }
         Ok(counters)
+    }
+}
+
+/// Processor seconds of who serves the mount at `dir`: of the server, of the supervisor that starts the next one if
+/// this ends, and of the servers that have ended under it. A supervisor that has followed another knows only those that
+/// it has started.
+fn server_cpu(dir: &Path) -> std::io::Result<f64> {
+    loop {
+        let server = control::server_pid(dir)?;
+        // A server of an earlier version does not know that question.
+        let supervisor = control::supervisor_pid(dir).ok().flatten();
+        let seconds =
+            cpu_of(server).and_then(|own| Ok(own + supervisor.map_or(Ok(0.0), cpu_with_children_of)?));
+        // One that has ended in between would be missing, or be counted twice.
+        if control::server_pid(dir)? == server {
+            return seconds;
+        }
     }
 }
 

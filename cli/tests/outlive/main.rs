@@ -6,6 +6,7 @@ mod ends;
 mod faults;
 mod hardened;
 mod held;
+mod measured;
 mod names;
 mod replace;
 mod stored;
