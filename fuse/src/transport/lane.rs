@@ -33,7 +33,7 @@ pub const IDLE_SPARES: usize = 3;
 /// How long a spare that is one too many waits for work. A thread has buffers of a megabyte, which lie in memory and are
 /// locked where the mount outlives its server: clients that wait for the device made and ended one with every tenth fsync,
 /// where each ended at once, and each cost 0.1 ms.
-const LINGER: Duration = Duration::from_secs(1);
+pub const LINGER: Duration = Duration::from_secs(1);
 
 /// Threads of one lane at most. If all of them sleep in operations the lane waits for the first to finish.
 const MOST_THREADS: usize = 512;
