@@ -133,6 +133,10 @@ fn serve(
     if let Some(last) = places.last_mut() {
         last.clone_from(&dir);
     }
+    if options.scratch {
+        // A word in the place of an image is no path.
+        places.drain(..places.len().saturating_sub(1));
+    }
     if !options.is_supervised() && stored.is_none() {
         return server::serve(args, options, &arguments(args, &places), ready);
     }

@@ -98,7 +98,7 @@ fn scratch_space_cannot_be_resized_and_says_so() {
     require_mounts();
     let place = place(Ring::Ssd);
     let point = place.point();
-    done(&["mount", "--scratch", "--memory", "64M", text(&point)]);
+    done(&["mount", "none", text(&point), "-o", "scratch,memory=64M"]);
     refused(&["resize", text(&point), "+1G"], 1, "scratch space");
     done(&["trim", text(&point)]);
     done(&["umount", text(&point)]);
