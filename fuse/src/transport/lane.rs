@@ -11,8 +11,8 @@
 //! its ring over in the same way: the role is the ring's ownership.
 //!
 //! Invariants: at most one thread holds the role; if it is free, then a thread that will look for it is either
-//! being woken or started, or serves a request; a lane that is idle for longer than [`LINGER`] has one thread waiting in
-//! the port and at most [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
+//! being woken or started, or serves a request; a lane that is idle for longer than [`LaneConfig::linger`] has one thread
+//! waiting in the port and at most [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
 
 use super::awake::{Awake, Pace};
 use super::beside;
@@ -30,9 +30,8 @@ use std::time::Duration;
 /// Spares that are kept asleep; further ones end after a while, where the port lets them.
 pub const IDLE_SPARES: usize = 3;
 
-/// How long a spare that is one too many waits for work. A thread has buffers of a megabyte, which lie in memory and are
-/// locked where the mount outlives its server: clients that wait for the device made and ended one with every tenth fsync,
-/// where each ended at once, and each cost 0.1 ms.
+/// A good [`LaneConfig::linger`] where buffers are locked in memory: clients that wait for the device made and ended a
+/// thread with every tenth fsync, where each spare too many ended at once, and its buffers of a megabyte took 0.1 ms.
 pub const LINGER: Duration = Duration::from_secs(1);
 
 /// Threads of one lane at most. If all of them sleep in operations the lane waits for the first to finish.
@@ -52,6 +51,8 @@ pub struct LaneConfig {
     pub focus: Option<(Arc<Focus>, usize)>,
     /// What keeps idle cores from halting.
     pub awake: Option<Arc<Awake>>,
+    /// How long a spare that is one too many waits for work before it ends. Its buffers take memory meanwhile.
+    pub linger: Duration,
 }
 
 /// One core's threads, running until the port says that the mount is gone.
@@ -207,9 +208,12 @@ impl<P: Port + Send + Sync> Shared<P> {
                 return true;
             }
             let is_surplus = state.idle >= IDLE_SPARES && !self.port.keeps(slot);
+            if is_surplus && self.config.linger.is_zero() {
+                return false;
+            }
             state.idle += 1;
             let has_lingered = match is_surplus {
-                true => self.wake.wait_for(&mut state, LINGER).timed_out(),
+                true => self.wake.wait_for(&mut state, self.config.linger).timed_out(),
                 false => {
                     self.wake.wait(&mut state);
                     false
