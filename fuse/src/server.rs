@@ -15,7 +15,7 @@ use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
 use crate::transport::focus::Focus;
 use crate::transport::uring::UringPort;
-use crate::transport::{Channel, LINGER, Lane, LaneConfig};
+use crate::transport::{Channel, Lane, LaneConfig};
 use crate::wire::notify::Notification;
 use handshake::handshake;
 use narufs_engine::planted::kill::{self, Step};
@@ -26,7 +26,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How a mount is served.
 #[derive(Clone, Default)]
@@ -105,12 +104,10 @@ impl<O: Operations> Server<O> {
             features.resends()
         });
         let port = port.with_largest(features.max_write as usize);
-        let linger = supervision.map_or(Duration::ZERO, |_| LINGER);
         let mut server = Server::new(operations, mount, port, features, supervision);
         let threads = LaneConfig {
             on_thread_start: config.on_thread_start.clone(),
             awake: Awake::open(options.idle),
-            linger,
             ..LaneConfig::default()
         };
         if features.io_uring() && server.start_queues(queues, &threads)? {
@@ -149,7 +146,6 @@ impl<O: Operations> Server<O> {
         let threads = LaneConfig {
             on_thread_start: config.on_thread_start.clone(),
             awake: Awake::open(options.idle),
-            linger: LINGER,
             ..LaneConfig::default()
         };
         supervision.memory().enter(Phase::Draining);

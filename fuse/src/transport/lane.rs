@@ -11,8 +11,8 @@
 //! its ring over in the same way: the role is the ring's ownership.
 //!
 //! Invariants: at most one thread holds the role; if it is free, then a thread that will look for it is either
-//! being woken or started, or serves a request; a lane that is idle for longer than [`LaneConfig::linger`] has one thread
-//! waiting in the port and at most [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
+//! being woken or started, or serves a request; an idle lane has one thread waiting in the port and at most
+//! [`IDLE_SPARES`] asleep beside those that the port keeps, and uses no CPU.
 
 use super::awake::{Awake, Pace};
 use super::beside;
@@ -25,14 +25,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Spares that are kept asleep; further ones end after a while, where the port lets them.
+/// Spares that are kept asleep; further ones end, where the port lets them.
 pub const IDLE_SPARES: usize = 3;
-
-/// A good [`LaneConfig::linger`] where buffers are locked in memory: clients that wait for the device made and ended a
-/// thread with every tenth fsync, where each spare too many ended at once, and its buffers of a megabyte took 0.1 ms.
-pub const LINGER: Duration = Duration::from_secs(1);
 
 /// Threads of one lane at most. If all of them sleep in operations the lane waits for the first to finish.
 const MOST_THREADS: usize = 512;
@@ -51,8 +46,6 @@ pub struct LaneConfig {
     pub focus: Option<(Arc<Focus>, usize)>,
     /// What keeps idle cores from halting.
     pub awake: Option<Arc<Awake>>,
-    /// How long a spare that is one too many waits for work before it ends. Its buffers take memory meanwhile.
-    pub linger: Duration,
 }
 
 /// One core's threads, running until the port says that the mount is gone.
@@ -207,23 +200,12 @@ impl<P: Port + Send + Sync> Shared<P> {
                 state.role_free = false;
                 return true;
             }
-            let is_surplus = state.idle >= IDLE_SPARES && !self.port.keeps(slot);
-            if is_surplus && self.config.linger.is_zero() {
+            if state.idle >= IDLE_SPARES && !self.port.keeps(slot) {
                 return false;
             }
             state.idle += 1;
-            let has_lingered = match is_surplus {
-                true => self.wake.wait_for(&mut state, self.config.linger).timed_out(),
-                false => {
-                    self.wake.wait(&mut state);
-                    false
-                }
-            };
+            self.wake.wait(&mut state);
             state.idle -= 1;
-            // Whoever gave the role away while this thread took the lock back has counted on it.
-            if has_lingered && !state.role_free && state.idle >= IDLE_SPARES {
-                return false;
-            }
         }
     }
 

@@ -20,7 +20,7 @@ pub mod latency;
 pub mod reply;
 pub mod uring;
 
-pub use lane::{LINGER, Lane, LaneConfig};
+pub use lane::{Lane, LaneConfig};
 pub use reply::{Reply, ReplyHandle};
 
 use crate::wire::RequestParts;

@@ -72,8 +72,7 @@ fn rig() -> Rig {
     let (outgoing, replies) = channel();
     let sleeper = Arc::new(Sleeper { open: Mutex::new(false), opened: Condvar::new() });
     let port = Arc::new(QueuePort { requests: Mutex::new(incoming), replies: outgoing });
-    let config = LaneConfig { linger: Duration::from_millis(1), ..LaneConfig::default() };
-    let lane = Lane::start(port, sleeper.clone(), config).expect("a thread");
+    let lane = Lane::start(port, sleeper.clone(), LaneConfig::default()).expect("a thread");
     Rig { lane, requests, replies, sleeper }
 }
 
