@@ -12,7 +12,6 @@ use crate::supervisor::adopted::start_by;
 use crate::supervisor::channel;
 use crate::utab;
 use narufs_fuse::binding::{Caching, as_mounted};
-use narufs_fuse::mount::mountinfo::{self, Entry};
 use narufs_fuse::mount::process::protect_from_reclaim;
 use narufs_fuse::mount::{self, Made};
 use rustix::io::Errno;
@@ -91,7 +90,7 @@ impl Acting<'_> {
                 Err(e) => Err(e),
             },
             Question::Unmount { device, busy } => mount::unmount_device(&self.point, device, busy),
-            Question::Set { device, what, value } => match self.found(device) {
+            Question::Set { device, what, value } => match mount::is_at(&self.point, device) {
                 Ok(true) => what.set(device, value).map(|()| true),
                 found => found,
             },
@@ -123,11 +122,5 @@ impl Acting<'_> {
         let mut kernel = kernel_options(&self.source, self.options);
         kernel.read_only = read_only || self.options.read_only;
         mount::make(&self.point, &as_mounted(&kernel, Caching::Exclusive)?)
-    }
-
-    /// Whether the mount with this device number is the one here.
-    fn found(&self, device: (u32, u32)) -> io::Result<bool> {
-        let found = mountinfo::find(&self.point)?;
-        Ok(found.is_some_and(|entry: Entry| entry.device == device && entry.is_ours()))
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct HomeSlot {
     epoch: AtomicU64,
     upto: AtomicU64,
     generation: AtomicU32,
+    /// Of the first entry: from this number on none was ever used. Pages beyond are not touched: they take no memory.
+    used: AtomicU32,
 }
 
 /// A page that redo is to leave as it lies in place, but for later records.
@@ -93,6 +95,8 @@ impl Homes {
             return false;
         };
         (place.next, place.full_at) = (at + 1, None);
+        // Relaxed: it is there before the entry counts, which is Release.
+        slots[0].used.fetch_max(at as u32 + 1, Ordering::Relaxed);
         let slot = &slots[at];
         // Release, here and at the end: rule 2 of the module above.
         slot.nid.store(0, Ordering::Release);
@@ -116,7 +120,8 @@ impl Homes {
                 page: slot.page.load(Ordering::Relaxed),
             })
         };
-        let mut left: Vec<_> = self.slots().iter().filter_map(look).collect();
+        let used = self.slots().first().map_or(0, |first| first.used.load(Ordering::Relaxed) as usize);
+        let mut left: Vec<_> = self.slots().iter().take(used).filter_map(look).collect();
         left.sort_unstable();
         left
     }

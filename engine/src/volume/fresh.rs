@@ -33,11 +33,6 @@ impl Fresh<'_> {
         self.store(Arc::new(Overlay::new(device, self.options.store.budget / BLOCK_SIZE)))
     }
 
-    /// What a predecessor has left in place that redo is to leave alone.
-    fn homes(&self, round: RoundId) -> Vec<NewerHome> {
-        homes_left(self.options.takeover.as_deref(), round.epoch)
-    }
-
     /// Recovers the image; for a reader, and where something is damaged, in memory alone.
     pub fn recover(
         &self,
@@ -47,13 +42,15 @@ impl Fresh<'_> {
         round: RoundId,
         read_only: bool,
     ) -> Result<(Arc<Checkpointer>, Outcome)> {
+        // What a predecessor has left in place, and redo is to leave alone.
+        let homes = homes_left(self.options.takeover.as_deref(), round.epoch);
         let mut damage = scan.damage.clone();
         if !read_only && damage.is_none() {
             ring.carry(self.sb, &device, scan)?;
             let pages = self.store(Arc::clone(&device));
-            let mut outcome = recovery::recover(&pages, scan, round, &self.homes(round), Onto::Image)?;
+            let mut outcome = recovery::recover(&pages, scan, round, &homes, Onto::Image)?;
             if !outcome.unreadable.is_empty() {
-                outcome = self.recover_without(&pages, scan, round, outcome.unreadable)?;
+                outcome = self.recover_without(&pages, scan, round, &homes, outcome.unreadable)?;
             }
             if outcome.damage.is_none() {
                 return Ok((pages, outcome));
@@ -61,7 +58,7 @@ impl Fresh<'_> {
             damage = outcome.damage;
         }
         let pages = self.over(device);
-        let mut outcome = recovery::recover(&pages, scan, round, &self.homes(round), Onto::Memory)?;
+        let mut outcome = recovery::recover(&pages, scan, round, &homes, Onto::Memory)?;
         outcome.damage = damage.or(outcome.damage);
         if outcome.damage.is_none() && !outcome.unreadable.is_empty() {
             tracing::warn!("{}", recovery::unreadable(&outcome.unreadable));
@@ -76,6 +73,7 @@ impl Fresh<'_> {
         pages: &Checkpointer,
         scan: &Scan,
         round: RoundId,
+        homes: &[NewerHome],
         blocks: Vec<u64>,
     ) -> Result<Outcome> {
         let what = recovery::unreadable(&blocks);
@@ -90,7 +88,7 @@ impl Fresh<'_> {
             &self.over(Arc::clone(pages.store().device())),
             scan,
             round,
-            &self.homes(round),
+            homes,
             Onto::Memory,
         )?;
         if let Some(why) = tried.damage {
@@ -105,7 +103,7 @@ impl Fresh<'_> {
         if let Some(why) = write_anew(pages.store(), &blocks) {
             return Ok(damaged(why));
         }
-        let outcome = recovery::recover(pages, scan, round, &self.homes(round), Onto::Image)?;
+        let outcome = recovery::recover(pages, scan, round, homes, Onto::Image)?;
         if !outcome.unreadable.is_empty() {
             return Ok(damaged(recovery::unreadable(&outcome.unreadable)));
         }

@@ -181,10 +181,15 @@ impl Drop for Mount {
     }
 }
 
+/// Whether the topmost mount at `point` is the one of ours with this number.
+pub fn is_at(point: &Path, device: (u32, u32)) -> io::Result<bool> {
+    let found = mountinfo::find(point)?;
+    Ok(found.is_some_and(|entry| entry.device == device && entry.is_ours()))
+}
+
 /// Ends the topmost mount at `point` if it is the one of ours with this number; false: it is not.
 pub fn unmount_device(point: &Path, device: (u32, u32), busy: IfBusy) -> io::Result<bool> {
-    let found = mountinfo::find(point)?;
-    let is_it = found.is_some_and(|entry| entry.device == device && entry.is_ours());
+    let is_it = is_at(point, device)?;
     if is_it {
         unmount(point, busy)?;
     }

@@ -29,6 +29,18 @@ fn next(lab: &Lab, sim: &SimMedia, memory: &Takeover) -> Result<(Arc<Takeover>, 
     Ok((memory, live))
 }
 
+/// All of a file, as the next server has it.
+fn read_by_next(lab: &Lab, sim: &SimMedia, memory: &Takeover, nid: u64) -> Result<Vec<u8>, String> {
+    let (_memory, live) = next(lab, sim, memory)?;
+    let size = live.fs().getattr(nid).map_err(told)?.size;
+    let file = live.fs().borrow(nid, OpenFlags::empty(), None).map_err(told)?;
+    // One more than there is: nothing is behind the end.
+    let mut bytes = vec![0; size as usize + 1];
+    let len = live.fs().read(&file, 0, &mut bytes).map_err(told)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
 /// What was written, and not synced, is there, as long as it was.
 pub fn unsynced_writes_of_a_killed_server() -> Result<(), String> {
     let (lab, sim, memory, live) = first()?;
@@ -37,12 +49,9 @@ pub fn unsynced_writes_of_a_killed_server() -> Result<(), String> {
     fs.write(&Context::root(), &made.1, 0, &[7; 10_000], WriteFlags::empty()).map_err(told)?;
     let nid = made.0.nid;
     forget((made, fs, live));
-    let (_memory, live) = next(&lab, &sim, &memory)?;
-    let file = live.fs().borrow(nid, OpenFlags::empty(), None).map_err(told)?;
-    let mut bytes = vec![0; 10_001];
-    let len = live.fs().read(&file, 0, &mut bytes).map_err(told)?;
-    if len != 10_000 || bytes[..len].iter().any(|byte| *byte != 7) {
-        return Err(format!("{len} bytes of 10000 are there, or others"));
+    let bytes = read_by_next(&lab, &sim, &memory, nid)?;
+    if bytes != [7; 10_000] {
+        return Err(format!("{} bytes of 10000 are there, or others", bytes.len()));
     }
     Ok(())
 }
@@ -57,12 +66,9 @@ pub fn writes_home_of_a_killed_server_after_a_sync() -> Result<(), String> {
     fs.write(&Context::root(), &made.1, 100, &[8; 100], WriteFlags::DIRECT).map_err(told)?;
     let nid = made.0.nid;
     forget((made, fs, live));
-    let (_memory, live) = next(&lab, &sim, &memory)?;
-    let file = live.fs().borrow(nid, OpenFlags::empty(), None).map_err(told)?;
-    let mut bytes = vec![0; 301];
-    let len = live.fs().read(&file, 0, &mut bytes).map_err(told)?;
-    if len != 300 || bytes[100..200] != [8; 100] {
-        return Err(format!("{len} bytes of 300 are there, or older ones"));
+    let bytes = read_by_next(&lab, &sim, &memory, nid)?;
+    if bytes.len() != 300 || bytes[100..200] != [8; 100] {
+        return Err(format!("{} bytes of 300 are there, or older ones", bytes.len()));
     }
     Ok(())
 }
