@@ -18,10 +18,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long another user's server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long somebody may still be there before the mount is in use: who looked at it and goes, or a process that has
+/// just been forked and has a copy of its parent's files until it executes its program.
+const PASSING: Duration = Duration::from_millis(200);
 
 /// Unmounts, and returns when everything is on the device.
 pub fn run(args: &Umount) -> Result<(), Failure> {
@@ -43,7 +47,7 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         Err(e) => return Err(silent(&args.dir, &e)),
         Ok(server) => (server, how),
     };
-    match mount::unmount(&point, how) {
+    match unmount(&point, how) {
         Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
             let mut options = remount::options_of(&point);
             options.read_only = true;
@@ -133,6 +137,19 @@ pub fn point_of(dir: &Path) -> Result<PathBuf, Failure> {
         _ => {
             point.symlink_metadata().map_err(not_found)?;
             Err(Failure { status: Status::MountFailed, ..Failure::not_ours(dir) })
+        }
+    }
+}
+
+/// Unmounts; busy is only what is busy for longer than [`PASSING`].
+fn unmount(point: &Path, how: IfBusy) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match mount::unmount(point, how) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < PASSING => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            outcome => return outcome,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The program under one of its names.
 fn called(name: &str, words: &[&str]) -> Command {
@@ -77,6 +77,33 @@ fn umount_8_s_helper_returns_when_the_server_has_ended() {
     done("mount.narufs", &[from, at, "-o", "rw"]);
     done("narufs", &["umount", at]);
     refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "no narufs is mounted here");
+}
+
+/// Whether it sleeps for a while, or has ended.
+fn pauses_or_has_ended(child: &mut Child) -> bool {
+    let call = fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap_or_default();
+    let number = call.split_whitespace().next().and_then(|number| number.parse().ok());
+    number == Some(libc::SYS_clock_nanosleep) || child.try_wait().expect("a child").is_some()
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn an_unmount_outlasts_who_is_about_to_go() {
+    let place = place();
+    let (image, point) = (place.image(), place.point());
+    done("narufs", &["mount", text(&image), text(&point)]);
+    // Who goes on a busy machine may do so too late, and the mount is in use then, as it should.
+    let unmounted = (0..100).any(|_| {
+        let passing = File::create(point.join("file")).expect("room");
+        let mut umount = called("narufs", &["umount", text(&point)]);
+        let mut umount = umount.stderr(Stdio::null()).spawn().expect("it starts");
+        while !pauses_or_has_ended(&mut umount) {
+            std::thread::yield_now();
+        }
+        drop(passing);
+        umount.wait().expect("a child").success()
+    });
+    assert!(unmounted, "nobody is there any more");
 }
 
 #[test]

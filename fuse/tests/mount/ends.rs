@@ -13,20 +13,24 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+/// Unmounts what this test has no file of open any more. A process that another test has just forked has a copy of what
+/// was open until it executes its program.
+fn unmounted(unmount: impl Fn() -> std::io::Result<()>) {
+    loop {
+        match unmount() {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => std::thread::yield_now(),
+            ended => return ended.unwrap(),
+        }
+    }
+}
+
 fn an_unmount_ends_the_server_in_order() {
     let m = mounted();
     let file = File::create(m.point.join("file")).unwrap();
     let busy = m.server.unmount(IfBusy::Refuse).unwrap_err();
     assert_eq!(busy.raw_os_error(), Some(libc::EBUSY));
     drop(file);
-    // A process that another test has just forked has a copy of it until it executes its program.
-    let ended = loop {
-        match m.server.unmount(IfBusy::Refuse) {
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => std::thread::yield_now(),
-            ended => break ended,
-        }
-    };
-    ended.unwrap();
+    unmounted(|| m.server.unmount(IfBusy::Refuse));
     m.server.wait();
     assert!(m.fs.is_destroyed());
     assert!(!mount::is_dead(&m.point) && mountinfo::find(&m.point).unwrap().is_none());
@@ -43,7 +47,7 @@ fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
 
 fn a_server_that_goes_late_leaves_later_mounts_alone() {
     let Mounted { server, _place, .. } = mounted();
-    server.unmount(IfBusy::Refuse).unwrap();
+    unmounted(|| server.unmount(IfBusy::Refuse));
     server.wait();
     // Each is likely to get the number that the connection had.
     let others: Vec<_> = (0..3).map(|_| mounted()).collect();
@@ -162,7 +166,7 @@ fn who_unmounts_can_wait_for_the_server() {
     let mut child = Child::serve(&place.point());
     let server = ServerProcess::of(&place.point()).unwrap();
     assert_eq!(server.pid.as_raw_nonzero().get() as u32, child.0.id());
-    mount::unmount(&place.point(), IfBusy::Refuse).unwrap();
+    unmounted(|| mount::unmount(&place.point(), IfBusy::Refuse));
     server.wait().unwrap();
     assert!(child.0.wait().unwrap().success());
     assert_eq!(ServerProcess::of(&place.point()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
