@@ -5,8 +5,9 @@
 
 use super::channel;
 use super::program::Program;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
@@ -39,6 +40,11 @@ fn address(pid: u32) -> io::Result<SocketAddrUnix> {
 
 fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Who is at the other end. Its process is 0 where this name space has no number for it.
+fn peer(socket: &OwnedFd) -> io::Result<UnixCredentials> {
+    Ok(getsockopt(socket, PeerCredentials)?)
 }
 
 /// Where a supervisor is asked.
@@ -76,9 +82,9 @@ impl Control {
     /// The next who asks for another program, and which.
     pub fn accept(&self) -> io::Result<(Asker, Program)> {
         let socket = accept_with(&self.listener, SocketFlags::CLOEXEC)?;
-        let by = socket_peercred(&socket)?.uid;
-        if !by.is_root() && by != rustix::process::geteuid() {
-            return Err(io::Error::other(format!("user {} may not ask", by.as_raw())));
+        let by = peer(&socket)?.uid();
+        if by != 0 && by != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other(format!("user {by} may not ask")));
         }
         poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?;
         let heard = channel::receive(&socket, false)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -118,7 +124,7 @@ pub fn ask_for_upgrade(supervisor: u32) -> io::Result<Result<(), String>> {
     enter_network(supervisor)?;
     let socket = socket()?;
     connect(&socket, &address(supervisor)?)?;
-    if socket_peercred(&socket)?.pid.as_raw_nonzero().get() as u32 != supervisor {
+    if u32::try_from(peer(&socket)?.pid()) != Ok(supervisor) {
         return Err(io::Error::other("another process answers in its place"));
     }
     let program = File::open("/proc/self/exe")?;
