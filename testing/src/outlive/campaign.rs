@@ -105,6 +105,9 @@ impl Hits {
     }
 }
 
+/// After so many kills a server is let serve, however slow the machine is: fewer than make a supervisor give up.
+const AT_ONCE: u64 = 6;
+
 /// A load, and what it does again and again.
 type Round<'r> = Box<dyn FnMut(&mut Work<'_>) -> Outcome + Send + 'r>;
 
@@ -223,6 +226,9 @@ fn kill(
         }
         kills.add();
         let count = kills.count();
+        if count.is_multiple_of(AT_ONCE) {
+            mounted.stats()?;
+        }
         if count.is_multiple_of((wanted / LINES).max(1)) {
             let (rounds, seconds) = (kills.rounds.load(Ordering::Relaxed), begin.elapsed().as_secs());
             println!("{count:>6} of {wanted} kills, {seconds} s, {rounds} rounds");
