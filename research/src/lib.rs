@@ -2,7 +2,8 @@
 //!
 //! [`locks`] are range locks of the literature, for `cargo bench -p narufs-research --bench range_locks`;
 //! [`journal`] is what `--bench journal` measures, with the lanes that a journal could have in place of one tail and
-//! the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does.
+//! the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`model`] sets what papers have
+//! published beside what machines like theirs would do by this one's costs.
 //!
 //! The examples make what is rarely seen elsewhere: a server that answers at once, a directory of millions of names,
 //! a table of inodes that is full.
@@ -14,3 +15,5 @@ pub mod checkpoint;
 pub mod journal;
 #[cfg(not(loom))]
 pub mod locks;
+#[cfg(not(loom))]
+pub mod model;
