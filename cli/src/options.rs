@@ -1,5 +1,7 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
+mod baselines;
+
 use crate::metrics::address::Address;
 use crate::size::Size;
 pub use narufs_engine::journal::Durability;
@@ -76,6 +78,9 @@ pub struct OptionList {
     pub dev: bool,
     /// Programs may run.
     pub exec: bool,
+    /// What is done in the old way.
+    #[cfg(feature = "baselines")]
+    pub baselines: narufs_engine::baseline::Baselines,
 }
 
 impl Default for OptionList {
@@ -108,6 +113,8 @@ impl Default for OptionList {
             suid: false,
             dev: false,
             exec: true,
+            #[cfg(feature = "baselines")]
+            baselines: Default::default(),
         }
     }
 }
@@ -153,6 +160,7 @@ impl OptionList {
                        may change them";
             return Err(why.into());
         }
+        self.check_baselines()?;
         let alone = match () {
             () if self.scratch && self.read_only => return Err("scratch space cannot be mounted ro".into()),
             () if self.scratch && self.journal.is_some() => return Err("scratch space has no journal".into()),
@@ -273,6 +281,7 @@ impl OptionList {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "baseline" => self.choose_baselines(wanted()?)?,
             "norecovery" | "noload" => {
                 return Err(format!(
                     "there is no {name}: say ro, which shows everything that recovery would bring back, and writes \

@@ -44,6 +44,8 @@ pub mod fork;
 pub mod clock;
 pub mod lane;
 pub mod planted;
+#[cfg(feature = "baselines")]
+pub mod baseline;
 pub mod error;
 pub mod sync;
 pub mod blocking;

@@ -320,11 +320,10 @@ impl ScratchOptions {
 
     pub(crate) fn to_engine(&self) -> narufs_engine::ScratchOptions {
         let fs = VfsOptions { atime: self.access_times.to_engine(), ..VfsOptions::default() };
-        narufs_engine::ScratchOptions {
-            memory: self.memory,
-            metadata_memory: self.metadata_memory,
-            spill: self.spill.clone().filter(|spill| !spill.path.as_os_str().is_empty()),
-            files: AssembleOptions { fs, ..AssembleOptions::default() },
-        }
+        let mut options = narufs_engine::ScratchOptions::with_memory(self.memory);
+        options.metadata_memory = self.metadata_memory;
+        options.spill = self.spill.clone().filter(|spill| !spill.path.as_os_str().is_empty());
+        options.files.fs = fs;
+        options
     }
 }

@@ -186,6 +186,13 @@ const MOUNT: &[Part] = &[
             ("force", "spill to PATH even if it holds data"),
             ("nvm_delay=NS", "for measurements with an emulated journal: each fence takes so much longer"),
             ("nvm_bandwidth=SIZE", "likewise: write-backs reach so many bytes per second"),
+            #[cfg(feature = "baselines")]
+            (
+                "baseline=NAME[+NAME...]",
+                "do this the way of the systems that narufs is measured against: journal-jbd2, journal-fine, \
+                 journal-paper; checkpoint-one, checkpoint-64; lock-inode, lock-tree; ids-global, ids-scan; and, of \
+                 scratch space, spill-clean-lost, spill-read-before-overwrite, spill-blind-readahead",
+            ),
             ("allow_other", "other users may enter the mount (default for root)"),
             (
                 "permissions=kernel",

@@ -40,6 +40,8 @@ pub fn scratch_options(options: &OptionList) -> ScratchOptions {
             force: options.force,
         }),
         files: assemble_options(options, false),
+        #[cfg(feature = "baselines")]
+        baselines: options.baselines,
     }
 }
 
@@ -52,6 +54,10 @@ pub fn image_options(options: &OptionList) -> volume::ImageOptions {
     };
     durability.store =
         StoreOptions::with_memory(usize::try_from(pages_share(options)).unwrap_or(usize::MAX / 2));
+    #[cfg(feature = "baselines")]
+    {
+        durability.store.baselines = options.baselines;
+    }
     durability
 }
 

@@ -36,6 +36,8 @@ pub(crate) use load::verify;
 pub(crate) use make_room::{MakeRoom, Short};
 pub(crate) use signal::Woken;
 
+#[cfg(feature = "baselines")]
+use crate::baseline::Baselines;
 use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
 use crate::journal::{Done, Durability, Journal};
@@ -61,6 +63,9 @@ pub struct StoreOptions {
     pub profile: Profile,
     /// How checkpoint rounds write.
     pub write_home: WriteHome,
+    /// What is done in the old way.
+    #[cfg(feature = "baselines")]
+    pub baselines: Baselines,
 }
 
 /// How checkpoint rounds write pages home.
@@ -93,6 +98,8 @@ impl Default for StoreOptions {
             dirty_limit: 64 << 20,
             profile: Profile::Durable,
             write_home: WriteHome::default(),
+            #[cfg(feature = "baselines")]
+            baselines: Baselines::default(),
         }
     }
 }
@@ -116,6 +123,8 @@ pub struct Store {
     budget: usize,
     profile: Profile,
     write_home: WriteHome,
+    #[cfg(feature = "baselines")]
+    baselines: Baselines,
     observers: Observers,
     pub(crate) failures: Failures,
     make_room: OnceLock<Weak<dyn MakeRoom>>,
@@ -140,6 +149,8 @@ impl Store {
             budget: options.budget,
             profile: options.profile,
             write_home: WriteHome { neighbours: options.write_home.neighbours.max(1), ..options.write_home },
+            #[cfg(feature = "baselines")]
+            baselines: options.baselines,
             observers: Observers::default(),
             failures: Failures::default(),
             make_room: OnceLock::new(),
@@ -189,6 +200,12 @@ impl Store {
     /// How checkpoint rounds write.
     pub(crate) fn write_home(&self) -> WriteHome {
         self.write_home
+    }
+
+    /// What is done in the old way.
+    #[cfg(feature = "baselines")]
+    pub(crate) fn baselines(&self) -> Baselines {
+        self.baselines
     }
 
     /// The seed of the image's checksums.

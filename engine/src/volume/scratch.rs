@@ -21,6 +21,8 @@ mod tests;
 pub use crate::scratch::SpillOptions;
 
 use super::{AssembleOptions, Mounted};
+#[cfg(feature = "baselines")]
+use crate::baseline::Baselines;
 use crate::cache::{FRAME_BYTES, most_memory};
 use crate::checkpoint::Checkpointer;
 use crate::device::{BLOCK_SIZE, BlockDevice, MemoryDevice, Unordered};
@@ -55,12 +57,22 @@ pub struct ScratchOptions {
     pub spill: Option<SpillOptions>,
     /// Behaviour of the file system. What it may use follows from the memory.
     pub files: AssembleOptions,
+    /// What is done in the old way.
+    #[cfg(feature = "baselines")]
+    pub baselines: Baselines,
 }
 
 impl ScratchOptions {
     /// A file system in so many bytes of memory.
     pub fn with_memory(memory: u64) -> ScratchOptions {
-        ScratchOptions { memory, metadata_memory: None, spill: None, files: AssembleOptions::default() }
+        ScratchOptions {
+            memory,
+            metadata_memory: None,
+            spill: None,
+            files: AssembleOptions::default(),
+            #[cfg(feature = "baselines")]
+            baselines: Baselines::default(),
+        }
     }
 }
 
@@ -73,6 +85,14 @@ struct Shares {
     bounce: u64,
     ahead: u64,
     inodes: usize,
+}
+
+#[cfg(feature = "baselines")]
+impl Shares {
+    fn with(mut self, baselines: Baselines) -> Shares {
+        self.store.baselines = baselines;
+        self
+    }
 }
 
 impl ScratchOptions {
@@ -208,6 +228,8 @@ pub fn make_on(
             (Arc::new(MemoryDevice::new(blocks)), options.without_spill())
         }
     };
+    #[cfg(feature = "baselines")]
+    let shares = shares.with(options.baselines);
     let superblock = lay_out(device.as_ref())?;
     let store = Store::new(device, superblock, Log::default(), &shares.store);
     let checkpointer = Arc::new(Checkpointer::new(Arc::new(store)));
