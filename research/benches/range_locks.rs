@@ -1,7 +1,8 @@
 //! What taking and giving back a range costs, for each design of the range lock and 1 to 64 threads.
 //!
-//! `cargo bench -p narufs-research --bench range_locks` prints the tables of experiment 1; with a design's name, that
-//! one alone; `-- --count DESIGN WORKLOAD` runs one thread a million times, for an instruction counter.
+//! `cargo bench -p narufs-research --features baselines --bench range_locks` prints the tables of experiment 1; with a
+//! design's name, that one alone; `-- --count DESIGN WORKLOAD` runs one thread a million times, for an instruction
+//! counter.
 
 use narufs_engine::lock::{Access, FileLock, RangeLock};
 use narufs_research::locks::{ListLock, ShardLock, TreeLock};

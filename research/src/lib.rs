@@ -1,9 +1,9 @@
 //! What the design of narufs was measured against; nothing of it is part of the file system.
 //!
-//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-research --bench range_locks`;
-//! [`journal`] is what `--bench journal` measures, with the lanes that a journal could have in place of one tail and
-//! the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`model`] sets what papers have
-//! published beside what machines like theirs would do by this one's costs.
+//! [`locks`] are range locks of the literature, for `cargo bench -p narufs-research --features baselines --bench
+//! range_locks`; [`journal`] is what `--bench journal` measures, with the lanes that a journal could have in place of one
+//! tail and the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`model`] sets what papers
+//! have published beside what machines like theirs would do by this one's costs.
 //!
 //! The examples make what is rarely seen elsewhere: a server that answers at once, a directory of millions of names,
 //! a table of inodes that is full.

@@ -32,7 +32,6 @@ use super::images::{Images, SEGMENT_IMAGES};
 use super::stats::{Counters, Phase};
 use super::tried;
 use crate::Result;
-use crate::device::BlockDevice;
 use crate::planted::{self, Bug};
 use crate::store::Store;
 
@@ -41,9 +40,8 @@ const LEAST: u64 = 2;
 
 /// A thread's own part of the area.
 pub(super) struct Part<'s> {
-    device: &'s dyn BlockDevice,
+    store: &'s Store,
     stats: &'s Counters,
-    seed: u32,
     id: RoundId,
     start: u64,
     blocks: u64,
@@ -57,8 +55,7 @@ pub(super) fn parts<'s>(store: &'s Store, stats: &'s Counters, id: RoundId, coun
     let part = |n: u64| {
         let at = if planted::is(Bug::PartShared) { 0 } else { n };
         let (from, to) = (blocks * at / count, blocks * (at + 1) / count);
-        let device = store.device().as_ref();
-        Part { device, stats, seed: store.seed(), id, start: start + from, blocks: to - from }
+        Part { store, stats, id, start: start + from, blocks: to - from }
     };
     (0..count).map(part).collect()
 }
@@ -84,13 +81,13 @@ impl<'s> Part<'s> {
 
     /// Step 5: images, as many as fit, lie in the part durably on return.
     pub fn double(&mut self, sequence: u64, mut images: Images) -> Result<Doubled<'_, 's>> {
-        let requests = images.area_writes(self.start, self.seed, self.id, sequence);
+        let requests = images.area_writes(self.start, self.store.seed(), self.id, sequence);
         let bytes = requests.iter().map(|request| request.buf.len()).sum();
-        let written = self.stats.time(Phase::DoubleWrite, || tried::write(self.device, requests));
+        let written = self.stats.time(Phase::DoubleWrite, || tried::write(self.store, requests));
         images.returned(written?);
         self.stats.moved(Phase::DoubleWrite, bytes);
         if !planted::is(Bug::NoDoubleWriteFlush) {
-            self.stats.time(Phase::AreaFlush, || self.device.flush())?;
+            self.stats.time(Phase::AreaFlush, || self.store.device().flush())?;
         }
         Ok(Doubled { part: self, images })
     }
@@ -99,25 +96,20 @@ impl<'s> Part<'s> {
 impl Doubled<'_, '_> {
     /// Step 6: the images are durable at home on return.
     pub fn home(self, most: usize) -> Result<()> {
-        write_home(self.part.device, self.part.stats, self.images, most)
+        write_home(self.part.store, self.part.stats, self.images, most)
     }
 }
 
 /// Writes images home, requests of up to `most` neighbours, and flushes.
-pub(super) fn write_home(
-    device: &dyn BlockDevice,
-    stats: &Counters,
-    images: Images,
-    most: usize,
-) -> Result<()> {
+pub(super) fn write_home(store: &Store, stats: &Counters, images: Images, most: usize) -> Result<()> {
     let bytes = images.bytes();
     let requests = images.into_home_writes(most);
     stats.home_requests.add(requests.len() as u64);
     // The buffers go back while the next batch is not yet copied.
-    stats.time(Phase::WriteHome, || tried::write(device, requests).map(drop))?;
+    stats.time(Phase::WriteHome, || tried::write(store, requests).map(drop))?;
     stats.moved(Phase::WriteHome, bytes);
     if planted::is(Bug::HeadMovedBeforeFlush) || planted::is(Bug::AreaReusedEarly) {
         return Ok(());
     }
-    stats.time(Phase::HomeFlush, || device.flush())
+    stats.time(Phase::HomeFlush, || store.device().flush())
 }

@@ -50,6 +50,8 @@ pub use background::Background;
 pub use stats::{CheckpointStats, Phase, PhaseCount};
 
 use crate::Result;
+#[cfg(feature = "baselines")]
+use crate::baseline::CheckpointBaseline;
 use crate::device::BLOCK_SIZE;
 use crate::format::{Position, SLOT_SIZE};
 use crate::journal::{Durability, Journal};
@@ -210,6 +212,12 @@ impl Checkpointer {
 
     /// Steps 1 to 8; the new head, or none if there was nothing to do.
     fn round(&self, id: RoundId, steps: Steps) -> Result<Option<Position>> {
+        #[cfg(feature = "baselines")]
+        let steps = match (self.store.baselines().checkpoint, steps) {
+            // One thread does all of it.
+            (CheckpointBaseline::One | CheckpointBaseline::Batched, Steps::OldSideBySide) => Steps::OldInTurn,
+            (_, steps) => steps,
+        };
         let Some(journal) = self.store.journal() else {
             // Without spill space there is nowhere to go.
             let written = if self.store.profile() == Profile::InMemory { Ok(()) } else { self.write_all(id) };

@@ -13,6 +13,8 @@ use super::claims::Claims;
 use super::images::Images;
 use super::stats::{Counters, Phase};
 use super::{CheckpointStats, Checkpointer, RoundId};
+#[cfg(feature = "baselines")]
+use crate::baseline::CheckpointBaseline;
 use crate::journal::Durability;
 use crate::planted::{self, Bug, Spot};
 use crate::scoped;
@@ -63,6 +65,10 @@ impl Checkpointer {
 
 /// Threads that write home, at the most.
 fn home_writers(store: &Store) -> usize {
+    #[cfg(feature = "baselines")]
+    if store.baselines().checkpoint != CheckpointBaseline::Ours {
+        return 1;
+    }
     store.write_home().threads.unwrap_or_else(|| store.device().submitters()).max(1)
 }
 
@@ -139,7 +145,7 @@ impl<'s> Work<'s> {
         let WriteHome { neighbours, .. } = self.store.write_home();
         self.stats.batches.add(1);
         let Some(part) = part else {
-            return area::write_home(self.store.device().as_ref(), self.stats, images, neighbours);
+            return area::write_home(self.store, self.stats, images, neighbours);
         };
         if !planted::is(Bug::HomeBeforeLog) {
             let far = if planted::is(Bug::RoundInWindow) { Durability::Process } else { Durability::Power };

@@ -8,7 +8,7 @@ use crate::file::writeback::key_of;
 use crate::file::writeback::preallocation::block_behind;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
-use crate::lock::RangeGuard;
+use crate::lock::BytesGuard;
 use crate::meta::{Change, Insert, MAX_RUNS, Mapping, Need};
 use crate::pages::FileData;
 use crate::pages::{PAGE, PAGES_END, page_after, page_of, whole_pages};
@@ -160,7 +160,7 @@ impl DataPath {
 
     /// Some bytes of a file whose tree of extents is what the file is: as long as the record of a truncation to nothing
     /// waits, it holds what is to go. Nobody empties the file while any of its bytes are in hand.
-    fn settled_range<'a>(&self, inode: &'a Arc<InodeObj>, bytes: Range<u64>) -> Result<RangeGuard<'a>> {
+    fn settled_range<'a>(&self, inode: &'a Arc<InodeObj>, bytes: Range<u64>) -> Result<BytesGuard<'a>> {
         let data = inode.data();
         loop {
             self.settle(inode)?;

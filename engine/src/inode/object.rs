@@ -2,12 +2,16 @@
 
 use super::times::Times;
 use super::{FileType, Holds, Lent, Time};
+#[cfg(feature = "baselines")]
+use crate::baseline::LockBaseline;
 use crate::error::{Error, Result};
 use crate::format::{
     EXTENT_MAX_DEPTH, EXTENT_ROOT_ENTRIES, I64, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, INODE_SIZE,
     INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry, Nid,
 };
-use crate::lock::{BucketLocks, InodeLock};
+#[cfg(not(feature = "baselines"))]
+use crate::lock::FileLock;
+use crate::lock::{BucketLocks, BytesLock, InodeLock};
 use crate::pages::FileData;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Margin, OnceLock, RwLock};
@@ -71,6 +75,8 @@ pub struct InodeObj {
     has_attributes: AtomicBool,
     buckets: OnceLock<Box<BucketLocks>>,
     data: OnceLock<Box<FileData>>,
+    #[cfg(feature = "baselines")]
+    locked_by: LockBaseline,
     /// How many have the file open for writing.
     writers: AtomicU32,
     /// What a cache above may hold of the file.
@@ -114,6 +120,8 @@ impl InodeObj {
             has_attributes: AtomicBool::new(image.xattr_block.get() != 0),
             buckets: OnceLock::new(),
             data: OnceLock::new(),
+            #[cfg(feature = "baselines")]
+            locked_by: LockBaseline::Ours,
             writers: AtomicU32::new(0),
             lent: Lent::new(),
             acls: RwLock::new(None),
@@ -154,7 +162,22 @@ impl InodeObj {
     /// The content of a regular file, made now if need be.
     pub fn data(&self) -> &FileData {
         // Relaxed: nobody changes the size before the data are made.
-        self.data.get_or_init(|| Box::new(FileData::new(self.nid, self.size.load(Ordering::Relaxed))))
+        self.data
+            .get_or_init(|| Box::new(FileData::new(self.bytes_lock(), self.size.load(Ordering::Relaxed))))
+    }
+    #[cfg(not(feature = "baselines"))]
+    fn bytes_lock(&self) -> BytesLock {
+        BytesLock::for_file(self.nid)
+    }
+    #[cfg(feature = "baselines")]
+    fn bytes_lock(&self) -> BytesLock {
+        BytesLock::chosen(self.nid, self.locked_by)
+    }
+    /// Its bytes are guarded so; to be said before anybody asks for them.
+    #[cfg(feature = "baselines")]
+    pub fn locked_by(mut self, by: LockBaseline) -> InodeObj {
+        self.locked_by = by;
+        self
     }
     /// The same, if somebody has asked for it.
     pub fn made_data(&self) -> Option<&FileData> {

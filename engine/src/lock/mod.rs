@@ -6,6 +6,7 @@
 
 mod advisory;
 mod buckets;
+mod chosen;
 mod class;
 mod inode_lock;
 mod lock_set;
@@ -20,14 +21,23 @@ mod slot;
 mod span;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+#[cfg(feature = "baselines")]
+mod tree;
+#[cfg(feature = "baselines")]
+mod whole_file;
 
 pub use advisory::{AdvisoryKind, AdvisoryLocks, Completion, Conflict, LockRequest, WaitId};
 pub use buckets::{BucketGuard, BucketLocks, StripeSet};
+pub use chosen::{BytesGuard, BytesLock};
 pub use class::{Held, LockClass, LockWaits, Rank, lock_waits};
 pub use inode_lock::{InodeLock, InodeReadGuard, InodeWriteGuard};
 pub use lock_set::{LockSet, Want};
 pub use range::{RangeGuard, RangeLock};
 pub use ranked::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};
+#[cfg(feature = "baselines")]
+pub use tree::{TreeGuard, TreeLock};
+#[cfg(feature = "baselines")]
+pub use whole_file::{WholeFileGuard, WholeFileLock};
 
 use std::ops::Range;
 

@@ -29,6 +29,12 @@ impl Span {
         self.access
     }
 
+    #[cfg(feature = "baselines")]
+    #[inline]
+    pub(super) fn bytes(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
     #[inline]
     pub(super) fn overlaps(&self, other: &Span) -> bool {
         self.start < other.end && other.start < self.end

@@ -159,7 +159,10 @@ impl Meta {
         let place = location_of(nid, &entry)?;
         let slot = self.store.get(place.block, BlockKind::Node)?.read(|bytes| bytes[place.range()].to_vec());
         let (file_type, image) = verify(nid, &entry, &slot)?;
-        Ok(Some(InodeObj::new(place, file_type, image, Holds::new(0))))
+        let inode = InodeObj::new(place, file_type, image, Holds::new(0));
+        #[cfg(feature = "baselines")]
+        let inode = inode.locked_by(self.store.baselines().lock);
+        Ok(Some(inode))
     }
 
     /// The node page of an inode.

@@ -9,9 +9,8 @@ use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
-/// How often one allocation looks into NAT blocks before it makes a new one, and how many it reads at a time.
+/// How often one allocation looks into NAT blocks before it makes a new one.
 const LOOKS: usize = 4;
-const AT_ONCE: u64 = 16;
 
 /// An id and a slot, taken. Dropped so, they are given back.
 pub(super) struct Claim<'n> {
@@ -45,9 +44,8 @@ impl<'n> Claim<'n> {
                 return found;
             }
             // A block that a look finds full is not looked at again.
-            match shared.ids.next_unknown(AT_ONCE) {
-                Some(indexes) => shared.look_into(indexes, self.lane)?,
-                None => break,
+            if !shared.look_further(self.lane)? {
+                break;
             }
         }
         if let Some(found) = self.free_id() {

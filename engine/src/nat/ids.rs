@@ -5,6 +5,8 @@
 //! one) has it; a full block leaves the list when the owner finds it full and comes back with the next id
 //! that is given.
 
+#[cfg(feature = "baselines")]
+use super::listed::Listed;
 use crate::alloc::Queue;
 use crate::format::{BLOCK_HEADER_SIZE, NAT_ENTRY_SIZE, NAT_PER_BLOCK, Position};
 use crate::hasher::NumberMap;
@@ -68,7 +70,33 @@ impl IdBlock {
         None
     }
 
-    fn is_full(&self) -> bool {
+    /// Takes a free id, if it still is.
+    #[cfg(feature = "baselines")]
+    pub(super) fn mark(&self, id: u32) -> bool {
+        let bit = 1 << (id % 64);
+        // Acquire: as in `take`.
+        self.taken[id as usize / 64].fetch_or(bit, Ordering::Acquire) & bit == 0
+    }
+
+    /// The ids that are free just now.
+    #[cfg(feature = "baselines")]
+    pub(super) fn each_free(&self, mut f: impl FnMut(u32)) {
+        for (at, word) in (0u32..).zip(&self.taken) {
+            // Relaxed: a guess, which who takes one settles.
+            let mut free = !word.load(Ordering::Relaxed);
+            while free != 0 {
+                f(at * 64 + free.trailing_zeros());
+                free &= free - 1;
+            }
+        }
+    }
+
+    #[cfg(feature = "baselines")]
+    pub(super) fn nid(&self, id: u32) -> u64 {
+        self.index * NAT_PER_BLOCK + u64::from(id)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
         // Relaxed: see the fences of those that need more.
         self.taken.iter().all(|word| word.load(Ordering::Relaxed) == u64::MAX)
     }
@@ -102,6 +130,9 @@ pub(super) struct Ids {
     end: u64,
     /// The next place for a new NAT block; before it those that were not used after all.
     new: Mutex<(Vec<u64>, u64)>,
+    /// One list for all lanes, in place of their own.
+    #[cfg(feature = "baselines")]
+    pub listed: Option<Listed>,
 }
 
 impl Ids {
@@ -115,6 +146,8 @@ impl Ids {
             unknown: AtomicU64::new(0),
             end,
             new: Mutex::new((Vec::new(), end)),
+            #[cfg(feature = "baselines")]
+            listed: None,
         }
     }
 
@@ -142,11 +175,20 @@ impl Ids {
     /// Takes note of a block that a lane has made.
     pub(super) fn insert_new(&self, block: &Arc<IdBlock>, lane: usize) {
         self.shard(block.index).lock().insert(block.index, Arc::clone(block));
+        #[cfg(feature = "baselines")]
+        if let Some(listed) = &self.listed {
+            return listed.add_new(block);
+        }
         self.adopt(block, lane);
     }
 
     /// Gives a block to a lane, unless another has it.
     pub(super) fn adopt(&self, block: &Arc<IdBlock>, lane: usize) {
+        #[cfg(feature = "baselines")]
+        if let Some(listed) = &self.listed {
+            listed.offer(block);
+            return;
+        }
         // Relaxed: a thread that owns a block only decides which list it is on.
         if block.owner.compare_exchange(NOBODY, lane, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.list(block);
@@ -167,6 +209,10 @@ impl Ids {
 
     /// A free id of the lane's blocks, or of blocks that nobody owns yet.
     pub(super) fn take(&self, lane: usize) -> Option<(Arc<IdBlock>, u32)> {
+        #[cfg(feature = "baselines")]
+        if let Some(listed) = &self.listed {
+            return listed.take();
+        }
         loop {
             {
                 let mut owned = self.lanes[lane].owned.lock();
@@ -219,6 +265,10 @@ impl Ids {
     pub(super) fn give(&self, block: &Arc<IdBlock>, id: u32) {
         // Release: pairs with the Acquire of `IdBlock::take`.
         block.taken[id as usize / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
+        #[cfg(feature = "baselines")]
+        if let Some(listed) = &self.listed {
+            return listed.give(block, id);
+        }
         // Pairs with the fence of `unlist`.
         fence(Ordering::SeqCst);
         if !block.listed.load(Ordering::Relaxed) {

@@ -17,6 +17,8 @@
 
 mod claim;
 mod ids;
+#[cfg(feature = "baselines")]
+mod listed;
 mod nodes;
 
 #[cfg(test)]
@@ -49,6 +51,9 @@ pub(crate) struct NewInode {
     /// The slot in it.
     pub slot: u8,
 }
+
+/// NAT blocks that are read at a time.
+const AT_ONCE: u64 = 16;
 
 /// The table of one image; cheap to clone.
 #[derive(Clone)]
@@ -139,6 +144,20 @@ impl Shared {
         }
     }
 
+    /// Has the lane look for free ids where nobody has; false if there is nothing left to look at.
+    fn look_further(&self, lane: usize) -> Result<bool> {
+        #[cfg(feature = "baselines")]
+        if let Some(listed) = &self.ids.listed
+            && let Some(found) = listed.search(self)?
+        {
+            return Ok(found);
+        }
+        match self.ids.next_unknown(AT_ONCE) {
+            Some(indexes) => self.look_into(indexes, lane).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Gives the lane those of these NAT blocks that nobody owns and that may have free ids. Their pages come into
     /// memory together.
     fn look_into(&self, indexes: Range<u64>, lane: usize) -> Result<()> {
@@ -189,12 +208,18 @@ impl Nat {
             }
         }
         shared.ids = Ids::new(low);
+        #[cfg(feature = "baselines")]
+        {
+            shared.ids.listed = listed::Listed::chosen(store.baselines().ids);
+        }
         Ok(Nat { shared: Arc::new(shared) })
     }
 
     /// Where the inode of an id lies; none if the id is free. What it gives lies within the image.
     pub(crate) fn lookup(&self, nid: Nid) -> Result<Option<NatEntry>> {
         let Some((page, offset)) = self.shared.entry(nid)? else { return Ok(None) };
+        #[cfg(feature = "baselines")]
+        let _table = self.shared.ids.listed.as_ref().map(|listed| listed.reading());
         let entry = page.read_as::<NatEntry>(offset);
         if entry.is_free() {
             return Ok(None);
@@ -210,9 +235,16 @@ impl Nat {
     /// # Errors
     /// ENOSPC (see [`Alloc::with_room`]), and whatever reading the table may meet.
     pub(crate) fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewInode> {
+        #[cfg(feature = "baselines")]
+        self.balance();
         let mut claim = Claim::new(&self.shared);
         let (nid, page) = claim.take_id(h)?;
         let (node, slot) = claim.take_slot(h)?;
+        #[cfg(feature = "baselines")]
+        let _table = self.shared.ids.listed.as_ref().map(|listed| {
+            listed.note_cached();
+            listed.writing()
+        });
         let entry: &mut NatEntry = h.edit_as(&page, nat_place(nid).1);
         if !entry.is_free() {
             return Err(corrupt(nid, "it is in use, though its bit says that it is free"));
@@ -230,14 +262,21 @@ impl Nat {
     /// [`Error::Corrupt`] if the id does not lead to this slot.
     pub(crate) fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
         let shared = &*self.shared;
+        #[cfg(feature = "baselines")]
+        self.balance();
         let Some((ids, page, offset)) = shared.known_entry(nid)? else {
             return Err(corrupt(nid, "it is to be freed, but there is no such entry"));
         };
+        #[cfg(feature = "baselines")]
+        let table = shared.ids.listed.as_ref().map(|listed| listed.writing());
         let entry: &mut NatEntry = h.edit_as(&page, offset);
         if entry.is_free() || entry.block() != node.block() || entry.slot() != slot {
             return Err(corrupt(nid, format!("it does not lead to block {} slot {slot}", node.block())));
         }
         *entry = NatEntry { place: U64::ZERO, generation: entry.generation, reserved: U32::ZERO };
+        // What follows may wait for others.
+        #[cfg(feature = "baselines")]
+        drop(table);
         let (block, last) = (node.block(), shared.nodes.leave(node, slot)?);
         h.at_end(move |end| {
             shared.nodes.left(block, slot, end.is_some(), last);
@@ -252,6 +291,13 @@ impl Nat {
         let start = usize::from(slot) * INODE_SIZE;
         h.edit(node, start..start + INODE_SIZE).fill(0);
         Ok(())
+    }
+
+    #[cfg(feature = "baselines")]
+    fn balance(&self) {
+        if let Some(listed) = &self.shared.ids.listed {
+            listed.balance(&self.shared);
+        }
     }
 
     /// Every record that ends at or below `upto` is durable against a loss of power: the ids that they have

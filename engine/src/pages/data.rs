@@ -1,8 +1,7 @@
 //! What is kept in memory for the content of one regular file: its pages, and what readers and writers of them share.
 
 use crate::cache::{FramePool, PageIndex};
-use crate::format::Nid;
-use crate::lock::{FileLock, RangeGuard, RangeLock};
+use crate::lock::{BytesGuard, BytesLock, FileLock};
 use crate::pages::readahead::{Fetching, Streams};
 use crate::pages::{PageStates, page_after, page_of};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use std::ops::Range;
 #[repr(C)]
 pub struct FileData {
     _before: Margin,
-    pub(crate) range: RangeLock,
+    pub(crate) range: BytesLock,
     pub(crate) index: PageIndex,
     /// The pool whose frames the index names, once it names any.
     pub(crate) pool: OnceLock<Arc<FramePool>>,
@@ -61,11 +60,11 @@ impl ErrorMark {
 }
 
 impl FileData {
-    /// The data of a file of `size` bytes, all of them home.
-    pub fn new(nid: Nid, size: u64) -> FileData {
+    /// The data of a file of `size` bytes, all of them home, and the lock over them.
+    pub fn new(range: BytesLock, size: u64) -> FileData {
         FileData {
             _before: Margin::new(),
-            range: RangeLock::for_file(nid),
+            range,
             index: PageIndex::default(),
             pool: OnceLock::new(),
             size: AtomicU64::new(size),
@@ -86,7 +85,7 @@ impl FileData {
 
     /// Waits for a range of bytes, and gives up what is being read ahead of them. Every change of the content, and
     /// of what is mapped, is made with a range that was taken so, or by [`FileData::try_write_range`].
-    pub(crate) fn write_range(&self, bytes: Range<u64>) -> RangeGuard<'_> {
+    pub(crate) fn write_range(&self, bytes: Range<u64>) -> BytesGuard<'_> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.write(bytes);
         self.fetching.cancel(&pages);
@@ -94,7 +93,7 @@ impl FileData {
     }
 
     /// The same without waiting.
-    pub(crate) fn try_write_range(&self, bytes: Range<u64>) -> Option<RangeGuard<'_>> {
+    pub(crate) fn try_write_range(&self, bytes: Range<u64>) -> Option<BytesGuard<'_>> {
         let pages = page_of(bytes.start)..page_after(bytes.end);
         let guard = self.range.try_write(bytes)?;
         self.fetching.cancel(&pages);

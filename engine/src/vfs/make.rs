@@ -182,7 +182,10 @@ impl Vfs {
             xattr::stage(&self.meta.alloc, h, &mut image, &attributes)?;
         }
         let place = InodeLocation { block: slot.node.block(), slot: slot.slot };
-        let inode = Arc::new(InodeObj::new(place, file_type, image, Holds::unpublished()));
+        let inode = InodeObj::new(place, file_type, image, Holds::unpublished());
+        #[cfg(feature = "baselines")]
+        let inode = inode.locked_by(self.meta.store().baselines().lock);
+        let inode = Arc::new(inode);
         if own != Acls::default() {
             *inode.acls.write() = Some(Arc::new(own));
         }
@@ -319,12 +322,11 @@ impl Vfs {
             let mut made = self.allocate(&mut h, ctx, &dir, &image, &new)?;
             made.image.nlink.set(0);
             made.image.flags.set(made.image.flags.get() | InodeFlags::ORPHAN.bits());
-            let inode = Arc::new(InodeObj::new(
-                made.inode.place(),
-                FileType::Regular,
-                made.image,
-                Holds::unpublished(),
-            ));
+            let place = made.inode.place();
+            let inode = InodeObj::new(place, FileType::Regular, made.image, Holds::unpublished());
+            #[cfg(feature = "baselines")]
+            let inode = inode.locked_by(self.meta.store().baselines().lock);
+            let inode = Arc::new(inode);
             *inode.acls.write() = made.inode.acls.read().clone();
             made.inode = inode;
             let (nid, generation) = (made.inode.nid(), made.inode.generation());

@@ -3,7 +3,7 @@
 //!
 //! | | what it is | a held range is |
 //! | --- | --- | --- |
-//! | [`TreeLock`] | as published for F2FS: an interval tree and counts of those ahead, under one lock | a node of the tree |
+//! | `TreeLock`, with the feature `baselines` | as published for F2FS: an interval tree and counts of those ahead, under one lock | a node of the tree |
 //! | [`ListLock`] | Kogan, Dice, Issa, EuroSys'20: a lock-free list sorted by start | a node of the list |
 //! | [`ShardLock`] | lists by segment, each under a mutex | an entry in each list |
 //! | `narufs_engine::lock::RangeLock` | the engine's: one word for the file, then one word for each segment, then lists | a word |
@@ -12,11 +12,12 @@
 
 mod list;
 mod shards;
-mod tree;
 
 pub use list::ListLock;
+/// The published lock is one that a mount can have.
+#[cfg(feature = "baselines")]
+pub use narufs_engine::lock::TreeLock;
 pub use shards::ShardLock;
-pub use tree::TreeLock;
 
 use narufs_engine::lock::Access;
 use std::ops::Range;
@@ -94,11 +95,6 @@ mod tests {
         let held = lock.try_read(0..4096).expect("free");
         assert!(lock.try_write(0..1).is_none());
         drop(held);
-    }
-
-    #[test]
-    fn the_tree_conforms() {
-        conforms::<TreeLock>();
     }
 
     #[test]
