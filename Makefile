@@ -12,7 +12,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service
 
-.PHONY: help run stop build test test-full crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test static release lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -41,6 +41,10 @@ test: test-deps lint ## everything that CI runs
 test-full: test-deps lint ## the same at ten times the length, with the long programs
 	NARUFS_TEST_SCALE=10 scripts/test.sh
 	NARUFS_TEST_SCALE=10 $(MAKE) cluster SCENARIOS=gluster
+
+test-baselines: ## what narufs is measured against, `-o baseline=`: its own tests
+	$(CARGO) test --locked -p narufs-engine -p narufs-cli --lib --features baselines
+	$(CARGO) test --locked -p narufs-testing --features baselines -- baselines
 
 crash-full: ## every crash state of every pair of operations: hours
 	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture

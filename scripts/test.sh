@@ -93,7 +93,7 @@ step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
 step research cargo test --locked --no-fail-fast -p narufs-research -- --include-ignored
 step build cargo build --locked --release
-flags="--profile proof --features planted-bugs"
+flags="--profile proof --features planted-bugs,baselines"
 # shellcheck disable=SC2086 # words of options
 step built cargo test --locked $flags -p narufs-testing --no-run
 used &

@@ -1,6 +1,8 @@
 //! File systems on simulated media, for one thread: no background work, so that what happens follows from the
 //! operations alone.
 
+#[cfg(feature = "baselines")]
+use narufs_engine::baseline::Baselines;
 use narufs_engine::clock::Clock;
 use narufs_engine::device::{BlockDevice, Cause, Request};
 use narufs_engine::error::{Error, Result};
@@ -79,17 +81,30 @@ pub struct Lab {
     pub dirty: usize,
     /// Threads that write home, at the most: with more than one not everything follows from the operations alone.
     pub writers: usize,
+    /// What is done in the old way.
+    #[cfg(feature = "baselines")]
+    pub baselines: Baselines,
 }
 
 impl Lab {
     /// So small that laps, rounds of several batches, eviction and reuse happen within a few operations.
     pub fn tiny(ring: Ring) -> Lab {
-        Lab { ring, blocks: 1024, slots: 1024, double_write: 5, frames: 16, dirty: 12, writers: 1 }
+        Lab {
+            ring,
+            blocks: 1024,
+            slots: 1024,
+            double_write: 5,
+            frames: 16,
+            dirty: 12,
+            writers: 1,
+            #[cfg(feature = "baselines")]
+            baselines: Baselines::default(),
+        }
     }
 
     /// Sizes at which nothing is scarce.
     pub fn roomy(ring: Ring) -> Lab {
-        Lab { ring, blocks: 16_384, slots: 8192, double_write: 64, frames: 2048, dirty: 4096, writers: 1 }
+        Lab { blocks: 16_384, slots: 8192, double_write: 64, frames: 2048, dirty: 4096, ..Lab::tiny(ring) }
     }
 
     fn spec(&self) -> PmemSpec {
@@ -170,6 +185,8 @@ impl Lab {
                 budget: 16 << 20,
                 dirty_limit: self.dirty * 4096,
                 write_home: WriteHome { threads: Some(self.writers), ..WriteHome::default() },
+                #[cfg(feature = "baselines")]
+                baselines: self.baselines,
                 ..StoreOptions::default()
             },
             ..ImageOptions::default()

@@ -1,5 +1,8 @@
 //! Proof of narufs: reference model, crash enumeration, stress and real programs.
 
+#[cfg(feature = "baselines")]
+use narufs_engine::baseline::{Baselines, JournalBaseline, NAMES, SpillBaseline};
+
 pub mod acl;
 pub mod clients;
 pub mod crash;
@@ -24,3 +27,10 @@ pub mod sharing;
 pub mod stress;
 pub mod supervised;
 pub mod target;
+
+/// What an image can be mounted with in place of narufs' own ways, but for other journals.
+#[cfg(feature = "baselines")]
+pub fn baselines_of_images() -> impl Iterator<Item = (&'static str, Baselines)> {
+    let ours = (JournalBaseline::Ours, SpillBaseline::default());
+    NAMES.into_iter().filter(move |(_, one)| (one.journal, one.spill) == ours)
+}

@@ -28,8 +28,15 @@ impl Server {
     /// # Errors
     /// What the mount says.
     pub fn start(image: &Path) -> Result<Server> {
-        let options = ImageOptions::default();
-        let mounted = mount(open(image, None, EmulationCosts::default(), &options)?, &options)?;
+        Server::start_with(image, &ImageOptions::default())
+    }
+
+    /// The same with other options.
+    ///
+    /// # Errors
+    /// What the mount says.
+    pub fn start_with(image: &Path, options: &ImageOptions) -> Result<Server> {
+        let mounted = mount(open(image, None, EmulationCosts::default(), options)?, options)?;
         let fs = VfsOptions { atime: AtimePolicy::Never, ..VfsOptions::default() };
         let running =
             Running::start(mounted.checkpointer(), &AssembleOptions { fs, ..AssembleOptions::default() })?;

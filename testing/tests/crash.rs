@@ -279,3 +279,18 @@ fn what_is_replaced_again_and_again_is_old_or_new_after_a_crash() {
         benches[(rest + last) % benches.len()].run(&ops.map(Vec::clone).concat(), &effort, seed, tally)
     });
 }
+
+/// A sample, on one ring after the other: what narufs is measured against recovers too. Of journals see elsewhere.
+#[cfg(feature = "baselines")]
+#[test]
+fn baselines_survive_crashes() {
+    for (nth, (name, baselines)) in narufs_testing::baselines_of_images().enumerate() {
+        let benches = benches_of(|ring| Lab { baselines, ..Lab::tiny(ring) });
+        let ops = operations(0);
+        run_all(name, ops.len(), |task, tally| {
+            let bench = &benches[(task + nth) % benches.len()];
+            let seed = settings::first_seed() + task as u64;
+            bench.run(&ops[task..task + 1], &Effort::SAMPLE, seed, tally)
+        });
+    }
+}

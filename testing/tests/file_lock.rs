@@ -47,3 +47,12 @@ fn the_range_lock_conforms() {
 fn a_whole_file_lock_conforms() {
     check::<WholeFile>();
 }
+
+/// What a mount can have in place of the range lock.
+#[cfg(feature = "baselines")]
+#[test]
+fn baselines_conform() {
+    use narufs_engine::lock::{TreeLock, WholeFileLock};
+    check::<WholeFileLock>();
+    check::<TreeLock>();
+}

@@ -82,3 +82,12 @@ fn tiny_file_systems_agree_with_the_model() {
 fn roomy_file_systems_agree_with_the_model() {
     run_all("roomy", Lab::roomy, 20, 2, 600);
 }
+
+/// What narufs is measured against does the same; of journals see elsewhere.
+#[cfg(feature = "baselines")]
+#[test]
+fn baselines_of_images_agree_with_the_model() {
+    for (name, baselines) in narufs_testing::baselines_of_images() {
+        run_all(name, |ring| Lab { baselines, ..Lab::tiny(ring) }, 3, 2, 200);
+    }
+}

@@ -27,6 +27,20 @@ struct Shape {
     memory: u64,
     spill: Option<u64>,
     background: bool,
+    #[cfg(feature = "baselines")]
+    baselines: narufs_engine::baseline::Baselines,
+}
+
+impl Shape {
+    fn new(memory: u64, spill: Option<u64>, background: bool) -> Shape {
+        Shape {
+            memory,
+            spill,
+            background,
+            #[cfg(feature = "baselines")]
+            baselines: Default::default(),
+        }
+    }
 }
 
 /// A new file system, and its spill space if it has any.
@@ -34,6 +48,10 @@ fn make(shape: Shape) -> Result<(Option<Arc<MemoryDevice>>, Mounted, Running), S
     let device = shape.spill.map(|bytes| Arc::new(MemoryDevice::new(bytes / BLOCK_SIZE as u64)));
     let mut options = ScratchOptions::with_memory(shape.memory);
     options.files.background = shape.background;
+    #[cfg(feature = "baselines")]
+    {
+        options.baselines = shape.baselines;
+    }
     options.files.fs.atime = AtimePolicy::Never;
     let spill = device.clone().map(|device| device as Arc<dyn BlockDevice>);
     let (mounted, files) = make_on(&options, spill).map_err(|e| e.to_string())?;
@@ -148,7 +166,7 @@ fn run_all(what: &str, run: Run, shape: Shape, seeds: u64, steps: usize) -> u64 
 #[test]
 fn scratch_that_spills_everything_agrees_with_the_model() {
     for background in [false, true] {
-        let shape = Shape { memory: 256 << 10, spill: Some(32 << 20), background };
+        let shape = Shape::new(256 << 10, Some(32 << 20), background);
         let spilled = run_all("all spills", run, shape, 30, 800);
         assert!(spilled > 1 << 20, "hardly anything has spilled");
     }
@@ -156,20 +174,38 @@ fn scratch_that_spills_everything_agrees_with_the_model() {
 
 #[test]
 fn scratch_in_memory_agrees_with_the_model() {
-    run_all("in memory", run, Shape { memory: 64 << 20, spill: None, background: false }, 20, 800);
+    run_all("in memory", run, Shape::new(64 << 20, None, false), 20, 800);
 }
 
 #[test]
 fn scratch_that_need_not_spill_agrees_with_the_model() {
-    let shape = Shape { memory: 64 << 20, spill: Some(16 << 20), background: true };
+    let shape = Shape::new(64 << 20, Some(16 << 20), true);
     run_all("room for all", run, shape, 10, 800);
+}
+
+/// Each of the needless requests of tmpfs with swap, and all of them, with locks and ids of others.
+#[cfg(feature = "baselines")]
+#[test]
+fn baselines_of_scratch_agree_with_the_model() {
+    use narufs_engine::baseline::{NAMES, SpillBaseline};
+    let kinds = NAMES.into_iter().filter(|(_, one)| one.spill != SpillBaseline::default());
+    let all =
+        kinds.clone().fold("lock-tree+ids-scan+checkpoint-one".to_owned(), |all, (name, _)| all + "+" + name);
+    for names in kinds.map(|(name, _)| name.to_owned()).chain([all]) {
+        for background in [false, true] {
+            let mut shape = Shape::new(256 << 10, Some(32 << 20), background);
+            shape.baselines = names.parse().expect("known");
+            let spilled = run_all(&names, run, shape, 4, 600);
+            assert!(spilled > 1 << 18, "{names}: hardly anything has spilled");
+        }
+    }
 }
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn scratch_agrees_with_the_model_through_a_mount() {
     require_mounts();
-    let shape = Shape { memory: 256 << 10, spill: Some(32 << 20), background: true };
+    let shape = Shape::new(256 << 10, Some(32 << 20), true);
     let spilled = run_all("mounted", run_mounted, shape, 10, 500);
     assert!(spilled > 1 << 20, "hardly anything has spilled");
 }

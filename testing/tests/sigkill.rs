@@ -34,7 +34,8 @@ impl Drop for Staging {
     }
 }
 
-fn round(seed: u64) -> Result<u64, String> {
+/// One kill; with `baselines`, of a mount that has them.
+fn round(seed: u64, baselines: Option<&str>) -> Result<u64, String> {
     let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let (image, notes_path) = (work.path().join("image"), work.path().join("notes"));
     std::fs::File::create(&image).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(|e| e.to_string())?;
@@ -57,6 +58,7 @@ fn round(seed: u64) -> Result<u64, String> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_narufs-stress"))
         .args([image.as_os_str(), notes_path.as_os_str()])
         .args([seed.to_string(), THREADS.to_string()])
+        .args(baselines)
         .spawn()
         .map(Killed)
         .map_err(|e| e.to_string())?;
@@ -95,7 +97,17 @@ fn nothing_that_returned_is_lost_with_the_process() {
     let seeds = settings::seeds(20);
     let mut total = 0;
     for seed in seeds.clone() {
-        total += round(seed).unwrap_or_else(|e| panic!("NARUFS_SEED={seed}: {e}"));
+        total += round(seed, None).unwrap_or_else(|e| panic!("NARUFS_SEED={seed}: {e}"));
     }
     println!("rounds {seeds:?}: {total} operations had returned");
+}
+
+#[cfg(feature = "baselines")]
+#[test]
+fn baselines_lose_nothing_that_returned_with_the_process() {
+    for (name, _) in narufs_testing::baselines_of_images() {
+        for seed in settings::seeds(2) {
+            round(seed, Some(name)).unwrap_or_else(|e| panic!("{name}, NARUFS_SEED={seed}: {e}"));
+        }
+    }
 }

@@ -71,3 +71,11 @@ fn the_keys_are_the_same_for_every_image() {
     assert_eq!(json.as_object().expect("an object").len(), KEYS.len());
     narufs(&["info", &work.at("nothing")]).refused(1, "No such file");
 }
+
+/// What narufs is measured against is in builds that ask for it, and nothing of it in any other.
+#[test]
+fn a_build_has_baselines_if_it_asks_for_them_and_not_else() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_narufs")).expect("it is there");
+    let name = b"spill-blind-readahead";
+    assert_eq!(program.windows(name.len()).any(|bytes| bytes == name), cfg!(feature = "baselines"));
+}

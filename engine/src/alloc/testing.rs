@@ -16,6 +16,11 @@ pub(crate) const BEFORE_GROUPS: u64 = 5;
 
 /// A store without a journal over an empty image whose groups have `blocks` blocks, bitmaps included.
 pub(crate) fn image(blocks: u64) -> Store {
+    image_with(blocks, &StoreOptions::default())
+}
+
+/// The same, with a store of other options.
+pub(crate) fn image_with(blocks: u64, options: &StoreOptions) -> Store {
     let mut superblock = Superblock::new_zeroed();
     superblock.uuid = *b"a test's uuid...";
     superblock.blocks = U64::new(BEFORE_GROUPS + blocks);
@@ -41,7 +46,7 @@ pub(crate) fn image(blocks: u64) -> Store {
     for group in 0..superblock.groups.get() {
         write(BEFORE_GROUPS + group * BLOCKS_PER_GROUP, BlockKind::Bitmap, group, 1);
     }
-    Store::new(device, superblock, Log::default(), &StoreOptions::default())
+    Store::new(device, superblock, Log::default(), options)
 }
 
 /// Lets everything go that waits in quarantine.

@@ -1,5 +1,8 @@
 //! What several threads bring home, and what becomes of it when the device fails.
 
+#[cfg(feature = "baselines")]
+mod baselines;
+
 use super::*;
 use crate::Error;
 use crate::device::{BlockDevice, Cause, IoBuf, MemoryDevice, Request};
@@ -16,6 +19,10 @@ const ROUND: RoundId = RoundId { epoch: 1, number: 1 };
 
 /// What writes home a store without a journal, over a fresh file system.
 fn rounds(device: Arc<dyn BlockDevice>, area: u64, write_home: WriteHome) -> Checkpointer {
+    rounds_with(device, area, StoreOptions { write_home, ..StoreOptions::default() })
+}
+
+fn rounds_with(device: Arc<dyn BlockDevice>, area: u64, store: StoreOptions) -> Checkpointer {
     let options = FormatOptions {
         journal_slots: Some(64),
         double_write_blocks: Some(area),
@@ -23,8 +30,7 @@ fn rounds(device: Arc<dyn BlockDevice>, area: u64, write_home: WriteHome) -> Che
         ..FormatOptions::default()
     };
     let sb = format_cramped(device.as_ref(), &options).expect("large enough");
-    let options = StoreOptions { write_home, ..StoreOptions::default() };
-    Checkpointer::new(Arc::new(Store::new(device, sb, Log::default(), &options)))
+    Checkpointer::new(Arc::new(Store::new(device, sb, Log::default(), &store)))
 }
 
 /// So many dirty pages, `apart` blocks from one to the next.

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::*;
 use crate::alloc::BITS_DELTA_BYTES;
-use crate::alloc::testing::{bits_set, end_quarantine, image};
+use crate::alloc::testing::{bits_set, end_quarantine, image_with};
 use crate::format::{INODE_SIZE, SLOT_PAYLOAD};
 use crate::lane;
-use crate::store::DELTA_HEADER_SIZE;
+use crate::store::{DELTA_HEADER_SIZE, StoreOptions};
 
 /// Bytes that [`Nat::allocate`] adds to a record at most, without the inode itself: the entry, and a new NAT
 /// block, its pointer and a new node block.
@@ -24,7 +24,20 @@ struct Fixture {
 }
 
 fn fixture(blocks: u64) -> Fixture {
-    let store = Arc::new(image(blocks));
+    fixture_with(blocks, &StoreOptions::default())
+}
+
+/// One for each way in which ids are found that this build has.
+fn fixtures(blocks: u64) -> Vec<Fixture> {
+    #[cfg(not(feature = "baselines"))]
+    let all = vec![StoreOptions::default()];
+    #[cfg(feature = "baselines")]
+    let all: Vec<_> = ["ours", "ids-global", "ids-scan"].into_iter().map(listed::options).collect();
+    all.iter().map(|options| fixture_with(blocks, options)).collect()
+}
+
+fn fixture_with(blocks: u64, options: &StoreOptions) -> Fixture {
+    let store = Arc::new(image_with(blocks, options));
     let alloc = Alloc::load(&store).expect("a fresh image");
     let nat = Nat::load(&store, &alloc, &mut OnDamage::Fail).expect("a fresh image");
     Fixture { store, alloc, nat }
@@ -104,27 +117,29 @@ fn a_fresh_file_system_has_its_root_and_room_for_more() {
 
 #[test]
 fn an_aborted_create_leaves_no_trace() {
-    let f = fixture(1000);
-    lane::pin(Some(0));
-    for _ in 0..2 {
-        let unused = f.alloc.unused();
-        for _ in 0..20 {
-            let mut h = f.store.begin(10).expect("writable");
-            f.nat.allocate(&mut h).expect("room");
-            drop(h);
+    for f in fixtures(1000) {
+        lane::pin(Some(0));
+        for _ in 0..2 {
+            let unused = f.alloc.unused();
+            for _ in 0..20 {
+                let mut h = f.store.begin(10).expect("writable");
+                f.nat.allocate(&mut h).expect("room");
+                drop(h);
+            }
+            assert_eq!(f.alloc.unused(), unused);
+            f.create().expect("room");
         }
-        assert_eq!(f.alloc.unused(), unused);
-        f.create().expect("room");
+        lane::pin(None);
     }
-    lane::pin(None);
 }
 
 /// A creation that has picked a slot beside the last inode, and is given up or not while that inode is freed:
 /// the block goes with any thread that is the last.
 #[test]
 fn a_block_with_a_creation_under_way_goes_with_its_last_inode() {
-    for gives_up in [true, false] {
-        let f = fixture(1000);
+    let both = fixtures(1000).into_iter().chain(fixtures(1000));
+    for (n, f) in both.enumerate() {
+        let gives_up = n % 2 == 0;
         lane::pin(Some(0));
         let first = f.create().expect("room");
         let with_one = bits_set(&f.store);
@@ -231,23 +246,24 @@ fn lanes_share_neither_ids_nor_blocks_and_nothing_is_left_behind() {
 
 #[test]
 fn a_full_image_can_delete_everything() {
-    let f = fixture(120);
-    lane::pin(Some(0));
-    let mut inodes = Vec::new();
-    let refusal = loop {
-        match f.create() {
-            Ok(inode) => inodes.push(inode),
-            Err(e) => break e,
+    for f in fixtures(120) {
+        lane::pin(Some(0));
+        let mut inodes = Vec::new();
+        let refusal = loop {
+            match f.create() {
+                Ok(inode) => inodes.push(inode),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(refusal, Error::Errno(libc::ENOSPC));
+        assert!(inodes.len() > 1000);
+        for inode in &inodes {
+            f.delete(inode).expect("in use");
         }
-    };
-    assert_eq!(refusal, Error::Errno(libc::ENOSPC));
-    assert!(inodes.len() > 1000);
-    for inode in &inodes {
-        f.delete(inode).expect("in use");
+        end_quarantine(&f.alloc);
+        assert_eq!(bits_set(&f.store), inodes.len() as u64 / NAT_PER_BLOCK + 1);
+        lane::pin(None);
     }
-    end_quarantine(&f.alloc);
-    assert_eq!(bits_set(&f.store), inodes.len() as u64 / NAT_PER_BLOCK + 1);
-    lane::pin(None);
 }
 
 /// NAT blocks that the index has pointers to.
@@ -291,4 +307,82 @@ fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
     }
     lane::pin(None);
     lane::pretend(None);
+}
+
+/// The list that all lanes share.
+#[cfg(feature = "baselines")]
+mod listed {
+    use super::*;
+
+    pub fn options(name: &str) -> StoreOptions {
+        StoreOptions { baselines: name.parse().expect("known"), ..StoreOptions::default() }
+    }
+
+    const NAMES: [&str; 2] = ["ids-global", "ids-scan"];
+
+    #[test]
+    fn ids_come_back_once_they_are_durable_and_a_mount_goes_on_with_them() {
+        for name in NAMES {
+            let f = fixture_with(2000, &options(name));
+            let inodes: Vec<_> = (0..600).map(|_| f.create().expect("room")).collect();
+            let blocks = nat_blocks(&f.nat);
+            let nids: HashSet<Nid> = inodes.iter().map(|inode| inode.nid).collect();
+            assert_eq!(nids.len(), 600);
+            let gone: HashSet<Nid> = inodes[100..300].iter().map(|inode| inode.nid).collect();
+            let ends = inodes[100..300].iter().map(|inode| f.delete(inode).expect("in use"));
+            let end = ends.max().expect("some");
+            let more: Vec<_> = (0..161).map(|_| f.create().expect("room")).collect();
+            assert!(more.iter().all(|inode| !nids.contains(&inode.nid)), "{name}: given out too early");
+            f.nat.durable(end);
+            for again in (0..50).map(|_| f.create().expect("room")) {
+                assert!(gone.contains(&again.nid) && again.generation == 2, "{name}: {}", again.nid);
+            }
+            assert_eq!(nat_blocks(&f.nat), blocks);
+            f.nat.save_hints().expect("a good table");
+            let nat = f.remount();
+            let f = Fixture { nat, ..f };
+            let left: HashSet<Nid> = (0..150).map(|_| f.create().expect("room").nid).collect();
+            assert!(
+                left.len() == 150 && left.is_subset(&gone),
+                "{name}: free ids of known blocks are used up"
+            );
+            f.create().expect("room");
+            assert_eq!(nat_blocks(&f.nat), blocks + 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn threads_share_the_list_and_nothing_is_left_behind() {
+        for name in NAMES {
+            let f = fixture_with(20_000, &options(name));
+            let mut expected = None;
+            for _ in 0..3 {
+                let made = std::thread::scope(|scope| {
+                    let make = || (0..1000).map(|_| f.create().expect("room")).collect::<Vec<_>>();
+                    let threads: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
+                    threads
+                        .into_iter()
+                        .flat_map(|thread| thread.join().expect("no panic"))
+                        .collect::<Vec<_>>()
+                });
+                let nids: HashSet<Nid> = made.iter().map(|inode| inode.nid).collect();
+                assert_eq!(nids.len(), made.len(), "{name}: an id was given twice");
+                std::thread::scope(|scope| {
+                    for thread in 0..4 {
+                        let (f, made) = (&f, &made);
+                        scope.spawn(move || {
+                            for inode in made.iter().skip(thread).step_by(4) {
+                                f.nat.durable(f.delete(inode).expect("in use"));
+                            }
+                        });
+                    }
+                });
+                end_quarantine(&f.alloc);
+                f.nat.durable(u64::MAX - 1);
+                // What stays are the NAT blocks; they serve the next round.
+                assert_eq!(bits_set(&f.store), nat_blocks(&f.nat), "{name}");
+                assert_eq!(*expected.get_or_insert(nat_blocks(&f.nat)), nat_blocks(&f.nat), "{name}");
+            }
+        }
+    }
 }

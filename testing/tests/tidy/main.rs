@@ -13,6 +13,7 @@
 //! `NARUFS_TIDY_ROOT` names another tree to look at.
 
 mod exceptions;
+mod features;
 mod figures;
 mod items;
 mod layers;

@@ -174,7 +174,14 @@ impl DataPath {
     }
 
     /// Caches a page as it was read; false if there is no frame to spare.
-    fn keep_clean(&self, inode: &InodeObj, page: u64, bytes: &[u8], is_lent: bool, is_ahead: bool) -> bool {
+    pub(in crate::file) fn keep_clean(
+        &self,
+        inode: &InodeObj,
+        page: u64,
+        bytes: &[u8],
+        is_lent: bool,
+        is_ahead: bool,
+    ) -> bool {
         if !is_absent(inode.data(), page) {
             return true;
         }
@@ -209,7 +216,7 @@ impl DataPath {
 }
 
 /// Zeroes what lies beyond the file's end in a page.
-fn zero_beyond(page: u64, size: u64, bytes: &mut [u8]) {
+pub(in crate::file) fn zero_beyond(page: u64, size: u64, bytes: &mut [u8]) {
     let valid = size.saturating_sub(page * PAGE).min(PAGE) as usize;
     bytes[valid..].fill(0);
 }

@@ -3,6 +3,8 @@
 pub(in crate::file) mod fill;
 mod optimistic;
 pub(in crate::file) mod readahead;
+#[cfg(feature = "baselines")]
+mod swapped;
 
 use crate::Result;
 use crate::cache::{Slot, Use};
@@ -82,7 +84,13 @@ impl DataPath {
         let by = if keep == Keep::Lent { Use::ByKernel } else { Use::Yes };
         // The rest of a page that the same reader has begun with is no other use of it.
         let uses = [if goes_on && !offset.is_multiple_of(PAGE) { Use::No } else { by }, by];
-        if self.read_optimistic(data, offset, buf, uses) {
+        #[cfg(feature = "baselines")]
+        let swap = self.swap();
+        #[cfg(feature = "baselines")]
+        let may_hold_nothing = !swap.clean_lost;
+        #[cfg(not(feature = "baselines"))]
+        let may_hold_nothing = true;
+        if may_hold_nothing && self.read_optimistic(data, offset, buf, uses) {
             if goes_on {
                 data.expected.store(page_of(end), Ordering::Relaxed);
             }
@@ -92,13 +100,24 @@ impl DataPath {
         if goes_on || absent.is_some() {
             data.expected.store(page_of(end), Ordering::Relaxed);
         }
+        #[cfg(feature = "baselines")]
+        if swap.clean_lost && absent.is_some() {
+            self.make_room_to_swap_in(inode, &pages);
+        }
+        let looks_ahead = absent;
+        #[cfg(feature = "baselines")]
+        let looks_ahead = looks_ahead.filter(|_| !swap.blind_readahead);
         let mut window =
-            absent.and_then(|absent| self.readahead.advance(inode, pages.clone(), page_of(end), absent));
+            looks_ahead.and_then(|absent| self.readahead.advance(inode, pages.clone(), page_of(end), absent));
         // A thread holds one range of a file: it covers all that may be cached for this read, if that can be had.
         let mut covered = pages.clone();
         if absent.is_some() {
             covered = data.fetching.around(&pages);
             covered.end = window.as_ref().map_or(0, |window| window.end).max(covered.end);
+        }
+        #[cfg(feature = "baselines")]
+        if swap.blind_readahead && absent.is_some() {
+            covered = swapped::clusters(&pages);
         }
         let in_bytes = |pages: &Range<u64>| pages.start * PAGE..pages.end * PAGE;
         let guard = (covered != pages).then(|| data.range.try_read(in_bytes(&covered))).flatten();
@@ -125,7 +144,7 @@ impl DataPath {
             let then = if done + step == len {
                 window.take()
             } else {
-                absent.map(|_| {
+                looks_ahead.map(|_| {
                     page_after(next)..page_after(offset + len as u64).min(page_of(next) + STEP_PAGES)
                 })
             };
@@ -133,6 +152,10 @@ impl DataPath {
             let uses = if done == 0 { uses } else { [by, by] };
             self.read_step(inode, wanted, size, &covered, then, Reading { keep, uses })?;
             done += step;
+        }
+        #[cfg(feature = "baselines")]
+        if swap.clean_lost && keep != Keep::No {
+            self.lose_copies(inode, page_of(offset)..page_after(offset + len as u64));
         }
         Ok(len)
     }
@@ -189,6 +212,12 @@ impl DataPath {
                     // Another reader has brought some since they were looked for.
                     if missing.iter().any(|page| !is_absent(data, *page)) {
                         continue;
+                    }
+                    #[cfg(feature = "baselines")]
+                    if self.swap().blind_readahead {
+                        let (missing, is_lent) = (missing.as_slice(), keep == Keep::Lent);
+                        let swap_in = swapped::SwapIn { missing, covered, size, is_lent };
+                        return self.swap_in(inode, &swap_in, Some(&mut wanted));
                     }
                     return self.fetch(inode, &missing, size, keep, ahead, &mut wanted);
                 }

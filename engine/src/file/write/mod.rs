@@ -112,7 +112,10 @@ impl DataPath {
             let grows = end > size;
             let start = if grows { offset.min(size) } else { offset };
             let until = if grows { u64::MAX } else { page_after(end) * PAGE };
-            let guard = data.write_range(page_of(start) * PAGE..until);
+            let range = page_of(start) * PAGE..until;
+            #[cfg(feature = "baselines")]
+            let range = self.swap_range(range);
+            let guard = data.write_range(range);
             data.check_usable()?;
             let now = data.size();
             if now != size && (grows || end > now) {
@@ -157,6 +160,8 @@ impl DataPath {
         let size = data.size();
         let most = (page_of(offset) + step_pages(&self.pool)) * PAGE - offset;
         let bytes = &bytes[..bytes.len().min(most as usize)];
+        #[cfg(feature = "baselines")]
+        self.swap_in_for_write(inode, offset, bytes.len(), size)?;
         if !self.overwrite(data, offset, size, bytes)
             && let Outcome::Frames(count) = self.edit(inode, offset, Content::Bytes(bytes), size, frames)?
         {

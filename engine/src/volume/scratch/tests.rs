@@ -1,6 +1,9 @@
 //! What spills and what does not, by the counters of the device: T7's three kinds of needless I/O, and the ends of
 //! memory and space.
 
+#[cfg(feature = "baselines")]
+mod baselines;
+
 use super::{ScratchOptions, SpillOptions, make_on};
 use crate::device::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, MemoryDevice, Op, Request, Ticket,
@@ -31,8 +34,17 @@ impl Scratch {
     }
 
     fn on(memory: u64, device: Option<Arc<dyn BlockDevice>>) -> Scratch {
+        Scratch::with(memory, device, |_| {})
+    }
+
+    fn with(
+        memory: u64,
+        device: Option<Arc<dyn BlockDevice>>,
+        choose: impl FnOnce(&mut ScratchOptions),
+    ) -> Scratch {
         let mut options = ScratchOptions::with_memory(memory);
         options.files.background = false;
+        choose(&mut options);
         let (mounted, files) = make_on(&options, device.clone()).expect("enough of both");
         let running = Running::start(mounted.checkpointer(), &files).expect("made");
         Scratch { files: Files::new(Arc::clone(running.fs())), device, _running: running, _mounted: mounted }
