@@ -30,9 +30,9 @@ fn fixture(blocks: u64) -> Fixture {
 /// One for each way in which ids are found that this build has.
 fn fixtures(blocks: u64) -> Vec<Fixture> {
     #[cfg(not(feature = "baselines"))]
-    let all = vec![StoreOptions::default()];
+    let all = [StoreOptions::default()];
     #[cfg(feature = "baselines")]
-    let all: Vec<_> = ["ours", "ids-global", "ids-scan"].into_iter().map(listed::options).collect();
+    let all = ["ours", "ids-global", "ids-scan"].map(listed::options);
     all.iter().map(|options| fixture_with(blocks, options)).collect()
 }
 
