@@ -22,6 +22,25 @@ pub enum JournalBaseline {
     Paper,
 }
 
+impl JournalBaseline {
+    /// Whether what has returned may be lost with the process, until it is synced.
+    pub fn keeps_in_memory(self) -> bool {
+        matches!(self, JournalBaseline::Jbd2 | JournalBaseline::Fine)
+    }
+
+    /// An error if no server can go on with a mount that has this journal when another has ended.
+    pub(crate) fn check_successors(self) -> crate::Result<()> {
+        if !self.keeps_in_memory() {
+            return Ok(());
+        }
+        Err(crate::Error::Refused(
+            "a journal of transactions loses operations that have returned with its server, so that no other can go on \
+             with the mount: say supervise=no"
+                .into(),
+        ))
+    }
+}
+
 /// What guards the bytes of a file (T4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LockBaseline {

@@ -107,6 +107,14 @@ impl Lab {
         Lab { blocks: 16_384, slots: 8192, double_write: 64, frames: 2048, dirty: 4096, ..Lab::tiny(ring) }
     }
 
+    /// Whether an operation that has returned, and was not synced, may be lost with the process.
+    pub fn keeps_in_memory(&self) -> bool {
+        #[cfg(feature = "baselines")]
+        return self.baselines.journal.keeps_in_memory();
+        #[cfg(not(feature = "baselines"))]
+        false
+    }
+
     fn spec(&self) -> PmemSpec {
         let len = ring_bytes(self.slots).unwrap_or(usize::MAX);
         let durability =

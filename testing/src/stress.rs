@@ -91,15 +91,16 @@ impl Server {
         self.mounted.unmount()
     }
 
-    /// Judges what a thread's directory shows against its notes; the number of operations that returned.
+    /// Judges what a thread's directory shows against its notes; the number of operations that returned, and that are
+    /// all `kept`, or those before a sync.
     ///
     /// # Errors
     /// What contradicts the contract.
-    pub fn judge(&self, notes: &File, seed: u64, thread: u64) -> Result<u64, String> {
+    pub fn judge(&self, notes: &File, seed: u64, thread: u64, kept: Kept) -> Result<u64, String> {
         let said = |e: narufs_engine::Error| format!("thread {thread}: {e}");
         let [begun, returned] = read_notes(notes, thread).map_err(|e| e.to_string())?;
         let mut generator = Generator::new(seed * 100 + thread);
-        let mut oracle = Oracle::new(Model::default(), Kept::All).among_others();
+        let mut oracle = Oracle::new(Model::default(), kept).among_others();
         for _ in 0..returned {
             let _ = oracle.returned(&generator.next_op());
         }

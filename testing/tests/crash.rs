@@ -280,7 +280,7 @@ fn what_is_replaced_again_and_again_is_old_or_new_after_a_crash() {
     });
 }
 
-/// A sample, on one ring after the other: what narufs is measured against recovers too. Of journals see elsewhere.
+/// A sample, on one ring after the other: what narufs is measured against recovers too.
 #[cfg(feature = "baselines")]
 #[test]
 fn baselines_survive_crashes() {
@@ -291,6 +291,31 @@ fn baselines_survive_crashes() {
             let bench = &benches[(task + nth) % benches.len()];
             let seed = settings::first_seed() + task as u64;
             bench.run(&ops[task..task + 1], &Effort::SAMPLE, seed, tally)
+        });
+    }
+}
+
+/// The journals that narufs is measured against: what they have synced survives, and everything is whole.
+#[cfg(feature = "baselines")]
+#[test]
+fn operations_on_a_baseline_survive_crashes() {
+    for name in ["journal-jbd2", "journal-fine", "journal-paper"] {
+        let baselines = name.parse().expect("it is one");
+        let tree = setup();
+        let bench = |(ring, crash)| {
+            let lab = Lab { baselines, slots: 8192, blocks: 2048, ..Lab::tiny(ring) };
+            Bench::new(lab, crash, &tree).unwrap_or_else(|e| panic!("{name}, {ring:?}: {e}"))
+        };
+        // Each waits for its commits, whatever a mount asks for.
+        let ways = [Ring::Ssd, Ring::Nvm].map(|ring| [(ring, Crash::PowerLoss), (ring, Crash::ProcessKill)]);
+        let waits: Vec<Bench> = ways.into_iter().flatten().map(bench).collect();
+        let (before, ops) = (operations(0), operations(1));
+        run_all(name, ops.len() * waits.len(), |task, tally| {
+            let (op, bench) = (task / waits.len(), &waits[task % waits.len()]);
+            let pair = [before[(op * 31) % before.len()].clone(), ops[op].clone()];
+            let in_round = task.is_multiple_of(2).then_some(op % PLACES);
+            let effort = Effort { points: 6, in_round, ..Effort::SAMPLE };
+            bench.run(&pair, &effort, settings::first_seed() + task as u64, tally)
         });
     }
 }

@@ -7,6 +7,7 @@ use narufs_engine::fsck;
 use narufs_engine::mkfs::{FormatOptions, format};
 use narufs_engine::pmem::EmulationCosts;
 use narufs_engine::volume::{ImageOptions, staging_path};
+use narufs_testing::oracle::Kept;
 use narufs_testing::settings;
 use narufs_testing::stress::{Server, read_notes};
 use rand::{Rng, SeedableRng};
@@ -34,8 +35,8 @@ impl Drop for Staging {
     }
 }
 
-/// One kill; with `baselines`, of a mount that has them.
-fn round(seed: u64, baselines: Option<&str>) -> Result<u64, String> {
+/// One kill; with `baselines`, of a mount that has them. What is `kept` then?
+fn round(seed: u64, baselines: Option<&str>, kept: Kept) -> Result<u64, String> {
     let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let (image, notes_path) = (work.path().join("image"), work.path().join("notes"));
     std::fs::File::create(&image).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(|e| e.to_string())?;
@@ -82,7 +83,7 @@ fn round(seed: u64, baselines: Option<&str>) -> Result<u64, String> {
     };
     let mut total = 0;
     for thread in 0..THREADS {
-        total += server.judge(&notes, seed, thread)?;
+        total += server.judge(&notes, seed, thread, kept)?;
     }
     server.stop().map_err(said("unmount"))?;
     let media =
@@ -97,7 +98,7 @@ fn nothing_that_returned_is_lost_with_the_process() {
     let seeds = settings::seeds(20);
     let mut total = 0;
     for seed in seeds.clone() {
-        total += round(seed, None).unwrap_or_else(|e| panic!("NARUFS_SEED={seed}: {e}"));
+        total += round(seed, None, Kept::All).unwrap_or_else(|e| panic!("NARUFS_SEED={seed}: {e}"));
     }
     println!("rounds {seeds:?}: {total} operations had returned");
 }
@@ -107,7 +108,25 @@ fn nothing_that_returned_is_lost_with_the_process() {
 fn baselines_lose_nothing_that_returned_with_the_process() {
     for (name, _) in narufs_testing::baselines_of_images() {
         for seed in settings::seeds(2) {
-            round(seed, Some(name)).unwrap_or_else(|e| panic!("{name}, NARUFS_SEED={seed}: {e}"));
+            round(seed, Some(name), Kept::All).unwrap_or_else(|e| panic!("{name}, NARUFS_SEED={seed}: {e}"));
         }
+    }
+}
+
+/// With the journals that narufs is measured against: what their transactions had not committed may be gone, the rest
+/// is not.
+#[cfg(feature = "baselines")]
+#[test]
+fn nothing_that_a_baseline_promised_is_lost_with_the_process() {
+    for (name, kept) in
+        [("journal-jbd2", Kept::Prefix), ("journal-fine", Kept::Prefix), ("journal-paper", Kept::All)]
+    {
+        let seeds = settings::seeds(3);
+        let mut total = 0;
+        for seed in seeds.clone() {
+            total +=
+                round(seed, Some(name), kept).unwrap_or_else(|e| panic!("{name}, NARUFS_SEED={seed}: {e}"));
+        }
+        println!("{name}, rounds {seeds:?}: {total} operations had returned");
     }
 }

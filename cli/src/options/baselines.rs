@@ -1,6 +1,8 @@
 //! `-o baseline=NAME[+NAME...]`: what the mount does in the old way, in a build that has that.
 
 use super::OptionList;
+#[cfg(feature = "baselines")]
+use narufs_engine::journal::Durability;
 
 #[cfg(feature = "baselines")]
 impl OptionList {
@@ -10,6 +12,10 @@ impl OptionList {
         let both = self.baselines.and(more);
         self.baselines =
             both.ok_or_else(|| format!("baseline={names}: another was chosen for that part before"))?;
+        if self.baselines.journal.keeps_in_memory() {
+            // No server could go on with the mount.
+            self.supervise.get_or_insert(false);
+        }
         Ok(())
     }
 
@@ -18,6 +24,12 @@ impl OptionList {
         use narufs_engine::baseline::{JournalBaseline, SpillBaseline};
         if self.scratch && self.baselines.journal != JournalBaseline::Ours {
             return Err(format!("baseline={}: scratch space has no journal", self.baselines));
+        }
+        if self.baselines.journal != JournalBaseline::Ours && self.durability != Durability::Power {
+            return Err(format!(
+                "baseline={}: its fsync waits for commits: say durability=power",
+                self.baselines
+            ));
         }
         if self.spill.is_none() && self.baselines.spill != SpillBaseline::default() {
             return Err(format!("baseline={}: it goes with scratch and spill=PATH", self.baselines));
@@ -55,6 +67,11 @@ mod tests {
         assert_eq!(chosen("baseline=ids-scan,baseline=lock-tree"), Ok("lock-tree+ids-scan".into()));
         let spilling = "scratch,spill=/tmp,baseline=spill-clean-lost";
         assert_eq!(chosen(spilling), Ok("spill-clean-lost".into()));
+        let lagging = "durability=process,baseline=journal-jbd2";
+        assert!(chosen(lagging).unwrap_err().contains("say durability=power"));
+        for (list, supervise) in [("baseline=journal-fine", Some(false)), ("baseline=journal-paper", None)] {
+            assert_eq!(parse(list).map(|options| options.supervise), Ok(supervise), "{list}");
+        }
         assert!(chosen("baseline=lock-tree,baseline=lock-inode").unwrap_err().contains("before"));
         assert!(chosen("baseline=slow").unwrap_err().contains("lock-inode"));
         assert!(chosen("baseline=spill-clean-lost").unwrap_err().contains("goes with scratch"));

@@ -54,7 +54,7 @@ use crate::Result;
 use crate::baseline::CheckpointBaseline;
 use crate::device::BLOCK_SIZE;
 use crate::format::{Position, SLOT_SIZE};
-use crate::journal::{Durability, Journal};
+use crate::journal::{Durability, MountJournal};
 use crate::planted::{self, Bug};
 use crate::pmem::DurabilityLevel;
 use crate::store::{MakeRoom, Profile, Short, Store};
@@ -255,7 +255,7 @@ impl Checkpointer {
     }
 
     /// Steps 7 and 8; the new head.
-    fn retire(&self, journal: &Journal, target: Position, id: RoundId) -> Result<Position> {
+    fn retire(&self, journal: &MountJournal, target: Position, id: RoundId) -> Result<Position> {
         self.store.check_observed()?;
         if !planted::is(Bug::HeadMovedBeforeFlush) && !planted::is(Bug::AreaReusedEarly) {
             self.store.device().flush()?;
@@ -273,7 +273,7 @@ impl Checkpointer {
     }
 
     /// How far a round that passes what is old goes, at the least.
-    fn old_goal(&self, journal: &Journal) -> Position {
+    fn old_goal(&self, journal: &MountJournal) -> Position {
         let (head, tail) = (journal.head(), journal.tail());
         let used = tail.saturating_sub(head);
         let metadata = self.store.dirty.count() as u64 * BLOCK_SIZE as u64;

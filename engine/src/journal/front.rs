@@ -1,7 +1,7 @@
 //! The seam of the journal: what the file system asks of one. `conformance` holds what every implementation must keep.
 //!
-//! The engine uses [`Journal`] through static dispatch and pays nothing for the seam. Other journals, built
-//! to be compared with, implement it outside the engine.
+//! The engine uses [`Journal`] through static dispatch and pays nothing for the seam. Other journals, built to be compared
+//! with, implement it outside the engine, and in a build with the feature `baselines` in its place.
 
 use super::{CreditClass, Credits, Durability, Journal, JournalStats, Position};
 use crate::Result;

@@ -112,8 +112,13 @@ impl Journal {
 impl<'j> Slots<'j> {
     /// Writes `payload` over the slots and waits until it is persistent.
     fn write(&self, kind: SlotKind, payload: &[u8]) {
+        self.write_first(kind, payload, self.count);
+    }
+
+    /// The same of the first slots, where the rest are written.
+    fn write_first(&self, kind: SlotKind, payload: &[u8], count: u16) {
         let journal = self.journal;
-        for index in 0..self.count {
+        for index in 0..count {
             let from = (usize::from(index) * SLOT_PAYLOAD).min(payload.len());
             let to = (from + SLOT_PAYLOAD).min(payload.len());
             let position = self.first + u64::from(index);
@@ -168,6 +173,22 @@ impl<'j> Reserved<'j> {
     pub(super) fn commit_slots(journal: &'j Journal) -> Reserved<'j> {
         let (first, count) = journal.sequence.reserve_padded();
         Reserved(Some(Slots { journal, first, count }))
+    }
+
+    /// Writes the record, and behind it, in slots of its own that say nothing, each of `rest`.
+    #[cfg(feature = "baselines")]
+    pub(super) fn persist_beside(self, payload: &[u8], rest: &[Vec<u8>]) -> Persisted<'j> {
+        let slots = self.0.as_ref().expect(HELD);
+        let from = u64::from(Journal::slots_for(payload.len()));
+        for (index, bytes) in (from..u64::from(slots.count)).zip(rest) {
+            let (position, place) = (slots.first + index, (index as u16, slots.count));
+            let slot = slots.journal.ring.encode_as(position, place, SlotKind::Operation, bytes, 0);
+            slots.journal.front.write(slots.journal.offset(position), &slot);
+        }
+        slots.write_first(SlotKind::Operation, payload, from as u16);
+        slots.journal.counters.records.add(1);
+        let mut reserved = self;
+        Persisted(reserved.0.take())
     }
 
     pub(super) fn persist_as(mut self, kind: SlotKind, payload: &[u8]) -> Persisted<'j> {

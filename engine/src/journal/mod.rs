@@ -59,6 +59,8 @@
 //! wants to write younger data in place keeps all promises first. So what a loss of power leaves is what it could have
 //! left, with everybody waiting for the power durability, at the moment when the first answer was given that is lost.
 
+#[cfg(feature = "baselines")]
+pub mod baseline;
 mod carry;
 mod commit;
 mod credits;
@@ -78,6 +80,8 @@ mod stream;
 mod tests;
 
 pub use crate::format::{MAX_POSITION, Position};
+#[cfg(feature = "baselines")]
+pub use baseline::{MountCredits, MountJournal, MountRecord};
 pub use credits::{CreditClass, Credits, Look};
 pub use front::JournalFront;
 pub use group::Done;
@@ -89,6 +93,16 @@ pub use size::{MIN_SLOTS, least_slots};
 pub use stats::JournalStats;
 #[cfg(feature = "sim")]
 pub use stop::stop_next_record;
+
+/// The journal of a mount: the engine's own, unless the build lets one choose.
+#[cfg(not(feature = "baselines"))]
+pub type MountJournal = Journal;
+/// Room for one record of it.
+#[cfg(not(feature = "baselines"))]
+pub type MountCredits<'j> = Credits<'j>;
+/// What it takes for one operation: the payload of the record.
+#[cfg(not(feature = "baselines"))]
+pub type MountRecord<'r> = &'r [u8];
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

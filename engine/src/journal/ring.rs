@@ -66,6 +66,19 @@ impl Geometry {
         kind: SlotKind,
         payload: &[u8],
     ) -> [u8; SLOT_SIZE] {
+        self.encode_as(position, (index, count), kind, payload, payload.len())
+    }
+
+    /// As [`Geometry::encode`], of bytes of which `len` count.
+    #[inline]
+    pub(crate) fn encode_as(
+        &self,
+        position: Position,
+        (index, count): (u16, u16),
+        kind: SlotKind,
+        payload: &[u8],
+        len: usize,
+    ) -> [u8; SLOT_SIZE] {
         let mut bytes = [0; SLOT_SIZE];
         let header = SlotHeader {
             position: position.into(),
@@ -75,7 +88,7 @@ impl Geometry {
             count: count.into(),
             kind: kind as u8,
             reserved: 0,
-            len: (payload.len() as u16).into(),
+            len: (len as u16).into(),
         };
         bytes[..SLOT_HEADER_SIZE].copy_from_slice(header.as_bytes());
         bytes[SLOT_HEADER_SIZE..SLOT_HEADER_SIZE + payload.len()].copy_from_slice(payload);

@@ -44,6 +44,9 @@ pub struct JournalStats {
     pub bytes_streamed: u64,
     /// Nanoseconds that callers waited for credits and for commits.
     pub wait_ns: u64,
+    /// Nanoseconds that operations waited for locks of the journal, which the engine's own has none of.
+    #[cfg(feature = "baselines")]
+    pub lock_ns: u64,
     /// Cache lines written back by the memory of the ring's front.
     pub write_backs: u64,
     /// Fences of the same.
@@ -68,6 +71,8 @@ impl Counters {
             coalesced: self.coalesced.get(),
             bytes_streamed: journal.stream.as_ref().map_or(0, |s| s.bytes.get()),
             wait_ns: self.wait_ns.get(),
+            #[cfg(feature = "baselines")]
+            lock_ns: 0,
             write_backs,
             fences,
         }

@@ -6,6 +6,8 @@
 //! Invariants: copies do not overlap; a page is held once, and all else names it by its place.
 
 mod record;
+#[cfg(feature = "baselines")]
+mod touched;
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&page), 1, "a page is not kept");
         let mut again = Changes::take();
         assert_eq!(again.bytes.as_ptr(), at);
-        assert!(again.payload().is_empty() && !again.compare() && !again.edits(&page));
+        assert!(again.payload.is_empty() && !again.compare() && !again.edits(&page));
         again.bytes.reserve(MOST_KEPT + 1);
         again.give();
         assert!(Changes::take().bytes.capacity() < MOST_KEPT);

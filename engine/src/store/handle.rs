@@ -182,7 +182,7 @@ impl<'s> Handle<'s> {
         }
         let Some(allowance) = self.allowance.take() else { unreachable!("a handle commits once") };
         let (changes, at_end) = (&*changes, &mut self.at_end);
-        let end = store.log.log(allowance, changes.payload(), |_, end| {
+        let end = store.log.log(allowance, changes.record(), |_, end| {
             changes.apply(store, end);
             at_end.drain(..).for_each(|f| f(Some(end)));
         })?;

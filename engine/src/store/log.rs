@@ -5,7 +5,7 @@
 //! pays a predictable branch and no more.
 
 use crate::format::{Position, SLOT_PAYLOAD};
-use crate::journal::{CreditClass, Credits, Durability, Journal, Look};
+use crate::journal::{CreditClass, Durability, Look, MountCredits, MountJournal, MountRecord};
 use crate::pmem::DurabilityLevel;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ pub enum Log {
     /// No journal: the scratch profile.
     Volatile(VolatileLog),
     /// The durable profile: the journal, once recovery is over.
-    Durable(OnceLock<Arc<Journal>>),
+    Durable(OnceLock<Arc<MountJournal>>),
 }
 
 impl Default for Log {
@@ -36,7 +36,7 @@ pub(super) enum Allowance<'s> {
     /// There is no limit.
     Volatile,
     /// Credits of the journal.
-    Durable(Credits<'s>),
+    Durable(MountCredits<'s>),
 }
 
 impl Log {
@@ -46,14 +46,14 @@ impl Log {
     }
 
     /// The journal, if there is one and recovery is over.
-    pub fn journal(&self) -> Option<&Arc<Journal>> {
+    pub fn journal(&self) -> Option<&Arc<MountJournal>> {
         match self {
             Log::Volatile(_) => None,
             Log::Durable(journal) => journal.get(),
         }
     }
 
-    fn attached(journal: &OnceLock<Arc<Journal>>) -> Result<&Arc<Journal>> {
+    fn attached(journal: &OnceLock<Arc<MountJournal>>) -> Result<&Arc<MountJournal>> {
         journal.get().ok_or_else(|| Error::ReadOnly("it was mounted without a journal".into()))
     }
 
@@ -86,15 +86,15 @@ impl Log {
     pub(super) fn log(
         &self,
         allowance: Allowance<'_>,
-        payload: &[u8],
+        record: MountRecord<'_>,
         apply: impl FnOnce(Position, Position),
     ) -> Result<Position> {
         match (self, allowance) {
             (Log::Durable(journal), Allowance::Durable(credits)) => {
-                Self::attached(journal)?.log(credits, payload, apply)
+                Self::attached(journal)?.log(credits, record, apply)
             }
             (Log::Volatile(log), _) => {
-                let slots = payload.len().div_ceil(SLOT_PAYLOAD).max(1) as u64;
+                let slots = record.len().div_ceil(SLOT_PAYLOAD).max(1) as u64;
                 // Relaxed: positions need only differ; the page latches order the changes.
                 let first = log.next.fetch_add(slots, Ordering::Relaxed);
                 apply(first, first + slots);

@@ -5,6 +5,8 @@
 //! and takes no lock on behalf of its callers. Writing pages home is the checkpoint's.
 
 mod begin;
+#[cfg(feature = "baselines")]
+mod buffer;
 mod changes;
 mod delta;
 mod dirty;
@@ -40,7 +42,7 @@ pub(crate) use signal::Woken;
 use crate::baseline::Baselines;
 use crate::device::{BLOCK_SIZE, BlockDevice};
 use crate::format::{Position, Superblock, checksum_seed};
-use crate::journal::{Done, Durability, Journal};
+use crate::journal::{Done, Durability, MountJournal};
 use crate::pmem::DurabilityLevel;
 use crate::superblock::Bounds;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -214,12 +216,12 @@ impl Store {
     }
 
     /// The journal; none in the scratch profile, or where the mount is read-only for want of one.
-    pub fn journal(&self) -> Option<&Arc<Journal>> {
+    pub fn journal(&self) -> Option<&Arc<MountJournal>> {
         self.log.journal()
     }
 
     /// Gives the store its journal, once, after recovery: from now on it can be changed.
-    pub(crate) fn attach(&self, journal: Arc<Journal>) {
+    pub(crate) fn attach(&self, journal: Arc<MountJournal>) {
         if let Log::Durable(place) = &self.log
             && place.set(journal).is_err()
         {
@@ -241,7 +243,7 @@ impl Store {
     }
 
     /// Returns once every operation that has returned, of those below `upto`, is durable as wanted; may sleep. See
-    /// [`Journal::settle_upto`].
+    /// [`MountJournal::settle_upto`].
     pub fn settle_upto(&self, upto: Position, durability: Durability) -> Result<()> {
         self.log.settle_upto(upto, durability)?;
         self.tell_durable();
@@ -249,7 +251,7 @@ impl Store {
     }
 
     /// As [`Store::settle_upto`], but does not wait for another's commit: `done` is called with the outcome, see
-    /// [`Journal::commit_then`].
+    /// [`MountJournal::commit_then`].
     pub fn commit_then(self: &Arc<Self>, upto: Position, durability: Durability, done: Done) {
         let Some(journal) = self.journal() else { return done(self.settle_upto(upto, durability)) };
         let store = Arc::clone(self);

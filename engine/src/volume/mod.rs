@@ -43,7 +43,7 @@ use crate::checkpoint::{Background, Checkpointer, RoundId};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
-use crate::journal::{self, Journal};
+use crate::journal::{self, MountJournal};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
 use crate::recovery;
@@ -163,6 +163,8 @@ pub struct Mounted {
 /// mount is read-only then ([`Store::failed`] says why).
 pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     if let Some(takeover) = &options.takeover {
+        #[cfg(feature = "baselines")]
+        options.store.baselines.journal.check_successors()?;
         takeover.enter(Phase::Recovering);
     }
     let Media { device, ring, staging_file } = media;
@@ -267,7 +269,11 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         superblock::write(store.device().as_ref(), &mut sb)?;
     }
     let signal = Arc::clone(store.signal());
-    let journal = Journal::start(
+    #[cfg(feature = "baselines")]
+    let start = |media, own| MountJournal::start(options.store.baselines.journal, media, own);
+    #[cfg(not(feature = "baselines"))]
+    let start = MountJournal::start;
+    let journal = start(
         ring.media(&sb, store.device())?,
         journal::Options {
             image_uuid: sb.uuid,

@@ -147,8 +147,9 @@ impl Bench {
 
     /// What is promised of a tree that is wholly durable.
     pub(super) fn promise(&self, model: Model) -> Promise {
-        let staged = !self.lab.ring.is_mapped() && self.crash == Crash::ProcessKill;
-        let all = self.crash == Crash::ProcessKill || self.lab.ring.is_mapped();
+        let synced_alone = self.lab.keeps_in_memory();
+        let staged = !synced_alone && !self.lab.ring.is_mapped() && self.crash == Crash::ProcessKill;
+        let all = !synced_alone && (self.crash == Crash::ProcessKill || self.lab.ring.is_mapped());
         let power = staged.then(|| Oracle::new(model.clone(), Kept::Prefix));
         Promise { now: Oracle::new(model, if all { Kept::All } else { Kept::Prefix }), power }
     }

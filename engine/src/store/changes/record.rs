@@ -62,7 +62,8 @@ impl Changes {
     }
 
     /// What [`Changes::encode`] has made.
-    pub fn payload(&self) -> &[u8] {
+    #[cfg(not(feature = "baselines"))]
+    pub fn record(&self) -> &[u8] {
         &self.payload
     }
 
@@ -85,7 +86,7 @@ impl Changes {
         }
     }
 
-    fn delta<'d>(&'d self, staged: &'d Staged) -> Delta<'d> {
+    pub(super) fn delta<'d>(&'d self, staged: &'d Staged) -> Delta<'d> {
         match staged {
             Staged::Bits { page, first, count, set } => {
                 Delta::Bits { block: self.pages[*page].block(), first: *first, count: *count, set: *set }

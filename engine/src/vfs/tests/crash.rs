@@ -20,7 +20,7 @@ impl Simulated {
     pub fn fs(&self) -> &Arc<Vfs> {
         self.running.fs()
     }
-    fn store(&self) -> &Arc<Store> {
+    pub(super) fn store(&self) -> &Arc<Store> {
         self.mounted.store()
     }
     /// Unmounts.
@@ -71,10 +71,30 @@ pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
 
 /// The same by a server that others have come before, or may come after.
 pub(super) fn begin_with(kind: JournalKind, sim: &SimMedia, takeover: Option<&Arc<Takeover>>) -> Simulated {
-    let media = idle(kind, sim);
     let takeover = takeover.cloned();
-    let options =
-        ImageOptions { background: false, lanes: 1, takeover: takeover.clone(), ..ImageOptions::default() };
+    let options = ImageOptions { takeover: takeover.clone(), ..ImageOptions::default() };
+    begin_as(kind, sim, options, takeover)
+}
+
+/// The same with some things done in the old way.
+#[cfg(feature = "baselines")]
+pub(super) fn begin_on(
+    kind: JournalKind,
+    sim: &SimMedia,
+    baselines: crate::baseline::Baselines,
+) -> Simulated {
+    let store = StoreOptions { baselines, ..StoreOptions::default() };
+    begin_as(kind, sim, ImageOptions { store, ..ImageOptions::default() }, None)
+}
+
+fn begin_as(
+    kind: JournalKind,
+    sim: &SimMedia,
+    options: ImageOptions,
+    takeover: Option<Arc<Takeover>>,
+) -> Simulated {
+    let media = idle(kind, sim);
+    let options = ImageOptions { background: false, lanes: 1, ..options };
     let mounted = mount(media, &options).expect("whole");
     assert_eq!(mounted.store().failed(), None);
     let options = AssembleOptions {

@@ -1,5 +1,7 @@
 //! Each operation and its errnos over an image in memory.
 
+#[cfg(feature = "baselines")]
+mod baselines;
 mod crash;
 mod gone;
 mod grow;
