@@ -258,6 +258,13 @@ pub struct Fsck {
     /// made there, over nothing but zeros or one of this image
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
+    /// The image is a copy of another whose journal is in /dev/shm still: it is looked at by itself, as after a loss of
+    /// power
+    #[arg(long, conflicts_with = "moved")]
+    pub copied: bool,
+    /// It is that other image, at another place now
+    #[arg(long)]
+    pub moved: bool,
     /// Threads that look at the image [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,

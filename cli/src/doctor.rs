@@ -5,12 +5,13 @@
 //! not told of.
 //!
 //! What this leaves to others: [`machine`] looks at the machine, [`place`] at what lies below an image, [`latency`] takes
-//! times, [`mounted`] asks a live mount. Whether an image is whole is for `narufs fsck` to say.
+//! times, [`mounted`] asks a live mount, [`staging`] looks for what killed servers have left. Whether an image is whole is for `narufs fsck` to say.
 
 mod latency;
 mod machine;
 mod mounted;
 mod place;
+mod staging;
 
 use crate::args::Doctor;
 use crate::failure::{Failure, Status};
@@ -87,6 +88,7 @@ impl System {
 pub fn run(args: &Doctor) -> Result<(), Failure> {
     let system = System { root: "/".into() };
     let mut findings = machine::findings(&system, &machine::Seen::of_this_machine());
+    findings.extend(staging::left(&system.at("/dev/shm")));
     if let Some(place) = &args.place {
         findings.extend(about_place(&system, place, args.write)?);
     }

@@ -7,7 +7,7 @@ use crate::size::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::fsck::{self, IssueKind, Options, Outcome, Report};
-use narufs_engine::volume;
+use narufs_engine::volume::{self, Origin};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -15,7 +15,13 @@ use std::sync::Arc;
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
     let failed = |e: narufs_engine::Error| Failure::about(Status::CheckFailed, &args.image, e);
-    let media = volume::open_for_check(&args.image, args.journal.as_deref(), repair).map_err(failed)?;
+    let origin = match (args.moved, args.copied || args.discard_journal) {
+        (true, _) => Origin::Moved,
+        (false, true) => Origin::Copied,
+        (false, false) => Origin::Unknown,
+    };
+    let media = volume::open_for_check(&args.image, args.journal.as_deref(), repair, origin);
+    let media = media.map_err(failed)?;
     let bar = progress_bar(args.json);
     let shown = bar.clone();
     let options = Options {

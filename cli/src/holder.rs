@@ -119,7 +119,7 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 }
 
 /// Who has the lock of a file, where the kernel says so: some file systems show other device numbers there.
-fn process(file: &Metadata) -> Option<u32> {
+pub fn process(file: &Metadata) -> Option<u32> {
     let device = file.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let name = format!("{major:02x}:{minor:02x}:{}", file.ino());

@@ -5,6 +5,7 @@ mod baselines;
 use crate::metrics::address::Address;
 use crate::size::Size;
 pub use narufs_engine::journal::Durability;
+pub use narufs_engine::volume::Origin;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub struct OptionList {
     pub supervise: Option<bool>,
     /// Where a journal outside of the image lies, if that was said.
     pub journal: Option<PathBuf>,
+    /// What the image is, where shared memory has the journal of another with its UUID.
+    pub origin: Origin,
     /// Where counters are served.
     pub metrics: Option<Address>,
     /// Whether the server gives up what it does not need.
@@ -98,6 +101,7 @@ impl Default for OptionList {
             idle: Idle::Auto,
             supervise: None,
             journal: None,
+            origin: Origin::Unknown,
             metrics: None,
             harden: true,
             memory: None,
@@ -164,6 +168,9 @@ impl OptionList {
         let alone = match () {
             () if self.scratch && self.read_only => return Err("scratch space cannot be mounted ro".into()),
             () if self.scratch && self.journal.is_some() => return Err("scratch space has no journal".into()),
+            () if self.scratch && self.origin != Origin::Unknown => {
+                return Err("copied and moved are said of an image: scratch space has none".into());
+            }
             () if self.scratch => None,
             () if self.spill.is_some() => Some("spill"),
             () if self.spill_size.is_some() => Some("spill_size"),
@@ -251,6 +258,8 @@ impl OptionList {
                 }
                 self.journal = Some(path);
             }
+            "copied" => self.origin = Origin::Copied,
+            "moved" => self.origin = Origin::Moved,
             "metrics" => self.metrics = Some(Address::parse(wanted()?)?),
             "memory" => self.memory = Some(size(name, wanted()?)?),
             "metadata_memory" => self.metadata_memory = Some(size(name, wanted()?)?),
@@ -356,8 +365,9 @@ mod tests {
 
     #[test]
     fn the_last_word_counts() {
-        let o = parse("ro,noatime,rw,relatime").unwrap();
+        let o = parse("ro,noatime,rw,relatime,copied,moved").unwrap();
         assert!(!o.read_only);
+        assert_eq!(o.origin, Origin::Moved);
         assert_eq!(o.atime, AtimePolicy::Relative);
     }
 

@@ -64,6 +64,8 @@ listed! {
     StaleEpochAccepted,
     /// Recovery: an unfinished round is not restored from the double-write area.
     NoRestore,
+    /// Opening: staging is used whatever image it is of.
+    StagingOfAnyOwner,
     /// Recovery: what only the staging holds is not carried to the ring before it goes home.
     NoCarry,
     /// Recovery: the new epoch begins before the recovered pages are home.

@@ -69,7 +69,7 @@ pub use file::{Appended, File, LockConflict, LockKind, LockOwner};
 pub use fs::{Fs, Recovery, Space};
 pub use metadata::{FileTimes, FileType, Metadata, XattrMode};
 pub use open_options::OpenOptions;
-pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, ScratchOptions};
+pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, Origin, ScratchOptions};
 
 /// What everything that a program holds must be.
 const _: () = {

@@ -129,6 +129,20 @@ pub enum AccessTimes {
     Never,
 }
 
+/// What an image is that was not unmounted, where `/dev/shm` has the newest of the journal of another file or device with
+/// the same UUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Not known: it is refused.
+    #[default]
+    Unknown,
+    /// That image, at another place: it takes what lies there.
+    Moved,
+    /// A copy: it is recovered by itself, as after a loss of power.
+    Copied,
+}
+
 /// How a file system behaves and what it may use.
 ///
 /// ```
@@ -151,6 +165,7 @@ pub struct MountOptions {
     lazy_times: bool,
     sync: bool,
     discard_journal: bool,
+    origin: Origin,
 }
 
 impl MountOptions {
@@ -214,8 +229,19 @@ impl MountOptions {
         self
     }
 
+    /// What the image is, where another's journal may be its own.
+    pub fn origin(mut self, origin: Origin) -> MountOptions {
+        self.origin = origin;
+        self
+    }
+
     pub(crate) fn to_engine(&self) -> narufs_engine::VolumeOptions {
         let mut image = volume::ImageOptions {
+            origin: match self.origin {
+                Origin::Unknown => volume::Origin::Unknown,
+                Origin::Moved => volume::Origin::Moved,
+                Origin::Copied => volume::Origin::Copied,
+            },
             read_only: self.read_only,
             discard_journal: self.discard_journal,
             ..volume::ImageOptions::default()

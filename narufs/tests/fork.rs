@@ -130,7 +130,9 @@ fn a_child_can_do_nothing_and_the_image_stays_whole() {
     drop((file, other));
     fs.close().expect("nothing is open");
 
-    let media = narufs_engine::volume::open_for_check(&image, None, false).expect("an image");
+    let media =
+        narufs_engine::volume::open_for_check(&image, None, false, narufs_engine::volume::Origin::Unknown)
+            .expect("an image");
     let report = narufs_engine::fsck::check(&media, &narufs_engine::fsck::Options::default());
     let report = report.expect("it can be read");
     assert!(report.issues.is_empty(), "{:?}", report.issues);

@@ -1,12 +1,12 @@
 //! What lies below an image, or below a directory for one: a file system, and a device with its cache.
 
 use super::latency::{self, Times};
-use super::{Finding, System};
+use super::{Finding, System, staging};
 use crate::info;
 use crate::size::Size;
 use narufs_engine::device::BLOCK_SIZE;
-use narufs_engine::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED};
-use narufs_engine::volume::staging_path;
+use narufs_engine::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
+use narufs_engine::volume::{Staged, staging_of};
 use rustix::fs::{major, minor, statfs};
 use std::fs::Metadata;
 use std::io;
@@ -69,7 +69,7 @@ pub(super) fn findings(system: &System, place: &Path, writes: bool) -> io::Resul
     let is_device = of.file_type().is_block_device();
     let mut findings = Vec::new();
     if !of.is_dir() {
-        findings.extend(image(system, place));
+        findings.extend(image(place));
     }
     if of.is_file() {
         findings.push(space(&of));
@@ -105,7 +105,7 @@ fn remedy(e: &io::Error, is_device: bool) -> &'static str {
 }
 
 /// What the image is, and whether its journal has room in shared memory.
-fn image(system: &System, place: &Path) -> Vec<Finding> {
+fn image(place: &Path) -> Vec<Finding> {
     let about = "image";
     if let Err(e) = std::fs::File::open(place) {
         return vec![Finding::better(about, format!("cannot be read: {e}"), "run this as root")];
@@ -130,16 +130,20 @@ fn image(system: &System, place: &Path) -> Vec<Finding> {
     let shared = rustix::fs::statvfs("/dev/shm").ok();
     let shared = shared.map(|of| (of.f_blocks * of.f_frsize, of.f_bavail * of.f_frsize));
     if matches!(JournalKind::from_u32(sb.journal_kind.get()), Some(JournalKind::Ssd)) {
-        findings.extend(staging(system, &sb.uuid, sb.ring_slots.get() * SLOT_SIZE as u64, shared));
+        let staged = staging_of(place, sb.uuid).unwrap_or(Staged::Nothing);
+        findings.extend(room(&staged, sb.ring_slots.get() * SLOT_SIZE as u64, shared));
+        if sb.state.get() == STATE_MOUNTED {
+            findings.extend(staging::of_unclean(&staged));
+        }
     }
     findings
 }
 
 /// Whether the image's ring has room where it is staged, which has such a size and so much free.
-fn staging(system: &System, uuid: &[u8; 16], ring: u64, shared: Option<(u64, u64)>) -> Option<Finding> {
+fn room(staged: &Staged, ring: u64, shared: Option<(u64, u64)>) -> Option<Finding> {
     let about = "journal";
-    // What it had at its last mount may be there still.
-    if system.at(&staging_path(uuid).to_string_lossy()).exists() {
+    // What it had at its last mount is there still.
+    if matches!(staged, Staged::Own(_)) {
         return None;
     }
     let (size, free) = shared?;
@@ -327,13 +331,10 @@ mod tests {
 
     #[test]
     fn a_journal_needs_room_in_shared_memory() {
-        let (system, _dir) = system(&[]);
-        let found = |free| {
-            about(
-                &[staging(&system, &[7; 16], 256 << 20, Some((320 << 20, free))).expect("it has a ring")],
-                "journal",
-            )
-        };
+        let room = |staged, free| room(staged, 256 << 20, Some((320 << 20, free)));
+        let found = |free| about(&[room(&Staged::Nothing, free).expect("it has a ring")], "journal");
+        let own = Staged::Own("/dev/shm/narufs".into());
+        assert!(room(&own, 0).is_none(), "it has its room");
         assert_eq!(found(256 << 20).0, Good);
         let (verdict, said) = found(128 << 20);
         assert!(verdict == Stops && said.contains("size=448M"), "{said}");

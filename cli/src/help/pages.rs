@@ -155,6 +155,12 @@ const MOUNT: &[Part] = &[
                  names only in /dev/shm",
             ),
             (
+                "copied | moved",
+                "of an image that was not unmounted, where /dev/shm has the newest of the journal of another file or device \
+                 with the same UUID: this image is a copy of that, and is recovered by itself, as after a loss of power | \
+                 it is that image, at another place, and takes what lies there. Without either it is refused",
+            ),
+            (
                 "metrics=PORT",
                 "serve the counters to Prometheus by HTTP at /metrics, to this machine alone (default: not served). \
                  metrics=ADDRESS:PORT says to whom, metrics=unix:PATH a socket. Who can reach it sees how much the mount \

@@ -55,7 +55,7 @@ impl Opened {
         let given = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
         let spill = options.spill.as_deref().unwrap_or(Path::new("scratch"));
         let about = given.unwrap_or(spill).to_owned();
-        let source = source(args, options)?;
+        let source = source_of(given)?;
         let mut hardening = Hardening::default();
         let mut give_up = |needs: Needs| {
             if let Some(broker) = broker
@@ -166,7 +166,7 @@ fn start(
     let mut files = assemble_options(options, false);
     let needs = Needs {
         image: Some(image.to_owned()),
-        journal: Some(media.journal_file(journal)?),
+        journal: media.journal_file(),
         removes_journal: media.staging_file.is_some(),
         ..needs_of(options)
     };
@@ -194,7 +194,10 @@ fn needs_of(options: &OptionList) -> Needs {
 
 /// What the mount is known by: the image, by its absolute path, or a word.
 pub fn source(args: &Mount, options: &OptionList) -> Result<PathBuf, Failure> {
-    let image = args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?;
+    source_of(args.image(options.scratch).map_err(|e| Failure::new(Status::MountUsage, e))?)
+}
+
+fn source_of(image: Option<&Path>) -> Result<PathBuf, Failure> {
     image.map_or_else(
         || Ok(PathBuf::from("scratch")),
         |image| std::path::absolute(image).map_err(|e| failed(image, e)),

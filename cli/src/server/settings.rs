@@ -50,6 +50,7 @@ pub fn image_options(options: &OptionList) -> volume::ImageOptions {
     let mut durability = volume::ImageOptions {
         commit_interval: options.commit,
         read_only: options.read_only,
+        origin: options.origin,
         ..volume::ImageOptions::default()
     };
     durability.store =

@@ -1,5 +1,6 @@
 //! The commands on images that are not mounted: what they say, and with which status.
 
+mod copies;
 mod doctor;
 mod info;
 mod rings;

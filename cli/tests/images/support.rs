@@ -94,8 +94,13 @@ impl Drop for Work {
     fn drop(&mut self) {
         let Ok(entries) = std::fs::read_dir(self.dir.path()) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
-            if let Some(staging) = staging_of(&path) {
-                let _ = std::fs::remove_file(staging);
+            let Some(staging) = staging_of(&path) else { continue };
+            let shared = staging.parent().and_then(|shared| std::fs::read_dir(shared).ok());
+            // Of copies there may be more, whose names begin so.
+            for left in shared.into_iter().flatten().flatten().map(|entry| entry.path()) {
+                if left.to_string_lossy().starts_with(&*staging.to_string_lossy()) {
+                    let _ = std::fs::remove_file(left);
+                }
             }
         }
     }

@@ -295,7 +295,7 @@ fn patiently<T>(answer: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Re
     }
 }
 
-fn in_use(path: &Path) -> Error {
+pub(crate) fn in_use(path: &Path) -> Error {
     Error::InUse(format!(
         "{} is in use by another process or mounted; unmount it, or end that process, first",
         path.display()

@@ -44,6 +44,7 @@ fn shapes() -> BTreeMap<String, Shape> {
         DoubleWriteHeader { crc count magic epoch round sequence reserved }
         DoubleWriteEntry { block tag crc kind }
         RingHeader { crc version magic image_uuid ring_uuid sequence epoch round head slots }
+        StagingOwner { crc kind magic device number born }
         SlotHeader { position crc epoch index count kind reserved len }
         CommitPayload { range_start durable_upto range_crc reserved }
         DeltaHeader { block offset len kind aux again }
@@ -58,7 +59,7 @@ fn constants() -> BTreeMap<String, u64> {
         NAT_INDEX_PER_BLOCK EXTENT_ROOT_ENTRIES EXTENT_NODE_START EXTENT_NODE_ENTRIES EXTENT_MAX_DEPTH
         BUCKET_START FIRST_COOKIE MAX_NAME XATTR_START XATTR_MAX_BLOCKS ORPHANS_PER_BLOCK ORPHAN_TABLES
         DOUBLE_WRITE_ENTRIES SLOT_SIZE SLOT_HEADER_SIZE SLOT_PAYLOAD SLOTS_PER_BLOCK RING_HEADER_SPACE
-        RING_HEADER_COPY
+        RING_HEADER_COPY STAGING_OWNER
     }
 }
 

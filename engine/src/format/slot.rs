@@ -95,6 +95,30 @@ pub const RING_HEADER_SPACE: usize = 4096;
 /// Offset of the second copy of the header in a mapped ring.
 pub const RING_HEADER_COPY: usize = 512;
 
+/// Whose staging a mapping is: the file or device of the image, as the machine that runs knows it. Of another kind of
+/// mapping, and of an older build's, zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct StagingOwner {
+    /// CRC32C of the rest.
+    pub crc: U32,
+    /// 1: a file; 2: a block device.
+    pub kind: U32,
+    /// [`OWNER_MAGIC`].
+    pub magic: U64,
+    /// Number of the device, or of the one that the file is on.
+    pub device: U64,
+    /// Inode of the file, or sequence number of the device.
+    pub number: U64,
+    /// When the file was made, in nanoseconds; 0: unknown.
+    pub born: U64,
+}
+
+/// [`StagingOwner::magic`].
+pub const OWNER_MAGIC: u64 = u64::from_le_bytes(*b"NARUSTAG");
+/// Offset of [`StagingOwner`] in the staging of a ring.
+pub const STAGING_OWNER: usize = 1024;
+
 /// What a delta does. Each is absolute: redoing it, in position order, gives the same bytes however often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -169,11 +169,6 @@ impl MappedMemory {
     pub fn is_device(&self) -> bool {
         self.device
     }
-
-    /// Where it was opened.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 /// A file, or a device of persistent memory, that was opened and is as it was: neither locked nor mapped.
@@ -326,6 +321,10 @@ impl PersistentMemory for MappedMemory {
             Medium::Staging => DurabilityLevel::Process,
             Medium::Emulated(_) | Medium::Dax => DurabilityLevel::Power,
         }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
     }
 
     fn counts(&self) -> (u64, u64) {

@@ -8,6 +8,8 @@ mod heap;
 mod mapped;
 mod words;
 
+use std::path::Path;
+
 pub use flush::{EmulationCosts, Instruction, LINE};
 pub use heap::HeapMemory;
 pub(crate) use mapped::Found;
@@ -46,6 +48,10 @@ pub trait PersistentMemory: Send + Sync {
     fn fence(&self);
     /// How far a persisted store has travelled.
     fn durability(&self) -> DurabilityLevel;
+    /// The file that it lies in.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
     /// Write-backs (lines) and fences so far.
     fn counts(&self) -> (u64, u64);
     /// Writes back a range and fences.

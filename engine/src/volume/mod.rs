@@ -27,14 +27,16 @@ mod paths;
 mod ring;
 mod running;
 pub mod scratch;
+mod staging;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 pub use image::{Volume, VolumeOptions};
-pub use paths::{open, open_for_check, staging_path};
+pub use paths::{open, open_for_check};
 pub use ring::{Absence, RingFile, RingMedia};
 pub use running::{AssembleOptions, Running};
 pub use scratch::ScratchOptions;
+pub use staging::{Origin, Staged, staging_of, staging_path};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,12 +76,13 @@ impl Media {
         Media { device, ring, staging_file: None }
     }
 
-    /// The file that the journal is in beside the image, or its staging; `given` where [`open`] was.
-    ///
-    /// # Errors
-    /// Those of [`open`], which has not happened.
-    pub fn journal_file(&self, given: Option<&Path>) -> Result<PathBuf> {
-        paths::journal_file(&superblock::read(self.device.as_ref())?, given)
+    /// The file that the journal is in beside the image, or its staging, there or to be made.
+    pub fn journal_file(&self) -> Option<PathBuf> {
+        match &self.ring {
+            RingMedia::Ssd(memory) | RingMedia::Mapped(memory) => memory.path().map(Path::to_owned),
+            RingMedia::Unstaged(file) | RingMedia::Absent(_, Some(file)) => Some(file.path.clone()),
+            RingMedia::Absent(_, None) => None,
+        }
     }
 
     /// Makes the file that [`mount`] would make beside the image, in a process that soon may not any more. It is removed
@@ -118,6 +121,8 @@ pub struct ImageOptions {
     pub damage: Option<String>,
     /// Give up what only the journal holds: for an image whose journal is lost.
     pub discard_journal: bool,
+    /// What the image is, where shared memory has the staging of another with its UUID.
+    pub origin: Origin,
     /// Take the journal for the image's last where the double-write area, which would say otherwise, cannot be read.
     pub trust_journal: bool,
     /// Lanes that keep journal credits of their own.
@@ -137,6 +142,7 @@ impl Default for ImageOptions {
             read_only: false,
             damage: None,
             discard_journal: false,
+            origin: Origin::Unknown,
             trust_journal: false,
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
             clock: Clock::default(),

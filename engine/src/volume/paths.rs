@@ -10,22 +10,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ring::{Absence, RingFile, RingMedia, newer_staging, start_of};
+use super::ring::{Absence, RingFile, RingMedia, header_of, newer_staging, start_of};
+use super::staging::{self, Origin, SHARED_MEMORY, Staging, Wanted};
 use super::{ImageOptions, Media};
-use crate::device::{BlockDevice, ImageFile, open_device};
+use crate::device::{BlockDevice, Identity, ImageFile, in_use, open_device};
 use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, Superblock};
-use crate::journal::{header_in, newer_version, read_mapped_header, ring_bytes};
+use crate::journal::{read_device_header, read_mapped_header, ring_bytes};
 use crate::pmem::{EmulationCosts, Found, MappedMemory, Medium, PersistentMemory};
 use crate::sync::Arc;
 use crate::{Error, Result, superblock};
-
-/// Where files lie in memory that outlives processes.
-const SHARED_MEMORY: &str = "/dev/shm";
-
-/// Where the staging of an image's ring lies.
-pub fn staging_path(uuid: &[u8; 16]) -> PathBuf {
-    Path::new(SHARED_MEMORY).join(format!("narufs-{}", uuid::Uuid::from_bytes(*uuid)))
-}
 
 /// Opens and locks an image and its journal, to be mounted. `journal` overrides the path that the image names.
 /// What is missing is made by the mount, if it writes at all.
@@ -38,29 +31,56 @@ pub fn open(
     costs: EmulationCosts,
     options: &ImageOptions,
 ) -> Result<Media> {
-    let device = open_device(ImageFile::open(image)?);
-    let sb = superblock::read(device.as_ref())?;
-    open_ring(device, &sb, journal, costs, !options.read_only)
+    // What is given up is not looked for.
+    let origin = if options.discard_journal { Origin::Copied } else { options.origin };
+    open_ring(Image::open(image, origin)?, journal, costs, !options.read_only)
 }
 
 /// The same for a check; the journal is opened to be changed only if `repair` has to recover the image.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_for_check(image: &Path, journal: Option<&Path>, repair: bool) -> Result<Media> {
-    let device = open_device(ImageFile::open(image)?);
-    let sb = superblock::read(device.as_ref())?;
-    let recovers = repair && sb.state.get() == STATE_MOUNTED;
-    open_ring(device, &sb, journal, EmulationCosts::default(), recovers)
+pub fn open_for_check(image: &Path, journal: Option<&Path>, repair: bool, origin: Origin) -> Result<Media> {
+    let image = Image::open(image, origin)?;
+    let recovers = repair && image.sb.state.get() == STATE_MOUNTED;
+    open_ring(image, journal, EmulationCosts::default(), recovers)
 }
 
-fn open_ring(
+/// An image that was opened, and is locked.
+struct Image {
     device: Arc<dyn BlockDevice>,
-    sb: &Superblock,
-    journal: Option<&Path>,
-    costs: EmulationCosts,
-    writes: bool,
-) -> Result<Media> {
+    identity: Identity,
+    origin: Origin,
+    sb: Superblock,
+}
+
+impl Image {
+    fn open(path: &Path, origin: Origin) -> Result<Image> {
+        let file = ImageFile::open(path)?;
+        let identity = Identity::of(&file)?;
+        let device = open_device(file);
+        let sb = superblock::read(device.as_ref())?;
+        Ok(Image { device, identity, origin, sb })
+    }
+
+    /// Which staging is its own.
+    fn staging(&self) -> Wanted<'static> {
+        let (sb, device) = (&self.sb, self.device.as_ref());
+        let header = || read_device_header(device, sb.ring_start.get(), sb.ring_blocks.get());
+        // A ring that cannot be read is told of by who needs it.
+        let needed_for = if sb.state.get() == STATE_MOUNTED { header().ok().flatten() } else { None };
+        Wanted {
+            memory: Path::new(SHARED_MEMORY),
+            uuid: sb.uuid,
+            owner: staging::owner(&self.identity),
+            needed_for,
+            origin: self.origin,
+        }
+    }
+}
+
+fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes: bool) -> Result<Media> {
+    let sb = &image.sb;
     let bytes = ring_bytes(sb.ring_slots.get())
         .map(|bytes| bytes.next_multiple_of(rustix::param::page_size()))
         .ok_or_else(|| Error::Refused("the image's journal is larger than memory can be".into()))?;
@@ -69,38 +89,50 @@ fn open_ring(
     })?;
     let medium = match kind {
         JournalKind::Ssd => {
-            let path = staging_path(&sb.uuid);
-            let ring = open_staging(&path, bytes)?;
-            return Ok(Media { device, ring, staging_file: writes.then_some(path) });
+            let (ring, path) = open_staging(&image.staging(), bytes, writes)?;
+            return Ok(Media { device: image.device, ring, staging_file: writes.then_some(path) });
         }
         JournalKind::Pmem => Medium::Dax,
         JournalKind::Emulated => Medium::Emulated(costs),
     };
-    let file = RingFile { path: journal_file(sb, journal)?, bytes, medium, replace: false, ready: None };
+    let path = journal.map_or_else(|| named_path(sb), |path| Ok(path.to_owned()))?;
+    let file = RingFile { path, bytes, medium, owner: None, replace: false, ready: None };
     let by = if journal.is_some() { NamedBy::Caller } else { NamedBy::Image };
-    Ok(Media { device, ring: open_mapped(sb, file, by)?, staging_file: None })
+    Ok(Media { ring: open_mapped(sb, file, by)?, device: image.device, staging_file: None })
 }
 
-/// The staging of a killed process. One of another size belongs to nothing that is alive.
-fn open_staging(path: &Path, bytes: usize) -> Result<RingMedia> {
-    let unstaged = |replace| {
+/// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive.
+fn open_staging(wanted: &Wanted<'_>, bytes: usize, writes: bool) -> Result<(RingMedia, PathBuf)> {
+    let unstaged = |path: &Path, replace| {
         RingMedia::Unstaged(RingFile {
             path: path.to_owned(),
             bytes,
             medium: Medium::Staging,
+            owner: Some(wanted.owner),
             replace,
             ready: None,
         })
     };
-    match MappedMemory::open(path, Medium::Staging) {
+    let path = match wanted.find()? {
+        Staging::There(path) => path,
+        Staging::ToMake(path) => return Ok((unstaged(&path, false), path)),
+    };
+    let ring = match MappedMemory::open(&path, Medium::Staging) {
+        // Another has been quicker.
+        Ok(memory) if !wanted.is_ours(&memory) => return Err(in_use(&path)),
         // That of a newer build is told by its header, and left alone.
-        Ok(memory) if memory.len() == bytes || newer_staging(&memory).is_some() => {
-            Ok(RingMedia::Ssd(Arc::new(memory)))
+        Ok(memory) if newer_staging(&memory).is_some() => RingMedia::Ssd(Arc::new(memory)),
+        Ok(memory) if memory.len() == bytes => {
+            if writes {
+                staging::give(&memory, &wanted.owner);
+            }
+            RingMedia::Ssd(Arc::new(memory))
         }
-        Ok(_) => Ok(unstaged(true)),
-        Err(Error::Errno(libc::ENOENT)) => Ok(unstaged(false)),
-        Err(e) => Err(e),
-    }
+        Ok(_) => unstaged(&path, true),
+        Err(Error::Errno(libc::ENOENT)) => unstaged(&path, false),
+        Err(e) => return Err(e),
+    };
+    Ok((ring, path))
 }
 
 /// Who says where a journal outside of the image lies.
@@ -146,30 +178,17 @@ fn open_mapped(sb: &Superblock, file: RingFile, by: NamedBy) -> Result<RingMedia
     absent(absence, (!memory.is_device()).then_some(RingFile { replace: true, ..file }))
 }
 
-/// Why what begins so is not to be used, let alone written to.
+/// Why what begins so is not to be used, let alone written to. Whoever mounts may have zeros, and an earlier ring of the
+/// image, overwritten.
 fn not_ours(sb: &Superblock, start: &[u8], by: NamedBy) -> Option<Absence> {
-    match header_in(start) {
-        Some(header) if header.image_uuid != sb.uuid => Some(Absence::OtherImage(header.image_uuid)),
-        Some(header) if header.ring_uuid != sb.ring_uuid && by == NamedBy::Image => Some(Absence::Replaced),
-        Some(_) => None,
-        None if start.iter().all(|byte| *byte == 0) => (by == NamedBy::Image).then_some(Absence::Blank),
-        None => Some(newer_version(start).map_or(Absence::Damaged, Absence::OtherVersion)),
-    }
+    let is_forgiven =
+        |absence: &Absence| by == NamedBy::Caller && matches!(absence, Absence::Blank | Absence::Replaced);
+    header_of(sb, start).err().filter(|absence| !is_forgiven(absence))
 }
 
 fn is_in_shared_memory(file: &RingFile) -> bool {
     let is_emulated = matches!(file.medium, Medium::Emulated(_));
     is_emulated && file.path.parent() == Some(Path::new(SHARED_MEMORY)) && file.path.file_name().is_some()
-}
-
-/// Where the journal of an image lies, or its staging, if it was not `given`.
-pub(super) fn journal_file(sb: &Superblock, given: Option<&Path>) -> Result<PathBuf> {
-    let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
-    match given {
-        _ if in_image => Ok(staging_path(&sb.uuid)),
-        Some(path) => Ok(path.to_owned()),
-        None => named_path(sb),
-    }
 }
 
 fn named_path(sb: &Superblock) -> Result<PathBuf> {

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::staging_path;
-use crate::device::BlockDevice;
-use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, Superblock};
+use super::{staging, staging_path};
+use crate::device::{BlockDevice, in_use};
+use crate::format::{JournalKind, RING_HEADER_SPACE, RingHeader, StagingOwner, Superblock};
 use crate::journal::{
-    self, Scan, newer_device_version, newer_version, read_device_header, read_mapped_header, scan_device,
-    scan_mapped,
+    self, Scan, header_in, newer_device_version, newer_version, read_device_header, read_mapped_header,
+    scan_device, scan_mapped,
 };
 use crate::planted::{self, Bug};
 use crate::pmem::{MappedMemory, Medium, PersistentMemory, unlink};
@@ -35,6 +35,8 @@ pub struct RingFile {
     pub(super) path: PathBuf,
     pub(super) bytes: usize,
     pub(super) medium: Medium,
+    /// Of staging: whose it becomes.
+    pub(super) owner: Option<StagingOwner>,
     /// There is a file, of no use.
     pub(super) replace: bool,
     /// It was made ahead of the mount.
@@ -81,6 +83,9 @@ impl RingFile {
             unlink(&self.path)?;
         }
         let memory = Arc::new(create(self)?);
+        if let Some(owner) = &self.owner {
+            staging::give(memory.as_ref(), owner);
+        }
         Ok(Arc::new(MadeFile { memory, path: self.path.clone(), is_kept: AtomicBool::new(false) }))
     }
 }
@@ -233,9 +238,7 @@ impl RingMedia {
             RingMedia::Ssd(_) | RingMedia::Unstaged(_) if in_image => {
                 self.header_inside(sb, device.as_ref())?
             }
-            RingMedia::Mapped(memory) if !in_image => {
-                read_mapped_header(memory.as_ref()).ok_or_else(|| blank_or_damaged(memory.as_ref()))
-            }
+            RingMedia::Mapped(memory) if !in_image => header_of(sb, &start_of(memory.as_ref())),
             RingMedia::Absent(absence, _) if !in_image => Err(absence.clone()),
             _ => {
                 return Err(Error::Refused(
@@ -250,11 +253,7 @@ impl RingMedia {
             Err(absence) => return Ok(Ring::None(absence)),
         };
         let (ring_epoch, epoch) = (header.epoch.get(), sb.epoch.get());
-        let mismatch = if header.image_uuid != sb.uuid {
-            Some(Absence::OtherImage(header.image_uuid))
-        } else if header.ring_uuid != sb.ring_uuid {
-            Some(Absence::Replaced)
-        } else if header.slots.get() != sb.ring_slots.get() {
+        let mismatch = if header.slots.get() != sb.ring_slots.get() {
             Some(Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() })
         } else if ring_epoch > epoch || ring_epoch + 1 < epoch && !planted::is(Bug::StaleEpochAccepted) {
             Some(Absence::OtherMount { ring: ring_epoch, image: epoch })
@@ -273,11 +272,12 @@ impl RingMedia {
         if let RingMedia::Ssd(staging) = self
             && let Some(version) = newer_staging(staging.as_ref())
         {
-            return Ok(Err(Absence::OtherVersionStaged { path: staging_path(&sb.uuid), version }));
+            let path = staging.path().map_or_else(|| staging_path(&sb.uuid), Path::to_owned);
+            return Ok(Err(Absence::OtherVersionStaged { path, version }));
         }
         let start = sb.ring_start.get();
         match read_device_header(device, start, sb.ring_blocks.get())? {
-            Some(header) => Ok(Ok(header)),
+            Some(header) => Ok(is_of(sb, &header).map(|()| header)),
             None => {
                 Ok(Err(newer_device_version(device, start)?
                     .map_or(Absence::Damaged, Absence::OtherVersionInside)))
@@ -330,14 +330,8 @@ impl RingMedia {
         match self {
             RingMedia::Mapped(memory) => scan_mapped(Arc::clone(memory)),
             RingMedia::Ssd(staging) => {
-                let staged = read_mapped_header(staging.as_ref()).filter(|staged| {
-                    staged.image_uuid == header.image_uuid
-                        && staged.ring_uuid == header.ring_uuid
-                        && staged.epoch == header.epoch
-                        && staged.slots == header.slots
-                        && staged.round.get().abs_diff(header.round.get()) <= 1
-                });
-                match staged {
+                let staged = read_mapped_header(staging.as_ref());
+                match staged.filter(|staged| is_of_the_same_time(staged, header)) {
                     Some(_) => scan_mapped(Arc::clone(staging)),
                     None => in_image(),
                 }
@@ -388,17 +382,38 @@ pub(super) fn start_of(memory: &dyn PersistentMemory) -> Vec<u8> {
     start
 }
 
-fn blank_or_damaged(memory: &dyn PersistentMemory) -> Absence {
-    let start = start_of(memory);
-    match newer_version(&start) {
-        _ if start.iter().all(|b| *b == 0) => Absence::Blank,
+/// The header of a ring in memory that begins so, or why it is none of this image's.
+pub(super) fn header_of(sb: &Superblock, start: &[u8]) -> std::result::Result<RingHeader, Absence> {
+    let header = header_in(start).ok_or_else(|| match newer_version(start) {
+        _ if start.iter().all(|byte| *byte == 0) => Absence::Blank,
         Some(version) => Absence::OtherVersion(version),
         None => Absence::Damaged,
+    })?;
+    is_of(sb, &header).map(|()| header)
+}
+
+/// Whether a ring with this header is the image's last, or why not; of which mount is another matter.
+fn is_of(sb: &Superblock, header: &RingHeader) -> std::result::Result<(), Absence> {
+    match header {
+        _ if header.image_uuid != sb.uuid => Err(Absence::OtherImage(header.image_uuid)),
+        _ if header.ring_uuid != sb.ring_uuid => Err(Absence::Replaced),
+        _ => Ok(()),
     }
+}
+
+/// Whether staging was written beside a ring in an image: it may be ahead, by no more than the round that is under way.
+pub(super) fn is_of_the_same_time(staged: &RingHeader, header: &RingHeader) -> bool {
+    staged.image_uuid == header.image_uuid
+        && staged.ring_uuid == header.ring_uuid
+        && staged.epoch == header.epoch
+        && staged.slots == header.slots
+        && staged.round.get().abs_diff(header.round.get()) <= 1
 }
 
 fn create(file: &RingFile) -> Result<MappedMemory> {
     MappedMemory::create(&file.path, file.bytes, file.medium).map_err(|e| match e {
+        // There was none a moment ago.
+        Error::Errno(libc::EEXIST) if file.owner.is_some() => in_use(&file.path),
         Error::Errno(libc::ENOENT) => {
             let dir = file.path.parent().unwrap_or(Path::new("/"));
             Error::Refused(format!("there is no directory {} for the journal: make it first", dir.display()))

@@ -1,12 +1,15 @@
 //! Bugs that no sequence of operations shows: each has a look of its own.
 
-use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::planted::{Bug, is, plant};
 use narufs_engine::pmem::PersistentMemory;
 use narufs_engine::sim::{Crash, Event, SimMedia};
 use narufs_engine::vfs::{Arrive, Context, OpenFlags, Vfs, WriteFlags};
+use narufs_engine::volume::{Origin, VolumeOptions};
+use narufs_engine::{Error, Fs};
 use narufs_testing::lab::{Lab, Ring};
+use narufs_testing::place::Place;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
@@ -185,4 +188,31 @@ pub fn append_behind_absorbed_bytes() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// An image is copied while it is mounted; its server goes on, and is killed. The copy does without what the original
+/// has in shared memory, and is refused where nobody says so.
+pub fn copy_of_a_dead_original() -> Result<(), String> {
+    let outer = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+    let place = Place::make(outer.path(), Ring::Ssd, 64 << 20, 8192).map_err(told)?;
+    let mount = |image: &Path, origin| {
+        let mut options = VolumeOptions::default();
+        options.image.origin = origin;
+        Fs::mount(image, &options)
+    };
+    let fs = mount(&place.image(), Origin::Unknown).map_err(told)?;
+    fs.create_dir_all("/early").map_err(told)?;
+    fs.sync_power().map_err(told)?;
+    let copy = outer.path().join("copy");
+    std::fs::copy(place.image(), &copy).map_err(|e| e.to_string())?;
+    fs.create_dir_all("/late").map_err(told)?;
+    drop(fs);
+    match mount(&copy, Origin::Unknown) {
+        Err(Error::Refused(why)) if why.contains("-o copied") => {}
+        mounted => return Err(format!("a copy has its original's journal: {:?}", mounted.map(drop))),
+    }
+    let fs = mount(&copy, Origin::Copied).map_err(told)?;
+    let is_its_own = fs.metadata("/early").is_ok() && fs.metadata("/late").is_err();
+    fs.unmount().map_err(told)?;
+    if is_its_own { Ok(()) } else { Err("a copy is not what it was".into()) }
 }

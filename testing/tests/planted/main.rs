@@ -8,8 +8,8 @@ mod mounted;
 mod taken_over;
 
 use looked::{
-    append_behind_absorbed_bytes, commit_beside_an_open_reservation, id_of_an_undurable_removal,
-    journal_of_an_earlier_mount, walk_to_a_removed_name,
+    append_behind_absorbed_bytes, commit_beside_an_open_reservation, copy_of_a_dead_original,
+    id_of_an_undurable_removal, journal_of_an_earlier_mount, walk_to_a_removed_name,
 };
 use mounted::{a_call_happens_once, a_write_that_another_has_followed};
 use taken_over::{
@@ -211,6 +211,7 @@ fn check_of(bug: Bug) -> Check {
         Bug::CommitBeforeSeal => Looked(commit_beside_an_open_reservation),
         Bug::StaleEpochAccepted => Looked(journal_of_an_earlier_mount),
         Bug::IdReusedEarly => Looked(id_of_an_undurable_removal),
+        Bug::StagingOfAnyOwner => Looked(copy_of_a_dead_original),
         Bug::NameKept => Looked(walk_to_a_removed_name),
         Bug::DirtyFrameForgotten | Bug::SizeNotKept => Looked(unsynced_writes_of_a_killed_server),
         Bug::NewerHomeRedone => Looked(writes_home_of_a_killed_server_after_a_sync),
