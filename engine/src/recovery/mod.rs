@@ -92,7 +92,8 @@ pub(crate) fn recover(
         Error::Device { .. } => onto == Onto::Memory && without_images,
         _ => false,
     };
-    match redo::redo(pages, scan, round, homes, &mut data) {
+    let noted = (onto == Onto::Memory).then_some(&mut outcome.damage);
+    match redo::redo(pages, scan, round, homes, &mut data, noted) {
         Ok(records) => outcome.records = records,
         Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
         Err(e) => return Err(e),

@@ -1,6 +1,7 @@
 //! Redo of metadata: the records' deltas onto the pages.
 
 use super::absorbed::DataRedo;
+use super::note;
 use crate::checkpoint::{Checkpointer, RoundId};
 use crate::format::Position;
 use crate::journal::{Journal, Scan};
@@ -11,12 +12,16 @@ use std::collections::HashMap;
 
 /// Applies every record that counts and collects the data records, but for what lies in place in a newer form (`homes`, by
 /// position); the number of records. Pages go home when they fill the budget.
+///
+/// A page that turns out to be damaged ends it, unless there is a `damage` to be noted: for a reader, who then sees what the
+/// records have for all other pages.
 pub(super) fn redo(
     pages: &Checkpointer,
     scan: &Scan,
     round: RoundId,
     homes: &[NewerHome],
     data: &mut DataRedo,
+    mut damage: Option<&mut Option<String>>,
 ) -> Result<u64> {
     let store = pages.store();
     let mut homes = homes.iter().peekable();
@@ -34,7 +39,11 @@ pub(super) fn redo(
                 Delta::Data { key, bytes } => data.data(key, bytes)?,
                 Delta::Supersede { key } => data.supersede(key),
                 metadata if metadata.block().is_some_and(|b| forgotten.get(&b) > Some(&first)) => {}
-                metadata => store.redo(metadata, end).map_err(|e| at(first, &e))?,
+                metadata => match (store.redo(metadata, end).map_err(|e| at(first, &e)), &mut damage) {
+                    (Ok(()), _) => {}
+                    (Err(e @ Error::Corrupt { .. }), Some(damage)) => note(damage, e.to_string()),
+                    (Err(e), _) => return Err(e),
+                },
             }
         }
         records += 1;

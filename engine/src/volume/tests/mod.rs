@@ -6,6 +6,7 @@
 
 mod area;
 mod crash;
+mod damage;
 mod features;
 mod newer;
 mod refused;
