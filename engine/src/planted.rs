@@ -64,6 +64,8 @@ listed! {
     StaleEpochAccepted,
     /// Recovery: an unfinished round is not restored from the double-write area.
     NoRestore,
+    /// A record that makes an inode is noted for its request only when the locks are given back.
+    MadeAfterUnlock,
     /// Opening: staging is used whatever image it is of.
     StagingOfAnyOwner,
     /// Recovery: what only the staging holds is not carried to the ring before it goes home.

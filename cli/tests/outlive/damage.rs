@@ -16,11 +16,18 @@ fn superblock_of(place: &Place) -> Superblock {
     superblock::read(open_device(image).as_ref()).expect("readable")
 }
 
-/// Nothing of a block is as it was.
-fn spoil(place: &Place, block: u64) {
-    let image = File::options().write(true).open(place.image()).expect("it is there");
-    image.write_all_at(&[0x5a; BLOCK_SIZE], block * BLOCK_SIZE as u64).expect("room");
+/// Nothing of a block is as it was; how it was.
+fn spoil(place: &Place, block: u64) -> Vec<u8> {
+    replace(place, block, &[0x5a; BLOCK_SIZE])
+}
+
+fn replace(place: &Place, block: u64, by: &[u8]) -> Vec<u8> {
+    let image = File::options().read(true).write(true).open(place.image()).expect("it is there");
+    let mut old = vec![0; BLOCK_SIZE];
+    image.read_exact_at(&mut old, block * BLOCK_SIZE as u64).expect("readable");
+    image.write_all_at(by, block * BLOCK_SIZE as u64).expect("room");
     image.sync_all().expect("durable");
+    old
 }
 
 fn is_survived(block: impl Fn(&Superblock) -> u64) {
@@ -72,4 +79,55 @@ fn a_server_that_finds_damage_serves_what_can_be_read() {
     // A bitmap, without which nobody knows what is free; the table of what is unfinished.
     is_survived(|superblock| superblock.groups_start.get());
     is_survived(|superblock| superblock.orphan_root.get());
+}
+
+/// A page is damaged that the journal has changes for, before anything else that it has: the next server says so, shows
+/// what was synced behind that, and takes nothing from who can read the page again.
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn damage_in_front_of_what_a_killed_server_has_promised_takes_none_of_it() {
+    let at = tempfile::tempdir().expect("room");
+    let log = at.path().join("log");
+    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
+    let out = mount(&place, "noatime,supervise=no");
+    assert!(out.status.success(), "{}", said(&out));
+    fs::create_dir(place.point().join("dir")).expect("room");
+    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
+    assert!(out.status.success(), "{}", said(&out));
+    let mounted = Mounted::heard_at(place, "noatime,commit=3600", &log);
+    // Each takes blocks, which the bitmap tells of.
+    let names: Vec<String> = (0..20).map(|n| format!("dir/{n}")).collect();
+    let content = |name: &str| name.repeat(4000).into_bytes();
+    for name in &names {
+        let mut file = File::create(mounted.at(name)).expect("room");
+        file.write_all(&content(name)).expect("room");
+        file.sync_all().expect("it works");
+    }
+    let are_there = |mounted: &Mounted| {
+        for name in &names {
+            assert!(fs::read(mounted.at(name)).expect("synced") == content(name), "{name}");
+        }
+    };
+    mounted.stay_down();
+    let block = superblock_of(&mounted.place).groups_start.get();
+    let old = spoil(&mounted.place, block);
+    mounted.go_on();
+    for _ in 0..3 {
+        are_there(&mounted);
+        let refused = fs::create_dir(mounted.at("other")).expect_err("it is read-only");
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{refused}");
+        let stats = mounted.stats();
+        let why = stats["read_only"].as_str().unwrap_or_else(|| panic!("{stats}"));
+        assert!(why.contains("cannot be redone") && why.contains("run fsck"), "{why}");
+        mounted.restart();
+    }
+    mounted.unmount();
+    replace(&mounted.place, block, &old);
+    let out = mount(&mounted.place, "noatime,supervise=no");
+    assert!(out.status.success(), "{}", said(&out));
+    are_there(&mounted);
+    fs::create_dir(mounted.at("other")).expect("it is whole again");
+    mounted.unmount();
+    mounted.place.check().expect("nothing is damaged");
 }

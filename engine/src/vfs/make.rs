@@ -10,6 +10,7 @@ use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK}
 use crate::inode::{Holds, InodeLocation, InodeObj, fresh_image};
 use crate::lock::{Access, StripeSet};
 use crate::meta::InstallGuard;
+use crate::planted::{self, Bug};
 use crate::store::{Handle, PageRef};
 use crate::sync::Arc;
 use crate::takeover::requests;
@@ -201,7 +202,9 @@ impl Vfs {
     ) -> Result<(Arc<InodeObj>, Position, InstallGuard<'_>)> {
         Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
-        requests::decides(made.inode.nid());
+        if !planted::is(Bug::MadeAfterUnlock) {
+            requests::decides(made.inode.nid());
+        }
         match self.meta.commit(h) {
             Ok((end, carrying)) => {
                 made.inode.holds.publish_with(by);
@@ -298,8 +301,12 @@ impl Vfs {
                 return Ok((Ok(inode), end));
             }
         })?;
-        if inode.is_ok() {
+        if let Ok(inode) = &inode {
             self.finish(end)?;
+            if planted::is(Bug::MadeAfterUnlock) {
+                requests::decides(inode.nid());
+                requests::wrote(0);
+            }
         }
         Ok(inode)
     }

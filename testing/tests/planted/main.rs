@@ -11,7 +11,7 @@ use looked::{
     append_behind_absorbed_bytes, commit_beside_an_open_reservation, copy_of_a_dead_original,
     id_of_an_undurable_removal, journal_of_an_earlier_mount, walk_to_a_removed_name,
 };
-use mounted::{a_call_happens_once, a_write_that_another_has_followed};
+use mounted::{a_call_happens_once, a_name_that_others_have_seen, a_write_that_another_has_followed};
 use taken_over::{
     an_inode_that_is_forgotten_in_part, an_inode_that_the_kernel_holds, requests_of_a_killed_server,
     unsynced_writes_of_a_killed_server, writes_home_of_a_killed_server_after_a_sync,
@@ -220,6 +220,7 @@ fn check_of(bug: Bug) -> Check {
         Bug::ForgottenTwice => Looked(an_inode_that_is_forgotten_in_part),
         Bug::DoneAgain | Bug::ResentBitDropped | Bug::CloneNotKept => Mounted(a_call_happens_once),
         Bug::NotedAfterUnlock => Mounted(a_write_that_another_has_followed),
+        Bug::MadeAfterUnlock => Mounted(a_name_that_others_have_seen),
     }
 }
 

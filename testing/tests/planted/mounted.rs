@@ -38,6 +38,15 @@ pub fn a_call_happens_once() -> Result<(), String> {
     Ok(())
 }
 
+/// A directory is there for all to see, and the server that has made it dies before it says so: it was made, and no call is
+/// told that there is one already.
+pub fn a_name_that_others_have_seen() -> Result<(), String> {
+    let (mut mortal, case) = (mortal(Way::Usual)?, mkdir()?);
+    let ran = mortal.run(&case, &[Death::at(case.opcode as u32, Step::Unlocked)])?;
+    let is_once = !ran.outcome.contains("Os") && ran.tree.len() == 2;
+    if is_once { Ok(()) } else { Err(format!("{}, and there is {:?}", ran.outcome, ran.tree)) }
+}
+
 /// Of two writes to the same place the second has returned when the server dies, the first has not: what the second has
 /// written stays.
 pub fn a_write_that_another_has_followed() -> Result<(), String> {
