@@ -12,7 +12,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test static release lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -146,6 +146,12 @@ deb: build ## a Debian package: target/debian
 
 deb-test: deb static ## package and static program in a Debian of their own: install, mount by fstab, purge (root)
 	scripts/deb-test.sh
+
+test-kernels: build ## the mount under other kernels of Debian, KERNELS (6.1 6.12 6.18 7.3), in QEMU (root)
+	scripts/machines.sh kernels $(KERNELS)
+
+test-systemd: deb ## the package in a Debian 12 that systemd runs: fstab, units, kills, reboots, in QEMU (root)
+	scripts/machines.sh systemd $(KERNEL)
 
 static: ## one program that needs no library: target/x86_64-unknown-linux-musl/release/narufs
 	scripts/static.sh
