@@ -24,6 +24,7 @@ mod mount;
 pub mod options;
 pub mod output;
 mod pause;
+mod readiness;
 mod remount;
 mod resize;
 pub mod server;

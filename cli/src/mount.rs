@@ -7,6 +7,7 @@ use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
+use crate::readiness::Readiness;
 use crate::supervisor::store::{self, Stored};
 use crate::{broker, log, server, supervised, supervisor};
 use std::ffi::OsString;
@@ -67,11 +68,10 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     } else if args.foreground {
         // A supervisor tells the service manager itself, and what it is to keep.
         let is_told = options.is_supervised() || stored.is_some();
+        let manager = (!is_told).then(Readiness::own);
         let say = |warnings: &[String]| {
             warnings.iter().for_each(|w| eprintln!("narufs mount: {w}"));
-            if !is_told && let Err(e) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-                tracing::debug!("the service manager does not hear: {e}");
-            }
+            manager.into_iter().for_each(Readiness::tell);
         };
         serve(args, &options, stored, say)
     } else {

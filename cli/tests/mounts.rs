@@ -4,10 +4,13 @@ use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// The program under one of its names.
 fn called(name: &str, words: &[&str]) -> Command {
@@ -165,4 +168,29 @@ fn a_mount_is_told_of_with_its_image() {
     assert!(said("image", "found").contains("mounted"), "{json}");
     assert_eq!(said("room", "verdict"), "good");
     done("narufs", &["umount", text(&point)]);
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_service_without_a_supervisor_says_that_it_is_ready() {
+    let place = place();
+    let (image, point) = (place.image(), place.point());
+    let (from, at) = (text(&image), text(&point));
+    let address = image.with_file_name("notify");
+    let manager = UnixDatagram::bind(&address).expect("a name that nobody has");
+    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    for words in [&["--scratch", "-o", "memory=64M", at][..], &["-o", "supervise=no", from, at]] {
+        let mut service = called("narufs", &[&["mount", "--foreground"], words].concat());
+        let mut service = service.env("NOTIFY_SOCKET", &address).spawn().expect("it starts");
+        let mut said = [0; 64];
+        let heard = loop {
+            match manager.recv(&mut said) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                heard => break &said[..heard.expect("a word within a minute")],
+            }
+        };
+        assert_eq!(heard, b"READY=1", "{words:?}");
+        done("narufs", &["umount", at]);
+        assert!(service.wait().expect("a child").success(), "{words:?}");
+    }
 }

@@ -36,7 +36,7 @@ prepare() {
 
 # Debian 12, as a disk.
 debian() {
-    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,fio
+    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,xfsprogs,fdisk,ndctl,fio
     [[ ! -e $MACHINES/debian.disk ]] || return 0
     echo "making a Debian 12"
     rm -rf "$MACHINES/debian"
@@ -104,7 +104,7 @@ initramfs() { # DIR RELEASE
     mkdir -p "$tree"/{bin,modules,dev,proc,sys,root}
     cp /bin/busybox "$tree/bin/busybox"
     ln -s busybox "$tree/bin/sh"
-    depmod -b "$dir/unpacked" "$release"
+    depmod -b "$dir/unpacked" "$release" 2>"$dir/depmod.log"
     for module in "${MODULES[@]}"; do
         # Built in, or of no use to this kernel: then it has no file.
         modprobe -d "$dir/unpacked" -S "$release" --show-depends "$module" 2>/dev/null | awk '$1 == "insmod" { print $2 }' || true
