@@ -2,7 +2,7 @@
 # narufs in machines of their own: `machines.sh kernels [VERSION...]` runs tests of the mount under Debian's kernels of these
 # versions (6.1, 6.12, 6.18 and 7.3); `machines.sh systemd [VERSION]` installs the package of `make deb` in a Debian 12 that
 # systemd runs, on one kernel (6.12). All of it in QEMU without hardware acceleration: that takes long. It takes root, for
-# debootstrap. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
+# debootstrap. ONLY=basics,options runs these parts alone. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
 source "$(dirname "$0")/../testing/machines/host.sh"
 
 # The disk of tests: the repository's tree, as far as tests read it, and their programs.
@@ -36,7 +36,7 @@ PYTHON
 
 kernels() { # VERSION...
     local version status failed=()
-    PARTS=(scripts testing/programs testing/machines) PROGRAMS=1
+    PARTS=(scripts testing/programs testing/machines) PROGRAMS=${PROGRAMS-1}
     prepare
     tests
     truncate -s 1G "$RUN/blank.disk"

@@ -14,12 +14,12 @@ MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 MODULES=(virtio_pci virtio_blk ext4 fuse loop xfs overlay brd nfit nd_pmem dax_pmem device_dax fs-dax efivarfs)
 
 fail() { echo "machines: $*" >&2; exit 1; }
-# A machine that is left goes with us.
+# A machine that is left goes with us: what bounds its time hands the signal on.
 machine=
 cleanup() {
     local status=$?
     trap - EXIT
-    [[ -z $machine ]] || kill -KILL "$machine" 2>/dev/null || true
+    [[ -z $machine ]] || kill -TERM "$machine" 2>/dev/null || true
     [[ -z ${RUN:-} ]] || rm -rf "$RUN"
     exit "$status"
 }
@@ -134,13 +134,14 @@ boot() {
     shift 4
     # The first process changes more often than modules do.
     { cat "$dir/initramfs.gz"; (cd "$ROOT/testing/machines" && echo init | cpio -o -H newc --quiet | gzip -1); } >"$RUN/initramfs.gz"
-    # Of what the disks hold nothing has to outlive this machine. A busy host's timers are late: the kernel need not look.
+    # Of what the disks hold nothing has to outlive this machine. A busy host is late with timers: the kernel need not check
+    # them, and takes the time from the processor: a clock that is a device is emulated as well.
     TMPDIR=$RUN timeout --kill-after=10 "$limit" qemu-system-x86_64 -M q35 -cpu max -smp 2 -m 2G \
         -nodefaults -display none -no-user-config -nic none \
         -chardev "file,id=console,path=$RUN/$name.console" -serial chardev:console \
         -chardev "file,id=told,path=$RUN/$name.told" -serial chardev:told \
         -kernel "$dir/vmlinuz" -initrd "$RUN/initramfs.gz" \
-        -append "console=ttyS0 panic=10 no_timer_check quiet task=$task" \
+        -append "console=ttyS0 panic=10 no_timer_check tsc=reliable mitigations=off quiet task=$task${ONLY:+ only=$ONLY,}" \
         -drive "file=$MACHINES/debian.disk,format=raw,if=virtio,snapshot=on,cache=unsafe" \
         -drive "file=$RUN/tests.disk,format=raw,if=virtio,snapshot=on,cache=unsafe" "$@" </dev/null >"$RUN/$name.qemu" 2>&1 &
     machine=$!

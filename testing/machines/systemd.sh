@@ -205,7 +205,7 @@ second() {
 
 third() {
     local image
-    ! findmnt -t fuse.narufs || failed "mounted, and not asked for"
+    ! grep " fuse.narufs " /proc/mounts || failed "mounted, and not asked for"
     for image in /var/lib/unit.img /var/lib/fstab.img /dev/vdc; do
         [[ $(image_state $image) == clean ]] || failed "the reboot has left $image $(image_state $image)"
         must "fsck of $image" narufs fsck "$image"
