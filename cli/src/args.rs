@@ -3,7 +3,7 @@
 mod measure;
 mod watch;
 
-pub use measure::{Bench, Compare};
+pub use measure::{Bench, Compare, Reproduce};
 pub use watch::{Metrics, Top};
 
 use crate::size::{NewSize, Size};
@@ -55,6 +55,8 @@ pub enum Command {
     Bench(Bench),
     /// Compare file systems on the same device, and write a report (root)
     Compare(Compare),
+    /// Run the experiments of the papers that narufs joins, their baselines beside their techniques
+    Reproduce(Reproduce),
     /// Take part in a comparison beyond a memory limit: what `compare` starts
     #[command(hide = true)]
     SpillWorker,
@@ -86,6 +88,7 @@ impl Command {
             Command::Upgrade(_) => "upgrade",
             Command::Bench(_) | Command::BenchChild => "bench",
             Command::Compare(_) => "compare",
+            Command::Reproduce(_) => "reproduce",
             Command::SpillWorker => "spill-worker",
             Command::Generate(_) => "generate",
         }

@@ -1,8 +1,9 @@
 //! The narufs command, also under the names that mount(8), umount(8), mkfs(8) and fsck(8) look for; [`main`] is all of
 //! it.
 //!
-//! What is public besides is for `narufs-bench`, a program beside it that `narufs bench` and `narufs compare` start:
-//! it understands the same command line and the same mount options, and tells failures in the same way.
+//! What is public besides is for the programs beside it, `narufs-bench` that `narufs bench` and `narufs compare` start,
+//! and `narufs-reproduce` that `narufs reproduce` starts: they understand the same command line and the same mount
+//! options, and tell failures in the same way.
 
 pub mod args;
 mod beside;
@@ -109,7 +110,10 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Upgrade(args) => upgrade::run(args),
         Command::Generate(args) => generate::run(args),
-        Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => beside::run(),
+        Command::Bench(_) | Command::Compare(_) | Command::SpillWorker | Command::BenchChild => {
+            beside::BENCH.run()
+        }
+        Command::Reproduce(_) => beside::REPRODUCE.run(),
     };
     end(cli.command.name(), outcome)
 }

@@ -47,7 +47,15 @@ impl Library {
     /// # Errors
     /// In words, if it cannot be mounted or not be written to.
     pub fn mount(image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
-        let fs = mount(image, &options)?;
+        Library::over(mount(image, &options)?, image, name, options)
+    }
+
+    /// The same of a file system that is mounted already, with these options, on media of the caller's.
+    ///
+    /// # Errors
+    /// In words, if it cannot be written to.
+    pub fn over(fs: narufs_engine::Fs, image: &Path, name: &str, options: LibraryOptions) -> Result<Library> {
+        let fs = sound(fs, image)?;
         let survives = match Stats::of(fs.inodes()).map_err(failed("stats", ""))?.durability {
             Some(DurabilityLevel::Power) => Survives::Power,
             Some(DurabilityLevel::Process) => Survives::Process,
@@ -92,8 +100,13 @@ impl Library {
 }
 
 fn mount(image: &Path, options: &LibraryOptions) -> Result<narufs_engine::Fs> {
+    let refused = |e| Error::Refused(format!("{}: {e}", image.display()));
+    narufs_engine::Fs::mount(image, options).map_err(refused)
+}
+
+/// One that can be written to.
+fn sound(fs: narufs_engine::Fs, image: &Path) -> Result<narufs_engine::Fs> {
     let shown = image.display();
-    let fs = narufs_engine::Fs::mount(image, options).map_err(|e| Error::Refused(format!("{shown}: {e}")))?;
     match fs.damage() {
         Some(why) => Err(Error::Refused(format!("{shown}: it cannot be written to: {why}"))),
         None => Ok(fs),

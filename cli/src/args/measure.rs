@@ -1,4 +1,4 @@
-//! The arguments of what measures: `narufs bench` and `narufs compare`.
+//! The arguments of what measures: `narufs bench`, `narufs compare` and `narufs reproduce`.
 
 use crate::size::Size;
 use clap::Args;
@@ -138,6 +138,29 @@ pub struct Compare {
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub size: Size,
     /// Directory on a disk, for the file behind the loop device
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub work: PathBuf,
+}
+
+/// Arguments of `narufs reproduce`.
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// Which papers: journaling, checkpoint, range-lock, nat, spill [default: all]
+    #[arg(value_name = "PAPER")]
+    pub papers: Vec<String>,
+    /// Small sizes and one round: shows that all of it works, and no more
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the results as JSON on standard output, in place of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page for each paper, and results.json, into this directory; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+    /// How often each is run, in turn with the others [default: 5; with --quick 1]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Directory on the device that is measured, for images
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub work: PathBuf,
 }

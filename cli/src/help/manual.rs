@@ -82,6 +82,7 @@ const SEE: &[(&str, &[&str])] = &[
     ("info", &["narufs-stats", "narufs-fsck"]),
     ("bench", &["narufs-compare"]),
     ("compare", &["narufs-bench"]),
+    ("reproduce", &["narufs-bench"]),
 ];
 
 /// Every page.

@@ -19,6 +19,7 @@ pub fn below(command: &str) -> &'static [Part] {
         "doctor" => DOCTOR,
         "upgrade" => UPGRADE,
         "bench" => BENCH,
+        "reproduce" => REPRODUCE,
         "compare" => COMPARE,
         _ => &[],
     }
@@ -402,5 +403,29 @@ const COMPARE: &[Part] = &[
     ),
     Text(
         "Exit status: 0 compared, 1 failed, 2 wrong usage, 127 narufs-bench is not installed, 130 interrupted.",
+    ),
+];
+
+const REPRODUCE: &[Part] = &[
+    Table(
+        "Examples:",
+        &[
+            ("narufs reproduce --quick", "some minutes: that all of it works"),
+            ("narufs reproduce --report out", "five rounds, and a page for each paper: hours"),
+            ("narufs reproduce range-lock nat", "two of the papers"),
+            ("narufs reproduce journaling --json", "results for a program"),
+        ],
+    ),
+    Text(
+        "Each paper's baseline and its technique run in this engine, without a mount, on the same device, in turn. Beside \
+         them stand the paper's own figures, and what a model with figures of this machine says of the papers' machines. \
+         Images are made in --work, on the device that is to be measured, and removed.",
+    ),
+    Text(
+        "The baselines are in narufs-reproduce alone, which `make reproduce` builds. One that a build does not have is \
+         named, and left out.",
+    ),
+    Text(
+        "Exit status: 0 measured, 1 failed, 2 wrong usage, 127 narufs-reproduce is not built, 130 interrupted.",
     ),
 ];

@@ -49,7 +49,7 @@ impl Fs {
     /// # Errors
     /// As [`Volume::mount`].
     pub fn mount(image: impl AsRef<Path>, options: &VolumeOptions) -> Result<Fs> {
-        Volume::mount(image.as_ref(), options).map(Fs::of)
+        Volume::mount(image.as_ref(), options).map(Fs::over)
     }
 
     /// Makes a file system in memory that overflows to spill space, and that nothing outlives.
@@ -57,10 +57,11 @@ impl Fs {
     /// # Errors
     /// As [`Volume::scratch`].
     pub fn scratch(options: &ScratchOptions) -> Result<Fs> {
-        Volume::scratch(options).map(Fs::of)
+        Volume::scratch(options).map(Fs::over)
     }
 
-    fn of(volume: Volume) -> Fs {
+    /// The files of a volume that is at work already.
+    pub fn over(volume: Volume) -> Fs {
         Fs { files: Files::new(Arc::clone(volume.fs())), volume }
     }
 

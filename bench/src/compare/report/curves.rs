@@ -100,7 +100,7 @@ fn line(name: &str, own: &[&Cell], x: impl Fn(usize) -> f64, y: impl Fn(f64) -> 
 
 /// Moves heights, which are in order, as little as needed for names to have room: down from each other, and up from
 /// the floor.
-fn apart(wanted: &[f64], ceiling: f64, floor: f64) -> Vec<f64> {
+pub fn apart(wanted: &[f64], ceiling: f64, floor: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     let mut least = ceiling;
     for place in &mut places {

@@ -12,7 +12,7 @@ mod look;
 mod overview;
 mod page;
 mod ratios;
-mod scale;
+pub mod scale;
 mod spill;
 mod summary;
 mod tables;
@@ -21,12 +21,16 @@ mod terminal;
 pub use cells::{Cell, cells};
 pub use compact::compact;
 pub(in crate::compare) use compact::rows;
+pub use curves::apart;
 pub use overview::{PICTURE, overview, picture};
 pub use page::page;
 pub use summary::{Crowd, Match, Outcome, Verdict, verdicts};
 pub use terminal::{summary, table};
 
 use super::Results;
+
+/// How pages look, light and dark.
+pub const STYLE: &str = include_str!("page.css");
 
 /// The different values of a field, in their order.
 fn each<'a, R, T: PartialEq>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {

@@ -16,7 +16,7 @@ pub fn page(results: &Results) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "File systems compared" }
-                style { (PreEscaped(include_str!("page.css"))) }
+                style { (PreEscaped(super::STYLE)) }
             }
             body {
                 h1 { "File systems compared" }

@@ -2,7 +2,7 @@
 
 /// A logarithmic scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Log {
+pub struct Log {
     low: f64,
     high: f64,
 }
@@ -13,7 +13,7 @@ const SPAN: f64 = 6.0;
 impl Log {
     /// A scale on which all of some figures lie, with some room at its ends. Figures that are not above 0 have no
     /// place on it.
-    pub(super) fn over(figures: impl Iterator<Item = f64>) -> Log {
+    pub fn over(figures: impl Iterator<Item = f64>) -> Log {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for figure in figures.filter(|f| f.is_finite() && *f > 0.0) {
             (low, high) = (low.min(figure), high.max(figure));
@@ -27,12 +27,12 @@ impl Log {
     }
 
     /// Where a figure lies: 0 at the low end, 1 at the high one.
-    pub(super) fn at(self, figure: f64) -> f64 {
+    pub fn at(self, figure: f64) -> f64 {
         ((figure.max(f64::MIN_POSITIVE).ln() - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
     /// Round figures on the scale: 1, 2, 5, 10, ..., or the powers of ten alone where those would be many.
-    pub(super) fn ticks(self) -> Vec<f64> {
+    pub fn ticks(self) -> Vec<f64> {
         let wide = self.high - self.low > 2.2 * std::f64::consts::LN_10;
         let (first, last) =
             ((self.low / std::f64::consts::LN_10).floor(), (self.high / std::f64::consts::LN_10).ceil());
@@ -44,7 +44,7 @@ impl Log {
 }
 
 /// A figure in few letters.
-pub(super) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let scaled =
         |v: f64, unit: &str| if v < 10.0 { format!("{v:.1}{unit}") } else { format!("{v:.0}{unit}") };
     match value {
@@ -57,7 +57,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// A tick of a scale: round already.
-pub(super) fn tick(value: f64) -> String {
+pub fn tick(value: f64) -> String {
     match value {
         v if v < 1.0 => format!("{v}"),
         v if v < 1e3 => format!("{v:.0}"),
@@ -68,7 +68,7 @@ pub(super) fn tick(value: f64) -> String {
 }
 
 /// A ratio, with as many digits as it deserves.
-pub(super) fn ratio(value: f64) -> String {
+pub fn ratio(value: f64) -> String {
     match value {
         v if v >= 9.95 => format!("{v:.0}"),
         v if v >= 1.95 => format!("{v:.1}"),

@@ -1,0 +1,137 @@
+//! The range lock: threads that write different regions of one file, under the engine's lock, under one lock for the
+//! file, and under the published interval tree.
+
+use super::said;
+use crate::reproduce::bed::{Bed, Journal};
+use crate::reproduce::found::{Account, Cells, Figure, Goal, Wanted};
+use crate::reproduce::held::Regions;
+use crate::reproduce::run::{OURS, Run, figures, options};
+use crate::reproduce::slow::Latency;
+use narufs_bench::{Params, Result};
+use std::time::Duration;
+
+const VARIANTS: [&str; 3] = [OURS, "lock-inode", "lock-tree"];
+/// Of the image in memory; the file has a region of 8 MiB for each thread.
+const IMAGE: u64 = 768 << 20;
+const RING: u64 = 32 << 20;
+/// Pages of a region whose writes hold their range.
+const PAGES: u64 = 256;
+const MEMORY: &[&str] = &["memory=640M", "metadata_memory=64M", "noatime"];
+
+/// Runs it.
+///
+/// # Errors
+/// The user's end of it; an image that cannot be made.
+pub fn run(run: &Run) -> Result<Account> {
+    let mut account = Account {
+        paper: "range-lock",
+        title: "A range lock in place of the inode's lock",
+        source: "Performance improvement of F2FS by a range lock (Linux 4.14.11, FxMark, 8 x 15 cores, Optane 900p)",
+        question: "What do threads gain that write different regions of one file, and what does a thread lose that \
+                   writes a file of its own?",
+        method: said(&[
+            "Cached copies: DWOM (a page of the thread's own region of one file, again and again) and DWOL (the same \
+             in a file of its own), the image and the journal in memory.",
+            "Requests held: each thread overwrites 512 bytes in the middle of each page of its region, with nothing \
+             in memory before; the range is held while the rest of the page is read from a device whose reads take a \
+             stated time more. What threads wait for is that device, so that 64 of them say something on any number \
+             of cores.",
+            "Each page is compared afterwards.",
+        ]),
+        differs: said(&[
+            "The paper's machine has 120 cores; cached copies keep every core busy, so the figures of this machine end \
+             where its cores end. The model goes on from there.",
+            "The paper's lock covers writes alone; the engine's covers reads too, and reads of cached pages take none.",
+            "narufs gives a range back before a direct write waits for the device; so overwrites of parts are what holds \
+             one over a request.",
+        ]),
+        goals: Vec::new(),
+        figures: Vec::new(),
+        tables: Vec::new(),
+        absent: Vec::new(),
+    };
+    let held = held(run, &mut account)?;
+    let (owns, shares) = cached(run, &mut account)?;
+    let most = held.places("ops/s").last().copied().unwrap_or(1);
+    account.goals = vec![
+        Goal::new(
+            format!("requests held, {most} threads: of lock-inode"),
+            Wanted::AtLeast(14.8),
+            held.ratio(OURS, "lock-inode", most, "ops/s"),
+        )
+        .published(14.8),
+    ];
+    for threads in owns.places("ops/s") {
+        let ratio = owns.ratio(OURS, "lock-inode", threads, "ops/s");
+        let within = Wanted::AtLeast(0.97);
+        account
+            .goals
+            .push(Goal::new(format!("DWOL, {threads} threads: of lock-inode"), within, ratio).published(1.0));
+    }
+    let columns = [
+        ("ops/s", "ops/s", 0),
+        ("p50 us", "p50 us", 1),
+        ("p99 us", "p99 us", 1),
+        ("p99.9 us", "p99.9 us", 1),
+    ];
+    for (title, cells) in [("Requests held", &held), ("DWOM", &shares), ("DWOL", &owns)] {
+        let figure = Figure {
+            title: title.into(),
+            x: "threads",
+            y: "operations a second",
+            series: cells.series("ops/s"),
+        };
+        account.figures.push(figure);
+        account.tables.push(cells.table(title, "threads", &columns));
+    }
+    Ok(account)
+}
+
+/// What a request takes more.
+fn latency(run: &Run) -> Latency {
+    let read = Duration::from_millis(run.size(2, 4));
+    // Nothing is written or flushed in the time.
+    Latency { read, write: Duration::ZERO, flush: Duration::ZERO, channels: 256 }
+}
+
+fn held(run: &Run, account: &mut Account) -> Result<Cells> {
+    let places: &[u64] = run.size(&[1, 2, 4, 8, 16, 32, 64], &[1, 8, 64]);
+    let regions = Regions { threads: 64, pages: PAGES };
+    let bed = Bed::make(&run.memory, IMAGE, Journal::Nvm, RING)?;
+    regions.make(&bed)?;
+    let (latency, time) = (latency(run), Duration::from_millis(run.size(1000, 500)));
+    account.method.push(format!(
+        "Requests held: a read takes {} ms more, and all channels that threads need are there.",
+        latency.read.as_millis()
+    ));
+    run.in_turn(account, "requests held", &VARIANTS, places, |variant, threads| {
+        let found = regions.measure(run, &bed, &options(variant, MEMORY), latency, (threads, time))?;
+        let us = |quantile: f64| found.latency.value_at_quantile(quantile) as f64 / 1e3;
+        Ok(vec![
+            ("ops/s", found.ops as f64 / found.time.as_secs_f64().max(1e-9)),
+            ("mean us", found.latency.mean() / 1e3),
+            ("p50 us", us(0.5)),
+            ("p99 us", us(0.99)),
+            ("p99.9 us", us(0.999)),
+        ])
+    })
+}
+
+/// DWOL and DWOM.
+fn cached(run: &Run, account: &mut Account) -> Result<(Cells, Cells)> {
+    let places: &[u64] = run.size(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 16]);
+    let time = Duration::from_millis(run.size(1000, 100));
+    let mut all = Vec::new();
+    for workload in ["DWOL", "DWOM"] {
+        let bed = Bed::make(&run.memory, IMAGE, Journal::Nvm, RING)?;
+        all.push(run.in_turn(account, workload, &VARIANTS, places, |variant, threads| {
+            let mut mounted = bed.mount(&options(variant, MEMORY), None)?;
+            let records = run.load(&mut mounted, workload, threads, time, &Params::default());
+            let unmounted = mounted.unmount();
+            let found = records?.first().map(figures).unwrap_or_default();
+            unmounted.map(|()| found)
+        })?);
+    }
+    let shares = all.pop().unwrap_or_default();
+    Ok((all.pop().unwrap_or_default(), shares))
+}
