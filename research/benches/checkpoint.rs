@@ -95,7 +95,7 @@ impl Bed {
         let (image, file) = (dir.join("image"), dir.join("random"));
         Volume::format(&image, how, size.blocks, size.slots).expect("the image is made");
         let volume = Volume::mount(&image, how, WriteHome::default(), false).expect("it is mounted");
-        let files = rounds::scattered(&volume, size.nodes).expect("files are made");
+        let files = rounds::scattered(volume.fs(), size.nodes).expect("files are made");
         volume.unmount().expect("it is unmounted");
         let blocks = size.nodes as u64;
         drop(narufs_engine::device::ImageFile::create(&file, blocks).expect("a file"));

@@ -4,7 +4,7 @@
 //! range_locks`; [`journal`] is what `--bench journal` measures, with the lanes that a journal could have in place of one
 //! tail and the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`model`] sets what papers
 //! have published beside what machines like theirs would do by this one's costs. [`reproduce`] is what the program
-//! `narufs-reproduce` does.
+//! `narufs-reproduce` does, [`manycore`] what two threads of a machine tell of many.
 //!
 //! The examples make what is rarely seen elsewhere: a server that answers at once, a directory of millions of names,
 //! a table of inodes that is full.
@@ -16,6 +16,8 @@ pub mod checkpoint;
 pub mod journal;
 #[cfg(not(loom))]
 pub mod locks;
+#[cfg(not(loom))]
+pub mod manycore;
 #[cfg(not(loom))]
 pub mod model;
 #[cfg(not(loom))]

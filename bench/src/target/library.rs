@@ -83,7 +83,11 @@ impl Library {
         fs.unmount().map_err(|e| Error::Refused(format!("{}: unmount: {e}", self.image.display())))
     }
 
-    fn inodes(&self) -> Result<&Arc<vfs::Vfs>> {
+    /// The operations, and the counters behind them.
+    ///
+    /// # Errors
+    /// If it is not mounted any more.
+    pub fn inodes(&self) -> Result<&Arc<vfs::Vfs>> {
         match &self.fs {
             Some(fs) => Ok(fs.inodes()),
             None => Err(Error::Refused(format!("{}: not mounted any more", self.image.display()))),

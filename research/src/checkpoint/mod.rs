@@ -23,7 +23,7 @@ mod tests {
             let path = dir.path().join(format!("{how:?}"));
             Volume::format(&path, how, 16_384, 8192).expect("it is made");
             let volume = Volume::mount(&path, how, WriteHome::default(), false).expect("it is mounted");
-            let files = rounds::scattered(&volume, 20).expect("files are made");
+            let files = rounds::scattered(volume.fs(), 20).expect("files are made");
             let found = rounds::measure(&volume, &files, 15, 2, &mut 1).expect("a round");
             assert!(found.home_bytes >= 2 * 15 * 4096 && found.bytes_per_second() > 0.0);
             volume.unmount().expect("it is unmounted");

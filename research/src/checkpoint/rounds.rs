@@ -4,7 +4,7 @@ use super::volume::Volume;
 use narufs_engine::Result;
 use narufs_engine::checkpoint::{CheckpointStats, Phase, PhaseCount};
 use narufs_engine::format::{INODES_PER_BLOCK, Nid, ROOT_NID};
-use narufs_engine::vfs::{Context, SetAttr};
+use narufs_engine::vfs::{Context, SetAttr, Vfs};
 
 /// What rounds have done.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,8 @@ impl Found {
         self.home_bytes as f64 * 1e9 / self.ns.max(1) as f64
     }
 
-    fn between(before: &CheckpointStats, after: &CheckpointStats) -> Found {
+    /// What rounds have done between two looks.
+    pub fn between(before: &CheckpointStats, after: &CheckpointStats) -> Found {
         let phase = |(b, a): (&PhaseCount, &PhaseCount)| (a.ns - b.ns, a.bytes - b.bytes);
         let phases: Vec<_> = before.phases.iter().zip(&after.phases).map(phase).collect();
         Found {
@@ -41,8 +42,8 @@ impl Found {
 ///
 /// # Errors
 /// What the file system says.
-pub fn scattered(volume: &Volume, blocks: usize) -> Result<Vec<Nid>> {
-    let (fs, root) = (volume.fs(), Context::root());
+pub fn scattered(fs: &Vfs, blocks: usize) -> Result<Vec<Nid>> {
+    let root = Context::root();
     let mut files = Vec::new();
     for block in 0..blocks {
         // A directory for each hundred blocks.
@@ -60,7 +61,7 @@ pub fn scattered(volume: &Volume, blocks: usize) -> Result<Vec<Nid>> {
             }
         }
     }
-    volume.checkpoint()?;
+    fs.checkpointer().checkpoint()?;
     Ok(files.into_iter().flat_map(|(_, first)| first).collect())
 }
 

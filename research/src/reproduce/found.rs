@@ -43,6 +43,37 @@ pub struct Account {
     pub absent: Vec<Absent>,
 }
 
+impl Account {
+    /// A paper of which nothing is found yet: its name, the page's title, the publication, the question.
+    pub fn new([paper, title, source, question]: [&'static str; 4]) -> Account {
+        Account {
+            paper,
+            title,
+            source,
+            question,
+            method: Vec::new(),
+            differs: Vec::new(),
+            goals: Vec::new(),
+            figures: Vec::new(),
+            tables: Vec::new(),
+            absent: Vec::new(),
+        }
+    }
+
+    /// Adds a plot and a table of the same figures: the first column is what is plotted.
+    pub fn show(
+        &mut self,
+        title: &str,
+        [x, y]: [&'static str; 2],
+        cells: &Cells,
+        columns: &[(&str, &str, usize)],
+    ) {
+        let first = columns.first().map_or("", |(what, _, _)| what);
+        self.figures.push(Figure { title: title.to_owned(), x, y, series: cells.series(first) });
+        self.tables.push(cells.table(title, x, columns));
+    }
+}
+
 /// Something that did not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Absent {

@@ -13,11 +13,14 @@ pub mod bed;
 pub mod found;
 pub mod held;
 pub mod missing;
+pub mod model;
 pub mod papers;
+pub mod phases;
 pub mod report;
 pub mod run;
 pub mod slow;
 
+use crate::manycore::machine::{self as manycore, Costs};
 use found::Results;
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
@@ -60,9 +63,10 @@ pub fn reproduce(options: &Options, stop: &Stop, progress: Progress) -> Result<R
         rounds,
         stop: stop.clone(),
         progress,
+        costs: model::costs(),
     };
     let mut results = Results {
-        machine: machine(&options.work),
+        machine: machine(&options.work, run.costs),
         command: options.command.clone(),
         rounds,
         quick: options.quick,
@@ -80,7 +84,7 @@ pub fn reproduce(options: &Options, stop: &Stop, progress: Progress) -> Result<R
 }
 
 /// What a reader must know of the machine.
-fn machine(work: &Path) -> Vec<(String, String)> {
+fn machine(work: &Path, costs: Costs) -> Vec<(String, String)> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |table: &str, name: &str| {
         let line = table.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(':'));
@@ -92,6 +96,15 @@ fn machine(work: &Path) -> Vec<(String, String)> {
         ("memory", field(&read("/proc/meminfo"), "MemTotal")),
         ("kernel", read("/proc/sys/kernel/osrelease").trim().to_owned()),
         ("device", device(work)),
+        (
+            "a shared word",
+            format!(
+                "an add takes {:.1} ns alone, {:.0} ns from another core; from another socket {} times that, for the model",
+                costs.own,
+                costs.within,
+                manycore::ACROSS
+            ),
+        ),
         ("narufs", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

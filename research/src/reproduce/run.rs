@@ -3,6 +3,7 @@
 use super::bed::Mounted;
 use super::found::{Absent, Account, Cells};
 use super::missing;
+use crate::manycore::machine::Costs;
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
 use narufs_bench::{Error, Params, Plan, Record, Result, daily, workload};
@@ -27,6 +28,8 @@ pub struct Run {
     pub stop: Stop,
     /// What is shown meanwhile.
     pub progress: Progress,
+    /// What the machine's cache lines cost.
+    pub costs: Costs,
 }
 
 /// Options of a variant: its name is that of a baseline.
@@ -38,9 +41,12 @@ pub fn options(variant: &str, more: &[&str]) -> Vec<String> {
 /// Why this build does not have a variant.
 fn missing(variant: &str) -> Option<String> {
     let parsed = OptionList::parse(&options(variant, &[])).map(drop);
-    parsed
-        .err()
-        .or_else(|| missing::NAMES.contains(&variant).then(|| "this build does not have it yet".to_owned()))
+    parsed.err().or_else(|| {
+        variant
+            .split('+')
+            .any(|name| missing::NAMES.contains(&name))
+            .then(|| "this build does not have it yet".to_owned())
+    })
 }
 
 impl Run {
@@ -141,6 +147,15 @@ pub fn absent(account: &mut Account, what: &str, reason: impl Into<String>) {
         account.absent.push(new);
     }
 }
+
+/// The columns of rate and waits.
+pub const COLUMNS: [(&str, &str, usize); 5] = [
+    ("ops/s", "ops/s", 0),
+    ("MB/s", "MB/s", 1),
+    ("p50 us", "p50 us", 1),
+    ("p99 us", "p99 us", 1),
+    ("p99.9 us", "p99.9 us", 1),
+];
 
 /// What a record says of rate and waits.
 pub fn figures(record: &Record) -> Vec<(&'static str, f64)> {

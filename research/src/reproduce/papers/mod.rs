@@ -1,6 +1,10 @@
 //! The papers' experiments, each in a file of its own: what is asked, how it is run, and what differs from the paper.
 
+pub mod checkpoint;
+pub mod journaling;
+pub mod nat;
 pub mod range_lock;
+pub mod spill;
 
 use super::found::Account;
 use super::run::Run;
@@ -15,7 +19,13 @@ pub struct Paper {
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: [Paper; 1] = [Paper { name: "range-lock", run: range_lock::run }];
+pub const ALL: [Paper; 5] = [
+    Paper { name: "journaling", run: journaling::run },
+    Paper { name: "checkpoint", run: checkpoint::run },
+    Paper { name: "range-lock", run: range_lock::run },
+    Paper { name: "nat", run: nat::run },
+    Paper { name: "spill", run: spill::run },
+];
 
 /// Those of these names; all if there are none.
 ///

@@ -3,9 +3,10 @@
 
 use super::said;
 use crate::reproduce::bed::{Bed, Journal};
-use crate::reproduce::found::{Account, Cells, Figure, Goal, Wanted};
+use crate::reproduce::found::{Account, Cells, Goal, Wanted};
 use crate::reproduce::held::Regions;
-use crate::reproduce::run::{OURS, Run, figures, options};
+use crate::reproduce::model;
+use crate::reproduce::run::{COLUMNS, OURS, Run, figures, options};
 use crate::reproduce::slow::Latency;
 use narufs_bench::{Params, Result};
 use std::time::Duration;
@@ -23,33 +24,28 @@ const MEMORY: &[&str] = &["memory=640M", "metadata_memory=64M", "noatime"];
 /// # Errors
 /// The user's end of it; an image that cannot be made.
 pub fn run(run: &Run) -> Result<Account> {
-    let mut account = Account {
-        paper: "range-lock",
-        title: "A range lock in place of the inode's lock",
-        source: "Performance improvement of F2FS by a range lock (Linux 4.14.11, FxMark, 8 x 15 cores, Optane 900p)",
-        question: "What do threads gain that write different regions of one file, and what does a thread lose that \
-                   writes a file of its own?",
-        method: said(&[
-            "Cached copies: DWOM (a page of the thread's own region of one file, again and again) and DWOL (the same \
-             in a file of its own), the image and the journal in memory.",
-            "Requests held: each thread overwrites 512 bytes in the middle of each page of its region, with nothing \
-             in memory before; the range is held while the rest of the page is read from a device whose reads take a \
-             stated time more. What threads wait for is that device, so that 64 of them say something on any number \
-             of cores.",
-            "Each page is compared afterwards.",
-        ]),
-        differs: said(&[
-            "The paper's machine has 120 cores; cached copies keep every core busy, so the figures of this machine end \
-             where its cores end. The model goes on from there.",
-            "The paper's lock covers writes alone; the engine's covers reads too, and reads of cached pages take none.",
-            "narufs gives a range back before a direct write waits for the device; so overwrites of parts are what holds \
-             one over a request.",
-        ]),
-        goals: Vec::new(),
-        figures: Vec::new(),
-        tables: Vec::new(),
-        absent: Vec::new(),
-    };
+    let mut account = Account::new([
+        "range-lock",
+        "A range lock in place of the inode's lock",
+        "Performance improvement of F2FS by a range lock (Linux 4.14.11, FxMark, 8 x 15 cores, Optane 900p)",
+        "What do threads gain that write different regions of one file, and what does a thread lose that writes a file \
+         of its own?",
+    ]);
+    account.method = said(&[
+        "Cached copies: DWOM (a page of the thread's own region of one file, again and again) and DWOL (the same in a \
+         file of its own), the image and the journal in memory.",
+        "Requests held: each thread overwrites 512 bytes in the middle of each page of its region, with nothing in \
+         memory before; the range is held while the rest of the page is read from a device whose reads take a stated \
+         time more. What threads wait for is that device, so that 64 of them say something on any number of cores.",
+        "Each page is compared afterwards.",
+    ]);
+    account.differs = said(&[
+        "The paper's machine has 120 cores; cached copies keep every core busy, so the figures of this machine end \
+         where its cores end. The model goes on from there.",
+        "The paper's lock covers writes alone; the engine's covers reads too, and reads of cached pages take none.",
+        "narufs gives a range back before a direct write waits for the device; so overwrites of parts are what holds one \
+         over a request.",
+    ]);
     let held = held(run, &mut account)?;
     let (owns, shares) = cached(run, &mut account)?;
     let most = held.places("ops/s").last().copied().unwrap_or(1);
@@ -68,21 +64,11 @@ pub fn run(run: &Run) -> Result<Account> {
             .goals
             .push(Goal::new(format!("DWOL, {threads} threads: of lock-inode"), within, ratio).published(1.0));
     }
-    let columns = [
-        ("ops/s", "ops/s", 0),
-        ("p50 us", "p50 us", 1),
-        ("p99 us", "p99 us", 1),
-        ("p99.9 us", "p99.9 us", 1),
-    ];
     for (title, cells) in [("Requests held", &held), ("DWOM", &shares), ("DWOL", &owns)] {
-        let figure = Figure {
-            title: title.into(),
-            x: "threads",
-            y: "operations a second",
-            series: cells.series("ops/s"),
-        };
-        account.figures.push(figure);
-        account.tables.push(cells.table(title, "threads", &columns));
+        account.show(title, ["threads", "operations a second"], cells, &COLUMNS);
+        if title != "Requests held" {
+            model::extend(run, &mut account, title, cells);
+        }
     }
     Ok(account)
 }
@@ -109,6 +95,7 @@ fn held(run: &Run, account: &mut Account) -> Result<Cells> {
         let us = |quantile: f64| found.latency.value_at_quantile(quantile) as f64 / 1e3;
         Ok(vec![
             ("ops/s", found.ops as f64 / found.time.as_secs_f64().max(1e-9)),
+            ("MB/s", found.bytes as f64 / found.time.as_secs_f64().max(1e-9) / 1e6),
             ("mean us", found.latency.mean() / 1e3),
             ("p50 us", us(0.5)),
             ("p99 us", us(0.99)),

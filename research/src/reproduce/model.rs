@@ -1,0 +1,113 @@
+//! The model beside what was measured: lines that go on to the papers' core counts, and a table of every point that they
+//! publish, hit or missed.
+
+use super::found::{Account, Cells, Kind, Point, Series, Table};
+use super::run::Run;
+use crate::journal::word;
+use crate::manycore::fit::Fitted;
+use crate::manycore::machine::{self, Costs, Machine};
+use crate::manycore::published::{POINTS, Point as Published};
+use std::time::Duration;
+
+const POINTS_TITLE: &str = "The model beside what is published";
+const FITS_TITLE: &str = "What one and two threads of this machine tell";
+const RATE: &str = "ops/s";
+
+/// What a line costs on this machine, by adds to a word of one thread and of two.
+pub fn costs() -> Costs {
+    let time = Duration::from_millis(50);
+    // Two threads take turns: of their processor time an add has half.
+    Costs::fitted(word::measure(1, time), word::measure(2, time) / 2.0)
+}
+
+/// Techniques as the figures of one workload tell them, on the machine of a paper.
+pub struct Model {
+    machine: Machine,
+    costs: Costs,
+    fits: Vec<(String, Fitted)>,
+}
+
+impl Model {
+    /// Of the rates of one and two threads. Nothing where a paper's machine is not known.
+    pub fn of(run: &Run, account: &Account, cells: &Cells) -> Option<Model> {
+        let machine = machine::of(account.paper)?;
+        let fit = |name: &str| {
+            let (one, two) = (cells.median(name, 1, RATE)?, cells.median(name, 2, RATE)?);
+            Some((name.to_owned(), Fitted::new(one, two, run.costs)?))
+        };
+        let fits = cells.variants(RATE).into_iter().filter_map(fit).collect();
+        Some(Model { machine, costs: run.costs, fits })
+    }
+
+    /// Operations a second.
+    pub fn rate(&self, variant: &str, threads: usize) -> Option<f64> {
+        let (_, fit) = self.fits.iter().find(|(name, _)| name == variant)?;
+        Some(fit.rate(self.machine, self.costs, threads))
+    }
+
+    /// Of one technique over another, with as many threads as the paper's machine has cores.
+    pub fn ratio(&self, of: &str, to: &str) -> Option<f64> {
+        Some(self.rate(of, self.machine.cores)? / self.rate(to, self.machine.cores)?)
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let doubled = std::iter::successors(Some(1_usize), |threads| Some(threads * 2));
+        let mut counts: Vec<usize> = doubled.take_while(|threads| *threads < self.machine.cores).collect();
+        counts.push(self.machine.cores);
+        let line = |(name, _): &(String, Fitted)| Series {
+            name: name.clone(),
+            kind: Kind::Modelled,
+            points: counts
+                .iter()
+                .filter_map(|threads| Some(Point::at(*threads as f64, self.rate(name, *threads)?)))
+                .collect(),
+        };
+        self.fits.iter().map(line).collect()
+    }
+}
+
+fn table<'a>(account: &'a mut Account, title: &str, head: &[&str]) -> &'a mut Table {
+    let at = account.tables.iter().position(|table| table.title == title).unwrap_or_else(|| {
+        let head = head.iter().map(|word| (*word).to_owned()).collect();
+        account.tables.push(Table { title: title.to_owned(), head, rows: Vec::new() });
+        account.tables.len() - 1
+    });
+    &mut account.tables[at]
+}
+
+/// Adds the model's lines to the plot of a workload, its points to the table of those published, and what it was fitted
+/// to; gives the model for what else is asked of it.
+pub fn extend(run: &Run, account: &mut Account, title: &str, cells: &Cells) -> Option<Model> {
+    let model = Model::of(run, account, cells)?;
+    if let Some(figure) = account.figures.iter_mut().find(|figure| figure.title == title) {
+        figure.series.extend(model.series());
+    }
+    let fits = table(
+        account,
+        FITS_TITLE,
+        &["workload", "variant", "side by side, ns", "in turn, ns", "handover, ns"],
+    );
+    for (name, fit) in &model.fits {
+        let ns = [fit.apart, fit.together, fit.handover].map(|ns| format!("{ns:.0}"));
+        fits.rows.push([title.to_owned(), name.clone()].into_iter().chain(ns).collect());
+    }
+    let paper = account.paper;
+    let points = table(account, POINTS_TITLE, &["published point", "cores", "paper", "model", "off by"]);
+    for point in POINTS.iter().filter(|point| point.paper == paper && point.figure == title) {
+        points.rows.push(row(point, &model));
+    }
+    Some(model)
+}
+
+fn row(point: &Published, model: &Model) -> Vec<String> {
+    let said = point.by(|name, threads| model.rate(name, threads));
+    let off = said.map(|said| format!("{:+.0} %", (said / point.value - 1.0) * 100.0));
+    let missing = || "not measured".to_owned();
+    vec![
+        point.words(),
+        model.machine.cores.to_string(),
+        format!("{:.2}", point.value),
+        said.map_or_else(missing, |said| format!("{said:.2}")),
+        off.unwrap_or_default(),
+    ]
+}

@@ -1,0 +1,115 @@
+//! The journal: varmail and tokubench over the engine's own, over jbd2's design, over slots under locks and over the
+//! published one without them, on memory that stands for NVM and on the device; and commits by more threads than cores.
+
+use super::said;
+use crate::reproduce::bed::{Bed, Journal};
+use crate::reproduce::found::{Account, Cells, Goal, Wanted};
+use crate::reproduce::model;
+use crate::reproduce::run::{COLUMNS, OURS, Run, figures, options};
+use narufs_bench::{Params, Result};
+use std::time::Duration;
+
+const VARIANTS: [&str; 4] = [OURS, "journal-jbd2", "journal-fine", "journal-paper"];
+const MEMORY: &[&str] = &["memory=512M", "metadata_memory=128M"];
+
+/// The published gains at 16 threads: workload, over jbd2, over slots under locks.
+const PUBLISHED: [(&str, f64, f64); 2] = [("varmail", 2.9, 2.4), ("tokubench", 2.0, 1.7)];
+
+/// Runs it.
+///
+/// # Errors
+/// The user's end of it; an image that cannot be made.
+pub fn run(run: &Run) -> Result<Account> {
+    let mut account = Account::new([
+        "journaling",
+        "A journal without locks in byte-addressable memory",
+        "Han, Design and Evaluation of a High-performance Journaling Scheme for Non-volatile Memory, 2020 (ext4, Linux \
+         4.1.7, 24 cores, 256 GB, Intel P3700, 256 MB of DRAM that stands for NVM)",
+        "What do a mail store and a maker of small files gain from a journal of inode-sized slots without locks, over \
+         images of blocks in running transactions and over slots under locks?",
+    ]);
+    account.method = said(&[
+        "varmail (Filebench's loop over files of 16 KB) and tokubench (files of 4 KB in a tree, the final sync inside \
+         the time), each on a file system made anew, journal in shared memory that stands for NVM, and in the image.",
+        "After each run everything is compared.",
+        "Commits: DWSL (overwrite and fsync of private files) with more threads than cores.",
+    ]);
+    account.differs = said(&[
+        "Data and metadata lie on this machine's device, not on a P3700.",
+        "Sizes are smaller than the paper's 100,000 and 3 million files, so that each round is short; the ring is as \
+         large for all.",
+        "narufs logs the data of small synced writes too, as the paper's authors name for the future: its varmail does \
+         not wait for the device where the others' data do.",
+    ]);
+    for (journal, where_it_lies) in [(Journal::Nvm, "NVM"), (Journal::Ssd, "the device")] {
+        for (workload, over_jbd2, over_locks) in PUBLISHED {
+            let title = format!("{workload}, journal on {where_it_lies}");
+            let cells = measure(run, &mut account, &title, workload, journal)?;
+            account.show(&title, ["threads", "operations a second"], &cells, &COLUMNS);
+            if journal == Journal::Ssd {
+                continue;
+            }
+            let model = model::extend(run, &mut account, &title, &cells);
+            let most = cells.places("ops/s").last().copied().unwrap_or(1);
+            for (baseline, published) in [("journal-jbd2", over_jbd2), ("journal-fine", over_locks)] {
+                let what = format!("{title}, {most} threads: of {baseline}");
+                let ratio = cells.ratio(OURS, baseline, most, "ops/s");
+                let modelled = model.as_ref().and_then(|model| model.ratio(OURS, baseline));
+                let goal = Goal::new(what, Wanted::AtLeast(published), ratio).published(published);
+                account.goals.push(Goal { modelled, ..goal });
+            }
+        }
+    }
+    commits(run, &mut account)?;
+    Ok(account)
+}
+
+fn measure(
+    run: &Run,
+    account: &mut Account,
+    title: &str,
+    workload: &'static str,
+    journal: Journal,
+) -> Result<Cells> {
+    let places: &[u64] = run.size(&[1, 2, 4, 8, 16], &[1, 2, 16]);
+    let files = match workload {
+        "varmail" => run.size(10_000, 400),
+        _ => run.size(60_000, 2000),
+    };
+    let params = Params { files: Some(files), ..Params::default() };
+    let (bytes, ring) = (run.size(2 << 30, 256 << 20), run.size(64 << 20, 8 << 20));
+    let time = Duration::from_millis(run.size(4000, 300));
+    run.in_turn(account, title, &VARIANTS, places, |variant, threads| {
+        let bed = Bed::make(&run.work, bytes, journal, ring)?;
+        let mut mounted = bed.mount(&options(variant, MEMORY), None)?;
+        let records = run.load(&mut mounted, workload, threads, time, &params);
+        let unmounted = mounted.unmount();
+        let found = records?.first().map(figures).unwrap_or_default();
+        unmounted.map(|()| found)
+    })
+}
+
+/// Commits by more threads than cores: the published one spins for its predecessor.
+fn commits(run: &Run, account: &mut Account) -> Result<()> {
+    let title = "fsync by more threads than cores, journal on NVM";
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let places: Vec<u64> = run.size([1, 4, 16], [1, 4, 8]).map(|times| cores * times).to_vec();
+    let time = Duration::from_millis(run.size(2000, 200));
+    let bed = Bed::make(&run.work, 256 << 20, Journal::Nvm, 32 << 20)?;
+    let cells = run.in_turn(account, title, &[OURS, "journal-paper"], &places, |variant, threads| {
+        let mut mounted = bed.mount(&options(variant, MEMORY), None)?;
+        let records = run.load(&mut mounted, "DWSL", threads, time, &Params::default());
+        let unmounted = mounted.unmount();
+        let found = records?.first().map(figures).unwrap_or_default();
+        unmounted.map(|()| found)
+    })?;
+    let most = places.last().copied().unwrap_or(1);
+    let ratio = cells.ratio(OURS, "journal-paper", most, "ops/s");
+    account.goals.push(Goal::new(
+        format!("fsync, {most} threads on {cores} cores: of journal-paper"),
+        Wanted::AtLeast(1.0),
+        ratio,
+    ));
+    account.show(title, ["threads", "operations a second"], &cells, &COLUMNS);
+    Ok(())
+}
