@@ -12,7 +12,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -102,6 +102,9 @@ report: bench-deps build ## the committed report, docs/report and docs/perf/READ
 		--workloads DWOM,DWSL,MWCM,MRPM,varmail,tokubench,spill \
 		--contenders ext4,ext4-journal-ram,ext4-ram,ext4-no-journal,xfs,tmpfs-swap,narufs-nvm,narufs-ssd,narufs-ssd-window,narufs-lib-nvm,narufs-lib-ssd,narufs-scratch,narufs-scratch-cached,narufs-lib-scratch \
 		--work target --report docs/report --table docs/perf --commit "$$(git describe --always --dirty)"
+
+reproduce: ## build narufs-reproduce, with the papers' baselines, for `narufs reproduce`: docs/REPRODUCE.md
+	$(CARGO) build --release --locked -p narufs-research --features baselines --bin narufs-reproduce --target-dir target/reproduce
 
 api: ## write the list of the library's public items anew: narufs/api.txt
 	NARUFS_API_WRITE=1 $(CARGO) test --locked -p narufs --test api

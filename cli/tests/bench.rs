@@ -346,3 +346,17 @@ fn an_interruption_beyond_a_memory_limit_cleans_up() {
     assert_eq!(child.0.wait().expect("it ends").code(), Some(130), "{said:?}");
     assert_nothing_left(at.path(), pid);
 }
+
+/// It is built with the papers' baselines, and by nobody who does not ask for it.
+#[test]
+fn a_program_that_is_not_built_is_named_with_what_builds_it() {
+    let at = memory();
+    let alone = at.path().join("narufs");
+    std::fs::copy(env!("CARGO_BIN_EXE_narufs"), &alone).expect("room");
+    let out = Command::new(&alone).args(["reproduce", "nat"]).env("PATH", "").output().expect("it starts");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(127), "{said}");
+    assert!(said.contains("make reproduce") && said.lines().count() == 1, "{said}");
+    let out = Command::new(&alone).args(["reproduce", "--help"]).env("PATH", "").output().expect("it starts");
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("--quick"));
+}

@@ -1,12 +1,12 @@
 //! The model beside what was measured: lines that go on to the papers' core counts, and a table of every point that they
 //! publish, hit or missed.
 
-use super::found::{Account, Cells, Kind, Point, Series, Table};
+use super::found::{Account, Cells, Figure, Kind, Point, Series, Table};
 use super::run::Run;
 use crate::journal::word;
 use crate::manycore::fit::Fitted;
 use crate::manycore::machine::{self, Costs, Machine};
-use crate::manycore::published::{POINTS, Point as Published};
+use crate::manycore::published::{Of, POINTS, Point as Published};
 use std::time::Duration;
 
 const POINTS_TITLE: &str = "The model beside what is published";
@@ -15,9 +15,13 @@ const RATE: &str = "ops/s";
 
 /// What a line costs on this machine, by adds to a word of one thread and of two.
 pub fn costs() -> Costs {
-    let time = Duration::from_millis(50);
+    let time = Duration::from_millis(30);
+    let adds = |threads: usize| [(); 5].map(|()| word::measure(threads, time));
+    // The least of one thread, and the most of two: where they had a core by turns, none of their lines moved.
+    let (alone, shared) =
+        (adds(1).into_iter().fold(f64::MAX, f64::min), adds(2).into_iter().fold(0.0, f64::max));
     // Two threads take turns: of their processor time an add has half.
-    Costs::fitted(word::measure(1, time), word::measure(2, time) / 2.0)
+    Costs::fitted(alone, shared / 2.0)
 }
 
 /// Techniques as the figures of one workload tell them, on the machine of a paper.
@@ -50,10 +54,16 @@ impl Model {
         Some(self.rate(of, self.machine.cores)? / self.rate(to, self.machine.cores)?)
     }
 
-    fn series(&self) -> Vec<Series> {
+    /// Numbers of threads to ask it for.
+    fn counts(&self) -> Vec<usize> {
         let doubled = std::iter::successors(Some(1_usize), |threads| Some(threads * 2));
         let mut counts: Vec<usize> = doubled.take_while(|threads| *threads < self.machine.cores).collect();
         counts.push(self.machine.cores);
+        counts
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let counts = self.counts();
         let line = |(name, _): &(String, Fitted)| Series {
             name: name.clone(),
             kind: Kind::Modelled,
@@ -91,12 +101,46 @@ pub fn extend(run: &Run, account: &mut Account, title: &str, cells: &Cells) -> O
         let ns = [fit.apart, fit.together, fit.handover].map(|ns| format!("{ns:.0}"));
         fits.rows.push([title.to_owned(), name.clone()].into_iter().chain(ns).collect());
     }
+    account.figures.extend(ratios(account.paper, title, cells, &model));
     let paper = account.paper;
     let points = table(account, POINTS_TITLE, &["published point", "cores", "paper", "model", "off by"]);
     for point in POINTS.iter().filter(|point| point.paper == paper && point.figure == title) {
         points.rows.push(row(point, &model));
     }
     Some(model)
+}
+
+/// Gains of techniques over baselines, for the pairs of which something is published: measured, modelled, published.
+fn ratios(paper: &str, title: &str, cells: &Cells, model: &Model) -> Option<Figure> {
+    let own = || POINTS.iter().filter(|point| point.paper == paper && point.figure == title);
+    let mut series: Vec<Series> = Vec::new();
+    for point in own() {
+        let Of::Rates(of, to) = point.of else { continue };
+        let name = format!("{of} / {to}");
+        if !series.iter().any(|line| line.name == name) {
+            let measured = cells
+                .places(RATE)
+                .into_iter()
+                .filter_map(|threads| Some(Point::at(threads as f64, cells.ratio(of, to, threads, RATE)?)));
+            let modelled = model.counts().into_iter().filter_map(|threads| {
+                Some(Point::at(threads as f64, model.rate(of, threads)? / model.rate(to, threads)?))
+            });
+            let line = |kind, points| Series { name: name.clone(), kind, points };
+            let lines = [line(Kind::Measured, measured.collect()), line(Kind::Modelled, modelled.collect())];
+            series.extend(lines);
+            series.push(line(Kind::Published, Vec::new()));
+        }
+        let published = series.iter_mut().find(|line| line.name == name && line.kind == Kind::Published);
+        let at = point.threads.last().copied().unwrap_or(1) as f64;
+        published.into_iter().for_each(|line| line.points.push(Point::at(at, point.value)));
+    }
+    let title = format!("{title}: gains");
+    (!series.is_empty()).then_some(Figure {
+        title,
+        x: "threads",
+        y: "times as many operations a second",
+        series,
+    })
 }
 
 fn row(point: &Published, model: &Model) -> Vec<String> {

@@ -64,7 +64,7 @@ pub fn run(run: &Run) -> Result<Account> {
     for (title, cells) in [("Scattered", &scattered), ("tokubench", &small)] {
         let most = cells.places("ops/s").last().copied().unwrap_or(1);
         let ratio = cells.ratio(OURS, "checkpoint-one", most, "ops/s");
-        let what = format!("{title}, {most} threads: of checkpoint-one");
+        let what = format!("{title}, {most} threads: times checkpoint-one");
         // The paper's gain is over ext4, with one request under way.
         let goal = if title == "Scattered" { Wanted::AtLeast(2.2) } else { Wanted::AtLeast(1.0) };
         account.goals.push(Goal::new(what, goal, ratio).published(1.92));

@@ -52,7 +52,7 @@ pub fn run(run: &Run) -> Result<Account> {
             let model = model::extend(run, &mut account, &title, &cells);
             let most = cells.places("ops/s").last().copied().unwrap_or(1);
             for (baseline, published) in [("journal-jbd2", over_jbd2), ("journal-fine", over_locks)] {
-                let what = format!("{title}, {most} threads: of {baseline}");
+                let what = format!("{title}, {most} threads: times {baseline}");
                 let ratio = cells.ratio(OURS, baseline, most, "ops/s");
                 let modelled = model.as_ref().and_then(|model| model.ratio(OURS, baseline));
                 let goal = Goal::new(what, Wanted::AtLeast(published), ratio).published(published);
@@ -106,7 +106,7 @@ fn commits(run: &Run, account: &mut Account) -> Result<()> {
     let most = places.last().copied().unwrap_or(1);
     let ratio = cells.ratio(OURS, "journal-paper", most, "ops/s");
     account.goals.push(Goal::new(
-        format!("fsync, {most} threads on {cores} cores: of journal-paper"),
+        format!("fsync, {most} threads on {cores} cores: times journal-paper"),
         Wanted::AtLeast(1.0),
         ratio,
     ));

@@ -2,8 +2,10 @@
 //! file, and under the published interval tree.
 
 use super::said;
+use crate::manycore::events::{Place, Scene, Step, rate};
+use crate::manycore::machine::Machine;
 use crate::reproduce::bed::{Bed, Journal};
-use crate::reproduce::found::{Account, Cells, Goal, Wanted};
+use crate::reproduce::found::{Account, Cells, Goal, Kind, Point, Series, Wanted};
 use crate::reproduce::held::Regions;
 use crate::reproduce::model;
 use crate::reproduce::run::{COLUMNS, OURS, Run, figures, options};
@@ -51,7 +53,7 @@ pub fn run(run: &Run) -> Result<Account> {
     let most = held.places("ops/s").last().copied().unwrap_or(1);
     account.goals = vec![
         Goal::new(
-            format!("requests held, {most} threads: of lock-inode"),
+            format!("requests held, {most} threads: times lock-inode"),
             Wanted::AtLeast(14.8),
             held.ratio(OURS, "lock-inode", most, "ops/s"),
         )
@@ -60,12 +62,24 @@ pub fn run(run: &Run) -> Result<Account> {
     for threads in owns.places("ops/s") {
         let ratio = owns.ratio(OURS, "lock-inode", threads, "ops/s");
         let within = Wanted::AtLeast(0.97);
-        account
-            .goals
-            .push(Goal::new(format!("DWOL, {threads} threads: of lock-inode"), within, ratio).published(1.0));
+        account.goals.push(
+            Goal::new(format!("DWOL, {threads} threads: times lock-inode"), within, ratio).published(1.0),
+        );
     }
     for (title, cells) in [("Requests held", &held), ("DWOM", &shares), ("DWOL", &owns)] {
         account.show(title, ["threads", "operations a second"], cells, &COLUMNS);
+        if title == "Requests held" {
+            let series = held_model(run, cells);
+            let at_most = |name: &str| {
+                let line = series.iter().find(|line| line.name == name)?;
+                line.points.last().map(|point| point.y)
+            };
+            let modelled = at_most(OURS).zip(at_most("lock-inode")).map(|(ours, theirs)| ours / theirs);
+            if let Some(goal) = account.goals.first_mut() {
+                goal.modelled = modelled;
+            }
+            account.figures[0].series.extend(series);
+        }
         if title != "Requests held" {
             model::extend(run, &mut account, title, cells);
         }
@@ -102,6 +116,35 @@ fn held(run: &Run, account: &mut Account) -> Result<Cells> {
             ("p99.9 us", us(0.999)),
         ])
     })
+}
+
+/// What threads do that wait for the device, each for itself or one after the other: of the rate of one thread follows
+/// what an operation takes besides.
+fn held_model(run: &Run, cells: &Cells) -> Vec<Series> {
+    let Some(one) = cells.median(OURS, 1, "ops/s") else { return Vec::new() };
+    let request = latency(run).read.as_nanos() as f64;
+    let own = Step::Work((1e9 / one - request).max(0.0));
+    let section = Place::Shared(0);
+    let held = [own, Step::Acquire(section), Step::Request(request), Step::Release(section)];
+    let free = [own, Step::Request(request)];
+    let scene = Scene {
+        machine: Machine { cores: 64, sockets: 1 },
+        costs: run.costs,
+        handover: 0.0,
+        channels: latency(run).channels,
+    };
+    let line = |(name, program): (&str, &[Step])| Series {
+        name: name.to_owned(),
+        kind: Kind::Modelled,
+        points: cells
+            .places("ops/s")
+            .into_iter()
+            .map(|threads| Point::at(threads as f64, rate(&scene, program, threads as usize, 5000)))
+            .collect(),
+    };
+    let programs: [(&str, &[Step]); 3] = [(OURS, &free), ("lock-inode", &held), ("lock-tree", &free)];
+    let known = cells.variants("ops/s");
+    programs.into_iter().filter(|(name, _)| known.contains(name) || *name == "lock-inode").map(line).collect()
 }
 
 /// DWOL and DWOM.

@@ -5,7 +5,7 @@ use crate::reproduce::found::{Figure, Kind, Series};
 use crate::reproduce::run::OURS;
 use maud::{Markup, html};
 use narufs_bench::compare::report::apart;
-use narufs_bench::compare::report::scale::{Log, short, tick};
+use narufs_bench::compare::report::scale::{Log, tick};
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;
@@ -58,7 +58,7 @@ pub fn plot(figure: &Figure) -> Markup {
                 text.tick x=(LEFT - 5.0) y=(format!("{:.1}", y(mark) + 4.0)) text-anchor="end" { (tick(mark)) }
             }
             @for mark in marks {
-                text.tick x=(format!("{:.1}", x(mark))) y=(bottom + 16.0) text-anchor="middle" { (short(mark)) }
+                text.tick x=(format!("{:.1}", x(mark))) y=(bottom + 16.0) text-anchor="middle" { (tick(mark)) }
             }
             text.tick x=((LEFT + WIDTH - RIGHT) / 2.0) y=(HEIGHT - 4.0) text-anchor="middle" { (figure.x) }
             @for (line, place) in lines.iter().zip(places) {
@@ -81,12 +81,13 @@ fn drawn(line: &Series, hue: &str, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> 
     let (dash, word) = match line.kind {
         Kind::Measured => (None, ""),
         Kind::Modelled => (Some("6 4"), ", model"),
-        Kind::Published => (Some("1 4"), ", paper"),
+        // Single points, of which nothing is known between.
+        Kind::Published => (None, ", paper"),
     };
     html! {
         g class=(hue) {
             title { (line.name) (word) }
-            @if points.len() > 1 {
+            @if points.len() > 1 && line.kind != Kind::Published {
                 path.line d=(format!("M{}", way.join("L"))) stroke-dasharray=[dash] {}
             }
             @if !spans.is_empty() { path.range d=(spans) {} }
