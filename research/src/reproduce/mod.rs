@@ -4,7 +4,7 @@
 //! A [`bed`] is an image, mounted in this process with a baseline or without; [`slow`] is a device that takes longer,
 //! so that waiting is the device's on a machine of few cores. [`run`] has variants take turns, [`papers`] are the
 //! experiments, [`found`] is what comes out of them, [`report`] shows it. A baseline that a build does not have is told
-//! as missing ([`missing`]), and nothing stands in its place.
+//! as missing, and nothing stands in its place.
 //!
 //! What this leaves to others: the load generator and its workloads (`narufs-bench`), the baselines (the engine's
 //! feature of that name), machines that are not there ([`crate::manycore`]).
@@ -12,7 +12,6 @@
 pub mod bed;
 pub mod found;
 pub mod held;
-pub mod missing;
 pub mod model;
 pub mod papers;
 pub mod phases;
