@@ -2,9 +2,8 @@
 //!
 //! [`locks`] are range locks of the literature, for `cargo bench -p narufs-research --features baselines --bench
 //! range_locks`; [`journal`] is what `--bench journal` measures, with the lanes that a journal could have in place of one
-//! tail and the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`model`] sets what papers
-//! have published beside what machines like theirs would do by this one's costs. [`reproduce`] is what the program
-//! `narufs-reproduce` does, [`manycore`] what two threads of a machine tell of many.
+//! tail and the model that extrapolates both; [`checkpoint`] is what `--bench checkpoint` does. [`reproduce`] is what the
+//! program `narufs-reproduce` does, [`manycore`] what two threads of a machine tell of many.
 //!
 //! The examples make what is rarely seen elsewhere: a server that answers at once, a directory of millions of names,
 //! a table of inodes that is full.
@@ -18,7 +17,5 @@ pub mod journal;
 pub mod locks;
 #[cfg(not(loom))]
 pub mod manycore;
-#[cfg(not(loom))]
-pub mod model;
 #[cfg(not(loom))]
 pub mod reproduce;
