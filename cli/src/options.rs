@@ -1,6 +1,9 @@
 //! The `-o` options of mount: parsed once, every unknown one named.
 
 mod baselines;
+mod fstab;
+
+pub use fstab::is_for_mount;
 
 use crate::metrics::address::Address;
 use crate::size::Size;
@@ -302,33 +305,6 @@ impl OptionList {
         }
         Ok(())
     }
-}
-
-/// Whether fstab and mount(8) say this to themselves.
-pub fn is_for_mount(name: &str) -> bool {
-    const NAMES: [&str; 20] = [
-        "defaults",
-        "auto",
-        "noauto",
-        "nofail",
-        "_netdev",
-        "user",
-        "nouser",
-        "users",
-        "owner",
-        "group",
-        "loop",
-        "mand",
-        "nomand",
-        "diratime",
-        "nodiratime",
-        "silent",
-        "loud",
-        "uhelper",
-        "helper",
-        "comment",
-    ];
-    NAMES.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
 }
 
 fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {

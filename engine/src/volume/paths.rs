@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ring::{Absence, RingFile, RingMedia, header_of, newer_staging, start_of};
-use super::staging::{self, Origin, SHARED_MEMORY, Staging, Wanted};
+use super::staging::{self, Origin, SHARED_MEMORY, Sought, Staging};
 use super::{ImageOptions, Media};
 use crate::device::{BlockDevice, Identity, ImageFile, in_use, open_device};
 use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, Superblock};
@@ -64,12 +64,12 @@ impl Image {
     }
 
     /// Which staging is its own.
-    fn staging(&self) -> Wanted<'static> {
+    fn staging(&self) -> Sought<'static> {
         let (sb, device) = (&self.sb, self.device.as_ref());
         let header = || read_device_header(device, sb.ring_start.get(), sb.ring_blocks.get());
         // A ring that cannot be read is told of by who needs it.
         let needed_for = if sb.state.get() == STATE_MOUNTED { header().ok().flatten() } else { None };
-        Wanted {
+        Sought {
             memory: Path::new(SHARED_MEMORY),
             uuid: sb.uuid,
             owner: staging::owner(&self.identity),
@@ -102,7 +102,7 @@ fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes
 }
 
 /// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive.
-fn open_staging(wanted: &Wanted<'_>, bytes: usize, writes: bool) -> Result<(RingMedia, PathBuf)> {
+fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(RingMedia, PathBuf)> {
     let unstaged = |path: &Path, replace| {
         RingMedia::Unstaged(RingFile {
             path: path.to_owned(),

@@ -54,7 +54,7 @@ fn name_of(uuid: &[u8; 16]) -> String {
 
 /// Where staging is looked for, and for which image.
 #[derive(Debug)]
-pub(super) struct Wanted<'w> {
+pub(super) struct Sought<'w> {
     /// The directory.
     pub memory: &'w Path,
     pub uuid: [u8; 16],
@@ -82,7 +82,7 @@ enum Claim {
     Others,
 }
 
-impl Wanted<'_> {
+impl Sought<'_> {
     /// Looks for the image's staging.
     ///
     /// # Errors
