@@ -34,7 +34,7 @@ pub struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    fn new(lock: &'a WholeFileLock, alone: RankedWriteGuard<'a, ()>) -> WholeFileGuard<'a> {
+    fn guard(lock: &'a WholeFileLock, alone: RankedWriteGuard<'a, ()>) -> WholeFileGuard<'a> {
         // Relaxed: who has seen a change that this writer goes on to make sees this before it.
         lock.is_written.store(true, Ordering::Relaxed);
         WholeFileGuard::Write(Writing { lock, _alone: alone })
@@ -61,7 +61,7 @@ impl FileLock for WholeFileLock {
     }
 
     fn write(&self, _range: Range<u64>) -> WholeFileGuard<'_> {
-        Writing::new(self, self.lock.write())
+        Writing::guard(self, self.lock.write())
     }
 
     fn try_read(&self, _range: Range<u64>) -> Option<WholeFileGuard<'_>> {
@@ -69,7 +69,7 @@ impl FileLock for WholeFileLock {
     }
 
     fn try_write(&self, _range: Range<u64>) -> Option<WholeFileGuard<'_>> {
-        self.lock.try_write().map(|alone| Writing::new(self, alone))
+        self.lock.try_write().map(|alone| Writing::guard(self, alone))
     }
 
     fn is_written(&self, _range: Range<u64>) -> bool {
