@@ -53,8 +53,8 @@ pub fn run(run: &Run) -> Result<Account> {
     account.method.push(format!("Memory: {} MiB.", memory >> 20));
     account.differs = said(&[
         "The paper's machine has 4 GB; what matters is the file's size as a multiple of memory.",
-        "narufs guesses which way a reader goes, from eight ways that it remembers of a file. Of random reads a few happen to \
-         go on where another has ended, and four pages are read ahead of them: the smaller the file, the more of them.",
+        "narufs guesses which way a reader goes, from eight ways that it remembers of a file, and reads ahead of one that has \
+         gone on twice: random reads do so by chance hardly ever, the smaller the file the more.",
         "The three switches are in this engine, one by one, so that each shows its own cost; tmpfs has all three at once.",
     ]);
     let places: &[u64] = run.size(&[25, 125, 250], &[25, 125]);
