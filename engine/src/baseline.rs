@@ -65,6 +65,16 @@ pub enum IdsBaseline {
     Scan,
 }
 
+/// Where the data of small synced writes goes (T9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DataBaseline {
+    /// As narufs does: into the journal.
+    #[default]
+    Ours,
+    /// Home, before the record that needs it is committed, as ext4 by default.
+    Ordered,
+}
+
 /// Who writes metadata home (T3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CheckpointBaseline {
@@ -93,6 +103,8 @@ pub struct SpillBaseline {
 pub struct Baselines {
     /// The journal.
     pub journal: JournalBaseline,
+    /// The data of synced writes.
+    pub data: DataBaseline,
     /// The lock of a file's bytes.
     pub lock: LockBaseline,
     /// Inode numbers.
@@ -104,10 +116,11 @@ pub struct Baselines {
 }
 
 /// Each name, and what it stands for.
-pub const NAMES: [(&str, Baselines); 12] = [
+pub const NAMES: [(&str, Baselines); 13] = [
     ("journal-jbd2", Baselines { journal: JournalBaseline::Jbd2, ..OURS }),
     ("journal-fine", Baselines { journal: JournalBaseline::Fine, ..OURS }),
     ("journal-paper", Baselines { journal: JournalBaseline::Paper, ..OURS }),
+    ("data-ordered", Baselines { data: DataBaseline::Ordered, ..OURS }),
     ("checkpoint-one", Baselines { checkpoint: CheckpointBaseline::One, ..OURS }),
     ("checkpoint-64", Baselines { checkpoint: CheckpointBaseline::Batched, ..OURS }),
     ("lock-inode", Baselines { lock: LockBaseline::Inode, ..OURS }),
@@ -124,6 +137,7 @@ const FRUGAL: SpillBaseline =
 
 const OURS: Baselines = Baselines {
     journal: JournalBaseline::Ours,
+    data: DataBaseline::Ours,
     lock: LockBaseline::Ours,
     ids: IdsBaseline::Ours,
     checkpoint: CheckpointBaseline::Ours,
@@ -148,9 +162,10 @@ fn take<T: Copy + Default + PartialEq>(own: &mut T, other: T) -> bool {
 impl Baselines {
     /// With the choices of `other` too; `None` if one part would have two.
     pub fn and(mut self, other: Baselines) -> Option<Baselines> {
-        let Baselines { journal, lock, ids, checkpoint, spill } = other;
+        let Baselines { journal, data, lock, ids, checkpoint, spill } = other;
         let fit = [
             take(&mut self.journal, journal),
+            take(&mut self.data, data),
             take(&mut self.lock, lock),
             take(&mut self.ids, ids),
             take(&mut self.checkpoint, checkpoint),
@@ -204,7 +219,7 @@ mod tests {
             assert_eq!((name.parse(), one.to_string()), (Ok(one), name.to_owned()));
             assert_ne!(one, OURS);
         }
-        let all = "journal-fine+checkpoint-64+lock-tree+ids-scan+spill-clean-lost+spill-blind-readahead";
+        let all = "journal-fine+data-ordered+checkpoint-64+lock-tree+ids-scan+spill-clean-lost+spill-blind-readahead";
         let read: Baselines = all.parse().expect("they go together");
         assert_eq!(read.to_string(), all);
         assert!(read.spill.clean_lost && !read.spill.read_before_overwrite);

@@ -197,8 +197,8 @@ const MOUNT: &[Part] = &[
             (
                 "baseline=NAME[+NAME...]",
                 "do this the way of the systems that narufs is measured against: journal-jbd2, journal-fine, \
-                 journal-paper; checkpoint-one, checkpoint-64; lock-inode, lock-tree; ids-global, ids-scan; and, of \
-                 scratch space, spill-clean-lost, spill-read-before-overwrite, spill-blind-readahead",
+                 journal-paper; data-ordered; checkpoint-one, checkpoint-64; lock-inode, lock-tree; ids-global, \
+                 ids-scan; and, of scratch space, spill-clean-lost, spill-read-before-overwrite, spill-blind-readahead",
             ),
             ("allow_other", "other users may enter the mount (default for root)"),
             (

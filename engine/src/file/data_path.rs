@@ -1,5 +1,7 @@
 //! The data path of one mounted image: what it is made of, what may be chosen, what it counts.
 
+#[cfg(feature = "baselines")]
+use crate::baseline::DataBaseline;
 use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, available_memory, most_memory};
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Readahead;
@@ -151,6 +153,11 @@ impl DataPath {
             options.files,
         ));
         let (limit, kept) = (options.absorb_limit, options.bounce);
+        #[cfg(feature = "baselines")]
+        let limit = match meta.store().baselines().data {
+            DataBaseline::Ours => limit,
+            DataBaseline::Ordered => 0,
+        };
         let journal = Arc::new(DataJournal::new(Arc::clone(&meta), Arc::clone(&write_back), limit, kept));
         Ok(DataPath {
             readahead: Readahead::new(Arc::clone(&meta), options.ahead),

@@ -26,6 +26,9 @@ pub struct Point {
     pub value: f64,
 }
 
+const PAPER: &str = "journal-paper+data-ordered";
+const JBD2: &str = "journal-jbd2+data-ordered";
+const FINE: &str = "journal-fine+data-ordered";
 const NVM_VARMAIL: &str = "varmail, journal on NVM";
 const NVM_TOKUBENCH: &str = "tokubench, journal on NVM";
 /// Numbers of threads that a mean "at 15 to 120 cores" is taken over.
@@ -44,10 +47,10 @@ const fn point(
 
 /// Every point.
 pub const POINTS: [Point; 15] = [
-    point("journaling", NVM_VARMAIL, Of::Rates("journal-paper", "journal-jbd2"), &[16], 2.91),
-    point("journaling", NVM_VARMAIL, Of::Rates("journal-paper", "journal-fine"), &[16], 2.38),
-    point("journaling", NVM_TOKUBENCH, Of::Rates("journal-paper", "journal-jbd2"), &[16], 1.97),
-    point("journaling", NVM_TOKUBENCH, Of::Rates("journal-paper", "journal-fine"), &[16], 1.69),
+    point("journaling", NVM_VARMAIL, Of::Rates(PAPER, JBD2), &[16], 2.91),
+    point("journaling", NVM_VARMAIL, Of::Rates(PAPER, FINE), &[16], 2.38),
+    point("journaling", NVM_TOKUBENCH, Of::Rates(PAPER, JBD2), &[16], 1.97),
+    point("journaling", NVM_TOKUBENCH, Of::Rates(PAPER, FINE), &[16], 1.69),
     point("checkpoint", "Scattered", Of::Rates("ours", "checkpoint-one"), &[72], 1.92),
     point("range-lock", "DWOM", Of::Rates("lock-tree", "lock-inode"), &[4], 40.5),
     point("range-lock", "DWOM", Of::Rates("lock-tree", "lock-inode"), FROM_FOUR, 14.8),
