@@ -77,7 +77,7 @@ used() { # models, and what programs do: one lane
 
 proved() { # what crashes, kills and compares: the other lane
     # shellcheck disable=SC2086 # words of options
-    step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -- --include-ignored --nocapture &&
+    step proof cargo test --locked --no-fail-fast $flags -p narufs-testing -p narufs-research -- --include-ignored --nocapture &&
         step fuzz scripts/fuzz.sh $((15 * NARUFS_TEST_SCALE))
 }
 
@@ -91,11 +91,10 @@ step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
-step research cargo test --locked --no-fail-fast -p narufs-research -- --include-ignored
 step build cargo build --locked --release
 flags="--profile proof --features planted-bugs,baselines"
 # shellcheck disable=SC2086 # words of options
-step built cargo test --locked $flags -p narufs-testing --no-run
+step built cargo test --locked $flags -p narufs-testing -p narufs-research --no-run
 used &
 other=$!
 status=0
