@@ -1,6 +1,6 @@
 //! A server finds damage where the one before it has left none: what can be read is served, and nothing is written.
 
-use crate::support::{Mounted, mount, narufs, said};
+use crate::support::{Mounted, mount, said, unmount};
 use narufs_engine::device::{ImageFile, open_device};
 use narufs_engine::format::{BLOCK_SIZE, Superblock};
 use narufs_engine::superblock;
@@ -30,18 +30,23 @@ fn replace(place: &Place, block: u64, by: &[u8]) -> Vec<u8> {
     old
 }
 
-fn is_survived(block: impl Fn(&Superblock) -> u64) {
-    let at = tempfile::tempdir().expect("room");
-    let log = at.path().join("log");
-    // It is in its place in the image: what the journal alone has could not be redone on what is damaged.
+/// An image with a directory in its place, and what else is made there.
+fn made(fill: impl Fn(&Path)) -> Place {
     let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
     let out = mount(&place, "noatime,supervise=no");
     assert!(out.status.success(), "{}", said(&out));
     fs::create_dir(place.point().join("dir")).expect("room");
-    fs::write(place.point().join("dir/file"), b"content").expect("room");
-    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    fill(&place.point());
+    unmount(&place);
+    place
+}
+
+fn is_survived(block: impl Fn(&Superblock) -> u64) {
+    let at = tempfile::tempdir().expect("room");
+    let log = at.path().join("log");
+    // It is in its place in the image: what the journal alone has could not be redone on what is damaged.
+    let place = made(|point| fs::write(point.join("dir/file"), b"content").expect("room"));
     let mounted = Mounted::heard_at(place, "noatime,commit=3600", &log);
     let mut file = File::options().append(true).open(mounted.at("dir/file")).expect("it is there");
     let reader = File::open(mounted.at("dir/file")).expect("it is there");
@@ -88,13 +93,7 @@ fn a_server_that_finds_damage_serves_what_can_be_read() {
 fn damage_in_front_of_what_a_killed_server_has_promised_takes_none_of_it() {
     let at = tempfile::tempdir().expect("room");
     let log = at.path().join("log");
-    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let place = Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room");
-    let out = mount(&place, "noatime,supervise=no");
-    assert!(out.status.success(), "{}", said(&out));
-    fs::create_dir(place.point().join("dir")).expect("room");
-    let out = narufs().arg("umount").arg(place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    let place = made(|_| ());
     let mounted = Mounted::heard_at(place, "noatime,commit=3600", &log);
     // Each takes blocks, which the bitmap tells of.
     let names: Vec<String> = (0..20).map(|n| format!("dir/{n}")).collect();

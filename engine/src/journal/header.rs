@@ -5,9 +5,9 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::MIN_SLOTS;
 use super::ring::BLOCK_SLOTS;
 use super::stream::Stream;
+use super::{MIN_SLOTS, Options};
 use crate::Result;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{
@@ -27,7 +27,7 @@ pub fn ring_bytes(slots: u64) -> Option<usize> {
 }
 
 /// A header of zeros with magic and version.
-pub(super) fn blank() -> RingHeader {
+fn blank() -> RingHeader {
     RingHeader {
         crc: 0.into(),
         version: RING_VERSION.into(),
@@ -115,10 +115,7 @@ pub fn init_mapped(
     ring_uuid: &[u8; 16],
     slots: u64,
 ) -> Result<()> {
-    if ring_bytes(slots).is_none_or(|needed| memory.len() < needed) {
-        let why = format!("the journal's memory has {} bytes, too few for {slots} slots", memory.len());
-        return Err(crate::Error::Refused(why));
-    }
+    fits(memory, slots)?;
     memory.write(0, &[0; RING_HEADER_SPACE]);
     memory.persist(0, RING_HEADER_SPACE);
     let fields =
@@ -142,12 +139,45 @@ pub fn read_device_header(device: &dyn BlockDevice, start: u64, blocks: u64) -> 
     Ok(newest(copies).filter(|h| h.slots.get() / BLOCK_SLOTS + HEADER_BLOCKS <= blocks))
 }
 
+/// [`crate::Error::Refused`] if so many slots have no room in memory.
+fn fits(memory: &dyn PersistentMemory, slots: u64) -> Result<()> {
+    if ring_bytes(slots).is_none_or(|needed| memory.len() < needed) {
+        let why = format!("the journal's memory has {} bytes, too few for {slots} slots", memory.len());
+        return Err(crate::Error::Refused(why));
+    }
+    Ok(())
+}
+
 /// Writes headers in turn.
 pub(super) struct HeaderWriter {
     current: RingHeader,
 }
 
 impl HeaderWriter {
+    /// Begins an empty ring, durably.
+    ///
+    /// # Errors
+    /// [`crate::Error::Refused`] if its memory is too small; those of the device.
+    pub(super) fn begin(
+        memory: &dyn PersistentMemory,
+        stream: Option<&Stream>,
+        options: &Options,
+    ) -> Result<Self> {
+        fits(memory, options.slots)?;
+        let fields = RingHeader {
+            image_uuid: options.image_uuid,
+            ring_uuid: options.ring_uuid,
+            epoch: options.epoch.into(),
+            round: options.round.into(),
+            head: options.start.into(),
+            slots: options.slots.into(),
+            ..blank()
+        };
+        let mut header = HeaderWriter::new(memory, stream, fields)?;
+        header.write(memory, stream)?;
+        Ok(header)
+    }
+
     /// Continues the sequence of the headers that the media hold.
     pub(super) fn new(
         memory: &dyn PersistentMemory,

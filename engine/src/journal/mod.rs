@@ -109,7 +109,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::device::BlockDevice;
-use crate::format::{RING_HEADER_SPACE, RingHeader, SLOT_PAYLOAD, SLOT_SIZE};
+use crate::format::{RING_HEADER_SPACE, SLOT_PAYLOAD, SLOT_SIZE};
 use crate::pmem::{DurabilityLevel, PersistentMemory};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock, WaitQueue};
@@ -209,8 +209,7 @@ impl Journal {
     /// Begins a journal on its media with an empty ring: writes the header durably. Everything that the ring
     /// held before is void from here on, so recovery comes first.
     pub fn start(media: Media, options: Options) -> Result<Journal> {
-        let Options { image_uuid, ring_uuid, slots, epoch, round, start, lanes, need_checkpoint, clock } =
-            options;
+        let (slots, start) = (options.slots, options.start);
         let (front, stream, pad) = match media {
             Media::Mapped(front) => (front, None, 1),
             Media::Ssd { staging, device, start: block } => {
@@ -224,24 +223,9 @@ impl Journal {
         {
             return Err(Error::Refused(format!("a ring of {slots} slots from {start} on is not possible")));
         }
-        if ring_bytes(slots).is_none_or(|needed| front.len() < needed) {
-            return Err(Error::Refused(format!(
-                "the journal's memory has {} bytes, too few for {slots} slots",
-                front.len()
-            )));
-        }
+        let header = HeaderWriter::begin(front.as_ref(), stream.as_ref(), &options)?;
+        let Options { image_uuid, epoch, lanes, need_checkpoint, clock, .. } = options;
         let ring = Geometry::new(slots, &image_uuid, epoch, pad);
-        let fields = RingHeader {
-            image_uuid,
-            ring_uuid,
-            epoch: epoch.into(),
-            round: round.into(),
-            head: start.into(),
-            slots: slots.into(),
-            ..header::blank()
-        };
-        let mut header = HeaderWriter::new(front.as_ref(), stream.as_ref(), fields)?;
-        header.write(front.as_ref(), stream.as_ref())?;
         Ok(Journal {
             epoch,
             sequence: Sequence::new(&ring, start),

@@ -33,8 +33,8 @@ pub(crate) use log::{INODE_SLOTS, KEY_BYTES};
 use crate::alloc::{Alloc, Reservation, VolatileExtent};
 use crate::dir::{DentryCache, Dir, NameHash};
 use crate::error::{Error, Result};
-use crate::format::{BlockKind, Inode, Nid};
-use crate::inode::{Holds, InodeObj, InodeTable, image_bytes, location_of, verify};
+use crate::format::{BlockKind, FileType, Inode, Nid};
+use crate::inode::{Holds, InodeLocation, InodeObj, InodeTable, image_bytes, location_of, verify};
 use crate::journal::Durability;
 use crate::lock::{LockClass, Rank};
 use crate::store::{Handle, PageRef, Store};
@@ -159,10 +159,21 @@ impl Meta {
         let place = location_of(nid, &entry)?;
         let slot = self.store.get(place.block, BlockKind::Node)?.read(|bytes| bytes[place.range()].to_vec());
         let (file_type, image) = verify(nid, &entry, &slot)?;
-        let inode = InodeObj::new(place, file_type, image, Holds::new(0));
+        Ok(Some(self.object(place, file_type, image, Holds::new(0))))
+    }
+
+    /// An inode in memory, whose bytes are guarded as the mount has chosen.
+    pub(crate) fn object(
+        &self,
+        place: InodeLocation,
+        file_type: FileType,
+        image: Inode,
+        holds: Holds,
+    ) -> InodeObj {
+        let inode = InodeObj::new(place, file_type, image, holds);
         #[cfg(feature = "baselines")]
         let inode = inode.locked_by(self.store.baselines().lock);
-        Ok(Some(inode))
+        inode
     }
 
     /// The node page of an inode.

@@ -183,10 +183,7 @@ impl Vfs {
             xattr::stage(&self.meta.alloc, h, &mut image, &attributes)?;
         }
         let place = InodeLocation { block: slot.node.block(), slot: slot.slot };
-        let inode = InodeObj::new(place, file_type, image, Holds::unpublished());
-        #[cfg(feature = "baselines")]
-        let inode = inode.locked_by(self.meta.store().baselines().lock);
-        let inode = Arc::new(inode);
+        let inode = Arc::new(self.meta.object(place, file_type, image, Holds::unpublished()));
         if own != Acls::default() {
             *inode.acls.write() = Some(Arc::new(own));
         }
@@ -330,9 +327,7 @@ impl Vfs {
             made.image.nlink.set(0);
             made.image.flags.set(made.image.flags.get() | InodeFlags::ORPHAN.bits());
             let place = made.inode.place();
-            let inode = InodeObj::new(place, FileType::Regular, made.image, Holds::unpublished());
-            #[cfg(feature = "baselines")]
-            let inode = inode.locked_by(self.meta.store().baselines().lock);
+            let inode = self.meta.object(place, FileType::Regular, made.image, Holds::unpublished());
             let inode = Arc::new(inode);
             *inode.acls.write() = made.inode.acls.read().clone();
             made.inode = inode;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::ring::is_of_the_same_time;
+use super::ring::{self, is_of_the_same_time};
 use crate::device::{Identity, io_error};
 use crate::format::{OWNER_MAGIC, RING_HEADER_SPACE, RingHeader, STAGING_OWNER, StagingOwner};
 use crate::journal::header_in;
@@ -115,9 +115,7 @@ impl Sought<'_> {
 
     /// What a mapped file turns out to be of, now that nobody else has it.
     pub fn is_ours(&self, memory: &dyn PersistentMemory) -> bool {
-        let mut start = vec![0; memory.len().min(RING_HEADER_SPACE)];
-        memory.read(0, &mut start);
-        match self.claim(Some(&start), true) {
+        match self.claim(Some(&ring::start_of(memory)), true) {
             Claim::Ours => true,
             Claim::Perhaps => self.origin == Origin::Moved,
             Claim::Others => false,

@@ -36,11 +36,11 @@ use super::buffers::Table;
 use super::committer;
 use super::shared::{Running, Shared};
 use super::touched::MountRecord;
-use crate::format::{MAX_POSITION, Position, RingHeader, SLOT_PAYLOAD};
-use crate::journal::header::{self, HeaderWriter};
+use crate::format::{MAX_POSITION, Position, SLOT_PAYLOAD};
+use crate::journal::header::HeaderWriter;
 use crate::journal::ring::{BLOCK_SLOTS, Geometry};
 use crate::journal::stream::Stream;
-use crate::journal::{CreditClass, JournalStats, Look, Media, Options, ring_bytes};
+use crate::journal::{CreditClass, JournalStats, Look, Media, Options};
 use crate::pmem::DurabilityLevel;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Counter, LaneCounter, Mutex, OnceLock, RwLock, WaitQueue, thread};
@@ -71,7 +71,7 @@ pub(super) struct Handle<'j> {
 impl Transactions {
     /// Begins an empty journal, see [`crate::journal::Journal::start`].
     pub fn start(as_units: bool, media: Media, options: Options) -> Result<Transactions> {
-        let Options { image_uuid, ring_uuid, slots, epoch, round, start, need_checkpoint, .. } = options;
+        let (slots, start) = (options.slots, options.start);
         let (front, stream) = match media {
             Media::Mapped(front) => (front, None),
             Media::Ssd { staging, device, start: block } => {
@@ -85,23 +85,10 @@ impl Transactions {
                  {LEAST_SLOTS} slots (512 KiB) or more"
             )));
         }
-        if ring_bytes(slots).is_none_or(|needed| front.len() < needed) {
-            let why = format!("the journal's memory has {} bytes, too few for {slots} slots", front.len());
-            return Err(Error::Refused(why));
-        }
+        let header = HeaderWriter::begin(front.as_ref(), stream.as_ref(), &options)?;
+        let Options { image_uuid, epoch, need_checkpoint, .. } = options;
         // A commit block is a block of its own, but where the medium takes less.
         let pad = if as_units && stream.is_none() { 1 } else { BLOCK_SLOTS };
-        let fields = RingHeader {
-            image_uuid,
-            ring_uuid,
-            epoch: epoch.into(),
-            round: round.into(),
-            head: start.into(),
-            slots: slots.into(),
-            ..header::blank()
-        };
-        let mut header = HeaderWriter::new(front.as_ref(), stream.as_ref(), fields)?;
-        header.write(front.as_ref(), stream.as_ref())?;
         let shared = Arc::new(Shared {
             as_units,
             epoch,
