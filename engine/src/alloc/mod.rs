@@ -182,8 +182,10 @@ impl Alloc {
         reservation: Option<&mut Reservation>,
     ) -> Result<Extent> {
         let volatile = self.allocate_promised((want, 0), goal, class, reservation)?;
-        let extent = volatile.extent();
-        self.log_allocation(h, volatile)?;
+        self.log_allocation(h, &volatile)?;
+        let extent = volatile.into_extent();
+        let alloc = self.clone();
+        h.on_abort(move || alloc.release(extent));
         Ok(extent)
     }
 
@@ -235,14 +237,12 @@ impl Alloc {
         extent.map(|extent| VolatileExtent::new(self, extent)).ok_or_else(no_space)
     }
 
-    /// Puts blocks that were picked before into this operation's record. If the handle aborts they are free.
-    pub fn log_allocation(&self, h: &mut Handle<'_>, volatile: VolatileExtent) -> Result<()> {
+    /// Puts blocks that were picked before into this operation's record. They are the caller's until it has committed,
+    /// and its again if the handle aborts: see [`VolatileExtent::into_extent`].
+    pub fn log_allocation(&self, h: &mut Handle<'_>, volatile: &VolatileExtent) -> Result<()> {
         let extent = volatile.extent();
         let (bitmap, first) = self.bitmap_of(h.store(), extent)?;
         h.set_bits(&bitmap, first, extent.len);
-        let alloc = self.clone();
-        volatile.into_extent();
-        h.on_abort(move || alloc.release(extent));
         Ok(())
     }
 

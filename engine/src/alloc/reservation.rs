@@ -180,8 +180,8 @@ impl VolatileExtent {
         }
     }
 
-    /// The blocks, now somebody else's to free.
-    pub(super) fn into_extent(mut self) -> Extent {
+    /// The blocks, now somebody else's to free: the file's, whose record has committed, or a handle's.
+    pub fn into_extent(mut self) -> Extent {
         let extent = self.extent;
         self.extent.len = 0;
         extent

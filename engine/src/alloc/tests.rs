@@ -144,8 +144,9 @@ fn a_promise_is_kept_whatever_others_take() {
     rest.into_reservation(&mut promise);
     assert_eq!(promise.blocks(), u64::from(returned));
     let mut h = store.begin(10).expect("writable");
-    alloc.log_allocation(&mut h, first).expect("a good bitmap");
+    alloc.log_allocation(&mut h, &first).expect("a good bitmap");
     h.commit().expect("no journal to fail");
+    first.into_extent();
     drop(held);
     drop(promise);
     assert_eq!(alloc.unused(), before + 299);

@@ -206,6 +206,12 @@ mod tests {
         assert!(!is_image(&media(&input)), "no copy of the superblock can be used");
     }
 
+    /// An extent tree that is damaged where a new page is to go: what was allocated for the page is had back.
+    #[test]
+    fn a_page_that_has_no_place_in_a_damaged_tree_keeps_what_is_set_aside() {
+        mount_and_use(&[1, 0x25, 0, 0x7c, 0x0d, 0x32, 1, 0, 0x10, 0, 0x9f, 6, 0x3c, 0, 1]);
+    }
+
     #[test]
     fn arbitrary_images_are_mounted_and_used_without_harm() {
         each(mount_and_use);

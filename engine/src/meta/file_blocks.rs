@@ -3,11 +3,48 @@
 use super::{Blocks, Meta};
 use crate::alloc::{Extent, Reservation, VolatileExtent};
 use crate::error::Result;
+use crate::store::Handle;
 
 /// Extent blocks that stay promised while something is allocated and not yet inserted.
 pub(super) const SPARE_EXTENT_BLOCKS: u64 = 16;
 
+/// Volatile blocks on their way into a record: volatile again if they do not come to be the file's.
+pub(super) struct Picked<'a> {
+    meta: &'a Meta,
+    extents: Vec<VolatileExtent>,
+}
+
+impl Picked<'_> {
+    /// Puts `blocks` into the record, if they are volatile: all or a part of one allocation.
+    pub fn log(&mut self, h: &mut Handle<'_>, blocks: Blocks) -> Result<()> {
+        let Some(volatile) = self.meta.take_volatile(blocks) else { return Ok(()) };
+        let logged = self.meta.alloc.log_allocation(h, &volatile);
+        self.extents.push(volatile);
+        logged
+    }
+
+    /// The record has committed.
+    pub fn belong_to_file(mut self) {
+        for volatile in self.extents.drain(..) {
+            volatile.into_extent();
+        }
+    }
+}
+
+impl Drop for Picked<'_> {
+    fn drop(&mut self) {
+        for volatile in self.extents.drain(..) {
+            self.meta.volatile.lock().insert(volatile.extent().start, volatile);
+        }
+    }
+}
+
 impl Meta {
+    /// See [`Picked`].
+    pub(super) fn picked(&self) -> Picked<'_> {
+        Picked { meta: self, extents: Vec::new() }
+    }
+
     fn keep_reserved(&self, more: Reservation) {
         let mut reserved = self.reserved.lock();
         reserved.merge(more);
@@ -23,7 +60,7 @@ impl Meta {
     }
 
     /// The volatile blocks that a record makes permanent: all or a part of one allocation.
-    pub(super) fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
+    fn take_volatile(&self, blocks: Blocks) -> Option<VolatileExtent> {
         let mut volatile = self.volatile.lock();
         let key = *volatile.range(..=blocks.start).next_back()?.0;
         if volatile.get(&key)?.extent().end() <= blocks.start {

@@ -131,15 +131,23 @@ impl Meta {
                 left = Some(rest);
             }
         }
+        let mut picked = self.picked();
         for run in &change.insert {
             let extent = Extent { start: run.blocks.start, len: run.blocks.len };
-            if let Some(volatile) = self.take_volatile(run.blocks) {
-                self.alloc.log_allocation(&mut h, volatile)?;
-            }
-            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
             let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
-            extent::insert(&mut h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise))?;
+            picked.log(&mut h, run.blocks)?;
+            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
+            let inserted = extent::insert(
+                &mut h,
+                &self.alloc,
+                &mut root,
+                page,
+                extent,
+                run.unwritten,
+                Some(&mut promise),
+            );
             self.reserved.lock().merge(promise);
+            inserted?;
         }
         for range in &change.mark_written {
             let mut from = range.start;
@@ -171,6 +179,7 @@ impl Meta {
             takeover::undecided();
         }
         let (end, installing) = committed?;
+        picked.belong_to_file();
         inode.install(&mut image, &draft);
         drop(installing);
         drop(image);
