@@ -171,6 +171,11 @@ impl Journal {
         self.stream.is_some() && durability != Durability::Power
     }
 
+    /// Whether a commit flushes what the records below it depend on ([`Journal::depend`]): who logs them need not.
+    pub fn commit_flushes(&self, durability: Durability) -> bool {
+        self.may_lag(durability)
+    }
+
     /// What is logged from now on, and what is promised, counts only with so many of the device's completed
     /// writes flushed: the commit that covers it sees to that.
     pub fn depend(&self, writes: u64) {

@@ -201,7 +201,7 @@ impl Meta {
     /// return, or will be before it can count.
     pub fn order_after(&self, writes: u64) -> Result<()> {
         match self.store.journal() {
-            Some(journal) if journal.may_lag(self.durability) => {
+            Some(journal) if journal.commit_flushes(self.durability) => {
                 journal.depend(writes);
                 Ok(())
             }

@@ -276,7 +276,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let signal = Arc::clone(store.signal());
     #[cfg(feature = "baselines")]
-    let start = |media, own| MountJournal::start(options.store.baselines.journal, media, own);
+    let start = |media, own| {
+        MountJournal::start(options.store.baselines.journal, media, own, Arc::clone(store.device()))
+    };
     #[cfg(not(feature = "baselines"))]
     let start = MountJournal::start;
     let journal = start(

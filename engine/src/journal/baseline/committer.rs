@@ -3,7 +3,7 @@
 //! Of blocks, and on the SSD ring: the transaction's record, a void record up to the end of its last block, and a commit
 //! block. On the SSD ring they go to the image in two steps, as jbd2's: the record, then a flush, which covers the file
 //! data too; then the commit block, by a write that is durable when it returns. In memory the record is written, its
-//! lines written back, a fence; then the commit block in the same way.
+//! lines written back, a fence; file data that it maps are flushed; then the commit block in the same way.
 //!
 //! Of units in memory: the record and a fence; then a commit record of one slot, which is what the scan goes by, and the
 //! tail word of eight bytes, which is what the published journal goes by, with one fence for both.
@@ -61,6 +61,7 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
     shared.outstanding.fetch_sub(shared.charged.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     let blocks = std::mem::take(&mut *shared.list.lock());
     let logical = std::mem::take(&mut *shared.logical.lock());
+    let depends = shared.depends.load(Ordering::Relaxed);
     let start = state.start;
     let slots = bytes.div_ceil(SLOT_PAYLOAD).max(1) as u64;
     let commit = (start + slots).next_multiple_of(shared.ring.pad);
@@ -92,6 +93,8 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
     let crc = writer.crc;
     persist(shared, start, commit);
     write_home(shared, start, commit)?;
+    // On the SSD ring that has flushed them.
+    shared.data.flush_upto(depends)?;
     write_commit(shared, start, commit, end, crc)?;
     shared.ends.lock().push_back(end);
     // Release: pairs with the Acquire in `durable`.
@@ -100,6 +103,9 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
     shared.commits.wake_all();
     for head in &blocks {
         shared.table.refile(head);
+    }
+    if shared.is_filling(end) {
+        (shared.need_checkpoint)();
     }
     Ok(())
 }

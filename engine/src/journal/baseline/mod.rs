@@ -42,7 +42,9 @@ use std::time::Duration;
 use super::{CreditClass, Credits, Done, Durability, Journal, JournalStats, Look, Media, Options, Position};
 use crate::Result;
 use crate::baseline::JournalBaseline;
+use crate::device::BlockDevice;
 use crate::pmem::DurabilityLevel;
+use crate::sync::Arc;
 
 /// The journal of a mount.
 #[allow(clippy::large_enum_variant, reason = "there is one for each mount")]
@@ -76,10 +78,15 @@ macro_rules! each {
 }
 
 impl MountJournal {
-    /// Begins the chosen journal, see [`Journal::start`].
-    pub fn start(choice: JournalBaseline, media: Media, options: Options) -> Result<MountJournal> {
+    /// Begins the chosen journal, see [`Journal::start`]; `data` is the device that file data go to.
+    pub fn start(
+        choice: JournalBaseline,
+        media: Media,
+        options: Options,
+        data: Arc<dyn BlockDevice>,
+    ) -> Result<MountJournal> {
         let transactions = |media, options, units| {
-            Transactions::start(units, media, options).map(MountJournal::Transactions)
+            Transactions::start(units, media, options, data).map(MountJournal::Transactions)
         };
         match choice {
             JournalBaseline::Ours => Journal::start(media, options).map(MountJournal::Ours),
@@ -232,10 +239,21 @@ impl MountJournal {
         matches!(self, MountJournal::Ours(journal) if journal.may_lag(durability))
     }
 
+    /// See [`Journal::commit_flushes`]. A transaction is committed once the data that it maps are down, as jbd2's is.
+    pub fn commit_flushes(&self, durability: Durability) -> bool {
+        match self {
+            MountJournal::Ours(journal) => journal.commit_flushes(durability),
+            MountJournal::Paper(_) => false,
+            MountJournal::Transactions(_) => true,
+        }
+    }
+
     /// See [`Journal::depend`].
     pub fn depend(&self, writes: u64) {
-        if let MountJournal::Ours(journal) = self {
-            journal.depend(writes);
+        match self {
+            MountJournal::Ours(journal) => journal.depend(writes),
+            MountJournal::Paper(_) => {}
+            MountJournal::Transactions(journal) => journal.depend(writes),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::buffers::{Head, Table};
 use super::touched::{BLOCK_BYTES, UNIT_BYTES};
 use super::transactions::Handle;
+use crate::device::BlockDevice;
 use crate::format::{Position, SLOT_PAYLOAD};
 use crate::journal::CreditClass;
 use crate::journal::header::HeaderWriter;
@@ -42,6 +43,9 @@ pub(super) struct Shared {
     pub ring: Geometry,
     pub front: Arc<dyn PersistentMemory>,
     pub stream: Option<Stream>,
+    /// Where file data go, and how many of its writes transactions depend on.
+    pub data: Arc<dyn BlockDevice>,
+    pub depends: AtomicU64,
     /// jbd2's state lock.
     pub state: RwLock<Running>,
     /// Handles that are open.
@@ -203,6 +207,12 @@ impl Shared {
         total + FRAME + reserve <= self.ring.slots.saturating_sub(state.start - self.head())
     }
 
+    /// Whether a checkpoint is to begin before anybody waits for one: as the kernel's flushers write metadata home that
+    /// has been dirty for a while.
+    pub fn is_filling(&self, end: Position) -> bool {
+        end.saturating_sub(self.head()) > self.ring.slots / 4
+    }
+
     /// Whether both hold.
     pub fn fits(&self, state: &Running, total: u64, class: CreditClass) -> bool {
         self.fits_transaction(total, class) && self.fits_ring(state, total, class)
@@ -233,6 +243,16 @@ impl Shared {
         }
         if !fits {
             (self.need_checkpoint)();
+        }
+    }
+
+    /// Has the transaction committed if it is full of what was logged, and not of promises alone, for who does not wait for
+    /// room: who may use the reserve would fill it further, and nobody else would find room in it.
+    pub fn settle_full(&self) {
+        // Relaxed: it is looked at again and again.
+        if self.charged.load(Ordering::Relaxed) > self.most() / 2 {
+            let number = self.state().number;
+            self.request(number);
         }
     }
 

@@ -49,7 +49,9 @@ impl Bench {
         } else {
             (None, Media::Mapped(memory.clone()))
         };
-        Bench { journal: MountJournal::start(choice, media, options()).expect("starts"), memory, device }
+        let data = device.clone().unwrap_or_else(|| Arc::new(MemoryDevice::new(8)));
+        let journal = MountJournal::start(choice, media, options(), data).expect("starts");
+        Bench { journal, memory, device }
     }
 
     fn scan(&self) -> Scan {

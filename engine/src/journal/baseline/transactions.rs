@@ -10,7 +10,8 @@
 //!    and under the list lock if the block was not in it; then it changes the pages, and leaves.
 //! 3. *Lock-up.* The committing thread locks the transaction up, waits until every handle has left, and lets the next run
 //!    from the position on where this one will end. From here on nobody but that thread has the transaction.
-//! 4. *Commit.* It copies the blocks, or what was frozen of them, to the ring, then writes the commit block.
+//! 4. *Commit.* It copies the blocks, or what was frozen of them, to the ring, has file data flushed that was written
+//!    before a handle mapped it (jbd2's `data=ordered`: once for all of the transaction), then writes the commit block.
 //! 5. *Fsync.* It asks for the commit of the transaction that holds everything below its position, and sleeps until that
 //!    is done. One that comes while the transaction commits already waits for that commit alone.
 //! 6. *Head.* A checkpoint lets it pass whole transactions.
@@ -25,7 +26,8 @@
 //! that is in the transaction already costs no list lock. To the baseline's advantage: a handle is open while it logs,
 //! and not from before the operation's locks and reads on, so a lock-up takes no longer than that; what the committing
 //! thread has copied can be changed at once, where jbd2 waits for buffers that are on their way to the device; waiters
-//! spin a little before they sleep. Left out: the pause in which a commit waits for company (`h_sync`), which fsync of
+//! spin a little before they sleep; a checkpoint is asked for from a quarter of the ring on, for the kernel's flushers,
+//! which write metadata home before the ring is full. Left out: the pause in which a commit waits for company (`h_sync`), which fsync of
 //! ext4 does not ask for; asynchronous and fast commits, which are not its default; revoked blocks are kept out by the
 //! engine's own record of them.
 
@@ -36,6 +38,7 @@ use super::buffers::Table;
 use super::committer;
 use super::shared::{Running, Shared};
 use super::touched::MountRecord;
+use crate::device::BlockDevice;
 use crate::format::{MAX_POSITION, Position, SLOT_PAYLOAD};
 use crate::journal::header::HeaderWriter;
 use crate::journal::ring::{BLOCK_SLOTS, Geometry};
@@ -70,7 +73,12 @@ pub(super) struct Handle<'j> {
 
 impl Transactions {
     /// Begins an empty journal, see [`crate::journal::Journal::start`].
-    pub fn start(as_units: bool, media: Media, options: Options) -> Result<Transactions> {
+    pub fn start(
+        as_units: bool,
+        media: Media,
+        options: Options,
+        data: Arc<dyn BlockDevice>,
+    ) -> Result<Transactions> {
         let (slots, start) = (options.slots, options.start);
         let (front, stream) = match media {
             Media::Mapped(front) => (front, None),
@@ -95,6 +103,8 @@ impl Transactions {
             ring: Geometry::new(slots, &image_uuid, epoch, pad),
             front,
             stream,
+            data,
+            depends: AtomicU64::new(0),
             state: RwLock::new(Running { number: 1, start, locked: false }),
             updates: CachePadded::default(),
             handles: CachePadded::default(),
@@ -202,6 +212,7 @@ impl Transactions {
             || look == Look::Ample && !self.has_room(max_slots.saturating_mul(4), CreditClass::Ordinary)
             || !shared.promise(need, CreditClass::Ordinary)
         {
+            shared.settle_full();
             return Ok(None);
         }
         Ok(Some(Promised { shared, slots: need }))
@@ -248,6 +259,12 @@ impl Transactions {
         apply(handle.first, handle.end);
         shared.records.add(1);
         Ok(handle.end)
+    }
+
+    /// The transaction that runs, or the next, counts only with so many of the device's completed writes flushed.
+    pub(super) fn depend(&self, writes: u64) {
+        // Relaxed: whoever calls it joins a transaction after it, whose state lock orders it before the commit.
+        self.shared.depends.fetch_max(writes, Ordering::Relaxed);
     }
 
     pub(super) fn commit_upto(&self, upto: Position) -> Result<()> {

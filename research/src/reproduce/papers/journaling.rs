@@ -41,7 +41,7 @@ pub fn run(run: &Run) -> Result<Account> {
     account.differs = said(&[
         "Data and metadata lie on this machine's device, not on a P3700.",
         "Sizes are smaller than the paper's 100,000 and 3 million files, so that each round is short; the ring is as \
-         large for all.",
+         large for all variants, and tokubench goes around it, as the paper's does.",
         "narufs logs the data of small synced writes too, as the paper's authors name for the future: its varmail does \
          not wait for the device where the others' data do, which is ext4's default mode. \"data-ordered\" is narufs \
          without that: what its journal alone is worth.",
@@ -82,7 +82,12 @@ fn measure(
         _ => run.size(60_000, 2000),
     };
     let params = Params { files: Some(files), ..Params::default() };
-    let (bytes, ring) = (run.size(2 << 30, 256 << 20), run.size(64 << 20, 8 << 20));
+    let bytes = run.size(2 << 30, 256 << 20);
+    let ring = match workload {
+        "varmail" => run.size(64 << 20, 8 << 20),
+        // It is gone around, as the paper's is by 3 million files.
+        _ => run.size(16 << 20, 2 << 20),
+    };
     let time = Duration::from_millis(run.size(4000, 300));
     run.in_turn(account, title, &VARIANTS, places, |variant, threads| {
         let bed = Bed::make(&run.work, bytes, journal, ring)?;
