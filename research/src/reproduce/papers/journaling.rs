@@ -76,7 +76,10 @@ fn measure(
     workload: &'static str,
     journal: Journal,
 ) -> Result<Cells> {
-    let places: &[u64] = run.size(&[1, 2, 4, 8, 16], &[1, 2, 16]);
+    let places: &[u64] = match journal {
+        Journal::Nvm => run.size(&[1, 2, 4, 8, 16], &[1, 2, 16]),
+        Journal::Ssd => run.size(&[1, 4, 16], &[1, 16]),
+    };
     let files = match workload {
         "varmail" => run.size(10_000, 400),
         _ => run.size(60_000, 2000),
@@ -88,7 +91,7 @@ fn measure(
         // It is gone around, as the paper's is by 3 million files.
         _ => run.size(16 << 20, 2 << 20),
     };
-    let time = Duration::from_millis(run.size(4000, 300));
+    let time = Duration::from_millis(run.size(2000, 300));
     run.in_turn(account, title, &VARIANTS, places, |variant, threads| {
         let bed = Bed::make(&run.work, bytes, journal, ring)?;
         let mut mounted = bed.mount(&options(variant, MEMORY), None)?;

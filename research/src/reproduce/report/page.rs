@@ -43,8 +43,9 @@ pub fn page(results: &Results, account: &Account) -> String {
         (verdicts(account))
         @if !account.figures.is_empty() {
             p.soft {
-                "Whole lines: measured on this machine, medians of " (results.rounds) " rounds in turn, with their range. \
-                 Dashes: the model. Squares: the paper. Axes are logarithmic."
+                "Whole lines: measured on this machine, medians of " (results.rounds)
+                (if results.rounds == 1 { " round" } else { " rounds" }) " in turn, with their range. Dashes: the model. \
+                 Squares: the paper. Axes are logarithmic. Baselines go without the name of their family."
             }
             div.plots { @for figure in &account.figures {
                 figure { h3 { (figure.title) } p.panel { (figure.y) } (plot(figure)) }

@@ -27,6 +27,22 @@ fn hue(name: &str, baselines: &[&str]) -> &'static str {
     }
 }
 
+/// A variant's name where there is little room: without its family, which the page is about, and without what the
+/// baselines of a family have in common. Of a ratio both.
+fn short(name: &str) -> String {
+    let own = |name: &str| {
+        let family = ["journal-", "checkpoint-", "lock-", "ids-", "spill-"];
+        family.iter().find_map(|family| name.strip_prefix(family)).unwrap_or(name).to_owned()
+    };
+    let parts = |name: &str| {
+        let is_alone = !name.contains('+');
+        let parts = name.split('+').filter(|part| is_alone || *part != "data-ordered").map(own);
+        let parts: Vec<_> = parts.collect();
+        if parts.len() > 2 { "all of them".to_owned() } else { parts.join("+") }
+    };
+    name.split(" / ").map(parts).collect::<Vec<_>>().join(" / ")
+}
+
 /// The plot.
 pub fn plot(figure: &Figure) -> Markup {
     let all = || figure.series.iter().flat_map(|line| &line.points);
@@ -97,7 +113,22 @@ fn drawn(line: &Series, hue: &str, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> 
                 Kind::Published => path.hollow d=(points.iter().map(square).collect::<String>()) {},
             }
             path.lead d=(format!("M{:.1} {last_y:.1}L{:.1} {place:.1}", last_x + 5.0, label - 2.0)) {}
-            text.name x=(label) y=(format!("{:.1}", place + 4.0)) { (line.name) (word) }
+            text.name x=(label) y=(format!("{:.1}", place + 4.0)) { (short(&line.name)) (word) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn short_names_tell_variants_apart() {
+        assert_eq!(short("ours"), "ours");
+        assert_eq!(short("data-ordered"), "data-ordered");
+        assert_eq!(short("journal-jbd2+data-ordered"), "jbd2");
+        assert_eq!(short("journal-paper+data-ordered / journal-fine+data-ordered"), "paper / fine");
+        assert_eq!(short("spill-a+spill-b+spill-c"), "all of them");
+        assert_eq!(short("spill-clean-lost+spill-blind-readahead"), "clean-lost+blind-readahead");
     }
 }
