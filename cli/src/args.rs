@@ -167,6 +167,9 @@ pub struct Mount {
     /// Act for the server that is standard input, which has given up the right to
     #[arg(long, hide = true)]
     pub broker: bool,
+    /// Mount and unmount for who asks at the socket that systemd has handed over
+    #[arg(long, hide = true)]
+    pub mounter: bool,
     /// Say to the supervisor that is standard input whether this program could take over
     #[arg(long, hide = true)]
     pub check_takeover: bool,

@@ -4,12 +4,13 @@
 //! command returns when the mount works, or with the server's own words when it does not.
 
 use crate::args::Mount;
+use crate::broker::{self, mounter};
 use crate::failure::{Failure, Status};
 use crate::holder;
 use crate::options::{Durability, OptionList};
 use crate::readiness::Readiness;
 use crate::supervisor::store::{self, Stored};
-use crate::{broker, log, server, supervised, supervisor};
+use crate::{log, server, supervised, supervisor};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -45,6 +46,9 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     if args.supervised || args.supervise_on || args.broker {
         // Else it is known by the number that its program was opened under.
         let _ = rustix::thread::set_name(c"narufs");
+    }
+    if args.mounter {
+        return mounter::run(args, &options);
     }
     if args.broker {
         return broker::process::run(args, &options, arguments(args, &args.places));
@@ -106,7 +110,8 @@ fn wait_for_media(args: &Mount, options: &OptionList) -> Result<(), Failure> {
 /// What was asked for by `-o` and by name.
 fn options(args: &Mount) -> Result<OptionList, String> {
     let mut options = OptionList::parse(&args.options)?;
-    options.scratch |= args.scratch;
+    // One unit mounts for services of both kinds.
+    options.scratch |= args.scratch || (args.mounter && mounter::is_none(&args.places));
     options.memory = args.memory.map(|size| size.0).or(options.memory);
     options.spill = args.spill.clone().or(options.spill);
     options.spill_size = args.spill_size.map(|size| size.0).or(options.spill_size);

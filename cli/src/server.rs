@@ -13,6 +13,7 @@ pub use settings::{
 
 use crate::args::Mount;
 use crate::broker::Broker;
+use crate::broker::mounter::Mounter;
 use crate::failure::{Failure, Status};
 use crate::metrics::serving::{METRICS, Serving};
 use crate::options::OptionList;
@@ -74,13 +75,14 @@ pub fn serve_supervised(args: &Mount, options: &OptionList, arguments: Vec<OsStr
     outcome
 }
 
-/// Starts who acts for this process, if it is to give that up.
+/// Starts who acts for this process, if it is to give that up or may not do it.
 fn start_broker(
     args: &Mount,
     options: &OptionList,
     arguments: &[OsString],
 ) -> Result<Option<Arc<Broker>>, Failure> {
-    let started = options.harden.then(|| Broker::start(arguments)).transpose();
+    let is_needed = options.harden || Mounter::own().is_some();
+    let started = is_needed.then(|| Broker::start(arguments)).transpose();
     started.map_err(|e| {
         let why = format!("no broker can be started: {e}; -o harden=no serves without one");
         Failure::about(Status::MountFailed, args.dir(), why)

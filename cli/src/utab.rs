@@ -19,6 +19,13 @@ pub struct Entry<'p> {
     point: &'p Path,
 }
 
+impl Entry<'_> {
+    /// One that a process before this has made, if it is there.
+    pub fn left(point: &Path) -> Entry<'_> {
+        Entry { point }
+    }
+}
+
 /// Makes an entry for what is mounted at `point`, if that is of use.
 pub fn enter<'p>(source: &Path, point: &'p Path) -> Option<Entry<'p>> {
     if !rustix::process::geteuid().is_root() || !Path::new(HELPER).exists() {

@@ -9,11 +9,15 @@
 //! Where it is killed the mount goes on; it is then ended by `narufs umount` and not by signals, and a supervisor that is
 //! killed besides is not replaced.
 //!
-//! [`process`] is the broker; here is how it is asked.
+//! [`process`] is the broker; here is how it is asked. [`acting`] is what takes the right to mount. A service whose processes
+//! have not got that right has a [`mounter`] do it, which is another service: its broker hands such questions on.
 //!
 //! # Protocol
 //! The server asks and waits, one question at a time; each has one answer. The end of the socket is the end of the server.
+//! A mounter is asked in the same words, one question a connection.
 
+pub mod acting;
+pub mod mounter;
 pub mod process;
 
 use crate::supervisor::channel;
@@ -26,9 +30,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is asked.
+/// What is asked that takes the right to mount.
 #[derive(Debug, Serialize, Deserialize)]
-enum Question {
+enum Act {
     /// It is to mount.
     Mount { read_only: bool },
     /// It is to unmount what has this device number.
@@ -39,6 +43,13 @@ enum Question {
     Enter,
     /// It is not to be there any more.
     Leave,
+}
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+enum Question {
+    /// What takes the right to mount.
+    Act(Act),
     /// Nobody asks for metrics any more: the name of the socket that they were served at goes.
     Unlisten,
     /// A supervisor is to be started, which finds what it needs in the socket that comes along.
@@ -54,6 +65,21 @@ enum Answer {
     Mounted { device: (u32, u32) },
     /// It cannot be done.
     Refused { errno: Option<i32>, why: String },
+}
+
+impl Answer {
+    fn refused(e: &io::Error) -> Answer {
+        Answer::Refused { errno: e.raw_os_error(), why: e.to_string() }
+    }
+
+    /// It, unless it is a refusal.
+    fn or_refusal(self) -> io::Result<Answer> {
+        match self {
+            Answer::Refused { errno: Some(errno), .. } => Err(io::Error::from_raw_os_error(errno)),
+            Answer::Refused { errno: None, why } => Err(io::Error::other(why)),
+            answer => Ok(answer),
+        }
+    }
 }
 
 /// The way to it.
@@ -87,7 +113,7 @@ impl Broker {
 
     /// Has the mount entered in umount(8)'s table, until what this gives goes.
     pub fn enter(&self) -> Entered<'_> {
-        self.say(&Question::Enter);
+        self.say(&Question::Act(Act::Enter));
         Entered { broker: self }
     }
 
@@ -115,19 +141,20 @@ impl Broker {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = |e: io::Error| io::Error::new(e.kind(), format!("the server's broker is gone: {e}"));
         channel::send(&*socket, question, along).map_err(gone)?;
-        let answer =
+        let answered =
             channel::receive(&*socket, true)?.ok_or_else(|| gone(io::ErrorKind::NotConnected.into()))?;
-        match answer {
-            (Answer::Refused { errno: Some(errno), .. }, _) => Err(io::Error::from_raw_os_error(errno)),
-            (Answer::Refused { errno: None, why }, _) => Err(io::Error::other(why)),
-            answer => Ok(answer),
-        }
+        let (answer, descriptors): (Answer, _) = answered;
+        Ok((answer.or_refusal()?, descriptors))
+    }
+
+    fn act(&self, act: Act) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        self.ask(&Question::Act(act), &[])
     }
 }
 
 impl mount::Broker for Broker {
     fn mount(&self, read_only: bool) -> io::Result<Made> {
-        let (answer, along) = self.ask(&Question::Mount { read_only }, &[])?;
+        let (answer, along) = self.act(Act::Mount { read_only })?;
         let mut along = along.into_iter();
         match (answer, along.next()) {
             (Answer::Mounted { device }, Some(descriptor)) => {
@@ -138,12 +165,12 @@ impl mount::Broker for Broker {
     }
 
     fn unmount(&self, device: (u32, u32), busy: IfBusy) -> io::Result<bool> {
-        let (answer, _) = self.ask(&Question::Unmount { device, busy }, &[])?;
+        let (answer, _) = self.act(Act::Unmount { device, busy })?;
         Ok(matches!(answer, Answer::Done(true)))
     }
 
     fn set(&self, device: (u32, u32), what: Setting, value: u64) -> io::Result<()> {
-        self.ask(&Question::Set { device, what, value }, &[]).map(drop)
+        self.act(Act::Set { device, what, value }).map(drop)
     }
 }
 
@@ -155,6 +182,6 @@ pub struct Entered<'b> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.broker.say(&Question::Leave);
+        self.broker.say(&Question::Act(Act::Leave));
     }
 }

@@ -28,10 +28,16 @@ const BESIDE: &[(&str, &[Part])] = &[
         "narufs",
         &[Table(
             "Environment:",
-            &[(
-                "NARUFS_LOG",
-                "what is written to standard error beside results: error, warn (default), info, debug or trace",
-            )],
+            &[
+                (
+                    "NARUFS_LOG",
+                    "what is written to standard error beside results: error, warn (default), info, debug or trace",
+                ),
+                (
+                    "NARUFS_MOUNTER",
+                    "the socket of who mounts for this service, whose processes may not: narufs-mount@.socket",
+                ),
+            ],
         )],
     ),
     (

@@ -59,6 +59,7 @@ impl Opened {
         let mut hardening = Hardening::default();
         let mut give_up = |needs: Needs| {
             if let Some(broker) = broker
+                && options.harden
                 && !hardening.asked
             {
                 hardening = harden::give_up(&needs, broker.pid());

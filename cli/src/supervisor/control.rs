@@ -3,22 +3,15 @@
 //! It listens at a name that its process number is in, which the kernel gives to nobody else while it lives; who asks
 //! checks who answers. It hears root and its own user.
 
+use super::asked::{accept, hear, peer, socket};
 use super::channel;
 use super::program::Program;
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{UnixCredentials, getsockopt};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
+use rustix::net::{SocketAddrUnix, bind, connect, listen};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// How long one who has connected may take to ask.
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,15 +29,6 @@ enum Answer {
 
 fn address(pid: u32) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("narufs-supervisor-{pid}").as_bytes())?)
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
-}
-
-/// Who is at the other end. Its process is 0 where this name space has no number for it.
-fn peer(socket: &OwnedFd) -> io::Result<UnixCredentials> {
-    Ok(getsockopt(socket, PeerCredentials)?)
 }
 
 /// Where a supervisor is asked.
@@ -81,14 +65,8 @@ impl Control {
 
     /// The next who asks for another program, and which.
     pub fn accept(&self) -> io::Result<(Asker, Program)> {
-        let socket = accept_with(&self.listener, SocketFlags::CLOEXEC)?;
-        let by = peer(&socket)?.uid();
-        if by != 0 && by != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other(format!("user {by} may not ask")));
-        }
-        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))?;
-        let heard = channel::receive(&socket, false)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let (Question::Upgrade, descriptors) = heard;
+        let socket = accept(&self.listener)?;
+        let (Question::Upgrade, descriptors) = hear(&socket)?;
         let program = descriptors.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
         Ok((Asker { socket }, Program::from(program)))
     }

@@ -3,9 +3,9 @@
 use super::Supervisor;
 use super::channel::{Death, ToServer, ToSupervisor};
 use super::program::Exit;
+use crate::broker::mounter::detach;
 use crate::failure::{Failure, Status};
 use narufs_engine::takeover::now;
-use narufs_fuse::mount::{self, IfBusy};
 use narufs_fuse::supervision::{ABORT, DEVICE};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -72,7 +72,7 @@ impl Supervisor {
     /// The mount has never worked.
     fn forget_mount(&mut self) {
         if self.kept.remove(DEVICE).is_some()
-            && let Err(e) = mount::unmount(&self.dir, IfBusy::Detach)
+            && let Err(e) = detach(&self.dir)
         {
             tracing::debug!("{}: {e}", self.dir.display());
         }

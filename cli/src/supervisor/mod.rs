@@ -6,7 +6,7 @@
 //! While all is well it sleeps.
 //!
 //! [`channel`] is the conversation with the server, [`program`] starts one, `ends` says what follows its end, [`deaths`] when
-//! to give up; [`control`] is how others ask for another program, and [`replace`] has it take over. A supervisor that is
+//! to give up; [`control`] is how others ask for another program ([`asked`]: who may), and [`replace`] has it take over. A supervisor that is
 //! gone is replaced by its server: `adopted` is how the new one begins. [`store`] is a service manager that keeps
 //! descriptors too.
 //!
@@ -23,6 +23,7 @@
 //! Of all that is kept there is a duplicate here from its first use until the mount has ended.
 
 pub mod adopted;
+pub mod asked;
 pub mod channel;
 pub mod control;
 pub mod deaths;

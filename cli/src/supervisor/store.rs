@@ -11,7 +11,7 @@
 //! with. What it was mounted with lies beside it: what the service is told later is for the next mount.
 
 use super::ends::cut_off;
-use narufs_fuse::mount::{self, IfBusy};
+use crate::broker::mounter::detach;
 use narufs_fuse::supervision::{DEVICE, MEMORY};
 use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
@@ -145,7 +145,7 @@ fn give_up(kept: &BTreeMap<String, OwnedFd>, dir: &Path) {
         tracing::warn!("the service manager has not kept all of a mount, which is given up");
         // Who waits for an answer is to have one, and the place is to be free.
         cut_off(kept);
-        if let Err(e) = mount::unmount(dir, IfBusy::Detach) {
+        if let Err(e) = detach(dir) {
             tracing::debug!("{}: {e}", dir.display());
         }
     }

@@ -7,6 +7,7 @@ mod faults;
 mod hardened;
 mod held;
 mod measured;
+mod mounter;
 mod names;
 mod replace;
 mod stored;

@@ -33,15 +33,19 @@ for number, one in enumerate(high):
 os.closerange(3 + len(high), 500)
 os.dup2(os.open('/dev/null', os.O_RDWR), 0)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)), LISTEN_FDNAMES=names.decode().strip())
-os.execv(sys.argv[1], sys.argv[1:])
+os.execvp(sys.argv[1], sys.argv[1:])
 ";
 
 /// As much of a service manager as it takes.
-struct Manager {
+pub struct Manager {
     _dir: TempDir,
     address: PathBuf,
     heard: mpsc::Receiver<Message>,
-    kept: BTreeMap<String, OwnedFd>,
+    pub kept: BTreeMap<String, OwnedFd>,
+    /// What the service's program is started by.
+    pub around: Vec<String>,
+    /// What its environment has besides.
+    pub environment: Vec<(&'static str, PathBuf)>,
 }
 
 /// What a service, or a test, has said.
@@ -70,14 +74,15 @@ fn receive(socket: &UnixDatagram) -> Message {
 }
 
 impl Manager {
-    fn new() -> Manager {
+    pub fn new() -> Manager {
         let dir = tempfile::tempdir().expect("room");
         let address = dir.path().join("notify");
         let socket = UnixDatagram::bind(&address).expect("a name that nobody has");
         let (tell, heard) = mpsc::channel();
         // Who says something is not to wait for a test that waits for something else.
         std::thread::spawn(move || while tell.send(receive(&socket)).is_ok() {});
-        Manager { _dir: dir, address, heard, kept: BTreeMap::new() }
+        let kept = BTreeMap::new();
+        Manager { _dir: dir, address, heard, kept, around: Vec::new(), environment: Vec::new() }
     }
 
     /// Does what is said until a message with this word.
@@ -98,23 +103,25 @@ impl Manager {
         }
     }
 
-    fn wait_until_ready(&mut self) {
+    pub fn wait_until_ready(&mut self) {
         self.hear_until("READY");
     }
 
     /// Hears what was said so far.
-    fn catch_up(&mut self) {
+    pub fn catch_up(&mut self) {
         let socket = UnixDatagram::unbound().expect("a socket");
         socket.send_to(b"MARK=1", &self.address).expect("it listens");
         self.hear_until("MARK");
     }
 
     /// Starts the service with what is kept.
-    fn start(&self, place: &Place, options: &str) -> Child {
+    pub fn start(&self, place: &Place, options: &str) -> Child {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("sockets");
         let mut command = Command::new("python3");
-        command.args(["-c", START, env!("CARGO_BIN_EXE_narufs"), "mount", "--foreground"]);
+        command.args(["-c", START]).args(&self.around);
+        command.args([env!("CARGO_BIN_EXE_narufs"), "mount", "--foreground"]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.args([place.image(), place.point()]).args(["-o", "supervise=yes", "-o", options]);
         command.env("NOTIFY_SOCKET", &self.address).stdin(theirs).stdout(Stdio::null());
         let child = command.spawn().expect("python3");
@@ -136,19 +143,18 @@ impl Drop for Manager {
     }
 }
 
-fn place() -> Place {
-    let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
+pub fn place(under: &Path) -> Place {
     Place::make(under, Ring::Ssd, 256 << 20, 8192).expect("room")
 }
 
 /// Kills all processes of a service, none of which sees another's end.
-fn kill_all(service: &mut Child, place: &Place) {
+pub fn kill_all(service: &mut Child, place: &Place) {
     narufs_fuse::control::kill(&place.point()).expect("both live");
     service.wait().expect("a child");
 }
 
 /// The service ends with its mount, and leaves nothing behind.
-fn end(mut manager: Manager, mut service: Child, mounted: &Mounted) {
+pub fn end(mut manager: Manager, mut service: Child, mounted: &Mounted) {
     unmount(&mounted.place);
     assert!(service.wait().expect("a child").success());
     manager.catch_up();
@@ -160,7 +166,7 @@ fn end(mut manager: Manager, mut service: Child, mounted: &Mounted) {
 #[ignore = "needs root and /dev/fuse"]
 fn a_service_that_was_killed_whole_goes_on_with_its_mount() {
     let mut manager = Manager::new();
-    let place = place();
+    let place = place(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let mut service = manager.start(&place, "noatime,commit=3600");
     manager.wait_until_ready();
     for name in ["fuse", "abort", "memory", "arguments", "clone-0"] {
@@ -200,7 +206,7 @@ fn a_service_that_was_killed_whole_goes_on_with_its_mount() {
 #[ignore = "needs root and /dev/fuse"]
 fn what_is_no_whole_mount_is_given_up_and_it_is_mounted_anew() {
     let mut manager = Manager::new();
-    let place = place();
+    let place = place(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let mut service = manager.start(&place, "noatime");
     manager.wait_until_ready();
     let mounted = Mounted::at_place(place, Pid::from_child(&service));
@@ -221,7 +227,7 @@ fn what_is_no_whole_mount_is_given_up_and_it_is_mounted_anew() {
 #[ignore = "needs root and /dev/fuse"]
 fn a_supervisor_in_the_place_of_the_first_tells_the_service_manager_too() {
     let mut manager = Manager::new();
-    let place = place();
+    let place = place(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let mut service = manager.start(&place, "noatime");
     manager.wait_until_ready();
     let mounted = Mounted::at_place(place, Pid::from_child(&service));

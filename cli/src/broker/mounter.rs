@@ -1,0 +1,117 @@
+//! A process that does nothing but mount and unmount, for a service whose own processes may not: they have no capability to,
+//! and are in a mount name space of their own, in which what they mounted would be seen by nobody else.
+//!
+//! It is a service too, with a socket that systemd has made for root alone (`narufs-mount@.socket`) and that outlives it. Who
+//! serves is told of the socket by its environment, as of `NOTIFY_SOCKET`: it is of the service and not of the mount, which
+//! may have been made before there was a mounter.
+//!
+//! It knows by its command line where to mount, and with which options, as a broker does; and it keeps nothing between one
+//! question and the next. So it may be killed and started again at any time.
+//!
+//! # Invariants
+//! It mounts only where no server of narufs answers, and unmounts nothing but a mount of narufs at its directory. Only root is
+//! heard, who could ask the service manager for as much.
+
+use super::acting::Acting;
+use super::{Act, Answer};
+use crate::args::Mount;
+use crate::failure::{Failure, Status};
+use crate::options::OptionList;
+use crate::supervisor::asked;
+use crate::supervisor::channel;
+use narufs_fuse::control;
+use narufs_fuse::mount::{self, IfBusy, mountinfo};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, connect};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The variable that says where it is asked.
+pub const MOUNTER: &str = "NARUFS_MOUNTER";
+
+/// How long it may take. One that was killed is started again meanwhile.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// What stands for an image where there is none.
+const NONE: &str = "none";
+
+/// The way to it.
+#[derive(Debug)]
+pub struct Mounter {
+    socket: PathBuf,
+}
+
+impl Mounter {
+    /// That of this process's service, if it has one.
+    pub fn own() -> Option<Mounter> {
+        let socket = std::env::var_os(MOUNTER).filter(|socket| !socket.is_empty())?;
+        Some(Mounter { socket: socket.into() })
+    }
+
+    pub(super) fn ask(&self, act: &Act) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        self.converse(act).map_err(|e| {
+            let why = format!("who mounts for this service ({}) does not answer: {e}", self.socket.display());
+            io::Error::other(why)
+        })
+    }
+
+    fn converse(&self, act: &Act) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        let socket = asked::socket()?;
+        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        channel::send(&socket, act, &[])?;
+        // Its socket is there whether it is or not.
+        if poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&PATIENCE))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(channel::receive(&socket, false)?.ok_or(io::ErrorKind::UnexpectedEof)?)
+    }
+}
+
+/// Has what is mounted at `dir` taken away, by whoever may do that here.
+pub fn detach(dir: &Path) -> io::Result<()> {
+    let Some(mounter) = Mounter::own() else { return mount::unmount(dir, IfBusy::Detach) };
+    let found = mountinfo::find(&mount::place(dir)?)?.ok_or(Errno::INVAL)?;
+    let (answer, _) = mounter.ask(&Act::Unmount { device: found.device, busy: IfBusy::Detach })?;
+    answer.or_refusal().map(drop)
+}
+
+/// Whether the place of an image is that of none.
+pub fn is_none(places: &[PathBuf]) -> bool {
+    matches!(places, [image, _] if image.as_os_str() == OsStr::new(NONE))
+}
+
+/// Mounts and unmounts for who asks at the socket that systemd has handed to this process.
+pub fn run(args: &Mount, options: &OptionList) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::about(Status::MountFailed, args.dir(), e);
+    let handed = sd_listen_fds::get().map_err(|e| failed(io::Error::other(e)))?;
+    let Some((_, listener)) = handed.into_iter().next() else {
+        let why = "--mounter is for a socket of systemd: narufs@.service starts both";
+        return Err(Failure::new(Status::MountUsage, why));
+    };
+    let listener = listener.into_std();
+    // What mount(8) is called for is not for it.
+    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let acting = Acting::new(args, options)?;
+    loop {
+        let asker = asked::accept(&listener).map_err(failed)?;
+        if let Err(e) = answer(&acting, &asker) {
+            tracing::warn!("a question is not heard: {e}");
+        }
+    }
+}
+
+fn answer(acting: &Acting<'_>, asker: &OwnedFd) -> io::Result<()> {
+    let (act, _) = asked::hear(asker)?;
+    let (answer, along) = match act {
+        // A broker mounts once, but each server has another.
+        Act::Mount { .. } if control::server_pid(acting.point()).is_ok() => {
+            (Answer::refused(&Errno::BUSY.into()), Vec::new())
+        }
+        act => acting.act(&act),
+    };
+    let along: Vec<BorrowedFd<'_>> = along.iter().map(AsFd::as_fd).collect();
+    channel::send(asker, &answer, &along)
+}
