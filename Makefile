@@ -10,7 +10,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 PROGRAM ?= $(BINDIR)/narufs
 NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
-UNITS = narufs@.service narufs-scratch@.service
+UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
 .PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
 

@@ -62,7 +62,11 @@ for name in mkfs fsck mount mount.fuse umount umount.fuse; do
     [[ $(readlink -f "/sbin/$name.narufs") == /usr/bin/narufs ]] || fail "$name.narufs leads elsewhere"
     [[ -s /usr/share/man/man8/$name.narufs.8.gz || -d /etc/dpkg/dpkg.cfg.d ]] || fail "$name.narufs has no page"
 done
-grep -q '^ExecStart=/usr/bin/narufs ' /lib/systemd/system/narufs@.service || fail "the unit starts something else"
+for unit in narufs narufs-scratch narufs-mount; do
+    grep -q '^ExecStart=/usr/bin/narufs ' "/lib/systemd/system/$unit@.service" || fail "$unit@.service starts something else"
+    ! grep -q '/usr/local' "/lib/systemd/system/$unit@.service" || fail "$unit@.service has names of another installation"
+done
+[[ -e /lib/systemd/system/narufs-mount@.socket ]] || fail "nobody can ask who mounts for units"
 narufs-bench --help >/dev/null
 bash -n /usr/share/bash-completion/completions/narufs
 
