@@ -133,6 +133,31 @@ impl InodeSpace {
         self.nat.durable(upto);
     }
 
+    /// What was done for nids so far.
+    #[cfg(feature = "baselines")]
+    pub fn id_work(&self) -> crate::nat::IdWork {
+        self.nat.work()
+    }
+
+    /// Times what is done for nids from now on, or no more.
+    #[cfg(feature = "baselines")]
+    pub fn time_ids(&self, timed: bool) {
+        self.nat.time_work(timed);
+    }
+
+    /// Makes so many blocks of the NAT whose nids are all in use, with no inodes behind them: a table as large as that
+    /// of a file system with as many files, for comparisons.
+    ///
+    /// # Errors
+    /// ENOSPC, and what the journal may meet.
+    #[cfg(feature = "baselines")]
+    pub fn fill_ids(&self, blocks: u64) -> Result<()> {
+        match self.place(crate::format::ROOT_NID)? {
+            Some(place) => self.nat.fill(blocks, place),
+            None => Ok(()),
+        }
+    }
+
     /// How many nids of a NAT block are in use, if that is known.
     pub fn used_nids(&self, nat_block: u64) -> Option<u16> {
         self.nat.used(nat_block)

@@ -23,6 +23,8 @@ mod install;
 mod log;
 mod multi_record;
 
+#[cfg(feature = "baselines")]
+pub use crate::nat::IdWork;
 pub use change::{Blocks, Change, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED};
 pub(crate) use free_inode::FREE_SLOTS;
 pub use inode_space::{InodeSpace, NewSlot};
@@ -88,6 +90,12 @@ impl Meta {
             #[cfg(all(test, not(any(loom, shuttle))))]
             hooks: hooks::Hooks::default(),
         }
+    }
+
+    /// Where inodes come from and go: for comparisons.
+    #[cfg(feature = "baselines")]
+    pub fn space(&self) -> &Arc<InodeSpace> {
+        &self.space
     }
 
     /// The metadata pages.

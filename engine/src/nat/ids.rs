@@ -6,7 +6,7 @@
 //! that is given.
 
 #[cfg(feature = "baselines")]
-use super::listed::Listed;
+use super::{listed::Listed, work::Work};
 use crate::alloc::Queue;
 use crate::format::{BLOCK_HEADER_SIZE, NAT_ENTRY_SIZE, NAT_PER_BLOCK, Position};
 use crate::hasher::NumberMap;
@@ -78,6 +78,12 @@ impl IdBlock {
         self.taken[id as usize / 64].fetch_or(bit, Ordering::Acquire) & bit == 0
     }
 
+    /// An id is free again.
+    pub(super) fn clear(&self, id: u32) {
+        // Release: pairs with the Acquire of `take`.
+        self.taken[id as usize / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
+    }
+
     /// The ids that are free just now.
     #[cfg(feature = "baselines")]
     pub(super) fn each_free(&self, mut f: impl FnMut(u32)) {
@@ -133,6 +139,8 @@ pub(super) struct Ids {
     /// One list for all lanes, in place of their own.
     #[cfg(feature = "baselines")]
     pub listed: Option<Listed>,
+    #[cfg(feature = "baselines")]
+    pub work: Work,
 }
 
 impl Ids {
@@ -148,6 +156,8 @@ impl Ids {
             new: Mutex::new((Vec::new(), end)),
             #[cfg(feature = "baselines")]
             listed: None,
+            #[cfg(feature = "baselines")]
+            work: Work::new(),
         }
     }
 
@@ -177,7 +187,8 @@ impl Ids {
         self.shard(block.index).lock().insert(block.index, Arc::clone(block));
         #[cfg(feature = "baselines")]
         if let Some(listed) = &self.listed {
-            return listed.add_new(block);
+            listed.offer(block);
+            return;
         }
         self.adopt(block, lane);
     }
@@ -211,7 +222,7 @@ impl Ids {
     pub(super) fn take(&self, lane: usize) -> Option<(Arc<IdBlock>, u32)> {
         #[cfg(feature = "baselines")]
         if let Some(listed) = &self.listed {
-            return listed.take();
+            return listed.take(&self.work);
         }
         loop {
             {
@@ -263,12 +274,11 @@ impl Ids {
 
     /// Gives an id back.
     pub(super) fn give(&self, block: &Arc<IdBlock>, id: u32) {
-        // Release: pairs with the Acquire of `IdBlock::take`.
-        block.taken[id as usize / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
         #[cfg(feature = "baselines")]
         if let Some(listed) = &self.listed {
             return listed.give(block, id);
         }
+        block.clear(id);
         // Pairs with the fence of `unlist`.
         fence(Ordering::SeqCst);
         if !block.listed.load(Ordering::Relaxed) {
@@ -286,6 +296,8 @@ impl Ids {
 
     /// Gives back the ids freed by records that end at or below `upto`.
     pub(super) fn durable(&self, upto: Position) {
+        #[cfg(feature = "baselines")]
+        let begun = self.work.now();
         let mut out = Vec::new();
         for share in &self.lanes {
             share.quarantine.pop(upto, |_| false, &mut out);
@@ -293,6 +305,17 @@ impl Ids {
         for (block, id) in out {
             self.give(&block, id);
         }
+        #[cfg(feature = "baselines")]
+        {
+            self.listed.iter().for_each(Listed::checkpointed);
+            self.work.add_since(|done| &done.freed_ns, begun);
+        }
+    }
+
+    /// How many places of the table were used, or were to be.
+    #[cfg(feature = "baselines")]
+    pub(super) fn made(&self) -> u64 {
+        self.new.lock().1
     }
 
     /// Up to so many NAT blocks of an earlier mount that nobody has looked into.

@@ -20,6 +20,8 @@ mod ids;
 #[cfg(feature = "baselines")]
 mod listed;
 mod nodes;
+#[cfg(feature = "baselines")]
+mod work;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,8 @@ use std::ops::Range;
 use claim::Claim;
 use ids::{IdBlock, Ids};
 use nodes::Nodes;
+#[cfg(feature = "baselines")]
+pub use work::IdWork;
 
 /// Where a new inode lies. Its slot is all zeros; the caller writes the inode into it with the same handle.
 #[derive(Debug, Clone)]
@@ -161,6 +165,8 @@ impl Shared {
     /// Gives the lane those of these NAT blocks that nobody owns and that may have free ids. Their pages come into
     /// memory together.
     fn look_into(&self, indexes: Range<u64>, lane: usize) -> Result<()> {
+        #[cfg(feature = "baselines")]
+        self.ids.work.add(|done| &done.passed, indexes.end - indexes.start);
         let mut wanted = Vec::new();
         for index in indexes {
             let pointer = self.pointer(index)?.2;
@@ -168,6 +174,8 @@ impl Shared {
                 wanted.push((index, pointer.block()));
             }
         }
+        #[cfg(feature = "baselines")]
+        self.ids.work.add(|done| &done.read, wanted.len() as u64);
         let pages: Vec<_> = wanted.iter().map(|(_, block)| (*block, BlockKind::Nat)).collect();
         if pages.len() > 1 {
             // A failure is met again below, with the one block that it is about.
@@ -210,7 +218,7 @@ impl Nat {
         shared.ids = Ids::new(low);
         #[cfg(feature = "baselines")]
         {
-            shared.ids.listed = listed::Listed::chosen(store.baselines().ids);
+            shared.ids.listed = listed::Listed::chosen(store.baselines().ids, shared.capacity());
         }
         Ok(Nat { shared: Arc::new(shared) })
     }
@@ -235,16 +243,18 @@ impl Nat {
     /// # Errors
     /// ENOSPC (see [`Alloc::with_room`]), and whatever reading the table may meet.
     pub(crate) fn allocate<'s>(&'s self, h: &mut Handle<'s>) -> Result<NewInode> {
-        #[cfg(feature = "baselines")]
-        self.balance();
         let mut claim = Claim::new(&self.shared);
+        #[cfg(feature = "baselines")]
+        let begun = self.balance();
         let (nid, page) = claim.take_id(h)?;
+        #[cfg(feature = "baselines")]
+        {
+            self.shared.ids.work.add_since(|done| &done.taken_ns, begun);
+            self.shared.ids.work.add(|done| &done.taken, 1);
+        }
         let (node, slot) = claim.take_slot(h)?;
         #[cfg(feature = "baselines")]
-        let _table = self.shared.ids.listed.as_ref().map(|listed| {
-            listed.note_cached();
-            listed.writing()
-        });
+        let _table = self.shared.ids.listed.as_ref().map(|listed| listed.writing(nid));
         let entry: &mut NatEntry = h.edit_as(&page, nat_place(nid).1);
         if !entry.is_free() {
             return Err(corrupt(nid, "it is in use, though its bit says that it is free"));
@@ -263,12 +273,16 @@ impl Nat {
     pub(crate) fn free<'s>(&'s self, h: &mut Handle<'s>, nid: Nid, node: &PageRef, slot: u8) -> Result<()> {
         let shared = &*self.shared;
         #[cfg(feature = "baselines")]
-        self.balance();
+        {
+            let begun = self.balance();
+            shared.ids.work.add_since(|done| &done.freed_ns, begun);
+            shared.ids.work.add(|done| &done.freed, 1);
+        }
         let Some((ids, page, offset)) = shared.known_entry(nid)? else {
             return Err(corrupt(nid, "it is to be freed, but there is no such entry"));
         };
         #[cfg(feature = "baselines")]
-        let table = shared.ids.listed.as_ref().map(|listed| listed.writing());
+        let table = shared.ids.listed.as_ref().map(|listed| listed.writing(nid));
         let entry: &mut NatEntry = h.edit_as(&page, offset);
         if entry.is_free() || entry.block() != node.block() || entry.slot() != slot {
             return Err(corrupt(nid, format!("it does not lead to block {} slot {slot}", node.block())));
@@ -281,7 +295,11 @@ impl Nat {
         h.at_end(move |end| {
             shared.nodes.left(block, slot, end.is_some(), last);
             if let Some(end) = end {
+                #[cfg(feature = "baselines")]
+                let begun = shared.ids.work.now();
                 shared.ids.quarantine(end, ids, (nid % NAT_PER_BLOCK) as u32);
+                #[cfg(feature = "baselines")]
+                shared.ids.work.add_since(|done| &done.freed_ns, begun);
             }
         });
         if last {
@@ -293,11 +311,14 @@ impl Nat {
         Ok(())
     }
 
+    /// What a baseline does before a file is made or removed; when that began, if times are asked for.
     #[cfg(feature = "baselines")]
-    fn balance(&self) {
+    fn balance(&self) -> Option<std::time::Instant> {
+        let begun = self.shared.ids.work.now();
         if let Some(listed) = &self.shared.ids.listed {
             listed.balance(&self.shared);
         }
+        begun
     }
 
     /// Every record that ends at or below `upto` is durable against a loss of power: the ids that they have

@@ -50,14 +50,27 @@ impl Bed {
     /// # Errors
     /// What mkfs says.
     pub fn make(dir: &Path, bytes: u64, journal: Journal, ring_bytes: u64) -> Result<Bed> {
+        Bed::made(dir, (bytes, false), journal, ring_bytes)
+    }
+
+    /// The same of which only what is written takes room.
+    ///
+    /// # Errors
+    /// What mkfs says.
+    pub fn thin(dir: &Path, bytes: u64, journal: Journal, ring_bytes: u64) -> Result<Bed> {
+        Bed::made(dir, (bytes, true), journal, ring_bytes)
+    }
+
+    fn made(dir: &Path, (bytes, is_thin): (u64, bool), journal: Journal, ring_bytes: u64) -> Result<Bed> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: numbers that differ are all that is asked for.
         let name =
             format!("narufs-reproduce.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let image = dir.join(&name);
         let ring = (journal == Journal::Nvm).then(|| Path::new("/dev/shm").join(format!("{name}.journal")));
+        let blocks = bytes / narufs_engine::device::BLOCK_SIZE as u64;
         let options = FormatOptions {
-            blocks: Some(bytes / narufs_engine::device::BLOCK_SIZE as u64),
+            blocks: (!is_thin).then_some(blocks),
             journal_slots: Some(ring_bytes / SLOT_SIZE as u64 / 16 * 16),
             journal: if journal == Journal::Nvm { JournalKind::Emulated } else { JournalKind::Ssd },
             journal_path: ring.as_ref().map(|path| path.display().to_string()),
@@ -65,8 +78,32 @@ impl Bed {
         };
         // Dropped, also after a failure, it removes what there is.
         let mut bed = Bed { image, ring, uuid: [0; 16] };
+        if is_thin {
+            let made = std::fs::File::create(&bed.image);
+            let made = made.and_then(|file| file.set_len(blocks * narufs_engine::device::BLOCK_SIZE as u64));
+            made.map_err(|e| Error::io("make", &bed.image.display().to_string(), e))?;
+        }
         bed.uuid = narufs_engine::format(&bed.image, &options).map_err(refused(&bed.image))?.uuid;
         Ok(bed)
+    }
+
+    /// A copy of an image that was unmounted, with its journal, which lies where the original's did: one copy at a time
+    /// is there, and the original is not mounted again.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn copy(&self) -> Result<Bed> {
+        let copy = Bed { image: self.image.with_extension("copy"), ring: self.ring.clone(), uuid: self.uuid };
+        let failed = |e: std::io::Error| Error::io("copy", &self.image.display().to_string(), e);
+        copy_data(&self.image, &copy.image).map_err(failed)?;
+        if let Some(ring) = &self.ring {
+            let kept = kept(ring);
+            if !kept.exists() {
+                std::fs::rename(ring, &kept).map_err(failed)?;
+            }
+            copy_data(&kept, ring).map_err(failed)?;
+        }
+        Ok(copy)
     }
 
     /// Mounts it with options as of `narufs mount -o`.
@@ -116,10 +153,39 @@ impl Mounted {
     }
 }
 
+/// Where the journal of an image lies that has copies.
+fn kept(ring: &Path) -> PathBuf {
+    ring.with_extension("kept")
+}
+
+/// Copies a file, and leaves its holes.
+fn copy_data(from: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{SeekFrom, seek};
+    let (mut from, mut to) = (std::fs::File::open(from)?, std::fs::File::create(to)?);
+    to.set_len(from.metadata()?.len())?;
+    let mut at = 0;
+    loop {
+        let data = match seek(&from, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // There is none beyond.
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        at = seek(&from, SeekFrom::Hole(data))?;
+        seek(&from, SeekFrom::Start(data))?;
+        seek(&to, SeekFrom::Start(data))?;
+        std::io::copy(&mut std::io::Read::take(&mut from, at - data), &mut to)?;
+    }
+}
+
 impl Drop for Bed {
     fn drop(&mut self) {
         let staging = volume::staging_path(&self.uuid);
-        for path in [Some(&self.image), self.ring.as_ref(), Some(&staging)].into_iter().flatten() {
+        let is_copy = self.image.extension().is_some_and(|name| name == "copy");
+        let kept = self.ring.as_deref().map(kept).filter(|_| !is_copy);
+        for path in
+            [Some(&self.image), self.ring.as_ref(), kept.as_ref(), Some(&staging)].into_iter().flatten()
+        {
             // What is not there was never made, or went with the unmount.
             let _ = std::fs::remove_file(path);
         }

@@ -225,6 +225,15 @@ impl Cells {
         }
     }
 
+    /// The figures that have these names, under others.
+    pub fn renamed(&self, names: &[(&'static str, &'static str)]) -> Cells {
+        let named = |cell: &Cell| {
+            let (_, what) = names.iter().find(|(old, _)| *old == cell.what)?;
+            Some(Cell { what, ..cell.clone() })
+        };
+        Cells(self.0.iter().filter_map(named).collect())
+    }
+
     fn values(&self, variant: &str, x: u64, what: &str) -> &[f64] {
         let known = |cell: &&Cell| cell.variant == variant && cell.x == x && cell.what == what;
         self.0.iter().find(known).map_or(&[], |cell| &cell.values)
@@ -320,6 +329,7 @@ mod tests {
         assert_eq!(cells.ratio("ours", "theirs", 4, "ops"), Some(3.0));
         assert_eq!(cells.median("ours", 4, "ops"), Some(10.0));
         assert_eq!((cells.ratio("ours", "nobody", 4, "ops"), cells.median("ours", 8, "ops")), (None, None));
+        assert_eq!(cells.renamed(&[("ops", "rate"), ("ns", "x")]).median("ours", 4, "rate"), Some(10.0));
         let series = cells.series("ops");
         assert_eq!(series.len(), 2);
         assert_eq!(series[0].points, [Point { x: 4.0, y: 10.0, least: 8.0, most: 30.0 }]);

@@ -1,5 +1,8 @@
 //! Ids and slots over an image in memory.
 
+#[cfg(feature = "baselines")]
+mod listed;
+
 use std::collections::{HashMap, HashSet};
 
 use super::*;
@@ -307,82 +310,4 @@ fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
     }
     lane::pin(None);
     lane::pretend(None);
-}
-
-/// The list that all lanes share.
-#[cfg(feature = "baselines")]
-mod listed {
-    use super::*;
-
-    pub fn options(name: &str) -> StoreOptions {
-        StoreOptions { baselines: name.parse().expect("known"), ..StoreOptions::default() }
-    }
-
-    const NAMES: [&str; 2] = ["ids-global", "ids-scan"];
-
-    #[test]
-    fn ids_come_back_once_they_are_durable_and_a_mount_goes_on_with_them() {
-        for name in NAMES {
-            let f = fixture_with(2000, &options(name));
-            let inodes: Vec<_> = (0..600).map(|_| f.create().expect("room")).collect();
-            let blocks = nat_blocks(&f.nat);
-            let nids: HashSet<Nid> = inodes.iter().map(|inode| inode.nid).collect();
-            assert_eq!(nids.len(), 600);
-            let gone: HashSet<Nid> = inodes[100..300].iter().map(|inode| inode.nid).collect();
-            let ends = inodes[100..300].iter().map(|inode| f.delete(inode).expect("in use"));
-            let end = ends.max().expect("some");
-            let more: Vec<_> = (0..161).map(|_| f.create().expect("room")).collect();
-            assert!(more.iter().all(|inode| !nids.contains(&inode.nid)), "{name}: given out too early");
-            f.nat.durable(end);
-            for again in (0..50).map(|_| f.create().expect("room")) {
-                assert!(gone.contains(&again.nid) && again.generation == 2, "{name}: {}", again.nid);
-            }
-            assert_eq!(nat_blocks(&f.nat), blocks);
-            f.nat.save_hints().expect("a good table");
-            let nat = f.remount();
-            let f = Fixture { nat, ..f };
-            let left: HashSet<Nid> = (0..150).map(|_| f.create().expect("room").nid).collect();
-            assert!(
-                left.len() == 150 && left.is_subset(&gone),
-                "{name}: free ids of known blocks are used up"
-            );
-            f.create().expect("room");
-            assert_eq!(nat_blocks(&f.nat), blocks + 1, "{name}");
-        }
-    }
-
-    #[test]
-    fn threads_share_the_list_and_nothing_is_left_behind() {
-        for name in NAMES {
-            let f = fixture_with(20_000, &options(name));
-            let mut expected = None;
-            for _ in 0..3 {
-                let made = std::thread::scope(|scope| {
-                    let make = || (0..1000).map(|_| f.create().expect("room")).collect::<Vec<_>>();
-                    let threads: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
-                    threads
-                        .into_iter()
-                        .flat_map(|thread| thread.join().expect("no panic"))
-                        .collect::<Vec<_>>()
-                });
-                let nids: HashSet<Nid> = made.iter().map(|inode| inode.nid).collect();
-                assert_eq!(nids.len(), made.len(), "{name}: an id was given twice");
-                std::thread::scope(|scope| {
-                    for thread in 0..4 {
-                        let (f, made) = (&f, &made);
-                        scope.spawn(move || {
-                            for inode in made.iter().skip(thread).step_by(4) {
-                                f.nat.durable(f.delete(inode).expect("in use"));
-                            }
-                        });
-                    }
-                });
-                end_quarantine(&f.alloc);
-                f.nat.durable(u64::MAX - 1);
-                // What stays are the NAT blocks; they serve the next round.
-                assert_eq!(bits_set(&f.store), nat_blocks(&f.nat), "{name}");
-                assert_eq!(*expected.get_or_insert(nat_blocks(&f.nat)), nat_blocks(&f.nat), "{name}");
-            }
-        }
-    }
 }
