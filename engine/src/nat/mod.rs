@@ -58,6 +58,8 @@ pub(crate) struct NewInode {
 
 /// NAT blocks that are read at a time.
 const AT_ONCE: u64 = 16;
+/// Hints that a record has at the most.
+const HINTS_AT_ONCE: usize = 64;
 
 /// The table of one image; cheap to clone.
 #[derive(Clone)]
@@ -332,20 +334,25 @@ impl Nat {
         self.shared.ids.find(index).map(|block| block.used())
     }
 
-    /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: one record an
-    /// index block. To be called at a clean unmount, once everything is durable: ids in quarantine count as used.
+    /// Writes into the index how full the NAT blocks of this mount are, as hints for the next: a record for so many
+    /// pointers of an index block, each of which may be a change of its own. To be called at a clean unmount, once
+    /// everything is durable: ids in quarantine count as used.
     pub(crate) fn save_hints(&self) -> Result<()> {
         let shared = &self.shared;
         let mut known = shared.ids.known();
         known.sort_by_key(|block| block.index);
         for group in known.chunk_by(|a, b| index_place(a.index).0 == index_place(b.index).0) {
-            let bytes = NAT_INDEX_PER_BLOCK as usize * 8 + DELTA_HEADER_SIZE;
-            let mut h = shared.store.begin(bytes.div_ceil(crate::format::SLOT_PAYLOAD) as u32)?;
-            for block in group {
-                let (page, offset, _) = shared.pointer(block.index)?;
-                *h.edit_as(&page, offset) = NatIndexEntry::new(block.block, block.used());
+            for some in group.chunks(HINTS_AT_ONCE) {
+                let bytes = some.len() * (DELTA_HEADER_SIZE + 8);
+                let slots = bytes.div_ceil(crate::format::SLOT_PAYLOAD) as u32;
+                let mut h = shared.store.begin(slots)?;
+                for block in some {
+                    let (page, offset, _) = shared.pointer(block.index)?;
+                    *h.edit_as(&page, offset) = NatIndexEntry::new(block.block, block.used());
+                }
+                debug_assert!(h.slots_needed() <= slots);
+                h.commit()?;
             }
-            h.commit()?;
         }
         Ok(())
     }

@@ -269,6 +269,22 @@ fn a_full_image_can_delete_everything() {
     }
 }
 
+#[test]
+fn hints_of_a_whole_index_block_are_saved() {
+    let f = fixture(10_000);
+    lane::pin(Some(0));
+    let blocks = NAT_INDEX_PER_BLOCK / 2 + 20;
+    for _ in 0..blocks * NAT_PER_BLOCK {
+        f.create().expect("room");
+    }
+    f.nat.save_hints().expect("no record is too large");
+    for index in 0..blocks {
+        let pointer = f.nat.shared.pointer(index).expect("memory").2;
+        assert_eq!(u64::from(pointer.used_hint()), NAT_PER_BLOCK, "block {index}");
+    }
+    lane::pin(None);
+}
+
 /// NAT blocks that the index has pointers to.
 fn nat_blocks(nat: &Nat) -> u64 {
     (0..nat.shared.capacity())
