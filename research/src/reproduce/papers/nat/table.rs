@@ -113,15 +113,15 @@ pub fn one_thread(run: &Run, bed: &Bed, variant: &str, ids: u64) -> Result<Vec<(
         let begun = Instant::now();
         (0..count).try_for_each(|n| session.unlink(&format!("own/{n}")))?;
         turned.push(("unlink ns", each(begun)));
-        turned.extend(counters.done(&mounted.fs).into_iter().filter(|(what, _)| what.ends_with("ns")));
+        turned.extend(counters.done(&mounted.fs).into_iter().filter(|(what, _)| what.ends_with(" ns")));
     }
-    let mut found: Vec<_> =
-        all.done(&mounted.fs).into_iter().filter(|(what, _)| !what.ends_with("ns")).collect();
     let of = |name: &str| {
         let values: Vec<f64> =
             turned.iter().filter(|(what, _)| *what == name).map(|(_, value)| *value).collect();
         median(&values)
     };
+    let counted = all.done(&mounted.fs);
+    let mut found = Vec::new();
     if let Some((made, removed)) = of("create ns").zip(of("unlink ns")) {
         let pair = made + removed;
         found.extend([
@@ -141,5 +141,6 @@ pub fn one_thread(run: &Run, bed: &Bed, variant: &str, ids: u64) -> Result<Vec<(
         let id = take + free;
         found.extend([("ids/s", 1e9 / id.max(1.0)), ("id ns", id), ("take ns", take), ("free ns", free)]);
     }
+    found.extend(counted.into_iter().filter(|(what, _)| !what.ends_with(" ns")));
     Ok(found)
 }
