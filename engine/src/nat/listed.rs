@@ -41,8 +41,9 @@ use std::collections::VecDeque;
 const READ_AT_ONCE: u64 = 8;
 /// Free ids that a scan lists at the most: `MAX_FREE_NIDS`.
 const MOST_LISTED: usize = (READ_AT_ONCE * NAT_PER_BLOCK) as usize;
-/// Cached entries from which on operations see to the list first: `DEF_NAT_CACHE_THRESHOLD`.
-const MANY_CACHED: u64 = 100_000;
+/// Cached entries from which on operations see to the list first: `DEF_NAT_CACHE_THRESHOLD`. Fewer for the tests, whose
+/// tables are small.
+const MANY_CACHED: u64 = if cfg!(test) { 1000 } else { 100_000 };
 /// The part of the table whose change brings a checkpoint: `DEF_DIRTY_NAT_RATIO_THRESHOLD`.
 const CHANGED_PART: u64 = 10;
 /// The count of a block that no scan has read: its bit in `nat_block_bitmap` is not set.
