@@ -58,6 +58,7 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Nothing was done yet.
     pub fn new() -> Work {
         let lanes = (0..lane::count()).map(|_| CachePadded::default()).collect();
         Work { lanes, is_timed: AtomicBool::new(false) }
