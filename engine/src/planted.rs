@@ -134,6 +134,8 @@ listed! {
     IdReusedEarly,
     /// Unlink: walks of paths still know the name.
     NameKept,
+    /// Batch: a page goes home before the batch is committed.
+    BatchPageHomeEarly,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -5,17 +5,18 @@
 
 use crate::error::{Cause, Error, Result};
 use crate::fork::Generation;
+use crate::later::{Wait, Waiting};
 use crate::metadata::{FileTimes, XattrMode};
 use crate::options::{FormatOptions, MountOptions, ScratchOptions};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use narufs_engine::lock::{Access, AdvisoryKind, LockRequest};
 pub(crate) use narufs_engine::path::{Files, OpenOptions};
 pub(crate) use narufs_engine::vfs::{
-    Attr, Context, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, SetTime, Whence,
-    WriteFlags, Written,
+    Attr, Batch, BatchDurability, Context, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags,
+    SetAttr, SetTime, Whence, WriteFlags, Written,
 };
 
 /// A file system that is open. Closed when the last of those who use it is gone.
@@ -24,12 +25,14 @@ pub(crate) struct OpenVolume {
     mounted: Option<narufs_engine::Fs>,
     fs: Arc<narufs_engine::vfs::Vfs>,
     generation: Generation,
+    /// Waits for those who do not, once there was one.
+    waiting: OnceLock<Waiting>,
 }
 
 impl OpenVolume {
     fn new(mounted: narufs_engine::Fs, generation: Generation) -> Arc<OpenVolume> {
         let fs = Arc::clone(mounted.inodes());
-        Arc::new(OpenVolume { mounted: Some(mounted), fs, generation })
+        Arc::new(OpenVolume { mounted: Some(mounted), fs, generation, waiting: OnceLock::new() })
     }
 
     pub(crate) fn open(image: &Path, options: &MountOptions) -> Result<Arc<OpenVolume>> {
@@ -52,9 +55,17 @@ impl OpenVolume {
         if !self.generation.is_current() {
             // The parent's: neither its threads nor its media are to be touched.
             std::mem::forget(mounted);
+            std::mem::forget(self.waiting.take());
             return Ok(());
         }
+        // It may have something in hand that is to be durable.
+        drop(self.waiting.take());
         mounted.unmount().map_err(|e| told("close", e))
+    }
+
+    /// Has something waited for by the thread that does.
+    pub(crate) fn later(&self, wait: Wait) {
+        self.waiting.get_or_init(Waiting::begin).add(wait);
     }
 
     /// Records and pages of data that recovery has brought back; and why nothing can be changed, if so.

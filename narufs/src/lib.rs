@@ -53,16 +53,19 @@
 //! the C library, is not noticed. One that is forked while another thread is in the midst of opening or closing may
 //! keep that image locked until it ends, or starts another program.)
 
+mod batch;
 mod dir;
 mod engine;
 mod error;
 mod file;
 mod fork;
 mod fs;
+mod later;
 mod metadata;
 mod open_options;
 mod options;
 
+pub use batch::{Batch, Commit};
 pub use dir::{Dir, DirEntry, DirPosition, ReadDir, RenameMode};
 pub use error::{Cause, Error, Result};
 pub use file::{Appended, File, LockConflict, LockKind, LockOwner};
@@ -77,6 +80,7 @@ const _: () = {
     shared::<Fs>();
     shared::<File>();
     shared::<Dir>();
+    shared::<Batch>();
     shared::<ReadDir>();
     shared::<DirEntry>();
     shared::<Error>();

@@ -33,6 +33,7 @@
 //! may have a range in hand but no write-back mutex, and who has credits waits for no range. Who has one write-back
 //! mutex takes those of other files only if they are free (`writeback::batch`).
 
+mod batch;
 mod copy;
 mod data_path;
 mod fallocate;
@@ -47,6 +48,7 @@ mod write;
 mod writeback;
 
 pub use crate::pages::ErrorMark;
+pub use batch::StagedFile;
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;
 pub use read::Keep;

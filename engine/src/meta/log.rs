@@ -1,16 +1,17 @@
 //! Records about files: their mappings, the credits for a record, and logging it.
 
-use super::file_blocks::SPARE_EXTENT_BLOCKS;
+use super::file_blocks::{Picked, SPARE_EXTENT_BLOCKS};
 use super::{Change, Logged, Mapping, Meta, Need, ROOM_CHANGED};
 use crate::alloc::{BITS_DELTA_BYTES, Extent};
 use crate::error::Result;
 use crate::extent::{self, Root};
-use crate::format::{Intent, SLOT_PAYLOAD};
-use crate::inode::InodeObj;
+use crate::format::{Inode, Intent, SLOT_PAYLOAD};
+use crate::inode::{Draft, InodeObj};
 use crate::pages::PAGES_END;
 use crate::planted::{self, Bug};
 use crate::store::Handle;
 use crate::takeover;
+use std::ops::Range;
 
 /// Slots of an inode and of an entry in the orphan table, with the block that may be made for it.
 pub(crate) const INODE_SLOTS: u32 = 8;
@@ -32,6 +33,15 @@ pub struct Room<'a> {
     drops_all: bool,
     /// They are enough only if the extents find room in the inode.
     in_root: bool,
+}
+
+/// What a change makes of a file, staged.
+pub(super) struct Edited<'a> {
+    pub draft: Draft,
+    /// Pages whose blocks are still to be freed, see [`Logged::left`].
+    pub left: Option<Range<u64>>,
+    /// The file's blocks, once the record has committed.
+    pub picked: Picked<'a>,
 }
 
 impl Meta {
@@ -114,63 +124,8 @@ impl Meta {
         if in_root && !extent::stays_in_root(&image, more) {
             return Err(ROOM_CHANGED);
         }
-        let mut draft = inode.draft(&image);
-        let mut root = Root::load(&draft.image)?;
-        let mut left = None;
         let drops_content = change.remove.as_ref().is_some_and(|range| range.start == 0);
-        if let Some(range) = change.remove {
-            let mut progress = extent::remove(&mut h, &self.alloc, &mut root, range.clone(), self.step())?;
-            while drops_all && !progress.done {
-                let part = range.start..progress.next;
-                progress = extent::remove(&mut h, &self.alloc, &mut root, part, self.step())?;
-            }
-            if !progress.done {
-                let rest = range.start..progress.next;
-                let bytes = [rest.start * BLOCK, rest.end.saturating_mul(BLOCK)];
-                self.space.begin_intent(&mut h, inode.nid(), inode.generation(), Intent::Punch, bytes)?;
-                left = Some(rest);
-            }
-        }
-        let mut picked = self.picked();
-        for run in &change.insert {
-            let extent = Extent { start: run.blocks.start, len: run.blocks.len };
-            let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
-            picked.log(&mut h, run.blocks)?;
-            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
-            let inserted = extent::insert(
-                &mut h,
-                &self.alloc,
-                &mut root,
-                page,
-                extent,
-                run.unwritten,
-                Some(&mut promise),
-            );
-            self.reserved.lock().merge(promise);
-            inserted?;
-        }
-        for range in &change.mark_written {
-            let mut from = range.start;
-            loop {
-                let part = from..range.end;
-                let progress = extent::mark_written(&mut h, &self.alloc, &mut root, part, self.step(), None)?;
-                if progress.done {
-                    break;
-                }
-                from = progress.next;
-            }
-        }
-        root.store(&mut draft.image);
-        if let Some(size) = change.size {
-            draft.image.size.set(size);
-        }
-        for key in change.supersede.into_iter().filter(|_| !planted::is(Bug::NoSupersede)) {
-            h.supersede(key);
-        }
-        for (key, bytes) in change.data {
-            h.data(key, bytes);
-        }
-        self.stage(&mut h, inode, &draft.image)?;
+        let Edited { draft, left, picked } = self.edit_as(&mut h, inode, &image, change, drops_all)?;
         if drops_content {
             inode.decides_truncation();
         }
@@ -189,6 +144,67 @@ impl Meta {
             super::hooks::Hooks::run(&self.hooks.when_absorbed);
         }
         Ok(Logged { end, left })
+    }
+
+    /// Stages what a change makes of an inode, whose lock the caller has exclusively.
+    pub(super) fn edit_as(
+        &self,
+        h: &mut Handle<'_>,
+        inode: &InodeObj,
+        image: &Inode,
+        change: Change,
+        drops_all: bool,
+    ) -> Result<Edited<'_>> {
+        let mut draft = inode.draft(image);
+        let mut root = Root::load(&draft.image)?;
+        let mut left = None;
+        if let Some(range) = change.remove {
+            let mut progress = extent::remove(h, &self.alloc, &mut root, range.clone(), self.step())?;
+            while drops_all && !progress.done {
+                let part = range.start..progress.next;
+                progress = extent::remove(h, &self.alloc, &mut root, part, self.step())?;
+            }
+            if !progress.done {
+                let rest = range.start..progress.next;
+                let bytes = [rest.start * BLOCK, rest.end.saturating_mul(BLOCK)];
+                self.space.begin_intent(h, inode.nid(), inode.generation(), Intent::Punch, bytes)?;
+                left = Some(rest);
+            }
+        }
+        let mut picked = self.picked();
+        for run in &change.insert {
+            let extent = Extent { start: run.blocks.start, len: run.blocks.len };
+            let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
+            picked.log(h, run.blocks)?;
+            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
+            let inserted =
+                extent::insert(h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise));
+            self.reserved.lock().merge(promise);
+            inserted?;
+        }
+        for range in &change.mark_written {
+            let mut from = range.start;
+            loop {
+                let part = from..range.end;
+                let progress = extent::mark_written(h, &self.alloc, &mut root, part, self.step(), None)?;
+                if progress.done {
+                    break;
+                }
+                from = progress.next;
+            }
+        }
+        root.store(&mut draft.image);
+        if let Some(size) = change.size {
+            draft.image.size.set(size);
+        }
+        for key in change.supersede.into_iter().filter(|_| !planted::is(Bug::NoSupersede)) {
+            h.supersede(key);
+        }
+        for (key, bytes) in change.data {
+            h.data(key, bytes);
+        }
+        self.stage(h, inode, &draft.image)?;
+        Ok(Edited { draft, left, picked })
     }
 
     /// Whether an fsync may be answered before the power durability has come: then the commit that makes its records
@@ -211,7 +227,7 @@ impl Meta {
 
     /// Slots that a record with all of `need` takes at the most, and whether they are enough only as long as the
     /// file's extents find room in its inode.
-    fn slots_of(&self, inode: &InodeObj, need: &Need) -> (u32, bool) {
+    pub(super) fn slots_of(&self, inode: &InodeObj, need: &Need) -> (u32, bool) {
         let (depth, in_root) = {
             let image = inode.lock.read();
             (image.extent_depth, need.again && extent::stays_in_root(&image, RUNS_OF_CHANGE * need.runs))

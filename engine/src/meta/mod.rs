@@ -22,6 +22,7 @@ mod inode_space;
 mod install;
 mod log;
 mod multi_record;
+mod several;
 
 #[cfg(feature = "baselines")]
 pub use crate::nat::IdWork;

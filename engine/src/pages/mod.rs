@@ -19,7 +19,7 @@
 //! | dirty, logged | under write-back | flusher, fsync, checkpoint | write-back mutex | [`PageStates::begin_write_back`] |
 //! | under write-back | clean | the same | write-back mutex | [`WriteBackEnd::written`] |
 //! | under write-back | dirty | the same | write-back mutex | [`WriteBackEnd::failed`], [`UnderWriteBack::put_back`], drop |
-//! | dirty | being logged | fsync, rename, last close | write-back mutex | [`PageStates::begin_logging`] |
+//! | dirty | being logged | fsync, rename, last close, batch | write-back mutex | [`PageStates::begin_logging`] |
 //! | being logged | logged | the same | write-back mutex | [`LoggingEnd::logged`](token::LoggingEnd::logged) |
 //! | being logged | dirty | the same | write-back mutex | [`Logging::abort`], drop |
 //! | any | clean, not cached | truncation, punched hole | range, write-back mutex | [`PageStates::remove`] |
@@ -147,6 +147,15 @@ impl PageStates {
         sets.being_logged = true;
         let beyond = sets.dirty.split_off(&end);
         let pages = std::mem::replace(&mut sets.dirty, beyond).into_iter().collect();
+        drop(sets);
+        Logging::new(self, pages)
+    }
+
+    /// As [`PageStates::begin_logging`], of these pages alone, as far as they are dirty.
+    pub fn begin_logging_of(&self, pages: &[u64]) -> Logging<'_> {
+        let mut sets = self.sets.lock();
+        sets.being_logged = true;
+        let pages = pages.iter().copied().filter(|page| sets.dirty.remove(page)).collect();
         drop(sets);
         Logging::new(self, pages)
     }

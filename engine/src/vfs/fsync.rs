@@ -6,12 +6,15 @@ use crate::journal::{Done, Durability};
 use std::ops::Deref;
 
 /// How the end of an fsync is waited for.
-enum Wait {
+enum Wait<'a> {
     /// The caller sleeps until then.
     Sleeping,
-    /// It is called with the outcome.
-    Calling(Done),
+    /// It is called with the outcome, once what waits for that was run.
+    Calling(Done, &'a mut dyn FnMut(Waiting)),
 }
+
+/// Waits for a commit, or leads it.
+pub type Waiting = Box<dyn FnOnce() + Send>;
 
 impl Vfs {
     /// Returns when data and attributes of the file, and all metadata changed before, are durable; with
@@ -25,11 +28,22 @@ impl Vfs {
     /// come to serve others for long.
     pub fn fsync_then(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
         // The outcome is told to `done`.
-        let _ = self.sync(handle, datasync, Wait::Calling(done));
+        let _ = self.sync(handle, datasync, Wait::Calling(done, &mut |wait| wait()));
+    }
+
+    /// The same; what waits for the commit is run by whom `later` gives it to, whatever becomes of this thread.
+    pub fn fsync_by(
+        &self,
+        handle: impl Deref<Target = FileHandle>,
+        datasync: bool,
+        done: Done,
+        mut later: impl FnMut(Waiting),
+    ) {
+        let _ = self.sync(handle, datasync, Wait::Calling(done, &mut later));
     }
 
     /// The one way of an fsync: what it covers is logged, or written home, then committed, and then it ends.
-    fn sync(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, wait: Wait) -> Result<()> {
+    fn sync(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, wait: Wait<'_>) -> Result<()> {
         let kind = if datasync { SyncKind::Data } else { SyncKind::All };
         let begun = match handle.mark {
             Some(_) => self.data.begin_fsync(&handle.inode, kind),
@@ -47,13 +61,13 @@ impl Vfs {
                 let committed = upto.and_then(|upto| store.settle_upto(upto, durability));
                 end(&self.data, &handle.inode, begun, committed, handle.mark.as_deref())
             }
-            (Wait::Calling(done), Err(e)) => {
+            (Wait::Calling(done, _), Err(e)) => {
                 let outcome = end(&self.data, &handle.inode, begun, Err(e), handle.mark.as_deref());
                 drop(handle);
                 done(outcome);
                 Ok(())
             }
-            (Wait::Calling(done), Ok(upto)) => {
+            (Wait::Calling(done, later), Ok(upto)) => {
                 let (data, inode, mark) =
                     (Arc::clone(&self.data), Arc::clone(&handle.inode), handle.mark.clone());
                 drop(handle);
@@ -63,7 +77,8 @@ impl Vfs {
                     drop((inode, data));
                     done(outcome);
                 };
-                store.commit_then(upto, durability, Box::new(end));
+                let store = Arc::clone(store);
+                later(Box::new(move || store.commit_then(upto, durability, Box::new(end))));
                 Ok(())
             }
         }

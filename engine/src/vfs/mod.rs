@@ -8,6 +8,7 @@
 //! caller gives it back with [`Vfs::forget`], also when it could not deliver the reply.
 
 mod attr;
+mod batch;
 mod borrowed;
 mod content;
 mod dir_room;
@@ -33,6 +34,8 @@ mod xattrs;
 
 pub use crate::file::{ErrorMark, Written};
 pub use crate::inode::{Lent, Recall};
+pub use batch::{Batch, BatchDurability};
+pub use fsync::Waiting;
 pub use open::FileHandle;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use records::RECORDS;

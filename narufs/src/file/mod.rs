@@ -91,6 +91,32 @@ impl File {
         self.ask("sync_data", |engine, handle| engine.fsync(handle, true))
     }
 
+    /// As [`File::sync_all`], but `done` is called with the outcome, by this thread or another, as soon as it is known: it
+    /// must neither wait nor use the file system. What is synced is what was written before the call. Any number of syncs
+    /// can wait to be told, and none of them has a thread: one of the file system does for all.
+    pub fn sync_all_then(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
+        self.sync_then("sync_all", false, done);
+    }
+
+    /// As [`File::sync_all_then`], but for attributes that are not needed to read the content.
+    pub fn sync_data_then(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
+        self.sync_then("sync_data", true, done);
+    }
+
+    fn sync_then(
+        &self,
+        operation: &'static str,
+        datasync: bool,
+        done: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        let engine = match self.session.enter(operation) {
+            Ok(engine) => engine,
+            Err(e) => return done(Err(e)),
+        };
+        let told = move |outcome: narufs_engine::Result<()>| done(outcome.map_err(|e| told(operation, e)));
+        engine.fsync_by(self.handle(), datasync, Box::new(told), |wait| self.session.volume.later(wait));
+    }
+
     /// Attributes.
     ///
     /// # Errors

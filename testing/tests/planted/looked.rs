@@ -4,7 +4,7 @@ use narufs_engine::format::ROOT_NID;
 use narufs_engine::planted::{Bug, is, plant};
 use narufs_engine::pmem::PersistentMemory;
 use narufs_engine::sim::{Crash, Event, SimMedia};
-use narufs_engine::vfs::{Arrive, Context, OpenFlags, Vfs, WriteFlags};
+use narufs_engine::vfs::{Arrive, Batch, BatchDurability, Context, OpenFlags, Vfs, WriteFlags};
 use narufs_engine::volume::{Origin, VolumeOptions};
 use narufs_engine::{Error, Fs};
 use narufs_testing::lab::{Lab, Ring};
@@ -215,4 +215,52 @@ pub fn copy_of_a_dead_original() -> Result<(), String> {
     let is_its_own = fs.metadata("/early").is_ok() && fs.metadata("/late").is_err();
     fs.unmount().map_err(told)?;
     if is_its_own { Ok(()) } else { Err("a copy is not what it was".into()) }
+}
+
+/// A batch over two files that is crashed wherever it can be: both show all of it, or nothing.
+pub fn page_of_a_batch_that_goes_home_early() -> Result<(), String> {
+    let root = Context::root();
+    for ring in [Ring::Ssd, Ring::Nvm] {
+        let lab = Lab::tiny(ring);
+        let sim = lab.format();
+        let live = lab.mount(&sim).map_err(told)?;
+        let fs = live.fs();
+        let mut files = Vec::new();
+        for name in [b"a", b"b"] {
+            let file = fs.create(&root, ROOT_NID, name, 0o644, OpenFlags::READ_WRITE).map_err(told)?.1;
+            fs.write(&root, &file, 0, &[1; 8192], WriteFlags::empty()).map_err(told)?;
+            fs.fsync(&file, false).map_err(told)?;
+            files.push(file);
+        }
+        fs.syncfs().map_err(told)?;
+        let from = sim.events();
+        let mut batch = Batch::default();
+        for file in &files {
+            fs.stage(&mut batch, file, 100, &[2; 3000]).map_err(told)?;
+        }
+        fs.commit_batch(&root, batch, BatchDurability::Synced).map_err(told)?;
+        let mut points = sim.crash_points();
+        for events in from..=sim.events() {
+            points.skip_to(events);
+            let Some(point) = points.next() else { break };
+            for state in point.states(Crash::PowerLoss, events as u64).take(8) {
+                let said = |e: String| format!("{ring:?}, {state}: {e}");
+                let live = lab.mount(&state.restart()).map_err(|e| said(told(e)))?;
+                let mut shown = Vec::new();
+                for name in [b"a", b"b"] {
+                    let found = live.fs().lookup(&root, ROOT_NID, name).map_err(|e| said(told(e)))?;
+                    let file =
+                        live.fs().open(&root, found.nid, OpenFlags::empty()).map_err(|e| said(told(e)))?;
+                    let mut bytes = [0; 8192];
+                    live.fs().read(&file, 0, &mut bytes).map_err(|e| said(told(e)))?;
+                    live.fs().release(file, None);
+                    shown.push([bytes[100], bytes[3099]]);
+                }
+                if shown.iter().any(|bytes| *bytes != shown[0] || bytes[0] != bytes[1]) {
+                    return Err(said(format!("a part of a batch: {shown:?}")));
+                }
+            }
+        }
+    }
+    Ok(())
 }

@@ -56,7 +56,7 @@ struct Dirty {
 const RUN_BYTES: usize = 8 * BLOCK_SIZE;
 
 /// A page on its way into the journal.
-struct Taken<'p> {
+pub(super) struct Taken<'p> {
     page: u64,
     found: Found<'p>,
     new: Option<Blocks>,
@@ -64,10 +64,55 @@ struct Taken<'p> {
 }
 
 /// Pages on their way into a data record, until it is clear what became of it.
-struct Absorbing<'p> {
-    journal: &'p DataJournal,
-    inode: &'p Arc<InodeObj>,
-    pages: Logging<'p>,
+pub(super) struct Absorbing<'p> {
+    pub journal: &'p DataJournal,
+    pub inode: &'p Arc<InodeObj>,
+    pub pages: Logging<'p>,
+}
+
+impl<'p> Absorbing<'p> {
+    /// Nothing was logged: the pages are dirty again.
+    pub fn failed(&mut self, taken: Vec<Taken<'p>>) {
+        for page in taken {
+            let latched = page.found.latch();
+            page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
+            drop(latched);
+            if let Some(blocks) = page.new {
+                self.journal.meta.release(blocks);
+            }
+        }
+        // Last: should the loop panic, the token's drop makes the rest of the frames dirty.
+        self.pages.abort();
+    }
+
+    /// The record that ends at `end` has them, and a size; with `truncates` it is that of a pending truncation too.
+    pub fn landed(mut self, taken: Vec<Taken<'p>>, end: Position, size: u64, truncates: bool) {
+        let (journal, inode) = (self.journal, self.inode);
+        inode.data().set_logged_size(size);
+        journal.counters.pages.add(taken.len() as u64);
+        let mut unwanted = 0;
+        self.pages.finish(end, truncates, |logging| {
+            for page in taken {
+                if page.new.is_some() {
+                    logging.unreserve(1);
+                } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
+                    logging.unreserve(1);
+                    unwanted += 1;
+                }
+                page.found.set(FrameState::MAPPED);
+                page.found.clear(FrameState::RESERVED);
+                logging.logged(page.page, page.found.flags().contains(FrameState::SYNCED));
+            }
+        });
+        inode.settle_kept();
+        if truncates {
+            journal.write_back.pending().remove(inode.nid());
+        }
+        if unwanted > 0 {
+            journal.meta.unreserve(unwanted);
+        }
+        journal.write_back.queue().add(inode);
+    }
 }
 
 impl Drop for Absorbing<'_> {
@@ -102,12 +147,12 @@ pub(in crate::file) struct DataJournal {
     /// Files with live absorbed records.
     pub(super) files: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
     pub(super) old_content: OldContentBudget,
-    counters: Counters,
+    pub(super) counters: Counters,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
-    pages: LaneCounter,
+pub(super) struct Counters {
+    pub pages: LaneCounter,
     syncs: LaneCounter,
     replacements: LaneCounter,
 }
@@ -204,7 +249,8 @@ impl DataJournal {
         self.files.lock().insert(inode.nid(), Arc::clone(inode));
         let mut taken = Vec::new();
         let mut change = Change::default();
-        let outcome = self.take_in(inode, &absorbing.pages, (size, need.runs), &mut taken, &mut change);
+        let most = (need.runs, self.limit);
+        let outcome = self.take_in(inode, &absorbing.pages, size, most, &mut taken, &mut change);
         planted::panic_at(Spot::Taken);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
@@ -232,55 +278,24 @@ impl DataJournal {
         }
         planted::panic_at(Spot::Absorbed);
         let Ok(Some(end)) = logged else {
-            for page in taken {
-                let latched = page.found.latch();
-                page.found.mark_dirty(&latched, 0..BLOCK_SIZE);
-                drop(latched);
-                if let Some(blocks) = page.new {
-                    self.meta.release(blocks);
-                }
-            }
-            // Last: should the loop panic, the token's drop makes the rest of the frames dirty.
-            absorbing.pages.abort();
+            absorbing.failed(taken);
             return logged;
         };
-        data.set_logged_size(size);
-        self.counters.pages.add(taken.len() as u64);
         match why {
             Absorb::Synced => self.counters.syncs.add(1),
             Absorb::Replacing => self.counters.replacements.add(1),
         }
-        let mut unwanted = 0;
-        absorbing.pages.finish(end, truncates, |logging| {
-            for page in taken {
-                if page.new.is_some() {
-                    logging.unreserve(1);
-                } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
-                    logging.unreserve(1);
-                    unwanted += 1;
-                }
-                page.found.set(FrameState::MAPPED);
-                page.found.clear(FrameState::RESERVED);
-                logging.logged(page.page, page.found.flags().contains(FrameState::SYNCED));
-            }
-        });
-        inode.settle_kept();
-        if truncates {
-            self.write_back.pending().remove(inode.nid());
-        }
-        if unwanted > 0 {
-            self.meta.unreserve(unwanted);
-        }
-        self.write_back.queue().add(inode);
+        absorbing.landed(taken, end, size, truncates);
         Ok(Some(end))
     }
 
     /// Copies dirty bytes into a record and gives new pages their blocks; false if they are too many.
-    fn take_in<'p>(
+    pub(super) fn take_in<'p>(
         &'p self,
         inode: &Arc<InodeObj>,
         pages: &[u64],
-        (size, most_runs): (u64, usize),
+        size: u64,
+        (most_runs, most_bytes): (usize, usize),
         taken: &mut Vec<Taken<'p>>,
         change: &mut Change,
     ) -> Result<bool> {
@@ -356,7 +371,7 @@ impl DataJournal {
             }
             taken.push(Taken { page, found, new, unwritten });
             let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
-            if sum > self.limit || runs > most_runs {
+            if sum > most_bytes || runs > most_runs {
                 return Ok(false);
             }
         }

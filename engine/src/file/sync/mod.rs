@@ -5,3 +5,4 @@ pub(in crate::file) mod data_journal;
 pub(in crate::file) mod fsync;
 pub(in crate::file) mod old_content;
 mod reclaim;
+pub(in crate::file) mod several;

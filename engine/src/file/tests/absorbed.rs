@@ -1,8 +1,9 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
 use super::image::{Fsync as _, MetaImage, content, path};
+use crate::file::write::Outcome;
+use crate::file::write::edits::Content;
 use crate::file::write::reservation::FrameReservation;
-use crate::file::write::{Content, Outcome};
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::sync::{Arc, thread};
 use rand::SeedableRng;

@@ -9,23 +9,23 @@
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames held by those who wait for a range are a part of the pool ([`FrameReservation`]).
 
+pub(in crate::file) mod edits;
 pub(in crate::file) mod joining;
 pub(in crate::file) mod reservation;
 
-use crate::cache::{Found, FrameState, Fresh, Use};
-use crate::device::{BLOCK_SIZE, IoBuf};
-use crate::file::data_path::{DataPath, check_size, page_id, step_pages};
+use crate::cache::FrameState;
+use crate::device::BLOCK_SIZE;
+use crate::file::data_path::{DataPath, check_size, step_pages};
 use crate::file::read::overlap;
-use crate::file::write::joining::Joining;
+use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
 use crate::journal::Durability;
-use crate::meta::Mapping;
 use crate::pages::FileData;
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::kill::{self, Step};
-use crate::planted::{self, Bug, Spot};
+use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::takeover::requests;
 use crate::{Error, Result};
@@ -47,35 +47,6 @@ pub struct Written {
     pub offset: u64,
     /// Bytes written; less than asked for if a later part failed.
     pub len: usize,
-}
-
-/// A page of a step, ready for the copy.
-enum Ready<'p> {
-    Cached(Found<'p>),
-    Fresh { frame: Fresh<'p>, base: Option<IoBuf>, flags: FrameState },
-}
-
-/// A page to be made dirty: which bytes of it, and from where they come (none: zeros).
-struct Edit {
-    page: u64,
-    within: Range<usize>,
-    part: Range<usize>,
-}
-
-/// What a step writes.
-#[derive(Clone, Copy)]
-pub(in crate::file) enum Content<'a> {
-    Bytes(&'a [u8]),
-    Zeros(usize),
-}
-
-impl Content<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Content::Bytes(bytes) => bytes.len(),
-            Content::Zeros(len) => *len,
-        }
-    }
 }
 
 impl DataPath {
@@ -267,105 +238,10 @@ impl DataPath {
         size: u64,
         frames: &mut FrameReservation<'p>,
     ) -> Result<Outcome> {
-        let data = inode.data();
-        data.pool.get_or_init(|| Arc::clone(&self.pool));
-        // (3): all that can fail.
-        let mut ready = Vec::with_capacity(edits.len());
-        let mut reserve = 0;
-        let mut known: Option<(u64, Mapping)> = None;
-        for (i, edit) in edits.iter().enumerate() {
-            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot, Use::Yes));
-            if let Some(found) = found {
-                // It is mapped, or dirty with a block set aside.
-                ready.push(Some(Ready::Cached(found)));
-                continue;
-            }
-            let (at, mapping) = match known {
-                Some((at, mapping)) if edit.page < at + mapping.len() => (at, mapping),
-                _ => (edit.page, self.meta.map(inode, edit.page)?),
-            };
-            known = Some((at, mapping));
-            let tail_only = edit.part.is_empty();
-            let zeros_over_nothing = tail_only || matches!(content, Content::Zeros(_));
-            let mapped = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
-            if !mapped && zeros_over_nothing {
-                ready.push(None);
-                continue;
-            }
-            let Some(frame) = frames.pop().or_else(|| self.pool.take()) else {
-                let have = ready.iter().filter(|r| matches!(r, Some(Ready::Fresh { .. }))).count();
-                return Ok(Outcome::Frames(edits.len() - i + have));
-            };
-            let valid = size.saturating_sub(edit.page * PAGE).min(PAGE) as usize;
-            let partial = edit.within.start.min(valid) > 0 || edit.within.end < valid;
-            let mut base = None;
-            let mut flags = FrameState::DIRTY;
-            match mapping {
-                Mapping::Mapped { block, unwritten: false, .. } => {
-                    flags |= FrameState::MAPPED;
-                    if partial {
-                        base = Some(self.fetch_page(edit.page, block + (edit.page - at), size)?);
-                    }
-                }
-                Mapping::Mapped { .. } => {}
-                Mapping::Hole { .. } => {
-                    flags |= FrameState::RESERVED;
-                    reserve += 1;
-                }
-            }
-            ready.push(Some(Ready::Fresh { frame, base, flags }));
+        match self.make_ready(inode, edits, content, size, frames)? {
+            Ok(ready) => self.copy_in(inode, edits, content, ready),
+            Err(count) => return Ok(Outcome::Frames(count)),
         }
-        if reserve > 0 {
-            self.reserve(reserve)?;
-        }
-
-        // (4): nothing below fails.
-        let mut joining =
-            Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved: reserve, upto: 0 };
-        for (edit, ready) in edits.iter().zip(ready) {
-            let source = match content {
-                Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),
-                Content::Zeros(_) => None,
-            };
-            let source = source.filter(|bytes| !bytes.is_empty());
-            match ready {
-                None => {}
-                Some(Ready::Cached(found)) => {
-                    let mut latched = found.latch();
-                    match source {
-                        Some(bytes) => latched.write(edit.within.start, bytes),
-                        None => latched.zero(edit.within.clone()),
-                    }
-                    if found.mark_dirty(&latched, edit.within.clone()) {
-                        joining.pages.push(edit.page);
-                    }
-                }
-                Some(Ready::Fresh { mut frame, base, flags }) => {
-                    let bytes = frame.bytes();
-                    match base {
-                        Some(base) => bytes.copy_from_slice(&base),
-                        None => {
-                            bytes[..edit.within.start].fill(0);
-                            bytes[edit.within.end..].fill(0);
-                        }
-                    }
-                    match source {
-                        Some(source) => bytes[edit.within.clone()].copy_from_slice(source),
-                        None => bytes[edit.within.clone()].fill(0),
-                    }
-                    let page = page_id(inode.as_ref(), edit.page);
-                    let slot = data.index.slot(edit.page, &self.pool);
-                    let published = frame.publish(slot, page, flags, edit.within.clone());
-                    assert!(published.is_ok(), "the range keeps everybody else from the page");
-                    joining.pages.push(edit.page);
-                }
-            }
-            if source.is_some() {
-                joining.upto = edit.page * PAGE + edit.within.end as u64;
-                planted::panic_at(Spot::Joining);
-            }
-        }
-        joining.join();
         Ok(Outcome::Done)
     }
 

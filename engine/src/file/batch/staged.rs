@@ -1,0 +1,102 @@
+//! Bytes that a batch has been given, page by page.
+
+use crate::device::BLOCK_SIZE;
+use crate::file::read::overlap;
+use crate::inode::InodeObj;
+use crate::pages::{PAGE, page_after, page_of};
+use crate::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of one page.
+#[derive(Debug)]
+pub(in crate::file) struct StagedPage {
+    pub bytes: Box<[u8; BLOCK_SIZE]>,
+    /// Which of them are staged, in ascending order, no two touching.
+    pub ranges: Vec<Range<usize>>,
+}
+
+impl StagedPage {
+    fn put(&mut self, within: Range<usize>, from: &[u8]) {
+        self.bytes[within.clone()].copy_from_slice(from);
+        let mut all = within;
+        self.ranges.retain(|range| {
+            let touches = range.start <= all.end && all.start <= range.end;
+            if touches {
+                all = all.start.min(range.start)..all.end.max(range.end);
+            }
+            !touches
+        });
+        let at = self.ranges.partition_point(|range| range.start < all.start);
+        self.ranges.insert(at, all);
+    }
+}
+
+/// What a batch writes to one file.
+#[derive(Debug)]
+pub struct StagedFile {
+    pub(in crate::file) inode: Arc<InodeObj>,
+    pub(in crate::file) pages: BTreeMap<u64, StagedPage>,
+    /// The end of the last byte.
+    pub(in crate::file) end: u64,
+}
+
+impl StagedFile {
+    /// Nothing yet, for this file.
+    pub fn of(inode: &Arc<InodeObj>) -> StagedFile {
+        StagedFile { inode: Arc::clone(inode), pages: BTreeMap::new(), end: 0 }
+    }
+
+    /// The file.
+    pub fn inode(&self) -> &Arc<InodeObj> {
+        &self.inode
+    }
+
+    /// Pages that are staged, whole or in part.
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// How many more pages there would be with so many bytes there.
+    pub fn new_pages(&self, offset: u64, len: usize) -> usize {
+        let pages = page_of(offset)..page_after(offset + len as u64);
+        (pages.end - pages.start) as usize - self.pages.range(pages).count()
+    }
+
+    /// First byte and length of what lies between the first and the last page.
+    pub fn span(&self) -> (u64, u64) {
+        let first = self.pages.keys().next().map_or(0, |page| page * PAGE);
+        (first, self.end.saturating_sub(first))
+    }
+
+    /// Stages bytes; what was staged there before is overwritten.
+    pub fn stage(&mut self, offset: u64, bytes: &[u8]) {
+        for page in page_of(offset)..page_after(offset + bytes.len() as u64) {
+            let (within, part) = overlap(page, offset, bytes.len());
+            let fresh = || StagedPage { bytes: Box::new([0; BLOCK_SIZE]), ranges: Vec::new() };
+            self.pages.entry(page).or_insert_with(fresh).put(within, &bytes[part]);
+        }
+        self.end = self.end.max(offset + bytes.len() as u64);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let fresh = || StagedPage { bytes: Box::new([0; BLOCK_SIZE]), ranges: Vec::new() };
+        let mut page = fresh();
+        for range in [10..20, 40..50, 30..40, 5..10] {
+            page.put(range.clone(), &vec![range.start as u8; range.len()]);
+        }
+        assert_eq!(page.ranges, [5..20, 30..50]);
+        page.put(0..4096, &[1; 4096]);
+        assert_eq!(page.ranges.as_slice(), std::slice::from_ref(&(0..4096)));
+        let mut page = fresh();
+        page.put(0..4, &[1; 4]);
+        page.put(2..6, &[2; 4]);
+        assert_eq!(page.bytes[..7], [1, 1, 2, 2, 2, 2, 0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Atomic batches: writes to several open files that become visible, and durable, all or none.
+//!
+//! What this leaves to others: how that is done (`file::batch`). Here is who may write, what is kept open meanwhile, and
+//! what is durable on return.
+
+use super::fsync::Waiting;
+use super::*;
+use crate::file::StagedFile;
+use crate::format::MAX_FILE_SIZE;
+use crate::journal::{Done, Durability};
+use std::collections::BTreeMap;
+
+/// How far a commit has come when it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchDurability {
+    /// All of it is visible, and a crash leaves all or none: all after any later fsync.
+    Ordered,
+    /// As after an fsync.
+    Synced,
+    /// It survives a loss of power, whatever an fsync waits for.
+    Power,
+}
+
+/// Writes that are staged. To be given back, by [`Vfs::commit_batch`] or [`Vfs::drop_batch`]: it keeps files open.
+#[derive(Debug, Default)]
+#[must_use = "it keeps files open"]
+pub struct Batch {
+    files: BTreeMap<Nid, StagedFile>,
+    pages: usize,
+}
+
+impl Batch {
+    /// Pages that are staged, whole or in part.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The files that it writes to.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+}
+
+impl Vfs {
+    /// Stages bytes for an offset of an open file. Nobody sees them before the commit.
+    ///
+    /// # Errors
+    /// EBADF if it is not open for writing; EINVAL if it is open for appending, for where its end will be is not known;
+    /// EFBIG; EROFS; E2BIG if it would be more than a batch can be, and the batch is as it was.
+    pub fn stage(&self, batch: &mut Batch, handle: &FileHandle, offset: u64, bytes: &[u8]) -> Result<()> {
+        if !handle.flags.writes() {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        if handle.flags.contains(OpenFlags::APPEND) {
+            return Err(Error::Errno(libc::EINVAL));
+        }
+        self.writable()?;
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MAX_FILE_SIZE) {
+            return Err(Error::Errno(libc::EFBIG));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let inode = &handle.inode;
+        let there = batch.files.get(&inode.nid());
+        let new = match there {
+            Some(file) => file.new_pages(offset, bytes.len()),
+            None => StagedFile::of(inode).new_pages(offset, bytes.len()),
+        };
+        if batch.pages + new > self.data.record_pages() {
+            return Err(Error::Errno(libc::E2BIG));
+        }
+        if there.is_none() && !inode.holds.open() {
+            return Err(Error::Errno(libc::ESTALE));
+        }
+        batch.files.entry(inode.nid()).or_insert_with(|| StagedFile::of(inode)).stage(offset, bytes);
+        batch.pages += new;
+        Ok(())
+    }
+
+    /// Makes all that is staged the content of the files.
+    ///
+    /// # Errors
+    /// Nothing of it has happened: ENOSPC; E2BIG if no record of this file system's journal has room for it; EIO; EROFS.
+    /// Of a failure to make it durable: what happened, and [`Vfs::sync_power`] says whether it lasts.
+    pub fn commit_batch(&self, ctx: &Context, batch: Batch, durability: BatchDurability) -> Result<()> {
+        let upto = self.apply_batch(ctx, batch)?;
+        let store = &self.meta.store;
+        match durability {
+            BatchDurability::Ordered => Ok(()),
+            BatchDurability::Synced => store.settle_upto(upto, self.meta.durability),
+            BatchDurability::Power => store.commit_upto(upto, Durability::Power),
+        }
+    }
+
+    /// As [`Vfs::commit_batch`], but `done` is called with the outcome, by this thread or another; it must neither sleep
+    /// nor take locks of the file system. Everything is visible on return, unless it has failed. What waits for the commit
+    /// is run by whom `later` gives it to.
+    pub fn commit_batch_then(
+        &self,
+        ctx: &Context,
+        batch: Batch,
+        durability: BatchDurability,
+        done: Done,
+        later: impl FnOnce(Waiting),
+    ) {
+        let durability = match durability {
+            BatchDurability::Ordered => None,
+            BatchDurability::Synced => Some(self.meta.durability),
+            BatchDurability::Power => Some(Durability::Power),
+        };
+        match (self.apply_batch(ctx, batch), durability) {
+            (Err(e), _) => done(Err(e)),
+            (Ok(_), None) => done(Ok(())),
+            (Ok(upto), Some(durability)) => {
+                let store = Arc::clone(&self.meta.store);
+                later(Box::new(move || store.commit_then(upto, durability, done)));
+            }
+        }
+    }
+
+    /// Forgets what is staged.
+    pub fn drop_batch(&self, batch: Batch) {
+        for file in batch.files.values() {
+            self.leave_inode(file.inode());
+        }
+    }
+
+    /// The position below which everything of the batch is logged.
+    fn apply_batch(&self, ctx: &Context, mut batch: Batch) -> Result<Position> {
+        let files: Vec<StagedFile> = std::mem::take(&mut batch.files).into_values().collect();
+        let applied = self.apply_files(ctx, &files);
+        for file in &files {
+            let (offset, len) = file.span();
+            self.tell(ctx, Changed::Content { nid: file.inode().nid(), offset, len });
+            self.leave_inode(file.inode());
+        }
+        applied
+    }
+
+    fn apply_files(&self, ctx: &Context, files: &[StagedFile]) -> Result<Position> {
+        self.writable()?;
+        for file in files {
+            self.strip(file.inode(), ctx.is_root())?;
+        }
+        if files.is_empty() {
+            return Ok(self.meta.store.tail());
+        }
+        self.data.commit_in_record(files)?.ok_or(Error::Errno(libc::E2BIG))
+    }
+}

@@ -1,0 +1,113 @@
+//! Batches, and what is told later, as a program uses them.
+
+use narufs::{Batch, Commit, Dir, File, FormatOptions, Fs, MountOptions, OpenOptions, ScratchOptions};
+use std::sync::mpsc;
+use std::thread::ThreadId;
+
+fn image() -> (tempfile::TempDir, Fs) {
+    let place = tempfile::tempdir().expect("room");
+    let image = place.path().join("image");
+    Fs::format(&image, &FormatOptions::new().size(64 << 20)).expect("room");
+    let fs = Fs::open(&image, &MountOptions::new()).expect("just made");
+    (place, fs)
+}
+
+#[test]
+fn a_batch_is_there_at_its_commit() {
+    let (place, fs) = image();
+    let files: Vec<File> = ["/a", "/b"].iter().map(|path| fs.create(path).expect("room")).collect();
+    for commit in [Commit::Ordered, Commit::Durable, Commit::Power] {
+        let mut batch = fs.batch();
+        for (n, file) in files.iter().enumerate() {
+            batch.write_all_at(file, &[n as u8 + 1; 5000], 100).expect("room");
+        }
+        assert_eq!(batch.pages(), 4);
+        batch.commit(commit).expect("room");
+    }
+    fs.batch().commit(Commit::Durable).expect("nothing to do");
+    drop(files);
+    fs.close().expect("nothing is open");
+    let fs = Fs::open(place.path().join("image"), &MountOptions::new()).expect("clean");
+    assert_eq!(fs.read("/b").expect("there")[100..], [2; 5000]);
+    fs.close().expect("nothing is open");
+}
+
+#[test]
+fn a_batch_is_of_one_file_system_and_of_files_to_write() {
+    let (_place, fs) = image();
+    let other = Fs::scratch(&ScratchOptions::new(64 << 20)).expect("memory");
+    let (here, there) = (fs.create("/f").expect("room"), other.create("/f").expect("room"));
+    let errno = |batch: &mut Batch, file: &File| batch.write_all_at(file, b"x", 0).map_err(|e| e.errno());
+    let mut batch = fs.batch();
+    assert_eq!(errno(&mut batch, &there), Err(libc::EXDEV));
+    let reading = Dir::open(&fs, "/f").expect("there");
+    assert_eq!(errno(&mut batch, &reading), Err(libc::EBADF));
+    let mut append = OpenOptions::new();
+    append.append(true);
+    let appending = fs.open_with("/f", &append).expect("there");
+    assert_eq!(errno(&mut batch, &appending), Err(libc::EINVAL));
+    assert_eq!(errno(&mut batch, &here), Ok(()));
+    drop(batch);
+    assert_eq!(fs.read("/f").expect("there"), b"");
+    let mut batch = other.batch();
+    batch.write_all_at(&there, b"in memory", 3).expect("memory");
+    batch.commit(Commit::Power).expect("memory");
+    assert_eq!(other.read("/f").expect("there"), b"\0\0\0in memory");
+}
+
+/// A thousand wait to be told, on no thread of theirs.
+#[test]
+fn what_is_told_later_holds_no_threads() {
+    const COUNT: usize = 1000;
+    let (_place, fs) = image();
+    let files: Vec<File> = (0..4).map(|n| fs.create(format!("/{n}")).expect("room")).collect();
+    let (tell, told) = mpsc::channel::<(usize, ThreadId, Result<(), i32>)>();
+    for n in 0..COUNT {
+        let file = &files[n % files.len()];
+        let tell = tell.clone();
+        let done = move |outcome: narufs::Result<()>| {
+            let outcome = outcome.map_err(|e| e.errno());
+            tell.send((n, std::thread::current().id(), outcome)).expect("somebody listens");
+        };
+        match n % 3 {
+            0 => {
+                let mut batch = fs.batch();
+                batch.write_all_at(file, &(n as u64).to_le_bytes(), 8 * n as u64).expect("room");
+                batch.write_all_at(&files[0], b"both", 100_000).expect("room");
+                batch.commit_then(Commit::Durable, done);
+            }
+            1 => {
+                file.write_all_at(&(n as u64).to_le_bytes(), 8 * n as u64).expect("room");
+                file.sync_data_then(done);
+            }
+            _ => file.sync_all_then(done),
+        }
+    }
+    drop(tell);
+    let mut all: Vec<_> = told.iter().collect();
+    assert!(all.iter().all(|(_, _, outcome)| outcome.is_ok()));
+    let mut threads: Vec<_> = all.iter().map(|(_, thread, _)| format!("{thread:?}")).collect();
+    threads.sort();
+    threads.dedup();
+    assert!(threads.len() <= 2, "{threads:?}");
+    all.sort_by_key(|(n, ..)| *n);
+    assert!(all.iter().map(|(n, ..)| *n).eq(0..COUNT));
+    drop(files);
+    fs.close().expect("nothing is open");
+}
+
+/// As many pages as there is room for, and one that is too many.
+#[test]
+fn a_batch_has_an_end() {
+    let (_place, fs) = image();
+    let file = fs.create("/f").expect("room");
+    let mut batch = fs.batch();
+    let refused = (0..).find_map(|n| batch.write_all_at(&file, &[7; 4096], n * 4096).err());
+    assert_eq!(refused.map(|e| e.errno()), Some(libc::E2BIG));
+    let pages = batch.pages() as u64;
+    assert!(pages > 64, "{pages}");
+    match batch.commit(Commit::Durable) {
+        Ok(()) => assert_eq!(file.metadata().expect("memory").len(), pages * 4096),
+        Err(e) => panic!("{e}"),
+    }
+}
