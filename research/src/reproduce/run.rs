@@ -71,11 +71,27 @@ impl Run {
         title: &str,
         variants: &[&str],
         places: &[u64],
+        once: impl FnMut(&str, u64) -> Result<Vec<(&'static str, f64)>>,
+    ) -> Result<Cells> {
+        self.in_turns(self.rounds, account, title, variants, places, once)
+    }
+
+    /// As [`Run::in_turn`], in another number of rounds.
+    ///
+    /// # Errors
+    /// The user's end of it.
+    pub fn in_turns(
+        &self,
+        rounds: u32,
+        account: &mut Account,
+        title: &str,
+        variants: &[&str],
+        places: &[u64],
         mut once: impl FnMut(&str, u64) -> Result<Vec<(&'static str, f64)>>,
     ) -> Result<Cells> {
         let mut cells = Cells::default();
         let mut left: Vec<&str> = self.present(variants, account);
-        for round in 1..=self.rounds {
+        for round in 1..=rounds {
             for &place in places {
                 for variant in left.clone() {
                     self.stop.check()?;
@@ -85,8 +101,8 @@ impl Run {
                             let first =
                                 found.first().map_or(String::new(), |(what, v)| format!("{v:.0} {what}"));
                             self.progress.line(&format!(
-                                "{}: round {round}/{}: {title} {place}: {variant}: {first}",
-                                account.paper, self.rounds
+                                "{}: round {round}/{rounds}: {title} {place}: {variant}: {first}",
+                                account.paper
                             ));
                             found.iter().for_each(|(what, value)| cells.add(variant, place, what, *value));
                         }

@@ -121,7 +121,7 @@ fn scattered(run: &Run, account: &mut Account, phases: &mut Vec<Vec<String>>) ->
     let made = rounds::scattered(&mounted.fs, run.size(4000, 1000));
     mounted.unmount()?;
     let files = Arc::new(made.map_err(|e| Error::Refused(format!("make files: {e}")))?);
-    let time = Duration::from_millis(run.size(6000, 700));
+    let time = Duration::from_millis(run.size(3000, 700));
     run.in_turn(account, "scattered", &VARIANTS, places, |variant, threads| {
         let mut mounted = bed.mount(&options(variant, MEMORY), Some(LATENCY))?;
         // Sessions are of a directory.

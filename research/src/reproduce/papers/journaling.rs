@@ -77,7 +77,7 @@ fn measure(
     journal: Journal,
 ) -> Result<Cells> {
     let places: &[u64] = match journal {
-        Journal::Nvm => run.size(&[1, 2, 4, 8, 16], &[1, 2, 16]),
+        Journal::Nvm => run.size(&[1, 2, 4, 16], &[1, 2, 16]),
         Journal::Ssd => run.size(&[1, 4, 16], &[1, 16]),
     };
     let files = match workload {
