@@ -177,7 +177,8 @@ mod plan {
             self.file.write_all_at(&word.to_ne_bytes(), at * 4)
         }
 
-        /// Has servers die so, one after the other; passes are counted anew. To be called while nothing is asked.
+        /// Has servers die so, one after the other; passes are counted anew. To be called while nothing is asked but what
+        /// nobody waits for, as the release of a file.
         ///
         /// # Errors
         /// Those of the file.
@@ -193,8 +194,11 @@ mod plan {
             self.set(DEATHS, deaths.len() as u32)
         }
 
+        /// From the last step to the first: of a request that passes them meanwhile, what begins and is counted is counted
+        /// when it ends.
         fn count_anew(&self) -> io::Result<()> {
-            self.file.write_all_at(&vec![0; OPCODES as usize * Step::ALL.len() * 4], PASSES * 4)
+            let words = OPCODES * Step::ALL.len() as u64;
+            (PASSES..PASSES + words).rev().try_for_each(|at| self.set(at, 0))
         }
 
         /// Breaks a rule in the servers that are started from now on.
