@@ -55,7 +55,7 @@ impl Acting<'_> {
                 Ok(true)
             }
         };
-        (outcome.map_or_else(|e| Answer::refused(&e), Answer::Done), Vec::new())
+        Answer::of(outcome)
     }
 
     fn mount(&self, read_only: bool) -> io::Result<Made> {

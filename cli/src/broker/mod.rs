@@ -68,8 +68,10 @@ enum Answer {
 }
 
 impl Answer {
-    fn refused(e: &io::Error) -> Answer {
-        Answer::Refused { errno: e.raw_os_error(), why: e.to_string() }
+    /// Of what has nothing to send along.
+    fn of(outcome: io::Result<bool>) -> (Answer, Vec<OwnedFd>) {
+        let refused = |e: io::Error| Answer::Refused { errno: e.raw_os_error(), why: e.to_string() };
+        (outcome.map_or_else(refused, Answer::Done), Vec::new())
     }
 
     /// It, unless it is a refusal.

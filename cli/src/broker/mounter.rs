@@ -17,8 +17,7 @@ use super::{Act, Answer};
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
 use crate::options::OptionList;
-use crate::supervisor::asked;
-use crate::supervisor::channel;
+use crate::supervisor::{asked, channel};
 use narufs_fuse::control;
 use narufs_fuse::mount::{self, IfBusy, mountinfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -108,7 +107,7 @@ fn answer(acting: &Acting<'_>, asker: &OwnedFd) -> io::Result<()> {
     let (answer, along) = match act {
         // A broker mounts once, but each server has another.
         Act::Mount { .. } if control::server_pid(acting.point()).is_ok() => {
-            (Answer::refused(&Errno::BUSY.into()), Vec::new())
+            Answer::of(Err(Errno::BUSY.into()))
         }
         act => acting.act(&act),
     };

@@ -68,15 +68,15 @@ impl Broker<'_> {
                 None => Err(io::ErrorKind::InvalidInput.into()),
             },
         };
-        (outcome.map_or_else(|e| Answer::refused(&e), Answer::Done), Vec::new())
+        Answer::of(outcome)
     }
 
     fn act(&mut self, act: &Act) -> (Answer, Vec<OwnedFd>) {
         if matches!(act, Act::Mount { .. }) && std::mem::replace(&mut self.has_mounted, true) {
-            return (Answer::refused(&Errno::BUSY.into()), Vec::new());
+            return Answer::of(Err(Errno::BUSY.into()));
         }
         match &self.mounter {
-            Some(mounter) => mounter.ask(act).unwrap_or_else(|e| (Answer::refused(&e), Vec::new())),
+            Some(mounter) => mounter.ask(act).unwrap_or_else(|e| Answer::of(Err(e))),
             None => self.acting.act(act),
         }
     }

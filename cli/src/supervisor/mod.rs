@@ -6,9 +6,9 @@
 //! While all is well it sleeps.
 //!
 //! [`channel`] is the conversation with the server, [`program`] starts one, `ends` says what follows its end, [`deaths`] when
-//! to give up; [`control`] is how others ask for another program ([`asked`]: who may), and [`replace`] has it take over. A supervisor that is
-//! gone is replaced by its server: `adopted` is how the new one begins. [`store`] is a service manager that keeps
-//! descriptors too.
+//! to give up; [`control`] is how others ask for another program ([`asked`]: who may), and [`replace`] has it take over. A
+//! supervisor that is gone is replaced by its server: `adopted` is how the new one begins. [`store`] is a service manager that
+//! keeps descriptors too.
 //!
 //! What this leaves to others: everything that a server does, a successor too ([`supervised`](crate::supervised)).
 //!

@@ -9,8 +9,8 @@ use std::ops::Deref;
 enum Wait<'a> {
     /// The caller sleeps until then.
     Sleeping,
-    /// It is called with the outcome, once what waits for that was run.
-    Calling(Done, &'a mut dyn FnMut(Waiting)),
+    /// It is called with the outcome. What waits for that is run by whom the second gives it to; without one, by the caller.
+    Calling(Done, Option<&'a mut dyn FnMut(Waiting)>),
 }
 
 /// Waits for a commit, or leads it.
@@ -28,7 +28,7 @@ impl Vfs {
     /// come to serve others for long.
     pub fn fsync_then(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, done: Done) {
         // The outcome is told to `done`.
-        let _ = self.sync(handle, datasync, Wait::Calling(done, &mut |wait| wait()));
+        let _ = self.sync(handle, datasync, Wait::Calling(done, None));
     }
 
     /// The same; what waits for the commit is run by whom `later` gives it to, whatever becomes of this thread.
@@ -39,7 +39,7 @@ impl Vfs {
         done: Done,
         mut later: impl FnMut(Waiting),
     ) {
-        let _ = self.sync(handle, datasync, Wait::Calling(done, &mut later));
+        let _ = self.sync(handle, datasync, Wait::Calling(done, Some(&mut later)));
     }
 
     /// The one way of an fsync: what it covers is logged, or written home, then committed, and then it ends.
@@ -77,8 +77,14 @@ impl Vfs {
                     drop((inode, data));
                     done(outcome);
                 };
-                let store = Arc::clone(store);
-                later(Box::new(move || store.commit_then(upto, durability, Box::new(end))));
+                let end: Done = Box::new(end);
+                match later {
+                    None => store.commit_then(upto, durability, end),
+                    Some(later) => {
+                        let store = Arc::clone(store);
+                        later(Box::new(move || store.commit_then(upto, durability, end)));
+                    }
+                }
                 Ok(())
             }
         }

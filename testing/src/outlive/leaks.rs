@@ -1,9 +1,10 @@
 //! What restarts leave behind: `narufs-outlive leaks NARUFS [restarts=100] [inodes=0]`.
 //!
 //! Descriptors of server and supervisor, the supervisor's threads (a server's are as many as its requests have asked for, and
-//! end with it), the memory that servers share, space and inodes of the file system are the same after so many restarts; with `inodes=1` inodes of the kernel too, which are those of all mounts of the machine:
-//! nothing else may use FUSE meanwhile. Each restart finds files at work: open, unlinked, written and not synced, and
-//! directories, which are gone when the next one comes.
+//! end with it), the memory that servers share, space and inodes of the file system are the same after so many restarts; with
+//! `inodes=1` inodes of the kernel too, which are those of all mounts of the machine: nothing else may use FUSE meanwhile. Each
+//! restart finds files at work: open, unlinked, written and not synced, and directories, which are gone when the next one
+//! comes.
 
 use super::Outcome;
 use super::mounted::Mounted;

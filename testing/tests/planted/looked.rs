@@ -241,9 +241,8 @@ pub fn page_of_a_batch_that_goes_home_early() -> Result<(), String> {
         }
         fs.commit_batch(&root, batch, BatchDurability::Synced).map_err(told)?;
         let mut points = sim.crash_points();
-        for events in from..=sim.events() {
-            points.skip_to(events);
-            let Some(point) = points.next() else { break };
+        points.skip_to(from);
+        for (events, point) in (from..).zip(points) {
             for state in point.states(Crash::PowerLoss, events as u64).take(8) {
                 let said = |e: String| format!("{ring:?}, {state}: {e}");
                 let live = lab.mount(&state.restart()).map_err(|e| said(told(e)))?;

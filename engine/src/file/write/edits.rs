@@ -1,9 +1,8 @@
 //! The pages of one step of a write: made ready, which may fail, and then changed, which may not.
 
+use crate::Result;
 use crate::cache::{Found, FrameState, Fresh, Use};
 use crate::device::IoBuf;
-
-use crate::Result;
 use crate::file::data_path::{DataPath, page_id};
 use crate::file::write::joining::Joining;
 use crate::file::write::reservation::FrameReservation;
