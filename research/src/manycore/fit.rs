@@ -46,6 +46,19 @@ impl Fitted {
         Some(part(low))
     }
 
+    /// The same technique, if threads did so many nanoseconds of each operation one after the other. What that is more than
+    /// an operation takes alone is handing on.
+    pub fn in_turn(self, ns: f64) -> Fitted {
+        let whole = self.apart + self.together;
+        let together = ns.min(whole);
+        Fitted { apart: whole - together, together, handover: ns - together }
+    }
+
+    /// Nanoseconds of each operation that threads do one after the other while some wait.
+    pub fn turn(self) -> f64 {
+        self.together + self.handover
+    }
+
     /// Operations a second of so many threads on a machine, a core each.
     pub fn rate(self, machine: Machine, costs: Costs, threads: usize) -> f64 {
         let section = Place::Shared(0);
@@ -90,6 +103,19 @@ mod tests {
         }
         assert_eq!(Fitted::new(0.0, 1.0, COSTS), None);
         assert_eq!(Fitted::new(1.0, f64::NAN, COSTS), None);
+    }
+
+    #[test]
+    fn what_goes_in_turn_is_what_is_asked_for() {
+        let one = Fitted { apart: 900.0, together: 100.0, handover: 0.0 };
+        assert_eq!(one.in_turn(100.0), one);
+        let machine = Machine { cores: 16, sockets: 1 };
+        for ns in [500.0, 4000.0] {
+            let other = one.in_turn(ns);
+            assert_eq!((other.apart + other.together, other.turn()), (1000.0, ns));
+            let wanted = 1e9 / (ns + COSTS.within);
+            assert!((other.rate(machine, COSTS, 16) / wanted - 1.0).abs() < 0.1);
+        }
     }
 
     #[test]

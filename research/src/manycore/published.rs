@@ -27,10 +27,10 @@ pub struct Point {
 }
 
 const PAPER: &str = "journal-paper+data-ordered";
-const JBD2: &str = "journal-jbd2+data-ordered";
-const FINE: &str = "journal-fine+data-ordered";
-const NVM_VARMAIL: &str = "varmail, journal on NVM";
-const NVM_TOKUBENCH: &str = "tokubench, journal on NVM";
+const JBD2: &str = "journal-jbd2+checkpoint-64+data-ordered";
+const FINE: &str = "journal-fine+checkpoint-64+data-ordered";
+const NVM_VARMAIL: &str = "varmail, journal on NVM, data on a drive as stated";
+const NVM_TOKUBENCH: &str = "tokubench, journal on NVM, data on a drive as stated";
 /// Numbers of threads that a mean "at 15 to 120 cores" is taken over.
 const MANY: &[usize] = &[15, 30, 45, 60, 75, 90, 105, 120];
 const FROM_FOUR: &[usize] = &[4, 15, 30, 45, 60, 75, 90, 105, 120];

@@ -19,7 +19,7 @@ pub mod report;
 pub mod run;
 pub mod slow;
 
-use crate::manycore::machine::{self as manycore, Costs};
+use crate::manycore::{machine as manycore, wake};
 use found::Results;
 use narufs_bench::progress::Progress;
 use narufs_bench::stop::Stop;
@@ -63,9 +63,11 @@ pub fn reproduce(options: &Options, stop: &Stop, progress: Progress) -> Result<R
         stop: stop.clone(),
         progress,
         costs: model::costs(),
+        pair: model::pair(),
+        wake: wake::measure(2000),
     };
     let mut results = Results {
-        machine: machine(&options.work, run.costs),
+        machine: machine(&run, &options.work),
         command: options.command.clone(),
         rounds,
         quick: options.quick,
@@ -83,7 +85,7 @@ pub fn reproduce(options: &Options, stop: &Stop, progress: Progress) -> Result<R
 }
 
 /// What a reader must know of the machine.
-fn machine(work: &Path, costs: Costs) -> Vec<(String, String)> {
+fn machine(run: &Run, work: &Path) -> Vec<(String, String)> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |table: &str, name: &str| {
         let line = table.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(':'));
@@ -99,11 +101,13 @@ fn machine(work: &Path, costs: Costs) -> Vec<(String, String)> {
             "a shared word",
             format!(
                 "an add takes {:.1} ns alone, {:.0} ns from another core; from another socket {} times that, for the model",
-                costs.own,
-                costs.within,
+                run.costs.own,
+                run.costs.within,
                 manycore::ACROSS
             ),
         ),
+        ("two threads", format!("do {:.2} times as much as one where they share nothing", run.pair)),
+        ("a sleeper", format!("runs {:.1} us after another thread has woken it", run.wake / 1e3)),
         ("narufs", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

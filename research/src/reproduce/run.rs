@@ -29,6 +29,10 @@ pub struct Run {
     pub progress: Progress,
     /// What the machine's cache lines cost.
     pub costs: Costs,
+    /// Times as much as one thread two do that share nothing.
+    pub pair: f64,
+    /// Nanoseconds until a sleeper that was woken runs.
+    pub wake: f64,
 }
 
 /// Options of a variant: its name is that of a baseline.

@@ -27,6 +27,14 @@ pub struct Latency {
     pub channels: usize,
 }
 
+/// As much as a flash drive whose cache does not survive a loss of power, and as many requests at a time.
+pub const DRIVE: Latency = Latency {
+    read: Duration::from_micros(100),
+    write: Duration::from_micros(200),
+    flush: Duration::from_millis(1),
+    channels: 16,
+};
+
 /// The device.
 pub struct Slow {
     below: Arc<dyn BlockDevice>,
