@@ -46,8 +46,9 @@ test-baselines: ## what narufs is measured against, `-o baseline=`: its own test
 	$(CARGO) test --locked -p narufs-engine -p narufs-cli --lib --features baselines
 	$(CARGO) test --locked -p narufs-testing --features baselines -- baselines
 
-crash-full: ## every crash state of every pair of operations: hours
-	NARUFS_CRASH_FULL=1 $(CARGO) test --release --locked -p narufs-testing --test crash -- --nocapture
+PART ?= 1/1
+crash-full: ## every crash state of every pair of operations, PART=i/n of it: a day on two cores (into target/crash-full.tsv)
+	PART=$(PART) scripts/crash-full.sh
 
 SOAK_SECONDS ?= 1800
 soak: test-deps build ## fio verifies what it wrote with little memory and through kills, SOAK_SECONDS (1800) (root)

@@ -7,6 +7,8 @@
 
 pub mod binding;
 pub mod control;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod mount;
 pub mod operations;
 pub mod server;

@@ -30,6 +30,14 @@ pub fn crash_pairs() -> Option<usize> {
     number("NARUFS_CRASH_PAIRS").map(|n| n as usize)
 }
 
+/// One of so many parts of an enumeration: `NARUFS_PART=2/64` is the second; all of it is 1 of 1.
+pub fn part() -> (usize, usize) {
+    let Ok(value) = std::env::var("NARUFS_PART") else { return (1, 1) };
+    let part = value.split_once('/').and_then(|(nth, of)| Some((nth.parse().ok()?, of.parse().ok()?)));
+    part.filter(|(nth, of)| (1..=*of).contains(nth))
+        .unwrap_or_else(|| panic!("NARUFS_PART={value}: say 2/64"))
+}
+
 /// Seeds count from here: `NARUFS_SEED`.
 pub fn first_seed() -> u64 {
     number("NARUFS_SEED").unwrap_or(0)

@@ -3,8 +3,8 @@
 //! Every single operation runs on each of them, crashed at every point that `narufs_testing::crash` names, with all
 //! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a few of them; so does each inside a
 //! checkpoint round, sampled. Every pair runs on one of them, in turn, with a few states of a few points.
-//! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_CRASH_PAIRS=n` limits the
-//! pairs, `NARUFS_SEED=n` samples others.
+//! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_PART=i/n` runs
+//! the i-th of n parts of the pairs, `NARUFS_CRASH_PAIRS=n` limits them, `NARUFS_SEED=n` samples others.
 
 use narufs_engine::sim::Crash;
 use narufs_testing::crash::{Bench, Effort, Tally, Writers, operations, setup};
@@ -218,7 +218,9 @@ fn pairs_of_operations_survive_crashes() {
     // Each pair on each bench, or on one, which the number of the pair says.
     let each = if full { benches.len() } else { 1 };
     let tasks = settings::crash_pairs().unwrap_or(usize::MAX).min(pairs * each);
-    run_all("pairs of operations", tasks, |task, tally| {
+    let (nth, parts) = settings::part();
+    run_all("pairs of operations", tasks.saturating_sub(nth - 1).div_ceil(parts), |number, tally| {
+        let task = nth - 1 + number * parts;
         let seed = settings::first_seed() + task as u64;
         // Neighbouring tasks differ in everything, so that a limited run samples the pairs.
         let pair = (task / each).wrapping_mul(2_654_435_761) % pairs;

@@ -42,6 +42,16 @@ struct Life<'w> {
     told: u64,
 }
 
+/// What befalls a life.
+#[derive(Debug, Clone, Copy)]
+struct Course {
+    plan: Plan,
+    steps: usize,
+    /// The step before which it begins, and the one before which it is mended.
+    begins: usize,
+    mends: usize,
+}
+
 /// What an operation on a file leaves.
 enum Step {
     Write { at: usize, len: usize, fill: u8, flags: WriteFlags },
@@ -95,6 +105,23 @@ pub fn run(
     Ok(())
 }
 
+/// Runs one life of so many steps, always the same, whose request of that number fails, once or from there on; how many
+/// requests there were before its end.
+pub fn run_with_request(
+    (ring, crash): (Ring, Crash),
+    (request, lasts): (u64, Lasts),
+    steps: usize,
+    tally: &mut Tally,
+) -> Result<u64, String> {
+    narufs_engine::lane::pin(Some(0));
+    let mut rng = StdRng::seed_from_u64(1);
+    let lab = Lab::tiny(ring);
+    let mut world = World { lab, crash, sim: lab.format(), files: vec![Content::durable(Vec::new()); FILES] };
+    world.begin(&mut rng)?;
+    let plan = Plan { place: Place::Any, errno: libc::EIO, lasts, spared: request };
+    world.live(Course { plan, steps, begins: 0, mends: steps }, &mut rng, tally)
+}
+
 impl World {
     /// Files that are there, with some content.
     fn begin(&mut self, rng: &mut StdRng) -> Result<(), String> {
@@ -131,15 +158,21 @@ impl World {
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
+        let (place, errno, lasts) = kind;
+        let plan = Plan { place, errno, lasts, spared: rng.random_range(0..4) };
+        let (begins, mends) = (rng.random_range(0..STEPS / 2), rng.random_range(STEPS / 2..STEPS * 2));
+        self.live(Course { plan, steps: STEPS, begins, mends }, rng, tally).map(drop)
+    }
+
+    /// One life; how many requests it had that the fault might have met.
+    fn live(&mut self, course: Course, rng: &mut StdRng, tally: &mut Tally) -> Result<u64, String> {
+        let Course { plan, steps, begins, mends } = course;
         let live = self.found("at first")?;
         let handles =
             (0..FILES).map(|file| open(&live, file)).collect::<Result<_, _>>().map_err(said("open"))?;
         let mut life =
             Life { world: self, live, handles, stuck: [false; FILES], armed: None, failed: false, told: 0 };
-        let (place, errno, lasts) = kind;
-        let plan = Plan { place, errno, lasts, spared: rng.random_range(0..4) };
-        let (begins, mends) = (rng.random_range(0..STEPS / 2), rng.random_range(STEPS / 2..STEPS * 2));
-        for step in 0..STEPS {
+        for step in 0..steps {
             if step == begins {
                 life.armed = Some(Armed::arm(&life.world.sim, plan));
             }
@@ -153,7 +186,8 @@ impl World {
         tally.requests += life.armed.as_ref().map_or(0, Armed::failed);
         tally.told += life.told;
         tally.read_only += u64::from(life.live.sound().is_err());
-        life.end(lasts, rng, tally)
+        let met = life.armed.as_ref().map_or(0, Armed::met);
+        life.end(plan.lasts, rng, tally).map(|()| met)
     }
 
     /// Takes each of some states of a crash now, and goes on with the last.

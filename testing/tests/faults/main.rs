@@ -94,6 +94,34 @@ fn no_fault_takes_what_was_promised() {
     );
 }
 
+/// Steps of the life whose requests fail one by one.
+const STEPS: usize = 1200;
+
+/// Every request of one life in turn, once and for good; every hundredth where `NARUFS_TEST_SCALE` is below 10, other ones
+/// with another `NARUFS_SEED`.
+#[test]
+fn no_request_that_fails_takes_what_was_promised() {
+    let every = if settings::scale() >= 10 { 1 } else { 100 };
+    let run = |way: (Ring, Crash)| {
+        let whole = durable::run_with_request(way, (u64::MAX, Lasts::Once), STEPS, &mut Tally::default());
+        let whole = whole.map_err(|e| format!("{way:?}: with no fault: {e}"))?;
+        for lasts in [Lasts::Once, Lasts::Long] {
+            let mut tally = Tally::default();
+            for request in (settings::first_seed() % every..whole).step_by(every as usize) {
+                durable::run_with_request(way, (request, lasts), STEPS, &mut tally)
+                    .map_err(|e| format!("{way:?}, {lasts:?}, request {request} of {whole}: {e}"))?;
+            }
+            println!("each of {whole} requests, {way:?}, {lasts:?}: {tally:?}");
+        }
+        Ok(())
+    };
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> = [WAYS[0], WAYS[5]].map(|way| scope.spawn(move || run(way))).into();
+        runs.into_iter().filter_map(|run| run.join().expect("no panic").err()).collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 fn no_fault_takes_what_scratch_space_has_accepted() {
     let reached = |place| {

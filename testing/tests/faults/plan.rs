@@ -145,6 +145,12 @@ impl Armed {
         self.flushes.load(Ordering::Relaxed) > 0
     }
 
+    /// How many requests it might have met.
+    pub fn met(&self) -> u64 {
+        // Relaxed: as above.
+        self.met.load(Ordering::Relaxed)
+    }
+
     /// How many requests have failed.
     pub fn failed(&self) -> u64 {
         // Relaxed: as above.
