@@ -24,9 +24,11 @@ pub enum Commit {
 /// fall before and behind it.) A crash, whenever it comes, leaves everything of a batch or nothing. Files stay open for
 /// it when they are closed; dropped without a commit, it has done nothing.
 ///
-/// A batch is one record of the journal, with one flush of the device at the most, which those share that commit at
-/// that moment. It has room for 1,024 pages (4 KiB each, whole or in part); fewer with a small journal (one page for some
-/// 40 of its slots, where pages fill holes even fewer) or with little memory (an eighth of it).
+/// A small batch (up to 1,024 pages of 4 KiB, fewer with a small journal or little memory) is one record of the journal,
+/// with one flush of the device at the most, which those share that commit at that moment. What is more, up to a million
+/// pages, is written to the device as it comes, and moved to its files by the commit; until that returns nobody else
+/// reads or writes these files from the first to the last page of the batch. In scratch space an eighth of the memory is
+/// the most.
 ///
 /// ```
 /// # use narufs::{Commit, Fs, ScratchOptions};
@@ -59,7 +61,8 @@ impl Batch {
     ///
     /// # Errors
     /// The batch is as it was: EBADF if the file is not open for writing; EINVAL if it is open for appending; EXDEV if it
-    /// is of another file system; EFBIG; E2BIG if the batch has no room for it.
+    /// is of another file system; EFBIG; E2BIG if the batch has no room for it. ENOSPC: the batch has it, but cannot be
+    /// committed before there is room.
     pub fn write_all_at(&mut self, file: &File, bytes: &[u8], offset: u64) -> Result<()> {
         const OPERATION: &str = "batch";
         let engine = self.session.enter(OPERATION)?;
@@ -78,8 +81,8 @@ impl Batch {
     /// Makes all that is staged the content of the files.
     ///
     /// # Errors
-    /// ENOSPC, and E2BIG if no record of this journal has room for it: nothing has happened. EIO: as
-    /// [`File::sync_all`], it is not known whether it is durable, but it is whole or not there.
+    /// ENOSPC: nothing has happened. EIO: as of [`File::sync_all`], it is not known whether it is durable, but it is whole
+    /// or not there; where it was broken off in its midst, its files cannot be used until the next mount, which ends it.
     pub fn commit(mut self, commit: Commit) -> Result<()> {
         const OPERATION: &str = "commit";
         let engine = self.session.enter(OPERATION)?;

@@ -96,18 +96,55 @@ fn what_is_told_later_holds_no_threads() {
     fs.close().expect("nothing is open");
 }
 
-/// As many pages as there is room for, and one that is too many.
-#[test]
-fn a_batch_has_an_end() {
-    let (_place, fs) = image();
-    let file = fs.create("/f").expect("room");
+/// Writes of every other page of two files, of so many pages in all; some of them in part.
+fn large(fs: &Fs, pages: u64) {
+    let mut both = OpenOptions::new();
+    both.read(true).write(true).create(true);
+    let files = ["/a", "/b"].map(|path| fs.open_with(path, &both).expect("room"));
+    files[0].write_all_at(&vec![1; 300 * 4096], 0).expect("room");
+    files[0].sync_all().expect("room");
     let mut batch = fs.batch();
-    let refused = (0..).find_map(|n| batch.write_all_at(&file, &[7; 4096], n * 4096).err());
-    assert_eq!(refused.map(|e| e.errno()), Some(libc::E2BIG));
-    let pages = batch.pages() as u64;
-    assert!(pages > 64, "{pages}");
-    match batch.commit(Commit::Durable) {
-        Ok(()) => assert_eq!(file.metadata().expect("memory").len(), pages * 4096),
-        Err(e) => panic!("{e}"),
+    for n in 0..pages / 2 {
+        for file in &files {
+            let (byte, part) = (n as u8 | 2, if n % 100 == 7 { 100 } else { 4096 });
+            batch.write_all_at(file, &vec![byte; part], 2 * n * 4096).expect("room");
+        }
     }
+    assert_eq!(batch.pages() as u64, pages);
+    assert_eq!(files[1].metadata().expect("memory").len(), 0);
+    batch.commit(Commit::Durable).expect("room");
+    let mut page = [0; 4096];
+    for n in 0..pages / 2 {
+        for (which, file) in files.iter().enumerate() {
+            let read = file.read_at(&mut page, 2 * n * 4096).expect("memory");
+            let part = if n % 100 == 7 { 100 } else { 4096 };
+            assert!(page[..part].iter().all(|byte| *byte == n as u8 | 2), "page {n}");
+            let rest = if which == 0 && 2 * n < 300 { 1 } else { 0 };
+            assert!(page[part..read].iter().all(|byte| *byte == rest), "page {n}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_may_be_larger_than_a_record_and_than_memory() {
+    let place = tempfile::tempdir().expect("room");
+    let image = place.path().join("image");
+    Fs::format(&image, &FormatOptions::new().size(256 << 20)).expect("room");
+    let fs = Fs::open(&image, &MountOptions::new().memory(8 << 20)).expect("just made");
+    large(&fs, 6000);
+    fs.close().expect("nothing is open");
+    let fs = Fs::open(&image, &MountOptions::new()).expect("clean");
+    assert_eq!(fs.read("/b").expect("there")[2 * 4096], 3);
+    fs.close().expect("nothing is open");
+}
+
+#[test]
+#[ignore = "writes a gigabyte"]
+fn a_batch_of_a_hundred_thousand_pages() {
+    let place = tempfile::tempdir().expect("room");
+    let image = place.path().join("image");
+    Fs::format(&image, &FormatOptions::new().size(2 << 30)).expect("room");
+    let fs = Fs::open(&image, &MountOptions::new()).expect("just made");
+    large(&fs, 100_000);
+    fs.close().expect("nothing is open");
 }

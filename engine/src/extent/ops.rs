@@ -114,6 +114,29 @@ pub(crate) fn remove(
     Ok(Progress { done: next <= start || !more, next, freed })
 }
 
+/// Takes blocks out of the tree that stay allocated, for another to have them: part of one run, or all of it.
+///
+/// # Errors
+/// [`Error::Corrupt`] if no run has all of them.
+pub(crate) fn take(h: &mut Handle<'_>, alloc: &Alloc, root: &mut Root, from: u64, len: u32) -> Result<()> {
+    let upto = from + u64::from(len);
+    let mut edit = Edit { h, alloc, root, reservation: None };
+    let run = seek(edit.source(), edit.root, from)?;
+    let Some(run) = run.filter(|run| u64::from(run.logical) <= from && run.end() >= upto) else {
+        return Err(damaged(edit.root, 0, "blocks that are to be taken are not there"));
+    };
+    let mut kept = Vec::with_capacity(2);
+    if u64::from(run.logical) < from {
+        kept.push(run.part(u64::from(run.logical), from));
+    }
+    if upto < run.end() {
+        kept.push(run.part(upto, run.end()));
+    }
+    edit.take_out(&run, &kept)?;
+    root.blocks = root.blocks.saturating_sub(u64::from(len));
+    Ok(())
+}
+
 /// COLLAPSE: runs at or after block `from` move down by `by` blocks, into a hole that the caller has made,
 /// lowest first, at most `budget` a call. `from` of the next call, and of a resumption after a crash, is
 /// [`Progress::next`].

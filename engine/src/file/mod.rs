@@ -48,7 +48,7 @@ mod write;
 mod writeback;
 
 pub use crate::pages::ErrorMark;
-pub use batch::StagedFile;
+pub use batch::{StagedFile, Staging};
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;
 pub use read::Keep;

@@ -41,6 +41,8 @@ fn shapes() -> BTreeMap<String, Shape> {
         XattrHeader { next len reserved }
         XattrEntry { value_len name_len reserved }
         OrphanEntry { nid generation intent arg0 arg1 progress }
+        BatchHeader { crc count }
+        BatchRun { nid generation pages target source size }
         DoubleWriteHeader { crc count magic epoch round sequence reserved }
         DoubleWriteEntry { block tag crc kind }
         RingHeader { crc version magic image_uuid ring_uuid sequence epoch round head slots }

@@ -22,7 +22,10 @@ bitflags! {
 bitflags! {
     /// Features without which nothing else of the image can be understood.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Incompat: u64 {}
+    pub struct Incompat: u64 {
+        /// There may be batches in the orphan tables whose pages are to be moved.
+        const BATCHES = 1;
+    }
 }
 
 /// The three words of features.

@@ -4,6 +4,7 @@
 //! arbitrary bytes without harm; whoever reads them verifies checksum, owner and bounds before use.
 //! docs/FORMAT.md describes the same bytes in words.
 
+mod batch;
 mod block;
 mod dentry;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -19,6 +20,7 @@ mod slot;
 mod superblock;
 mod xattr;
 
+pub use batch::*;
 pub use block::*;
 pub use dentry::*;
 pub use double_write::*;

@@ -18,6 +18,10 @@ pub enum Intent {
     Collapse = 4,
     /// INSERT_RANGE of `arg1` bytes at `arg0`: extents move up; `progress` is the end of what is not moved.
     Insert = 5,
+    /// The inode is the staging file of a batch that is committed: runs of its pages move into other files. The manifest
+    /// ([`BatchRun`](super::BatchRun)) begins at byte `arg0` and has `arg1` bytes; `progress` is the number of pages that
+    /// are moved.
+    Batch = 6,
 }
 
 /// One entry of an orphan table; all zero where free.

@@ -113,7 +113,7 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
         }
         let record = state.records.get(nid).filter(|r| r.file_type().is_some());
         let (intent, orphan) = (entry.intent.get(), entry.intent.get() == Intent::Orphan as u32);
-        let known = (Intent::Orphan as u32..=Intent::Insert as u32).contains(&intent);
+        let known = (Intent::Orphan as u32..=Intent::Batch as u32).contains(&intent);
         let problem = match record {
             _ if !known => Some(format!("intent {intent} is unknown")),
             None => Some("the inode is free".into()),

@@ -23,6 +23,7 @@ mod install;
 mod log;
 mod multi_record;
 mod several;
+mod staged;
 
 #[cfg(feature = "baselines")]
 pub use crate::nat::IdWork;

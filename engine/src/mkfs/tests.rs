@@ -50,7 +50,7 @@ fn other_images_are_refused_each_in_its_own_words() {
     let device = MemoryDevice::new(64);
     assert!(refused(&device).contains("not a narufs image"));
     let mut sb = format_cramped(&device, &tiny()).expect("64 blocks are enough");
-    sb.incompat = 1.into();
+    sb.incompat = (1 << 63).into();
     superblock::write(&device, &mut sb).expect("memory");
     assert!(refused(&device).contains("features"));
     let why = format_cramped(&device, &tiny()).expect_err("there is an image");

@@ -28,6 +28,8 @@ pub struct FileData {
     last_write: AtomicU64,
     /// Whether the file was written home before it came into memory, nobody knows when.
     written_before: AtomicBool,
+    /// Records that map its pages need not wait for what those hold.
+    unordered: AtomicBool,
     /// An operation of many records was given up between two of them.
     poisoned: AtomicBool,
     /// The page that the reader met last goes on with, or in.
@@ -71,6 +73,7 @@ impl FileData {
             logged_size: AtomicU64::new(size),
             last_write: AtomicU64::new(0),
             written_before: AtomicBool::new(size > 0),
+            unordered: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             expected: AtomicU64::new(0),
             streams: Mutex::new(Streams::default()),
@@ -156,6 +159,19 @@ impl FileData {
     pub fn is_idle(&self) -> bool {
         // Who asks holds the lock of a table: he does not wait for somebody who may be about to ask for that.
         self.pages.is_idle() && self.check_usable().is_ok() && self.size() == self.logged_size()
+    }
+
+    /// Nobody reads the file before somebody has flushed all of it, after a crash either: what is mapped may be anything
+    /// until then.
+    pub(crate) fn needs_no_order(&self) {
+        // Relaxed: said before the first write, by who alone knows of the file.
+        self.unordered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a record that maps pages is to come after what they hold.
+    pub(crate) fn is_ordered(&self) -> bool {
+        // Relaxed: see above.
+        !self.unordered.load(Ordering::Relaxed)
     }
 
     /// An operation of many records has failed between two of them; the intent that it has logged is acted on by the

@@ -5,10 +5,13 @@
 
 use super::fsync::Waiting;
 use super::*;
-use crate::file::StagedFile;
-use crate::format::MAX_FILE_SIZE;
+use crate::file::{StagedFile, Staging};
+use crate::format::{MAX_FILE_SIZE, ROOT_NID};
 use crate::journal::{Done, Durability};
 use std::collections::BTreeMap;
+
+/// Pages of a batch at the most.
+const MAX_BATCH_PAGES: usize = 1 << 20;
 
 /// How far a commit has come when it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,12 @@ pub enum BatchDurability {
 pub struct Batch {
     files: BTreeMap<Nid, StagedFile>,
     pages: usize,
+    /// Pages in memory.
+    kept: usize,
+    /// So many are looked through for whole ones.
+    spills_at: usize,
+    /// Where the rest of a large one lies.
+    staging: Option<(Staging, FileHandle)>,
 }
 
 impl Batch {
@@ -62,20 +71,52 @@ impl Vfs {
             return Ok(());
         }
         let inode = &handle.inode;
+        let fresh = StagedFile::of(inode);
         let there = batch.files.get(&inode.nid());
-        let new = match there {
-            Some(file) => file.new_pages(offset, bytes.len()),
-            None => StagedFile::of(inode).new_pages(offset, bytes.len()),
+        let (new, kept) = there.unwrap_or(&fresh).new_pages(offset, bytes.len());
+        let fits = match self.meta.store.profile().keeps() {
+            true => batch.pages + new <= MAX_BATCH_PAGES,
+            false => batch.pages + new <= self.data.record_pages(),
         };
-        if batch.pages + new > self.data.record_pages() {
+        if !fits {
             return Err(Error::Errno(libc::E2BIG));
         }
         if there.is_none() && !inode.holds.open() {
             return Err(Error::Errno(libc::ESTALE));
         }
-        batch.files.entry(inode.nid()).or_insert_with(|| StagedFile::of(inode)).stage(offset, bytes);
+        batch.files.entry(inode.nid()).or_insert(fresh).stage(offset, bytes);
         batch.pages += new;
+        batch.kept += kept;
+        let most = self.data.record_pages();
+        if batch.kept > most.max(batch.spills_at) {
+            self.spill(batch)?;
+            batch.spills_at = batch.kept + most;
+        }
         Ok(())
+    }
+
+    /// Brings what is whole of a large batch into its staging file.
+    fn spill(&self, batch: &mut Batch) -> Result<()> {
+        let (staging, _) = self.staging_of(&mut batch.staging)?;
+        batch.kept -= self.data.spill(staging, batch.files.values_mut())?;
+        Ok(())
+    }
+
+    /// The staging file, which is made if there is none.
+    fn staging_of<'b>(
+        &self,
+        staging: &'b mut Option<(Staging, FileHandle)>,
+    ) -> Result<&'b mut (Staging, FileHandle)> {
+        let made = match staging.take() {
+            Some(there) => there,
+            None => {
+                self.meta.note_batches()?;
+                let (entry, handle) = self.tmpfile(&Context::root(), ROOT_NID, 0, OpenFlags::READ_WRITE)?;
+                self.forget(entry.nid, 1);
+                (Staging::in_file(&handle.inode), handle)
+            }
+        };
+        Ok(staging.insert(made))
     }
 
     /// Makes all that is staged the content of the files.
@@ -124,28 +165,51 @@ impl Vfs {
         for file in batch.files.values() {
             self.leave_inode(file.inode());
         }
+        if let Some((_, handle)) = batch.staging {
+            self.release(handle, None);
+        }
     }
 
     /// The position below which everything of the batch is logged.
-    fn apply_batch(&self, ctx: &Context, mut batch: Batch) -> Result<Position> {
-        let files: Vec<StagedFile> = std::mem::take(&mut batch.files).into_values().collect();
-        let applied = self.apply_files(ctx, &files);
+    fn apply_batch(&self, ctx: &Context, batch: Batch) -> Result<Position> {
+        let Batch { files, mut staging, .. } = batch;
+        let mut files: Vec<StagedFile> = files.into_values().collect();
+        let applied = self.apply_files(ctx, &mut files, &mut staging);
         for file in &files {
             let (offset, len) = file.span();
             self.tell(ctx, Changed::Content { nid: file.inode().nid(), offset, len });
             self.leave_inode(file.inode());
         }
+        // One that still has what is to be moved stays, for the next mount.
+        if let Some((_, handle)) = staging
+            && handle.inode.is_usable()
+        {
+            self.release(handle, None);
+        }
         applied
     }
 
-    fn apply_files(&self, ctx: &Context, files: &[StagedFile]) -> Result<Position> {
+    fn apply_files(
+        &self,
+        ctx: &Context,
+        files: &mut [StagedFile],
+        staging: &mut Option<(Staging, FileHandle)>,
+    ) -> Result<Position> {
         self.writable()?;
-        for file in files {
+        for file in &*files {
             self.strip(file.inode(), ctx.is_root())?;
         }
         if files.is_empty() {
             return Ok(self.meta.store.tail());
         }
-        self.data.commit_in_record(files)?.ok_or(Error::Errno(libc::E2BIG))
+        if staging.is_none()
+            && let Some(end) = self.data.commit_in_record(files)?
+        {
+            return Ok(end);
+        }
+        if !self.meta.store.profile().keeps() {
+            return Err(Error::Errno(libc::E2BIG));
+        }
+        self.data.commit_by_intent(files, &mut self.staging_of(staging)?.0)
     }
 }

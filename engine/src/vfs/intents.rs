@@ -1,10 +1,12 @@
 //! What a file system does for the journal under it: it finishes what earlier mounts have begun, and follows how far
 //! records have travelled.
 
-use super::Vfs;
+use super::{FileType, Vfs};
 use crate::extent;
 use crate::format::{Intent, Nid, OrphanEntry, Position};
+use crate::inode::InodeObj;
 use crate::store::Observer;
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 impl Observer for Vfs {
@@ -34,8 +36,15 @@ impl Vfs {
         let mut entries = self.meta.space.entries();
         // Moves of extents first: an inode that is freed needs none of them.
         entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
+        let batches: Vec<Nid> =
+            entries.iter().filter(|e| e.intent.get() == Intent::Batch as u32).map(|e| e.nid.get()).collect();
         for entry in entries {
             let given_up = || self.meta.inode(entry.nid.get()).is_ok_and(|inode| !inode.is_usable());
+            if entry.intent.get() == Intent::Orphan as u32 && batches.contains(&entry.nid.get()) && given_up()
+            {
+                // It has what is still to be moved.
+                continue;
+            }
             match self.finish_intent(&entry) {
                 // The device may do better at the next mount; until then that file alone is of no use.
                 Err(Error::Errno(_) | Error::Device { .. }) if given_up() => {}
@@ -45,9 +54,31 @@ impl Vfs {
         Ok(())
     }
 
+    /// Where nothing is written, and so no batch finished: the files that one is to change are neither the old nor the new,
+    /// and nobody is to read them.
+    pub(crate) fn bar_unfinished(&self) -> Result<()> {
+        let entries = self.meta.space.entries();
+        for entry in entries.iter().filter(|entry| entry.intent.get() == Intent::Batch as u32) {
+            let Some(staging) = self.target(entry.nid.get(), entry.generation.get())? else { continue };
+            for run in self.data.batch_runs(&staging, entry)? {
+                if let Some(target) = self.target(run.nid.get(), run.generation.get())? {
+                    target.poison();
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn finish_intent(&self, entry: &OrphanEntry) -> Result<()> {
         let (nid, progress) = (entry.nid.get(), entry.progress.get());
-        let intents = [Intent::Orphan, Intent::Truncate, Intent::Punch, Intent::Collapse, Intent::Insert];
+        let intents = [
+            Intent::Orphan,
+            Intent::Truncate,
+            Intent::Punch,
+            Intent::Collapse,
+            Intent::Insert,
+            Intent::Batch,
+        ];
         let Some(intent) = intents.into_iter().find(|i| *i as u32 == entry.intent.get()) else {
             return Err(Error::Corrupt {
                 what: "orphan entry",
@@ -78,6 +109,21 @@ impl Vfs {
             }
             Intent::Collapse => self.meta.resume_collapse(&inode, first..last, progress),
             Intent::Insert => self.meta.resume_insert(&inode, first, last, progress),
+            Intent::Batch if inode.file_type() != FileType::Regular => self.drop_intent(nid, intent),
+            Intent::Batch => {
+                self.data.resume_batch(&inode, entry, |nid, generation| self.target(nid, generation))
+            }
+        }
+    }
+
+    /// A file that a batch has pages for, unless it is gone.
+    fn target(&self, nid: Nid, generation: u32) -> Result<Option<Arc<InodeObj>>> {
+        match self.meta.inode(nid) {
+            Ok(inode) if inode.file_type() == FileType::Regular && inode.generation() == generation => {
+                Ok(Some(inode))
+            }
+            Ok(_) | Err(Error::Errno(_)) => Ok(None),
+            Err(e) => Err(e),
         }
     }
 

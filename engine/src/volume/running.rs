@@ -112,6 +112,11 @@ impl Running {
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
+        if options.fs.read_only
+            && let Err(e) = fs.bar_unfinished()
+        {
+            tracing::error!("a batch is unfinished, its files cannot be told: {e}");
+        }
         match options.fs.read_only {
             true => fs.data().forgo_inherited(),
             false => fs.data().inherit()?,

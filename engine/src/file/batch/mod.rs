@@ -3,9 +3,12 @@
 //!
 //! What this leaves to others: who may write, which files are open, and when a commit is durable (`vfs::batch`).
 
+mod large;
+mod manifest;
 mod small;
 mod staged;
 
+pub use large::Staging;
 pub use staged::StagedFile;
 
 use crate::file::data_path::DataPath;

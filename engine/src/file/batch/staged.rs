@@ -17,6 +17,20 @@ pub(in crate::file) struct StagedPage {
 }
 
 impl StagedPage {
+    pub fn is_whole(&self) -> bool {
+        self.ranges.as_slice() == std::slice::from_ref(&(0..BLOCK_SIZE))
+    }
+
+    /// The page as it is with what is staged in the place of what it holds.
+    pub fn over(mut self, base: &[u8]) -> Box<[u8; BLOCK_SIZE]> {
+        let mut from = 0;
+        for range in self.ranges.iter().chain([&(BLOCK_SIZE..BLOCK_SIZE)]) {
+            self.bytes[from..range.start].copy_from_slice(&base[from..range.start]);
+            from = range.end;
+        }
+        self.bytes
+    }
+
     fn put(&mut self, within: Range<usize>, from: &[u8]) {
         self.bytes[within.clone()].copy_from_slice(from);
         let mut all = within;
@@ -37,6 +51,8 @@ impl StagedPage {
 pub struct StagedFile {
     pub(in crate::file) inode: Arc<InodeObj>,
     pub(in crate::file) pages: BTreeMap<u64, StagedPage>,
+    /// Pages that lie in the staging file, and where; what `pages` has of them is newer.
+    pub(in crate::file) spilled: BTreeMap<u64, u64>,
     /// The end of the last byte.
     pub(in crate::file) end: u64,
 }
@@ -44,7 +60,7 @@ pub struct StagedFile {
 impl StagedFile {
     /// Nothing yet, for this file.
     pub fn of(inode: &Arc<InodeObj>) -> StagedFile {
-        StagedFile { inode: Arc::clone(inode), pages: BTreeMap::new(), end: 0 }
+        StagedFile { inode: Arc::clone(inode), pages: BTreeMap::new(), spilled: BTreeMap::new(), end: 0 }
     }
 
     /// The file.
@@ -52,20 +68,32 @@ impl StagedFile {
         &self.inode
     }
 
-    /// Pages that are staged, whole or in part.
+    /// Pages that are staged in memory, whole or in part.
     pub fn page_count(&self) -> usize {
         self.pages.len()
     }
 
-    /// How many more pages there would be with so many bytes there.
-    pub fn new_pages(&self, offset: u64, len: usize) -> usize {
+    /// Whether a page is staged, wherever it lies.
+    pub(in crate::file) fn has(&self, page: u64) -> bool {
+        self.pages.contains_key(&page) || self.spilled.contains_key(&page)
+    }
+
+    /// Stages a page as the file has it.
+    pub(in crate::file) fn stage_nothing(&mut self, page: u64) {
+        self.pages.insert(page, StagedPage { bytes: Box::new([0; BLOCK_SIZE]), ranges: Vec::new() });
+    }
+
+    /// How many more pages there would be with so many bytes there, and how many more in memory.
+    pub fn new_pages(&self, offset: u64, len: usize) -> (usize, usize) {
         let pages = page_of(offset)..page_after(offset + len as u64);
-        (pages.end - pages.start) as usize - self.pages.range(pages).count()
+        let kept = (pages.end - pages.start) as usize - self.pages.range(pages.clone()).count();
+        (pages.filter(|page| !self.has(*page)).count(), kept)
     }
 
     /// First byte and length of what lies between the first and the last page.
     pub fn span(&self) -> (u64, u64) {
-        let first = self.pages.keys().next().map_or(0, |page| page * PAGE);
+        let firsts = [self.pages.keys().next(), self.spilled.keys().next()];
+        let first = firsts.into_iter().flatten().min().map_or(0, |page| page * PAGE);
         (first, self.end.saturating_sub(first))
     }
 

@@ -147,7 +147,7 @@ impl DataPath {
     }
 
     /// A later step of a write: waits for frames with the range in hand.
-    fn write_further<'p>(
+    pub(in crate::file) fn write_further<'p>(
         &'p self,
         inode: &Arc<InodeObj>,
         offset: u64,

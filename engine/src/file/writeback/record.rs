@@ -92,7 +92,8 @@ impl WriteBack {
             && let Some(room) = room
         {
             // An emptied file of which nothing was written shows nothing that might not be down.
-            let early = truncates && extents.is_empty() || planted::is(Bug::MappedBeforeFlush);
+            let early = truncates && extents.is_empty() || !data.is_ordered();
+            let early = early || planted::is(Bug::MappedBeforeFlush);
             let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
             // An fsync has come between, whose record there is no room to name.
             let fits = outgrown.is_none() || room.need.superseded > 0;

@@ -40,6 +40,20 @@ fn some() -> Writes {
     ]
 }
 
+/// More than a record may hold: whole pages that spill, and what changes them afterwards.
+fn many() -> Writes {
+    vec![
+        (0, 0, 20 * 4096, 31),
+        (1, 4900, 20 * 4096, 33),
+        (0, 5 * 4096 + 7, 100, 32),
+        (0, 6 * 4096, 4096, 38),
+        (2, 4096 + 10, 9000, 34),
+        (1, 40 * 4096 + 5, 10, 35),
+        (0, 30 * 4096, 3 * 4096, 36),
+        (0, 34 * 4096 + 1, 1, 37),
+    ]
+}
+
 fn apply(to: &mut [Vec<u8>; 3], writes: &Writes) {
     for (which, offset, len, byte) in writes {
         let (file, end) = (&mut to[*which], *offset as usize + len);
@@ -136,10 +150,25 @@ fn a_crash_leaves_all_of_a_batch_or_none() {
 }
 
 #[test]
+fn a_crash_leaves_all_of_a_large_batch_or_none() {
+    for kind in KINDS {
+        // Over what another has left in the journal.
+        assert!(!torn_by(kind, &some(), &many(), None), "{kind:?}");
+        // Over what another has moved there.
+        let more = vec![(0, 2 * 4096, 33 * 4096, 41), (1, 0, 3 * 4096, 42), (2, 0, 1, 43)];
+        assert!(!torn_by(kind, &many(), &more, None), "{kind:?}");
+    }
+}
+
+#[test]
 #[cfg(feature = "planted-bugs")]
 fn a_page_that_goes_home_early_is_noticed() {
     for kind in KINDS {
-        assert!(torn_by(kind, &vec![], &some(), Some(Bug::BatchPageHomeEarly)), "{kind:?}");
+        for writes in [some(), many()] {
+            let bug = Some(Bug::BatchPageHomeEarly);
+            let seen = std::panic::catch_unwind(|| torn_by(kind, &vec![], &writes, bug));
+            assert!(!matches!(seen, Ok(false)), "{kind:?}");
+        }
     }
 }
 

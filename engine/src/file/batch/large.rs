@@ -1,0 +1,302 @@
+//! The commit of a batch that no record has room for: staged in a file of its own, and moved from there.
+
+use super::{StagedFile, manifest};
+use crate::file::SyncKind;
+use crate::file::data_path::DataPath;
+use crate::file::write::At;
+use crate::file::write::reservation::FrameReservation;
+use crate::file::writeback::{Order, key_of};
+use crate::format::{BatchRun, Nid, OrphanEntry, Position};
+use crate::inode::InodeObj;
+use crate::journal::Durability;
+use crate::lock::BytesGuard;
+use crate::pages::{PAGE, PAGES_END, page_of};
+use crate::planted::{self, Bug};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+/// Bytes of one write to the staging file.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Where a large batch is staged: a file without a name, which nobody else has.
+#[derive(Debug)]
+pub struct Staging {
+    inode: Arc<InodeObj>,
+    /// Its first page that is free.
+    next: u64,
+}
+
+/// Neighbouring pages on their way into the staging file.
+#[derive(Default)]
+struct Gathered {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Staging {
+    /// In this file, which is new.
+    pub fn in_file(inode: &Arc<InodeObj>) -> Staging {
+        // Nobody reads what is there before a commit, which flushes all of it.
+        inode.data().needs_no_order();
+        Staging { inode: Arc::clone(inode), next: 0 }
+    }
+
+    fn page_for(&mut self, file: &StagedFile, page: u64) -> u64 {
+        file.spilled.get(&page).copied().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+impl Gathered {
+    /// Adds a page; what has to be written first, if it does not go on with it.
+    fn add(&mut self, source: u64, bytes: &[u8]) -> Option<Gathered> {
+        let goes_on =
+            self.offset + self.bytes.len() as u64 == source * PAGE && self.bytes.len() < WRITE_BYTES;
+        let before = (!goes_on)
+            .then(|| std::mem::replace(self, Gathered { offset: source * PAGE, bytes: Vec::new() }));
+        self.bytes.extend_from_slice(bytes);
+        before.filter(|before| !before.bytes.is_empty())
+    }
+}
+
+impl DataPath {
+    /// Brings the whole pages of these files into the staging file; how many. ENOSPC: some are, the others stay in memory.
+    pub fn spill<'f>(
+        &self,
+        staging: &mut Staging,
+        files: impl Iterator<Item = &'f mut StagedFile>,
+    ) -> Result<usize> {
+        let mut count = 0;
+        for file in files {
+            let whole: Vec<u64> =
+                file.pages.iter().filter(|(_, staged)| staged.is_whole()).map(|(page, _)| *page).collect();
+            let mut gathered = Gathered::default();
+            let mut places = Vec::with_capacity(whole.len());
+            for page in &whole {
+                let source = staging.page_for(file, *page);
+                let before = gathered.add(source, &file.pages[page].bytes[..]);
+                if let Some(part) = before {
+                    self.write_staged(staging, &part)?;
+                }
+                places.push((*page, source));
+            }
+            if !gathered.bytes.is_empty() {
+                self.write_staged(staging, &gathered)?;
+            }
+            for (page, source) in places {
+                file.pages.remove(&page);
+                file.spilled.insert(page, source);
+            }
+            count += whole.len();
+        }
+        Ok(count)
+    }
+
+    fn write_staged(&self, staging: &Staging, part: &Gathered) -> Result<()> {
+        let written = self.write(&staging.inode, At::Offset(part.offset), &part.bytes)?;
+        if written.len < part.bytes.len() { Err(Error::Errno(libc::ENOSPC)) } else { Ok(()) }
+    }
+
+    /// Makes what is staged the content of the files, in ascending order of their nids. The end of the record by which it
+    /// counts, which is durable.
+    pub fn commit_by_intent(&self, files: &mut [StagedFile], staging: &mut Staging) -> Result<Position> {
+        let source = Arc::clone(&staging.inode);
+        let inodes: Vec<Arc<InodeObj>> = files.iter().map(|file| Arc::clone(&file.inode)).collect();
+        let ranges = loop {
+            for inode in &inodes {
+                self.settle(inode)?;
+            }
+            if let Some(ranges) = self.all_ranges(files, &inodes, &source)? {
+                break ranges;
+            }
+        };
+        for file in files.iter_mut() {
+            self.settle_size(&file.inode, file.end)?;
+            self.complete(file, staging)?;
+        }
+        let runs = manifest::runs_of(files);
+        let bytes = manifest::encode(&runs);
+        let place = [staging.next * PAGE, bytes.len() as u64];
+        let mut frames = FrameReservation::default();
+        self.write_held(&source, place[0], &bytes, &mut frames)?;
+        self.write_back.write_pages(&source, 0..PAGES_END, Order::HOME)?;
+        self.record_rest(&source, SyncKind::Data)?;
+        if source.data().logged_size() != place[0] + place[1] {
+            return Err(Error::Errno(libc::EIO));
+        }
+        self.meta.order_after(source.data().last_write())?;
+        let find = |nid: Nid, _| Ok(inodes.iter().find(|inode| inode.nid() == nid).cloned());
+        if planted::is(Bug::BatchPageHomeEarly) {
+            self.move_runs(&source, &runs[..1], 0, find)?;
+        }
+        let end = self.meta.log_batch(&source, place)?;
+        // What the journal has of the pages that are replaced is forgotten below: this is to be what counts by then.
+        self.meta.store().commit_upto(end, Durability::Power)?;
+        let moved = self.move_runs(&source, &runs, 0, find).and_then(|()| self.meta.end_batch(&source));
+        if let Err(e) = &moved {
+            tracing::error!("the files of a batch cannot be used until the next mount: {e}");
+            inodes.iter().chain([&source]).for_each(|inode| inode.poison());
+        }
+        for file in files.iter() {
+            let data = file.inode.data();
+            if file.end > data.logged_size() {
+                let _guard = data.write_back.lock();
+                data.set_size(file.end);
+                data.set_logged_size(file.end);
+            }
+            self.keep(&file.inode);
+        }
+        drop(ranges);
+        moved.map(|()| end)
+    }
+
+    /// The ranges of all files, that of the staging file among them; none if others have changed one meanwhile.
+    fn all_ranges<'a>(
+        &self,
+        files: &[StagedFile],
+        inodes: &'a [Arc<InodeObj>],
+        staging: &'a Arc<InodeObj>,
+    ) -> Result<Option<Vec<BytesGuard<'a>>>> {
+        let mut ranges = Vec::with_capacity(inodes.len() + 1);
+        let mut is_staging_due = true;
+        for (file, inode) in files.iter().zip(inodes) {
+            if is_staging_due && staging.nid() < inode.nid() {
+                ranges.push(staging.data().write_range(0..u64::MAX));
+                is_staging_due = false;
+            }
+            let Some(range) = self.range_of(inode, file.span().0, file.end)? else { return Ok(None) };
+            ranges.push(range);
+        }
+        if is_staging_due {
+            ranges.push(staging.data().write_range(0..u64::MAX));
+        }
+        Ok(Some(ranges))
+    }
+
+    /// Completes the pages that are staged in part from what the file has, and brings all into the staging file, by one
+    /// who has both ranges.
+    fn complete(&self, file: &mut StagedFile, staging: &mut Staging) -> Result<()> {
+        let size = file.inode.data().size();
+        let tail = page_of(size);
+        if file.end > size && !size.is_multiple_of(PAGE) && !file.has(tail) {
+            // Beyond the old end lies whatever was there before: zeros come with the size.
+            file.stage_nothing(tail);
+        }
+        let (mut frames, mut gathered) = (FrameReservation::default(), Gathered::default());
+        for (page, staged) in std::mem::take(&mut file.pages) {
+            let source = staging.page_for(file, page);
+            let bytes = if staged.is_whole() {
+                staged.bytes
+            } else {
+                let base = match file.spilled.get(&page) {
+                    Some(source) => self.page_now(&staging.inode, *source, staging.inode.data().size())?,
+                    None => self.page_now(&file.inode, page, size)?,
+                };
+                staged.over(&base)
+            };
+            if let Some(part) = gathered.add(source, &bytes[..]) {
+                self.write_held(&staging.inode, part.offset, &part.bytes, &mut frames)?;
+            }
+            file.spilled.insert(page, source);
+        }
+        self.write_held(&staging.inode, gathered.offset, &gathered.bytes, &mut frames)
+    }
+
+    /// Writes by one who has the range.
+    fn write_held<'p>(
+        &'p self,
+        inode: &Arc<InodeObj>,
+        offset: u64,
+        bytes: &[u8],
+        frames: &mut FrameReservation<'p>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_further(inode, offset + done as u64, &bytes[done..], frames)?;
+        }
+        Ok(())
+    }
+
+    /// Moves runs into their files, `done` pages of which are moved; `find` knows the files, or that one is gone. The
+    /// caller has the ranges of all, or nobody else is there yet.
+    fn move_runs(
+        &self,
+        staging: &Arc<InodeObj>,
+        runs: &[BatchRun],
+        done: u64,
+        find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
+    ) -> Result<()> {
+        let mut before = 0;
+        for run in runs {
+            let pages = u64::from(run.pages.get());
+            let moved = done.saturating_sub(before).min(pages);
+            if moved < pages
+                && let Some(target) = find(run.nid.get(), run.generation.get())?
+            {
+                let (data, at) = (target.data(), run.target.get()..run.target.get() + pages);
+                let key = {
+                    // Nobody brings any of it back: the range keeps readers and writers from it.
+                    let _guard = data.write_back.lock();
+                    let has_records = data.pages.has_records(at.clone());
+                    self.drop_pages(data, at.clone());
+                    data.pages.forget_records(&at);
+                    has_records.then(|| key_of(&target, at.start * PAGE, pages * PAGE))
+                };
+                target.touch_content();
+                self.meta.move_run(staging, &target, run, (before, moved), key)?;
+            }
+            before += pages;
+        }
+        Ok(())
+    }
+
+    /// What a committed batch has to move, or has moved, as its staging file says.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if that does not verify: it was durable before the commit.
+    pub fn batch_runs(&self, staging: &Arc<InodeObj>, entry: &OrphanEntry) -> Result<Vec<BatchRun>> {
+        let (place, len) = (entry.arg0.get(), entry.arg1.get());
+        let corrupt = |detail: &str| Error::Corrupt {
+            what: "batch",
+            place: format!("nid {}", staging.nid()),
+            detail: detail.into(),
+        };
+        if len > manifest::MOST_BYTES || place.checked_add(len).is_none_or(|end| end > staging.size()) {
+            return Err(corrupt("its manifest lies outside of the file"));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.read(staging, place, &mut bytes)?;
+        let runs = manifest::decode(&bytes, place / PAGE).filter(|runs| {
+            let is_elsewhere = |run: &BatchRun| run.nid.get() != staging.nid();
+            runs.iter().all(is_elsewhere)
+        });
+        runs.ok_or_else(|| corrupt("its manifest does not verify"))
+    }
+
+    /// Goes on with a batch that a crash has cut short behind its commit.
+    pub fn resume_batch(
+        &self,
+        staging: &Arc<InodeObj>,
+        entry: &OrphanEntry,
+        find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
+    ) -> Result<()> {
+        let runs = self.batch_runs(staging, entry)?;
+        let moved = self.move_runs(staging, &runs, entry.progress.get(), &find);
+        let moved = moved.and_then(|()| self.meta.end_batch(staging));
+        for run in &runs {
+            let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
+            if moved.is_err() {
+                target.poison();
+            } else if run.size.get() > target.data().size() {
+                target.data().set_size(run.size.get());
+                target.data().set_logged_size(run.size.get());
+            }
+        }
+        if moved.is_err() {
+            staging.poison();
+        }
+        moved
+    }
+}
