@@ -119,6 +119,13 @@ impl DirTarget {
                 f.write_all_at(&vec![*fill; *len as usize], *offset)?;
                 sync_after(&f, *durable)?;
             }
+            Op::Batch { paths, offset, len, fill } => {
+                let files = [self.file(&paths[0], OFlags::RDWR)?, self.file(&paths[1], OFlags::RDWR)?];
+                for file in files {
+                    file.write_all_at(&vec![*fill; *len as usize], *offset)?;
+                    file.sync_all()?;
+                }
+            }
             Op::Append { path, len, fill } => {
                 self.file(path, OFlags::WRONLY | OFlags::APPEND)?.write_all(&vec![*fill; *len as usize])?;
             }

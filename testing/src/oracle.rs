@@ -9,6 +9,7 @@
 //! - a file that was synced after its last change is exact;
 //! - else each byte is one that the file had at this place since then; or zero, where it changed since;
 //! - a file that a rename put in another's place is at least as new as that rename;
+//! - of an atomic batch all files have its content, or none has;
 //! - a file that was emptied and rewritten has the old content or the new, not a mixture. Among others, whose syncs
 //!   may come between the emptying and the rewriting, it may also be empty or a part of the new.
 
@@ -60,6 +61,8 @@ pub struct Oracle {
     files: BTreeMap<usize, Vec<Version>>,
     /// Operations that bound what a file may show once they are surely kept: the file and the operation.
     durable: Vec<(usize, usize, Bound)>,
+    /// Batches, and the files of each.
+    batches: Vec<(usize, Vec<usize>)>,
     next: usize,
 }
 
@@ -76,6 +79,7 @@ impl Oracle {
             models: VecDeque::from([(0, model)]),
             files,
             durable: Vec::new(),
+            batches: Vec::new(),
             next: 1,
         }
     }
@@ -125,6 +129,12 @@ impl Oracle {
         {
             self.durable.push((file, number, Bound::Cut(size)));
         }
+        if outcome.is_ok()
+            && let Op::Batch { paths, .. } = op
+        {
+            let files = paths.iter().filter_map(|path| self.model().identity(path)).collect();
+            self.batches.push((number, files));
+        }
         for id in model.files() {
             let Some(now) = model.content(id) else { continue };
             let versions = self.files.entry(id).or_insert_with(|| {
@@ -161,6 +171,7 @@ impl Oracle {
                 // whole files here: the oracle is told of the sync only where nothing else was written.
                 model.identity(path).into_iter().collect()
             }
+            Op::Batch { paths, .. } => paths.iter().filter_map(|path| model.identity(path)).collect(),
             _ => Vec::new(),
         };
         let own = matches!(
@@ -179,6 +190,8 @@ impl Oracle {
         }
         self.mark_durable(self.next - 1);
         self.models.drain(..self.models.len() - 1);
+        // All of them are.
+        self.batches.clear();
     }
 
     /// The renames up to an operation are kept: their files begin there.
@@ -223,7 +236,26 @@ impl Oracle {
                 (want.times, want.touched) = (None, false);
             }
         }
+        self.batches.iter().try_for_each(|batch| self.check_batch(batch, model, shown))?;
         compare(&want, shown)
+    }
+
+    /// Whether all files show the batch, or may show what was before it.
+    fn check_batch(
+        &self,
+        (op, files): &(usize, Vec<usize>),
+        model: &Model,
+        shown: &Tree,
+    ) -> Result<(), String> {
+        let (mut old, mut new) = (true, true);
+        for id in files {
+            let got = model.path_of(*id).and_then(|path| shown.get(&path));
+            let (Some(versions), Some(got)) = (self.files.get(id), got) else { continue };
+            let at = versions.partition_point(|version| version.op < *op);
+            old &= fits(&versions[..at], &got.data).is_ok();
+            new &= fits(&versions[at..], &got.data).is_ok();
+        }
+        if old || new { Ok(()) } else { Err(format!("a part of the batch of operation {op}")) }
     }
 
     fn check_content(&self, op: usize, id: usize, got: &Shown) -> Result<(), String> {

@@ -25,6 +25,7 @@ fn run(lab: Lab, seed: u64, parts: usize, steps: usize) -> Result<(), String> {
     let mut live = mount()?;
     let mut model = Model::default();
     let mut generator = Generator::new(seed);
+    generator.batches = true;
     for part in 0..parts {
         for step in 0..steps {
             let op = generator.next_op();

@@ -167,6 +167,16 @@ impl Alloc {
         Ok(reservation)
     }
 
+    /// Promises extent blocks to an operation that is not to fail for want of them.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn reserve_nodes(&self, count: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::empty(self);
+        reservation.extend_nodes(count)?;
+        Ok(reservation)
+    }
+
     /// Blocks picked by this operation: 1 to `want` of them, as many as lie in a row. If the handle aborts
     /// they are free again. With a reservation they are taken from its promise (for metadata from its
     /// slack, and where that is used up from what is left).

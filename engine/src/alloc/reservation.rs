@@ -68,6 +68,22 @@ impl Reservation {
         Ok(())
     }
 
+    /// Promises `more` extent blocks.
+    ///
+    /// # Errors
+    /// As [`Reservation::extend`].
+    pub fn extend_nodes(&mut self, more: u64) -> Result<()> {
+        let budget = &self.alloc.shared.budget;
+        if !budget.take(more) {
+            self.alloc.make_room()?;
+            if !budget.take(more) {
+                return Err(no_space());
+            }
+        }
+        self.slack += more;
+        Ok(())
+    }
+
     fn take_for_record(&self, more: u64) -> bool {
         let budget = &self.alloc.shared.budget;
         if !budget.take_half_of_reserve(SLACK_OF_RECORD) {

@@ -39,7 +39,7 @@ use node::{NodeView, damaged_of};
 pub(crate) use node::{decode, encode, run_problem};
 #[cfg(test)]
 pub(crate) use ops::mark_unwritten;
-pub(crate) use ops::{Progress, insert, mark_written, remove, shift_down, shift_up, take};
+pub(crate) use ops::{Progress, insert, mark_written, remove, remove_within, shift_down, shift_up, take};
 pub(crate) use root::{Root, stays_in_root};
 
 use crate::Result;

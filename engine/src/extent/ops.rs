@@ -81,8 +81,18 @@ pub(crate) fn remove(
     range: Range<u64>,
     budget: u32,
 ) -> Result<Progress> {
+    remove_within((h, alloc, root), range, budget, None)
+}
+
+/// The same; leaf blocks that it takes to cut a run in two come from the slack of the reservation first.
+pub(crate) fn remove_within(
+    (h, alloc, root): (&mut Handle<'_>, &Alloc, &mut Root),
+    range: Range<u64>,
+    budget: u32,
+    reservation: Option<&mut Reservation>,
+) -> Result<Progress> {
     let (start, end) = (range.start, range.end.min(LOGICAL_END));
-    let mut edit = Edit { h, alloc, root, reservation: None };
+    let mut edit = Edit { h, alloc, root, reservation };
     let last = match seek_last(edit.source(), edit.root, end)? {
         Some(run) if run.end() > start && end > start => run,
         _ => return Ok(Progress { done: true, next: start, freed: 0 }),
@@ -114,13 +124,20 @@ pub(crate) fn remove(
     Ok(Progress { done: next <= start || !more, next, freed })
 }
 
-/// Takes blocks out of the tree that stay allocated, for another to have them: part of one run, or all of it.
+/// Takes blocks out of the tree that stay allocated, for another to have them: part of one run, or all of it, so many
+/// from a block on. Leaf blocks are as with [`insert`].
 ///
 /// # Errors
 /// [`Error::Corrupt`] if no run has all of them.
-pub(crate) fn take(h: &mut Handle<'_>, alloc: &Alloc, root: &mut Root, from: u64, len: u32) -> Result<()> {
+pub(crate) fn take(
+    h: &mut Handle<'_>,
+    alloc: &Alloc,
+    root: &mut Root,
+    (from, len): (u64, u32),
+    reservation: Option<&mut Reservation>,
+) -> Result<()> {
     let upto = from + u64::from(len);
-    let mut edit = Edit { h, alloc, root, reservation: None };
+    let mut edit = Edit { h, alloc, root, reservation };
     let run = seek(edit.source(), edit.root, from)?;
     let Some(run) = run.filter(|run| u64::from(run.logical) <= from && run.end() >= upto) else {
         return Err(damaged(edit.root, 0, "blocks that are to be taken are not there"));

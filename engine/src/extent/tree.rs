@@ -192,7 +192,8 @@ impl<'s> Edit<'_, 's> {
     /// Replaces `count` runs of the leaf from `at` on by others, joins neighbours, and mends the nodes above.
     pub(super) fn splice(&mut self, mut path: Path, at: usize, count: usize, new: &[Run]) -> Result<()> {
         let mut level = path.levels.pop().expect("a path has a leaf");
-        let appends = at + count == level.runs.len();
+        // Behind the last run of all, not of the leaf: what comes there downwards would be given a leaf each.
+        let appends = at + count == level.runs.len() && path.high == LOGICAL_END;
         level.runs.splice(at..at + count, new.iter().copied());
         let mut from = at.saturating_sub(1);
         let mut upto = (at + new.len()).min(level.runs.len().saturating_sub(1));

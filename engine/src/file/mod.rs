@@ -48,6 +48,9 @@ mod write;
 mod writeback;
 
 pub use crate::pages::ErrorMark;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use batch::encode_manifest;
+pub(crate) use batch::{MOST_MANIFEST_BYTES, manifest_runs};
 pub use batch::{StagedFile, Staging};
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;

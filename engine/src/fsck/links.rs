@@ -1,6 +1,7 @@
 //! Orphan tables, names and numbers of names, the tree of directories, lost+found.
 
 use super::Stage;
+use super::batches;
 use super::dirs;
 use super::image::{self, BATCH};
 use super::issue::{IssueKind, Location};
@@ -120,11 +121,17 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
             Some(record) if record.generation != entry.generation.get() => {
                 Some(format!("generation {}, the inode has {}", entry.generation, record.generation))
             }
-            Some(record) if orphan && record.links > 0 => Some("the inode has a name".into()),
+            Some(record) if (orphan || intent == Intent::Batch as u32) && record.links > 0 => {
+                Some("the inode has a name".into())
+            }
             Some(record) if orphan && record.orphan => Some("the inode is listed already".into()),
             Some(record) if !orphan && record.file_type() != Some(FileType::Regular) => {
                 Some("the inode is no regular file".into())
             }
+            Some(_) if intent == Intent::Batch as u32 => match state.inode(nid) {
+                Some(mut inode) => batches::problem(state, &mut inode, &entry)?,
+                None => None,
+            },
             Some(_) => None,
         };
         if let Some(why) = problem {

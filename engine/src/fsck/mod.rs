@@ -22,6 +22,7 @@
 //!   copy, some megabytes for each thread, the first 100,000 issues, and the blocks that the plan changes: 64 MiB of
 //!   them in memory, the rest in a temporary file without a name (under `TMPDIR`), for some sixty bytes of memory each.
 
+mod batches;
 mod bitmaps;
 mod data;
 mod dirs;

@@ -3,13 +3,24 @@
 //! What this leaves to others: the ranges of all these files, which the caller has from before the commit to the end of
 //! the moves; what is cached of them (`file::batch`); and the manifest.
 
-use super::Meta;
 use super::log::INODE_SLOTS;
+use super::{Mapping, Meta};
+use crate::alloc::Reservation;
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
-use crate::format::{BatchRun, DataKey, Incompat, Intent, Position};
+use crate::format::{
+    BatchRun, DataKey, EXTENT_MAX_DEPTH, EXTENT_NODE_ENTRIES, Incompat, Intent, Nid, OrphanEntry, Position,
+};
 use crate::inode::InodeObj;
 use crate::superblock;
+use crate::sync::Arc;
+use std::collections::BTreeMap;
+
+/// Entries at the least by which extent blocks of a file grow in number by one, behind the first of each height: one that
+/// is split leaves 63 in each half, and the halves may be split in their turn.
+const ENTRIES_OF_NODE: u64 = 31;
+/// Pages between two runs that are looked at; more than that are taken to lie in as many entries as a block may hold.
+const NEAR_PAGES: u64 = 256;
 
 impl Meta {
     /// Has the image say that it may hold what a build without batches would take for damage.
@@ -26,6 +37,67 @@ impl Meta {
         superblock::write(self.store.device().as_ref(), &mut sb)?;
         *on_media = sb;
         Ok(())
+    }
+
+    /// Nothing of a batch is left: the image need not say any more that there may be. It does so when it is unmounted.
+    pub(crate) fn forget_batches(&self) {
+        let is_batch = |entry: &OrphanEntry| entry.intent.get() == Intent::Batch as u32;
+        if !self.space.entries().iter().any(is_batch) {
+            let mut on_media = self.store.superblock_on_media();
+            let bits = on_media.incompat.get() & !Incompat::BATCHES.bits();
+            on_media.incompat.set(bits);
+        }
+    }
+
+    /// Extent blocks that moves of these runs take at the most.
+    pub(crate) fn nodes_of_moves(
+        &self,
+        staging: &InodeObj,
+        runs: &[BatchRun],
+        find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
+    ) -> Result<u64> {
+        // What each file has of entries where it changes, and what comes to them.
+        let mut entries: BTreeMap<Nid, u64> = BTreeMap::new();
+        let (mut moves, mut last) = (0, (0, 0));
+        for run in runs {
+            let pages = u64::from(run.pages.get());
+            let parts = self.runs_between(staging, run.source.get(), pages)?;
+            moves += parts;
+            let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
+            let (from, end) = (run.target.get(), run.target.get() + pages);
+            // What lies between two of them counts as far as one extent block may hold it.
+            let near = last.0 == run.nid.get() && (last.1..last.1 + NEAR_PAGES).contains(&from);
+            let from = if near { last.1 } else { from };
+            let there = self.runs_between(&target, from, end - from)?;
+            let there = if near { there } else { there + EXTENT_NODE_ENTRIES as u64 };
+            last = (run.nid.get(), end);
+            // What is put in, and a run in whose midst that is.
+            *entries.entry(run.nid.get()).or_default() += there + 2 * parts;
+        }
+        let all = self.runs_between(staging, 0, extent::LOGICAL_END)?;
+        entries.insert(staging.nid(), all + moves);
+        let of_file =
+            |entries: u64| 2 * (u64::from(EXTENT_MAX_DEPTH) + 1) + entries.div_ceil(ENTRIES_OF_NODE);
+        Ok(entries.into_values().map(of_file).sum())
+    }
+
+    /// Runs that a file has in a range of pages.
+    fn runs_between(&self, inode: &InodeObj, from: u64, pages: u64) -> Result<u64> {
+        let (mut page, end, mut count) = (from, (from + pages).min(extent::LOGICAL_END), 0);
+        while page < end {
+            let mapping = self.map(inode, page)?;
+            count += u64::from(matches!(mapping, Mapping::Mapped { .. }));
+            page += mapping.len();
+        }
+        Ok(count)
+    }
+
+    /// Sets extent blocks aside. May sleep, as [`Meta::reserve`].
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub(crate) fn promise_nodes(&self, count: u64) -> Result<Reservation> {
+        self.alloc.reserve_nodes(count)
     }
 
     /// Logs the commit of a batch: from this record on it counts. The manifest: its first byte in the staging file, and
@@ -54,6 +126,7 @@ impl Meta {
         run: &BatchRun,
         (before, mut moved): (u64, u64),
         key: Option<DataKey>,
+        mut promised: Option<&mut Reservation>,
     ) -> Result<()> {
         let pages = u64::from(run.pages.get());
         while moved < pages {
@@ -79,11 +152,18 @@ impl Meta {
                 });
             };
             let len = u64::from(len).min(pages - moved);
-            let freed = extent::remove(&mut h, &self.alloc, &mut sink, put..put + len, self.step())?;
+            let freed = extent::remove_within(
+                (&mut h, &self.alloc, &mut sink),
+                put..put + len,
+                self.step(),
+                promised.as_deref_mut(),
+            )?;
             if freed.done {
-                extent::take(&mut h, &self.alloc, &mut source, at, len as u32)?;
+                let taken = (at, len as u32);
+                extent::take(&mut h, &self.alloc, &mut source, taken, promised.as_deref_mut())?;
                 let extent = crate::alloc::Extent { start: block, len: len as u32 };
-                extent::insert(&mut h, &self.alloc, &mut sink, page_number(put)?, extent, false, None)?;
+                let (put, promised) = (page_number(put)?, promised.as_deref_mut());
+                extent::insert(&mut h, &self.alloc, &mut sink, put, extent, false, promised)?;
                 moved += len;
                 to.image.size.set(to.image.size.get().max(run.size.get()));
             }

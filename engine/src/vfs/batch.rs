@@ -5,6 +5,7 @@
 
 use super::fsync::Waiting;
 use super::*;
+use crate::device::BLOCK_SIZE;
 use crate::file::{StagedFile, Staging};
 use crate::format::{MAX_FILE_SIZE, ROOT_NID};
 use crate::journal::{Done, Durability};
@@ -32,8 +33,6 @@ pub struct Batch {
     pages: usize,
     /// Pages in memory.
     kept: usize,
-    /// So many are looked through for whole ones.
-    spills_at: usize,
     /// Where the rest of a large one lies.
     staging: Option<(Staging, FileHandle)>,
 }
@@ -55,7 +54,8 @@ impl Vfs {
     ///
     /// # Errors
     /// EBADF if it is not open for writing; EINVAL if it is open for appending, for where its end will be is not known;
-    /// EFBIG; EROFS; E2BIG if it would be more than a batch can be, and the batch is as it was.
+    /// EFBIG; EROFS; E2BIG if it would be more than a batch can be. The batch is then as it was. ENOSPC, EIO of one that
+    /// lies on the device: some of the bytes may be staged, so drop it, or stage them once more.
     pub fn stage(&self, batch: &mut Batch, handle: &FileHandle, offset: u64, bytes: &[u8]) -> Result<()> {
         if !handle.flags.writes() {
             return Err(Error::Errno(libc::EBADF));
@@ -73,7 +73,7 @@ impl Vfs {
         let inode = &handle.inode;
         let fresh = StagedFile::of(inode);
         let there = batch.files.get(&inode.nid());
-        let (new, kept) = there.unwrap_or(&fresh).new_pages(offset, bytes.len());
+        let (new, _) = there.unwrap_or(&fresh).new_pages(offset, bytes.len());
         let fits = match self.meta.store.profile().keeps() {
             true => batch.pages + new <= MAX_BATCH_PAGES,
             false => batch.pages + new <= self.data.record_pages(),
@@ -84,21 +84,34 @@ impl Vfs {
         if there.is_none() && !inode.holds.open() {
             return Err(Error::Errno(libc::ESTALE));
         }
-        batch.files.entry(inode.nid()).or_insert(fresh).stage(offset, bytes);
-        batch.pages += new;
-        batch.kept += kept;
-        let most = self.data.record_pages();
-        if batch.kept > most.max(batch.spills_at) {
-            self.spill(batch)?;
-            batch.spills_at = batch.kept + most;
+        batch.files.entry(inode.nid()).or_insert(fresh);
+        // So much of it that memory never holds more than one record may take, and as much again.
+        let most = self.data.record_pages() * BLOCK_SIZE;
+        let mut at = offset;
+        for part in bytes.chunks(most) {
+            self.stage_part(batch, inode.nid(), at, part)?;
+            at += part.len() as u64;
         }
         Ok(())
     }
 
-    /// Brings what is whole of a large batch into its staging file.
-    fn spill(&self, batch: &mut Batch) -> Result<()> {
-        let (staging, _) = self.staging_of(&mut batch.staging)?;
-        batch.kept -= self.data.spill(staging, batch.files.values_mut())?;
+    fn stage_part(&self, batch: &mut Batch, nid: Nid, offset: u64, bytes: &[u8]) -> Result<()> {
+        let new_pages =
+            |batch: &Batch| batch.files.get(&nid).map_or((0, 0), |file| file.new_pages(offset, bytes.len()));
+        let (mut new, mut kept) = new_pages(batch);
+        if batch.kept > 0 && batch.kept + kept > self.data.record_pages() && self.meta.store.profile().keeps()
+        {
+            let (staging, _) = self.staging_of(&mut batch.staging)?;
+            let spilled = self.data.spill(staging, batch.files.values_mut());
+            batch.kept = batch.files.values().map(StagedFile::page_count).sum();
+            spilled?;
+            (new, kept) = new_pages(batch);
+        }
+        if let Some(file) = batch.files.get_mut(&nid) {
+            file.stage(offset, bytes);
+            batch.pages += new;
+            batch.kept += kept;
+        }
         Ok(())
     }
 

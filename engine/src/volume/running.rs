@@ -165,6 +165,7 @@ impl Running {
         if let Err(e) = self.fs.save_hints() {
             tracing::debug!("no hints for the next mount: {e}");
         }
+        self.fs.meta().forget_batches();
         store.release_observers();
         Ok(())
     }

@@ -9,8 +9,8 @@ use crate::op::{Durable, Exists, Op, When};
 use narufs_engine::error::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
 use narufs_engine::vfs::{
-    Context, Entry, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags, SetAttr, SetTime, Vfs,
-    WriteFlags, XattrMode,
+    Batch, BatchDurability, Context, Entry, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags,
+    SetAttr, SetTime, Vfs, WriteFlags, XattrMode,
 };
 
 /// A directory of a mounted library, as uid 0.
@@ -313,6 +313,23 @@ impl<'f> LibTarget<'f> {
                 self.copy((from, *from_offset), (to, *to_offset), *len)?;
             }
             Op::Tmpfile { dir, path, len, fill } => self.tmpfile(dir, path, *len, *fill)?,
+            Op::Batch { paths, offset, len, fill } => {
+                let bytes = vec![*fill; *len as usize];
+                let files = [
+                    self.file(&paths[0], OpenFlags::READ_WRITE)?,
+                    self.file(&paths[1], OpenFlags::READ_WRITE)?,
+                ];
+                let mut batch = Batch::default();
+                let staged = files.iter().try_for_each(|file| {
+                    self.fs.fsync(file.get(), false)?;
+                    self.fs.stage(&mut batch, file.get(), *offset, &bytes)
+                });
+                if let Err(e) = staged {
+                    self.fs.drop_batch(batch);
+                    return Err(e);
+                }
+                self.fs.commit_batch(ctx, batch, BatchDurability::Synced)?;
+            }
             Op::Fsync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), false)?,
             Op::Fdatasync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), true)?,
             Op::FsyncDir { path } => {

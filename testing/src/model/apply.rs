@@ -155,6 +155,13 @@ impl Model {
                 self.blur(id);
                 Ok(Value::Unit)
             }
+            Op::Batch { paths, offset, len, fill } => {
+                let files = [self.file(&paths[0], true)?, self.file(&paths[1], true)?];
+                for id in files {
+                    self.write(id, *offset, &vec![*fill; *len as usize]);
+                }
+                Ok(Value::Unit)
+            }
             Op::Fsync { path } | Op::Fdatasync { path } => self.file(path, false).map(|_| Value::Unit),
             Op::FsyncDir { path } => match self.kind(self.find(path)?) {
                 libc::S_IFDIR => Ok(Value::Unit),

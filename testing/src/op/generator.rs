@@ -13,6 +13,8 @@ pub struct Generator {
     names: Vec<&'static str>,
     /// Largest offset of writes.
     pub span: u64,
+    /// Whether there are batches among them.
+    pub batches: bool,
 }
 
 impl Generator {
@@ -23,6 +25,7 @@ impl Generator {
             dirs: ["", "/d", "/e", "/d/f"].map(String::from).to_vec(),
             names: vec!["a", "b", "c", "d", "e", "f"],
             span: 96 * 1024,
+            batches: false,
         }
     }
 
@@ -85,6 +88,10 @@ impl Generator {
     /// The next operation.
     pub fn next_op(&mut self) -> Op {
         let path = self.path();
+        if self.batches && self.rng.random_range(0..16) == 0 {
+            let (paths, offset) = ([path, self.path()], self.offset());
+            return Op::Batch { paths, offset, len: self.len(), fill: self.fill() };
+        }
         match self.rng.random_range(0..100) {
             0..12 => Op::Create { path, exclusive: self.rng.random() },
             12..19 => Op::Mkdir { path },

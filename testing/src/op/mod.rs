@@ -209,6 +209,14 @@ pub enum Op {
         len: u32,
         fill: u8,
     },
+    /// One write to each of two files, which are synced before, as one atomic batch; no more than two synced writes on
+    /// what knows no batches.
+    Batch {
+        paths: [String; 2],
+        offset: u64,
+        len: u32,
+        fill: u8,
+    },
     Fsync {
         path: String,
     },
@@ -266,7 +274,11 @@ impl Op {
     /// Whether the operation makes what came before it durable when it succeeds.
     pub fn syncs(&self) -> bool {
         match self {
-            Op::Fsync { .. } | Op::Fdatasync { .. } | Op::FsyncDir { .. } | Op::SyncAll => true,
+            Op::Fsync { .. }
+            | Op::Fdatasync { .. }
+            | Op::FsyncDir { .. }
+            | Op::SyncAll
+            | Op::Batch { .. } => true,
             Op::Write { durable, .. } | Op::WriteDirect { durable, .. } => *durable != Durable::No,
             _ => false,
         }

@@ -1,6 +1,9 @@
 //! The commit of a batch that no record has room for: staged in a file of its own, and moved from there.
 
+use super::staged::{Spilled, StagedPage};
 use super::{StagedFile, manifest};
+use crate::alloc::Reservation;
+use crate::device::BLOCK_SIZE;
 use crate::file::SyncKind;
 use crate::file::data_path::DataPath;
 use crate::file::write::At;
@@ -42,7 +45,7 @@ impl Staging {
     }
 
     fn page_for(&mut self, file: &StagedFile, page: u64) -> u64 {
-        file.spilled.get(&page).copied().unwrap_or_else(|| {
+        file.spilled.get(&page).map(|spilled| spilled.source).unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         })
@@ -62,39 +65,57 @@ impl Gathered {
 }
 
 impl DataPath {
-    /// Brings the whole pages of these files into the staging file; how many. ENOSPC: some are, the others stay in memory.
+    /// Brings what these files have in memory into the staging file. If it fails, some of it is there, and the rest stays
+    /// in memory.
     pub fn spill<'f>(
         &self,
         staging: &mut Staging,
         files: impl Iterator<Item = &'f mut StagedFile>,
-    ) -> Result<usize> {
-        let mut count = 0;
+    ) -> Result<()> {
         for file in files {
-            let whole: Vec<u64> =
-                file.pages.iter().filter(|(_, staged)| staged.is_whole()).map(|(page, _)| *page).collect();
-            let mut gathered = Gathered::default();
-            let mut places = Vec::with_capacity(whole.len());
-            for page in &whole {
-                let source = staging.page_for(file, *page);
-                let before = gathered.add(source, &file.pages[page].bytes[..]);
-                if let Some(part) = before {
-                    self.write_staged(staging, &part)?;
+            let pages: Vec<u64> = file.pages.keys().copied().collect();
+            for part in pages.chunks(WRITE_BYTES / BLOCK_SIZE) {
+                let (mut gathered, mut places) = (Gathered::default(), Vec::with_capacity(part.len()));
+                for page in part {
+                    let Some(staged) = self.staged_page(staging, file, *page)? else { continue };
+                    let source = staging.page_for(file, *page);
+                    if let Some(before) = gathered.add(source, &staged.bytes[..]) {
+                        self.write_staged(staging, &before)?;
+                    }
+                    let ranges = if staged.is_whole() { Vec::new() } else { staged.ranges };
+                    places.push((*page, Spilled { source, ranges }));
                 }
-                places.push((*page, source));
-            }
-            if !gathered.bytes.is_empty() {
                 self.write_staged(staging, &gathered)?;
+                for (page, spilled) in places {
+                    file.pages.remove(&page);
+                    file.spilled.insert(page, spilled);
+                }
             }
-            for (page, source) in places {
-                file.pages.remove(&page);
-                file.spilled.insert(page, source);
-            }
-            count += whole.len();
         }
-        Ok(count)
+        Ok(())
+    }
+
+    /// All that is staged of a page, in memory and in the staging file.
+    fn staged_page(&self, staging: &Staging, file: &StagedFile, page: u64) -> Result<Option<StagedPage>> {
+        let newer = file.pages.get(&page);
+        let older = match file.spilled.get(&page) {
+            Some(spilled) if !newer.is_some_and(StagedPage::is_whole) => {
+                let size = staging.inode.data().size();
+                let bytes = self.page_now(&staging.inode, spilled.source, size)?;
+                Some(StagedPage::new(&bytes, &spilled.ranges))
+            }
+            _ => None,
+        };
+        Ok(match (newer, older) {
+            (Some(newer), Some(older)) => Some(newer.over_staged(older)),
+            (newer, older) => older.or_else(|| newer.cloned()),
+        })
     }
 
     fn write_staged(&self, staging: &Staging, part: &Gathered) -> Result<()> {
+        if part.bytes.is_empty() {
+            return Ok(());
+        }
         let written = self.write(&staging.inode, At::Offset(part.offset), &part.bytes)?;
         if written.len < part.bytes.len() { Err(Error::Errno(libc::ENOSPC)) } else { Ok(()) }
     }
@@ -126,30 +147,39 @@ impl DataPath {
         if source.data().logged_size() != place[0] + place[1] {
             return Err(Error::Errno(libc::EIO));
         }
-        self.meta.order_after(source.data().last_write())?;
         let find = |nid: Nid, _| Ok(inodes.iter().find(|inode| inode.nid() == nid).cloned());
+        // From the commit on there is no way back: what the moves need is set aside before.
+        let nodes = self.meta.nodes_of_moves(&source, &runs, find)?;
+        let mut promised = self.meta.promise_nodes(nodes)?;
+        self.meta.order_after(source.data().last_write())?;
         if planted::is(Bug::BatchPageHomeEarly) {
-            self.move_runs(&source, &runs[..1], 0, find)?;
+            self.move_runs(&source, &runs[..1], 0, find, None)?;
         }
         let end = self.meta.log_batch(&source, place)?;
         // What the journal has of the pages that are replaced is forgotten below: this is to be what counts by then.
-        self.meta.store().commit_upto(end, Durability::Power)?;
-        let moved = self.move_runs(&source, &runs, 0, find).and_then(|()| self.meta.end_batch(&source));
+        let durable = self.meta.store().commit_upto(end, Durability::Power);
+        let moved = durable.and_then(|()| self.move_runs(&source, &runs, 0, find, Some(&mut promised)));
+        let moved = moved.and_then(|()| self.meta.end_batch(&source));
         if let Err(e) = &moved {
             tracing::error!("the files of a batch cannot be used until the next mount: {e}");
             inodes.iter().chain([&source]).for_each(|inode| inode.poison());
         }
         for file in files.iter() {
-            let data = file.inode.data();
-            if file.end > data.logged_size() {
-                let _guard = data.write_back.lock();
-                data.set_size(file.end);
-                data.set_logged_size(file.end);
-            }
+            self.show_moved(&file.inode, file.end);
             self.keep(&file.inode);
         }
         drop(ranges);
         moved.map(|()| end)
+    }
+
+    /// A file has got this long by what was moved.
+    fn show_moved(&self, inode: &InodeObj, size: u64) {
+        let data = inode.data();
+        if size > data.size() {
+            let _guard = data.write_back.lock();
+            data.set_size(size);
+            data.set_logged_size(size);
+        }
     }
 
     /// The ranges of all files, that of the staging file among them; none if others have changed one meanwhile.
@@ -185,21 +215,20 @@ impl DataPath {
             file.stage_nothing(tail);
         }
         let (mut frames, mut gathered) = (FrameReservation::default(), Gathered::default());
-        for (page, staged) in std::mem::take(&mut file.pages) {
+        let mut pages: Vec<u64> = file.pages.keys().copied().chain(file.partly_spilled()).collect();
+        pages.sort_unstable();
+        for page in pages {
+            let Some(staged) = self.staged_page(staging, file, page)? else { continue };
             let source = staging.page_for(file, page);
-            let bytes = if staged.is_whole() {
-                staged.bytes
-            } else {
-                let base = match file.spilled.get(&page) {
-                    Some(source) => self.page_now(&staging.inode, *source, staging.inode.data().size())?,
-                    None => self.page_now(&file.inode, page, size)?,
-                };
-                staged.over(&base)
+            let bytes = match staged.is_whole() {
+                true => staged.bytes,
+                false => staged.over(&self.page_now(&file.inode, page, size)?),
             };
             if let Some(part) = gathered.add(source, &bytes[..]) {
                 self.write_held(&staging.inode, part.offset, &part.bytes, &mut frames)?;
             }
-            file.spilled.insert(page, source);
+            file.pages.remove(&page);
+            file.spilled.insert(page, Spilled { source, ranges: Vec::new() });
         }
         self.write_held(&staging.inode, gathered.offset, &gathered.bytes, &mut frames)
     }
@@ -227,6 +256,7 @@ impl DataPath {
         runs: &[BatchRun],
         done: u64,
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
+        mut promised: Option<&mut Reservation>,
     ) -> Result<()> {
         let mut before = 0;
         for run in runs {
@@ -245,7 +275,8 @@ impl DataPath {
                     has_records.then(|| key_of(&target, at.start * PAGE, pages * PAGE))
                 };
                 target.touch_content();
-                self.meta.move_run(staging, &target, run, (before, moved), key)?;
+                let promised = promised.as_deref_mut();
+                self.meta.move_run(staging, &target, run, (before, moved), key, promised)?;
             }
             before += pages;
         }
@@ -263,15 +294,14 @@ impl DataPath {
             place: format!("nid {}", staging.nid()),
             detail: detail.into(),
         };
-        if len > manifest::MOST_BYTES || place.checked_add(len).is_none_or(|end| end > staging.size()) {
+        if len > manifest::MOST_MANIFEST_BYTES
+            || place.checked_add(len).is_none_or(|end| end > staging.size())
+        {
             return Err(corrupt("its manifest lies outside of the file"));
         }
         let mut bytes = vec![0; len as usize];
         self.read(staging, place, &mut bytes)?;
-        let runs = manifest::decode(&bytes, place / PAGE).filter(|runs| {
-            let is_elsewhere = |run: &BatchRun| run.nid.get() != staging.nid();
-            runs.iter().all(is_elsewhere)
-        });
+        let runs = manifest::manifest_runs(&bytes, place / PAGE, staging.nid());
         runs.ok_or_else(|| corrupt("its manifest does not verify"))
     }
 
@@ -283,15 +313,14 @@ impl DataPath {
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
     ) -> Result<()> {
         let runs = self.batch_runs(staging, entry)?;
-        let moved = self.move_runs(staging, &runs, entry.progress.get(), &find);
+        let moved = self.move_runs(staging, &runs, entry.progress.get(), &find, None);
         let moved = moved.and_then(|()| self.meta.end_batch(staging));
         for run in &runs {
             let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
             if moved.is_err() {
                 target.poison();
-            } else if run.size.get() > target.data().size() {
-                target.data().set_size(run.size.get());
-                target.data().set_logged_size(run.size.get());
+            } else {
+                self.show_moved(&target, run.size.get());
             }
         }
         if moved.is_err() {

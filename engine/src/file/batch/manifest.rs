@@ -1,19 +1,21 @@
 //! The manifest of a large batch: what lies where in the staging file, and where it goes.
 
 use super::StagedFile;
-use crate::format::{BatchHeader, BatchRun, MAX_BATCH_RUNS, U32, U64};
+use crate::format::{BatchHeader, BatchRun, MAX_BATCH_RUNS, Nid, U32, U64};
 use crate::pages::PAGES_END;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a manifest at the most.
-pub(super) const MOST_BYTES: u64 = (size_of::<BatchHeader>() + MAX_BATCH_RUNS * size_of::<BatchRun>()) as u64;
+pub(crate) const MOST_MANIFEST_BYTES: u64 =
+    (size_of::<BatchHeader>() + MAX_BATCH_RUNS * size_of::<BatchRun>()) as u64;
 
 /// The runs of files all of whose pages are in the staging file, in ascending order.
 pub(super) fn runs_of(files: &[StagedFile]) -> Vec<BatchRun> {
     let mut runs: Vec<BatchRun> = Vec::new();
     for file in files {
         let size = if file.end > file.inode.data().size() { file.end } else { 0 };
-        for (&page, &source) in &file.spilled {
+        for (&page, spilled) in &file.spilled {
+            let source = spilled.source;
             if let Some(last) = runs.last_mut()
                 && last.nid.get() == file.inode.nid()
                 && last.target.get() + u64::from(last.pages.get()) == page
@@ -36,14 +38,14 @@ pub(super) fn runs_of(files: &[StagedFile]) -> Vec<BatchRun> {
 }
 
 /// The bytes.
-pub(super) fn encode(runs: &[BatchRun]) -> Vec<u8> {
+pub(crate) fn encode(runs: &[BatchRun]) -> Vec<u8> {
     let mut header = BatchHeader { crc: U32::ZERO, count: U32::new(runs.len() as u32) };
     header.crc = U32::new(crc_of(&header, runs.as_bytes()));
     [header.as_bytes(), runs.as_bytes()].concat()
 }
 
-/// What the bytes say, of a staging file of so many pages; none if they do not verify.
-pub(super) fn decode(bytes: &[u8], pages: u64) -> Option<Vec<BatchRun>> {
+/// What the bytes say, of a staging file with so many pages before them; none if they do not verify, or say what cannot be.
+pub(crate) fn manifest_runs(bytes: &[u8], pages: u64, staging: Nid) -> Option<Vec<BatchRun>> {
     let (header, rest) = BatchHeader::read_from_prefix(bytes).ok()?;
     if header.crc.get() != crc_of(&header, rest) {
         return None;
@@ -53,6 +55,7 @@ pub(super) fn decode(bytes: &[u8], pages: u64) -> Option<Vec<BatchRun>> {
     let fits = |run: &BatchRun| {
         let (count, target, source) = (u64::from(run.pages.get()), run.target.get(), run.source.get());
         count > 0
+            && run.nid.get() != staging
             && target.checked_add(count).is_some_and(|end| end <= PAGES_END)
             && source.checked_add(count).is_some_and(|end| end <= pages)
             && run.size.get() <= PAGES_END * crate::pages::PAGE
@@ -80,14 +83,15 @@ mod tests {
             size: U64::new(0),
         };
         let bytes = encode(&[run, run]);
-        assert_eq!(decode(&bytes, 5), Some(vec![run, run]));
-        assert_eq!(decode(&bytes, 4), None, "it lies beyond the staged pages");
+        assert_eq!(manifest_runs(&bytes, 5, 8), Some(vec![run, run]));
+        assert_eq!(manifest_runs(&bytes, 5, 7), None, "it is for itself");
+        assert_eq!(manifest_runs(&bytes, 4, 8), None, "it lies beyond the staged pages");
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert_eq!(decode(&bad, 5), None, "byte {at}");
+            assert_eq!(manifest_runs(&bad, 5, 8), None, "byte {at}");
         }
-        assert_eq!(decode(&bytes[..bytes.len() - 1], 5), None);
-        assert_eq!(decode(&[], 5), None);
+        assert_eq!(manifest_runs(&bytes[..bytes.len() - 1], 5, 8), None);
+        assert_eq!(manifest_runs(&[], 5, 8), None);
     }
 }

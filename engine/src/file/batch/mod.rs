@@ -9,6 +9,9 @@ mod small;
 mod staged;
 
 pub use large::Staging;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use manifest::encode as encode_manifest;
+pub(crate) use manifest::{MOST_MANIFEST_BYTES, manifest_runs};
 pub use staged::StagedFile;
 
 use crate::file::data_path::DataPath;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes of one page.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::file) struct StagedPage {
     pub bytes: Box<[u8; BLOCK_SIZE]>,
     /// Which of them are staged, in ascending order, no two touching.
@@ -31,6 +31,24 @@ impl StagedPage {
         self.bytes
     }
 
+    /// A page of which these bytes are staged; without any ranges all of them.
+    pub fn new(bytes: &[u8], ranges: &[Range<usize>]) -> StagedPage {
+        let mut page = StagedPage { bytes: Box::new([0; BLOCK_SIZE]), ranges: Vec::new() };
+        let all = [0..BLOCK_SIZE];
+        for range in if ranges.is_empty() { all.as_slice() } else { ranges } {
+            page.put(range.clone(), &bytes[range.clone()]);
+        }
+        page
+    }
+
+    /// What was staged before, with this over it.
+    pub fn over_staged(&self, mut older: StagedPage) -> StagedPage {
+        for range in &self.ranges {
+            older.put(range.clone(), &self.bytes[range.clone()]);
+        }
+        older
+    }
+
     fn put(&mut self, within: Range<usize>, from: &[u8]) {
         self.bytes[within.clone()].copy_from_slice(from);
         let mut all = within;
@@ -46,13 +64,22 @@ impl StagedPage {
     }
 }
 
+/// Where a page lies that has been brought into the staging file.
+#[derive(Debug)]
+pub(in crate::file) struct Spilled {
+    /// The page there.
+    pub source: u64,
+    /// Which of its bytes are staged, as of a [`StagedPage`]; none: all of them.
+    pub ranges: Vec<Range<usize>>,
+}
+
 /// What a batch writes to one file.
 #[derive(Debug)]
 pub struct StagedFile {
     pub(in crate::file) inode: Arc<InodeObj>,
     pub(in crate::file) pages: BTreeMap<u64, StagedPage>,
     /// Pages that lie in the staging file, and where; what `pages` has of them is newer.
-    pub(in crate::file) spilled: BTreeMap<u64, u64>,
+    pub(in crate::file) spilled: BTreeMap<u64, Spilled>,
     /// The end of the last byte.
     pub(in crate::file) end: u64,
 }
@@ -97,6 +124,13 @@ impl StagedFile {
         (first, self.end.saturating_sub(first))
     }
 
+    /// Pages that are staged in part, and lie in the staging file alone.
+    pub(in crate::file) fn partly_spilled(&self) -> Vec<u64> {
+        let is_part =
+            |page: &u64, spilled: &Spilled| !spilled.ranges.is_empty() && !self.pages.contains_key(page);
+        self.spilled.iter().filter(|(page, spilled)| is_part(page, spilled)).map(|(page, _)| *page).collect()
+    }
+
     /// Stages bytes; what was staged there before is overwritten.
     pub fn stage(&mut self, offset: u64, bytes: &[u8]) {
         for page in page_of(offset)..page_after(offset + bytes.len() as u64) {
@@ -126,5 +160,12 @@ mod tests {
         page.put(0..4, &[1; 4]);
         page.put(2..6, &[2; 4]);
         assert_eq!(page.bytes[..7], [1, 1, 2, 2, 2, 2, 0]);
+        let mut older = fresh();
+        older.put(4..10, &[3; 6]);
+        let both = page.over_staged(older);
+        assert_eq!(
+            (both.ranges.as_slice(), &both.bytes[..11]),
+            (&[0..10][..], &[1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0][..])
+        );
     }
 }

@@ -6,6 +6,7 @@ mod batch;
 mod crash;
 mod gone;
 mod grow;
+mod large_batch;
 mod least_ring;
 mod lost_area;
 mod permissions;
