@@ -26,9 +26,11 @@ pub enum Commit {
 ///
 /// A small batch (up to 1,024 pages of 4 KiB, fewer with a small journal or little memory) is one record of the journal,
 /// with one flush of the device at the most, which those share that commit at that moment. What is more, up to a million
-/// pages, is written to the device as it comes, and moved to its files by the commit; until that returns nobody else
-/// reads or writes these files from the first to the last page of the batch. In scratch space an eighth of the memory is
-/// the most.
+/// pages, is written to the device as it comes, where it takes as much room again until the commit has moved it to its
+/// files, and some hundred bytes of memory for each page. That commit waits for one flush too, and always for a record
+/// that survives a loss of power; until it returns nobody else reads or writes these files from the first to the last page
+/// of the batch. A process that ends in the midst of it leaves the rest to who opens the image next. In scratch space an
+/// eighth of the memory is the most.
 ///
 /// ```
 /// # use narufs::{Commit, Fs, ScratchOptions};
@@ -61,8 +63,8 @@ impl Batch {
     ///
     /// # Errors
     /// The batch is as it was: EBADF if the file is not open for writing; EINVAL if it is open for appending; EXDEV if it
-    /// is of another file system; EFBIG; E2BIG if the batch has no room for it. ENOSPC: the batch has it, but cannot be
-    /// committed before there is room.
+    /// is of another file system; EFBIG; E2BIG if the batch has no room for it. ENOSPC and EIO of a large batch: some of
+    /// the bytes may be staged; drop the batch, or stage them once more when there is room.
     pub fn write_all_at(&mut self, file: &File, bytes: &[u8], offset: u64) -> Result<()> {
         const OPERATION: &str = "batch";
         let engine = self.session.enter(OPERATION)?;

@@ -144,7 +144,7 @@ fn a_batch_of_a_hundred_thousand_pages() {
     let place = tempfile::tempdir().expect("room");
     let image = place.path().join("image");
     Fs::format(&image, &FormatOptions::new().size(2 << 30)).expect("room");
-    let fs = Fs::open(&image, &MountOptions::new()).expect("just made");
+    let fs = Fs::open(&image, &MountOptions::new().memory(64 << 20)).expect("just made");
     large(&fs, 100_000);
     fs.close().expect("nothing is open");
 }

@@ -48,10 +48,10 @@ mod write;
 mod writeback;
 
 pub use crate::pages::ErrorMark;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
 pub(crate) use batch::encode_manifest;
 pub(crate) use batch::{MOST_MANIFEST_BYTES, manifest_runs};
-pub use batch::{StagedFile, Staging};
+pub use batch::{SpillFile, StagedFile};
 pub use data_path::{DataOptions, DataPath, DataStats};
 pub use fallocate::FallocateMode;
 pub use read::Keep;

@@ -154,7 +154,7 @@ issues! {
     OrphanRoot "orphan-root" Major "made anew, empty",
     /// An orphan table does not verify, or its pointer leads nowhere.
     OrphanTable "orphan-table" Major "its pointer is removed",
-    /// An entry of an orphan table names what is not there or what has names, or is none.
+    /// An entry of an orphan table names what is not there or what has names, or is none; or a batch that cannot be finished.
     OrphanEntry "orphan-entry" Minor "removed",
     /// An inode is flagged as an orphan and is in no table.
     OrphanFlag "orphan-flag" Minor "the flag is removed",

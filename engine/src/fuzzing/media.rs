@@ -1,10 +1,11 @@
 //! A small populated image, and what a fuzzer's bytes make of it.
 
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
-use crate::file::DataOptions;
+use crate::file::{DataOptions, encode_manifest};
 use crate::format::{
-    BLOCK_HEADER_SIZE, BlockHeader, BlockKind, INODE_SIZE, JournalKind, RING_HEADER_COPY, RING_HEADER_SPACE,
-    ROOT_NID, RingHeader, SLOT_SIZE, SUPERBLOCK_BLOCKS, SlotHeader, Superblock, checksum_seed, finish_image,
+    BLOCK_HEADER_SIZE, BatchRun, BlockHeader, BlockKind, INODE_SIZE, JournalKind, RING_HEADER_COPY,
+    RING_HEADER_SPACE, ROOT_NID, RingHeader, SLOT_SIZE, SUPERBLOCK_BLOCKS, SlotHeader, Superblock, U32, U64,
+    checksum_seed, finish_image,
 };
 use crate::journal::ring_bytes;
 use crate::mkfs::{FormatOptions, format_cramped};
@@ -75,8 +76,42 @@ fn populate(fs: &Vfs, number: u8) -> Result<()> {
     Ok(())
 }
 
-/// An image that was unmounted, or left by a process that was killed with work in the journal.
-fn make(unclean: bool) -> Result<Base> {
+/// A large batch that is committed, and of which nothing is moved yet: for two files, one of which gets longer by it.
+fn leave_batch(fs: &Vfs) -> Result<()> {
+    let (ctx, page) = (Context::root(), BLOCK_SIZE as u64);
+    fs.meta().note_batches()?;
+    let mut runs = Vec::new();
+    for (n, name) in [b"first".as_slice(), b"second"].into_iter().enumerate() {
+        let (_, handle, _) = fs.create(&ctx, ROOT_NID, name, 0o644, OpenFlags::READ_WRITE)?;
+        fs.write(&ctx, &handle, 0, &[1; 2 * BLOCK_SIZE], WriteFlags::empty())?;
+        fs.fsync(&handle, false)?;
+        let (nid, generation) = (handle.nid(), fs.meta().inode(handle.nid())?.generation());
+        for target in [n as u64, 9] {
+            runs.push(BatchRun {
+                nid: U64::new(nid),
+                generation: U32::new(generation),
+                pages: U32::new(1),
+                target: U64::new(target),
+                source: U64::new(runs.len() as u64),
+                size: U64::new((target + 1) * page),
+            });
+        }
+        fs.release(handle, None);
+    }
+    let (entry, handle) = fs.tmpfile(&ctx, ROOT_NID, 0, OpenFlags::READ_WRITE)?;
+    let manifest = encode_manifest(&runs);
+    let place = [runs.len() as u64 * page, manifest.len() as u64];
+    fs.write(&ctx, &handle, 0, &vec![3; place[0] as usize], WriteFlags::empty())?;
+    fs.write(&ctx, &handle, place[0], &manifest, WriteFlags::empty())?;
+    fs.fsync(&handle, false)?;
+    let staging = fs.meta().inode(entry.nid)?;
+    // Its handle is left open: the process is killed.
+    std::mem::forget(handle);
+    fs.meta().log_batch(&staging, place).map(drop)
+}
+
+/// An image that was unmounted, or left by a process that was killed with work in the journal, a batch among it.
+fn make(unclean: bool, batch: bool) -> Result<Base> {
     let device = Arc::new(MemoryDevice::new(BLOCKS));
     let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
     let options = FormatOptions {
@@ -101,6 +136,9 @@ fn make(unclean: bool) -> Result<Base> {
         let mounted = mount(media, &mount_options(false))?;
         let running = Running::start(mounted.checkpointer(), &assemble_options(false))?;
         populate(running.fs(), u8::from(killed))?;
+        if killed && batch {
+            leave_batch(running.fs())?;
+        }
         if !killed {
             running.stop()?;
             mounted.unmount()?;
@@ -113,17 +151,22 @@ fn make(unclean: bool) -> Result<Base> {
     Ok(Base { image, ring: bytes })
 }
 
-fn base(unclean: bool) -> &'static Base {
+fn base(unclean: bool, batch: bool) -> &'static Base {
     static CLEAN: OnceLock<Base> = OnceLock::new();
     static UNCLEAN: OnceLock<Base> = OnceLock::new();
-    let place = if unclean { &UNCLEAN } else { &CLEAN };
-    place.get_or_init(|| make(unclean).expect("memory"))
+    static BATCH: OnceLock<Base> = OnceLock::new();
+    let place = match (unclean, batch) {
+        (false, _) => &CLEAN,
+        (true, false) => &UNCLEAN,
+        (true, true) => &BATCH,
+    };
+    place.get_or_init(|| make(unclean, batch).expect("memory"))
 }
 
 /// The media that an input describes: its first byte chooses the image, the rest are changes.
 pub(super) fn media(input: &[u8]) -> Media {
     let (first, changes) = input.split_first().unwrap_or((&0, &[]));
-    let base = base(first & 1 == 1);
+    let base = base(first & 1 == 1, first & 4 == 4);
     let (mut image, mut ring) = (base.image.clone(), base.ring.clone());
     for change in changes.chunks_exact(CHANGE).take(MOST_CHANGES) {
         apply(base, change, &mut image, &mut ring);

@@ -8,9 +8,7 @@ use super::{Mapping, Meta};
 use crate::alloc::Reservation;
 use crate::error::{Error, Result};
 use crate::extent::{self, Root};
-use crate::format::{
-    BatchRun, DataKey, EXTENT_MAX_DEPTH, EXTENT_NODE_ENTRIES, Incompat, Intent, Nid, OrphanEntry, Position,
-};
+use crate::format::{BatchRun, DataKey, EXTENT_MAX_DEPTH, Incompat, Intent, Nid, OrphanEntry, Position};
 use crate::inode::InodeObj;
 use crate::superblock;
 use crate::sync::Arc;
@@ -19,8 +17,6 @@ use std::collections::BTreeMap;
 /// Entries at the least by which extent blocks of a file grow in number by one, behind the first of each height: one that
 /// is split leaves 63 in each half, and the halves may be split in their turn.
 const ENTRIES_OF_NODE: u64 = 31;
-/// Pages between two runs that are looked at; more than that are taken to lie in as many entries as a block may hold.
-const NEAR_PAGES: u64 = 256;
 
 impl Meta {
     /// Has the image say that it may hold what a build without batches would take for damage.
@@ -61,30 +57,31 @@ impl Meta {
         let (mut moves, mut last) = (0, (0, 0));
         for run in runs {
             let pages = u64::from(run.pages.get());
-            let parts = self.runs_between(staging, run.source.get(), pages)?;
+            let parts = self.runs_between(staging, run.source.get(), pages, u64::MAX)?;
             moves += parts;
             let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
             let (from, end) = (run.target.get(), run.target.get() + pages);
-            // What lies between two of them counts as far as one extent block may hold it.
-            let near = last.0 == run.nid.get() && (last.1..last.1 + NEAR_PAGES).contains(&from);
-            let from = if near { last.1 } else { from };
-            let there = self.runs_between(&target, from, end - from)?;
-            let there = if near { there } else { there + EXTENT_NODE_ENTRIES as u64 };
+            let mut there = self.runs_between(&target, from, pages, u64::MAX)?;
+            // What lies before it may have filled a block: as much as makes one.
+            there += match last.0 == run.nid.get() && last.1 <= from {
+                true => self.runs_between(&target, last.1, from - last.1, ENTRIES_OF_NODE)?,
+                false => ENTRIES_OF_NODE,
+            };
             last = (run.nid.get(), end);
             // What is put in, and a run in whose midst that is.
             *entries.entry(run.nid.get()).or_default() += there + 2 * parts;
         }
-        let all = self.runs_between(staging, 0, extent::LOGICAL_END)?;
+        let all = self.runs_between(staging, 0, extent::LOGICAL_END, u64::MAX)?;
         entries.insert(staging.nid(), all + moves);
         let of_file =
             |entries: u64| 2 * (u64::from(EXTENT_MAX_DEPTH) + 1) + entries.div_ceil(ENTRIES_OF_NODE);
         Ok(entries.into_values().map(of_file).sum())
     }
 
-    /// Runs that a file has in a range of pages.
-    fn runs_between(&self, inode: &InodeObj, from: u64, pages: u64) -> Result<u64> {
+    /// Runs that a file has in a range of pages; no more than so many are counted.
+    fn runs_between(&self, inode: &InodeObj, from: u64, pages: u64, most: u64) -> Result<u64> {
         let (mut page, end, mut count) = (from, (from + pages).min(extent::LOGICAL_END), 0);
-        while page < end {
+        while page < end && count < most {
             let mapping = self.map(inode, page)?;
             count += u64::from(matches!(mapping, Mapping::Mapped { .. }));
             page += mapping.len();

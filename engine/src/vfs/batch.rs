@@ -6,7 +6,7 @@
 use super::fsync::Waiting;
 use super::*;
 use crate::device::BLOCK_SIZE;
-use crate::file::{StagedFile, Staging};
+use crate::file::{SpillFile, StagedFile};
 use crate::format::{MAX_FILE_SIZE, ROOT_NID};
 use crate::journal::{Done, Durability};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct Batch {
     /// Pages in memory.
     kept: usize,
     /// Where the rest of a large one lies.
-    staging: Option<(Staging, FileHandle)>,
+    staging: Option<(SpillFile, FileHandle)>,
 }
 
 impl Batch {
@@ -118,15 +118,15 @@ impl Vfs {
     /// The staging file, which is made if there is none.
     fn staging_of<'b>(
         &self,
-        staging: &'b mut Option<(Staging, FileHandle)>,
-    ) -> Result<&'b mut (Staging, FileHandle)> {
+        staging: &'b mut Option<(SpillFile, FileHandle)>,
+    ) -> Result<&'b mut (SpillFile, FileHandle)> {
         let made = match staging.take() {
             Some(there) => there,
             None => {
                 self.meta.note_batches()?;
                 let (entry, handle) = self.tmpfile(&Context::root(), ROOT_NID, 0, OpenFlags::READ_WRITE)?;
                 self.forget(entry.nid, 1);
-                (Staging::in_file(&handle.inode), handle)
+                (SpillFile::in_file(&handle.inode), handle)
             }
         };
         Ok(staging.insert(made))
@@ -206,7 +206,7 @@ impl Vfs {
         &self,
         ctx: &Context,
         files: &mut [StagedFile],
-        staging: &mut Option<(Staging, FileHandle)>,
+        staging: &mut Option<(SpillFile, FileHandle)>,
     ) -> Result<Position> {
         self.writable()?;
         for file in &*files {

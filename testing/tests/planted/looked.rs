@@ -219,6 +219,15 @@ pub fn copy_of_a_dead_original() -> Result<(), String> {
 
 /// A batch over two files that is crashed wherever it can be: both show all of it, or nothing.
 pub fn page_of_a_batch_that_goes_home_early() -> Result<(), String> {
+    batch_of(3000)
+}
+
+/// The same of one that is moved behind its commit.
+pub fn page_of_a_large_batch_that_is_moved_early() -> Result<(), String> {
+    batch_of(12_288)
+}
+
+fn batch_of(len: usize) -> Result<(), String> {
     let root = Context::root();
     for ring in [Ring::Ssd, Ring::Nvm] {
         let lab = Lab::tiny(ring);
@@ -237,7 +246,7 @@ pub fn page_of_a_batch_that_goes_home_early() -> Result<(), String> {
         let from = sim.events();
         let mut batch = Batch::default();
         for file in &files {
-            fs.stage(&mut batch, file, 100, &[2; 3000]).map_err(told)?;
+            fs.stage(&mut batch, file, 100, &vec![2; len]).map_err(told)?;
         }
         fs.commit_batch(&root, batch, BatchDurability::Synced).map_err(told)?;
         let mut points = sim.crash_points();

@@ -10,7 +10,7 @@ mod taken_over;
 use looked::{
     append_behind_absorbed_bytes, commit_beside_an_open_reservation, copy_of_a_dead_original,
     id_of_an_undurable_removal, journal_of_an_earlier_mount, page_of_a_batch_that_goes_home_early,
-    walk_to_a_removed_name,
+    page_of_a_large_batch_that_is_moved_early, walk_to_a_removed_name,
 };
 use mounted::{a_call_happens_once, a_name_that_others_have_seen, a_write_that_another_has_followed};
 use taken_over::{
@@ -80,7 +80,10 @@ fn check_of(bug: Bug) -> Check {
     let by_two = || Check::Writers(Writers { ring: Ring::Ssd, threads: 2, part: 5, states: 40 });
     let rewritten = |p: &str| Op::Rewrite { path: p.into(), len: 3000, fill: 1, direct: false };
     match bug {
-        Bug::BatchPageHomeEarly => Looked(page_of_a_batch_that_goes_home_early),
+        Bug::BatchPageHomeEarly => Each(vec![
+            Looked(page_of_a_batch_that_goes_home_early),
+            Looked(page_of_a_large_batch_that_is_moved_early),
+        ]),
         Bug::NoFence | Bug::NoWriteBack => Crash(NVM, CLOSE, vec![create("/n")]),
         Bug::TornSlotAccepted | Bug::EpochBeforeHome => Crash(NVM, CLOSE, vec![create("/n"), create("/m")]),
         Bug::NoCommitFlush => Crash(SSD, CLOSE, vec![create("/n"), sync_dir()]),

@@ -23,7 +23,7 @@ const WRITE_BYTES: usize = 1 << 20;
 
 /// Where a large batch is staged: a file without a name, which nobody else has.
 #[derive(Debug)]
-pub struct Staging {
+pub struct SpillFile {
     inode: Arc<InodeObj>,
     /// Its first page that is free.
     next: u64,
@@ -36,12 +36,12 @@ struct Gathered {
     bytes: Vec<u8>,
 }
 
-impl Staging {
+impl SpillFile {
     /// In this file, which is new.
-    pub fn in_file(inode: &Arc<InodeObj>) -> Staging {
+    pub fn in_file(inode: &Arc<InodeObj>) -> SpillFile {
         // Nobody reads what is there before a commit, which flushes all of it.
         inode.data().needs_no_order();
-        Staging { inode: Arc::clone(inode), next: 0 }
+        SpillFile { inode: Arc::clone(inode), next: 0 }
     }
 
     fn page_for(&mut self, file: &StagedFile, page: u64) -> u64 {
@@ -69,7 +69,7 @@ impl DataPath {
     /// in memory.
     pub fn spill<'f>(
         &self,
-        staging: &mut Staging,
+        spill_file: &mut SpillFile,
         files: impl Iterator<Item = &'f mut StagedFile>,
     ) -> Result<()> {
         for file in files {
@@ -77,15 +77,15 @@ impl DataPath {
             for part in pages.chunks(WRITE_BYTES / BLOCK_SIZE) {
                 let (mut gathered, mut places) = (Gathered::default(), Vec::with_capacity(part.len()));
                 for page in part {
-                    let Some(staged) = self.staged_page(staging, file, *page)? else { continue };
-                    let source = staging.page_for(file, *page);
+                    let Some(staged) = self.staged_page(spill_file, file, *page)? else { continue };
+                    let source = spill_file.page_for(file, *page);
                     if let Some(before) = gathered.add(source, &staged.bytes[..]) {
-                        self.write_staged(staging, &before)?;
+                        self.write_staged(spill_file, &before)?;
                     }
                     let ranges = if staged.is_whole() { Vec::new() } else { staged.ranges };
                     places.push((*page, Spilled { source, ranges }));
                 }
-                self.write_staged(staging, &gathered)?;
+                self.write_staged(spill_file, &gathered)?;
                 for (page, spilled) in places {
                     file.pages.remove(&page);
                     file.spilled.insert(page, spilled);
@@ -96,12 +96,17 @@ impl DataPath {
     }
 
     /// All that is staged of a page, in memory and in the staging file.
-    fn staged_page(&self, staging: &Staging, file: &StagedFile, page: u64) -> Result<Option<StagedPage>> {
+    fn staged_page(
+        &self,
+        spill_file: &SpillFile,
+        file: &StagedFile,
+        page: u64,
+    ) -> Result<Option<StagedPage>> {
         let newer = file.pages.get(&page);
         let older = match file.spilled.get(&page) {
             Some(spilled) if !newer.is_some_and(StagedPage::is_whole) => {
-                let size = staging.inode.data().size();
-                let bytes = self.page_now(&staging.inode, spilled.source, size)?;
+                let size = spill_file.inode.data().size();
+                let bytes = self.page_now(&spill_file.inode, spilled.source, size)?;
                 Some(StagedPage::new(&bytes, &spilled.ranges))
             }
             _ => None,
@@ -112,18 +117,18 @@ impl DataPath {
         })
     }
 
-    fn write_staged(&self, staging: &Staging, part: &Gathered) -> Result<()> {
+    fn write_staged(&self, spill_file: &SpillFile, part: &Gathered) -> Result<()> {
         if part.bytes.is_empty() {
             return Ok(());
         }
-        let written = self.write(&staging.inode, At::Offset(part.offset), &part.bytes)?;
+        let written = self.write(&spill_file.inode, At::Offset(part.offset), &part.bytes)?;
         if written.len < part.bytes.len() { Err(Error::Errno(libc::ENOSPC)) } else { Ok(()) }
     }
 
     /// Makes what is staged the content of the files, in ascending order of their nids. The end of the record by which it
     /// counts, which is durable.
-    pub fn commit_by_intent(&self, files: &mut [StagedFile], staging: &mut Staging) -> Result<Position> {
-        let source = Arc::clone(&staging.inode);
+    pub fn commit_by_intent(&self, files: &mut [StagedFile], spill_file: &mut SpillFile) -> Result<Position> {
+        let source = Arc::clone(&spill_file.inode);
         let inodes: Vec<Arc<InodeObj>> = files.iter().map(|file| Arc::clone(&file.inode)).collect();
         let ranges = loop {
             for inode in &inodes {
@@ -135,11 +140,11 @@ impl DataPath {
         };
         for file in files.iter_mut() {
             self.settle_size(&file.inode, file.end)?;
-            self.complete(file, staging)?;
+            self.complete(file, spill_file)?;
         }
         let runs = manifest::runs_of(files);
         let bytes = manifest::encode(&runs);
-        let place = [staging.next * PAGE, bytes.len() as u64];
+        let place = [spill_file.next * PAGE, bytes.len() as u64];
         let mut frames = FrameReservation::default();
         self.write_held(&source, place[0], &bytes, &mut frames)?;
         self.write_back.write_pages(&source, 0..PAGES_END, Order::HOME)?;
@@ -147,18 +152,22 @@ impl DataPath {
         if source.data().logged_size() != place[0] + place[1] {
             return Err(Error::Errno(libc::EIO));
         }
-        let find = |nid: Nid, _| Ok(inodes.iter().find(|inode| inode.nid() == nid).cloned());
+        let find = |nid: Nid, _| {
+            Ok(inodes.binary_search_by_key(&nid, |inode| inode.nid()).ok().map(|at| Arc::clone(&inodes[at])))
+        };
         // From the commit on there is no way back: what the moves need is set aside before.
         let nodes = self.meta.nodes_of_moves(&source, &runs, find)?;
         let mut promised = self.meta.promise_nodes(nodes)?;
         self.meta.order_after(source.data().last_write())?;
+        let mut early = 0;
         if planted::is(Bug::BatchPageHomeEarly) {
             self.move_runs(&source, &runs[..1], 0, find, None)?;
+            early = runs[0].pages.get().into();
         }
         let end = self.meta.log_batch(&source, place)?;
         // What the journal has of the pages that are replaced is forgotten below: this is to be what counts by then.
         let durable = self.meta.store().commit_upto(end, Durability::Power);
-        let moved = durable.and_then(|()| self.move_runs(&source, &runs, 0, find, Some(&mut promised)));
+        let moved = durable.and_then(|()| self.move_runs(&source, &runs, early, find, Some(&mut promised)));
         let moved = moved.and_then(|()| self.meta.end_batch(&source));
         if let Err(e) = &moved {
             tracing::error!("the files of a batch cannot be used until the next mount: {e}");
@@ -187,27 +196,27 @@ impl DataPath {
         &self,
         files: &[StagedFile],
         inodes: &'a [Arc<InodeObj>],
-        staging: &'a Arc<InodeObj>,
+        spill_file: &'a Arc<InodeObj>,
     ) -> Result<Option<Vec<BytesGuard<'a>>>> {
         let mut ranges = Vec::with_capacity(inodes.len() + 1);
-        let mut is_staging_due = true;
+        let mut is_spill_file_due = true;
         for (file, inode) in files.iter().zip(inodes) {
-            if is_staging_due && staging.nid() < inode.nid() {
-                ranges.push(staging.data().write_range(0..u64::MAX));
-                is_staging_due = false;
+            if is_spill_file_due && spill_file.nid() < inode.nid() {
+                ranges.push(spill_file.data().write_range(0..u64::MAX));
+                is_spill_file_due = false;
             }
             let Some(range) = self.range_of(inode, file.span().0, file.end)? else { return Ok(None) };
             ranges.push(range);
         }
-        if is_staging_due {
-            ranges.push(staging.data().write_range(0..u64::MAX));
+        if is_spill_file_due {
+            ranges.push(spill_file.data().write_range(0..u64::MAX));
         }
         Ok(Some(ranges))
     }
 
     /// Completes the pages that are staged in part from what the file has, and brings all into the staging file, by one
     /// who has both ranges.
-    fn complete(&self, file: &mut StagedFile, staging: &mut Staging) -> Result<()> {
+    fn complete(&self, file: &mut StagedFile, spill_file: &mut SpillFile) -> Result<()> {
         let size = file.inode.data().size();
         let tail = page_of(size);
         if file.end > size && !size.is_multiple_of(PAGE) && !file.has(tail) {
@@ -218,19 +227,19 @@ impl DataPath {
         let mut pages: Vec<u64> = file.pages.keys().copied().chain(file.partly_spilled()).collect();
         pages.sort_unstable();
         for page in pages {
-            let Some(staged) = self.staged_page(staging, file, page)? else { continue };
-            let source = staging.page_for(file, page);
+            let Some(staged) = self.staged_page(spill_file, file, page)? else { continue };
+            let source = spill_file.page_for(file, page);
             let bytes = match staged.is_whole() {
                 true => staged.bytes,
                 false => staged.over(&self.page_now(&file.inode, page, size)?),
             };
             if let Some(part) = gathered.add(source, &bytes[..]) {
-                self.write_held(&staging.inode, part.offset, &part.bytes, &mut frames)?;
+                self.write_held(&spill_file.inode, part.offset, &part.bytes, &mut frames)?;
             }
             file.pages.remove(&page);
             file.spilled.insert(page, Spilled { source, ranges: Vec::new() });
         }
-        self.write_held(&staging.inode, gathered.offset, &gathered.bytes, &mut frames)
+        self.write_held(&spill_file.inode, gathered.offset, &gathered.bytes, &mut frames)
     }
 
     /// Writes by one who has the range.
@@ -252,7 +261,7 @@ impl DataPath {
     /// caller has the ranges of all, or nobody else is there yet.
     fn move_runs(
         &self,
-        staging: &Arc<InodeObj>,
+        spill_file: &Arc<InodeObj>,
         runs: &[BatchRun],
         done: u64,
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
@@ -276,7 +285,7 @@ impl DataPath {
                 };
                 target.touch_content();
                 let promised = promised.as_deref_mut();
-                self.meta.move_run(staging, &target, run, (before, moved), key, promised)?;
+                self.meta.move_run(spill_file, &target, run, (before, moved), key, promised)?;
             }
             before += pages;
         }
@@ -287,34 +296,34 @@ impl DataPath {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if that does not verify: it was durable before the commit.
-    pub fn batch_runs(&self, staging: &Arc<InodeObj>, entry: &OrphanEntry) -> Result<Vec<BatchRun>> {
+    pub fn batch_runs(&self, spill_file: &Arc<InodeObj>, entry: &OrphanEntry) -> Result<Vec<BatchRun>> {
         let (place, len) = (entry.arg0.get(), entry.arg1.get());
         let corrupt = |detail: &str| Error::Corrupt {
             what: "batch",
-            place: format!("nid {}", staging.nid()),
+            place: format!("nid {}", spill_file.nid()),
             detail: detail.into(),
         };
         if len > manifest::MOST_MANIFEST_BYTES
-            || place.checked_add(len).is_none_or(|end| end > staging.size())
+            || place.checked_add(len).is_none_or(|end| end > spill_file.size())
         {
             return Err(corrupt("its manifest lies outside of the file"));
         }
         let mut bytes = vec![0; len as usize];
-        self.read(staging, place, &mut bytes)?;
-        let runs = manifest::manifest_runs(&bytes, place / PAGE, staging.nid());
+        self.read(spill_file, place, &mut bytes)?;
+        let runs = manifest::manifest_runs(&bytes, place / PAGE, spill_file.nid());
         runs.ok_or_else(|| corrupt("its manifest does not verify"))
     }
 
     /// Goes on with a batch that a crash has cut short behind its commit.
     pub fn resume_batch(
         &self,
-        staging: &Arc<InodeObj>,
+        spill_file: &Arc<InodeObj>,
         entry: &OrphanEntry,
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
     ) -> Result<()> {
-        let runs = self.batch_runs(staging, entry)?;
-        let moved = self.move_runs(staging, &runs, entry.progress.get(), &find, None);
-        let moved = moved.and_then(|()| self.meta.end_batch(staging));
+        let runs = self.batch_runs(spill_file, entry)?;
+        let moved = self.move_runs(spill_file, &runs, entry.progress.get(), &find, None);
+        let moved = moved.and_then(|()| self.meta.end_batch(spill_file));
         for run in &runs {
             let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
             if moved.is_err() {
@@ -324,7 +333,7 @@ impl DataPath {
             }
         }
         if moved.is_err() {
-            staging.poison();
+            spill_file.poison();
         }
         moved
     }

@@ -45,7 +45,7 @@ pub(crate) fn encode(runs: &[BatchRun]) -> Vec<u8> {
 }
 
 /// What the bytes say, of a staging file with so many pages before them; none if they do not verify, or say what cannot be.
-pub(crate) fn manifest_runs(bytes: &[u8], pages: u64, staging: Nid) -> Option<Vec<BatchRun>> {
+pub(crate) fn manifest_runs(bytes: &[u8], pages: u64, spill_file: Nid) -> Option<Vec<BatchRun>> {
     let (header, rest) = BatchHeader::read_from_prefix(bytes).ok()?;
     if header.crc.get() != crc_of(&header, rest) {
         return None;
@@ -55,7 +55,7 @@ pub(crate) fn manifest_runs(bytes: &[u8], pages: u64, staging: Nid) -> Option<Ve
     let fits = |run: &BatchRun| {
         let (count, target, source) = (u64::from(run.pages.get()), run.target.get(), run.source.get());
         count > 0
-            && run.nid.get() != staging
+            && run.nid.get() != spill_file
             && target.checked_add(count).is_some_and(|end| end <= PAGES_END)
             && source.checked_add(count).is_some_and(|end| end <= pages)
             && run.size.get() <= PAGES_END * crate::pages::PAGE

@@ -8,8 +8,8 @@ mod manifest;
 mod small;
 mod staged;
 
-pub use large::Staging;
-#[cfg(all(test, not(any(loom, shuttle))))]
+pub use large::SpillFile;
+#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
 pub(crate) use manifest::encode as encode_manifest;
 pub(crate) use manifest::{MOST_MANIFEST_BYTES, manifest_runs};
 pub use staged::StagedFile;

@@ -17,6 +17,7 @@ pub(in crate::file) struct StagedPage {
 }
 
 impl StagedPage {
+    /// Whether all of its bytes are staged.
     pub fn is_whole(&self) -> bool {
         self.ranges.as_slice() == std::slice::from_ref(&(0..BLOCK_SIZE))
     }
@@ -34,8 +35,8 @@ impl StagedPage {
     /// A page of which these bytes are staged; without any ranges all of them.
     pub fn new(bytes: &[u8], ranges: &[Range<usize>]) -> StagedPage {
         let mut page = StagedPage { bytes: Box::new([0; BLOCK_SIZE]), ranges: Vec::new() };
-        let all = [0..BLOCK_SIZE];
-        for range in if ranges.is_empty() { all.as_slice() } else { ranges } {
+        let all = 0..BLOCK_SIZE;
+        for range in if ranges.is_empty() { std::slice::from_ref(&all) } else { ranges } {
             page.put(range.clone(), &bytes[range.clone()]);
         }
         page
@@ -163,9 +164,7 @@ mod tests {
         let mut older = fresh();
         older.put(4..10, &[3; 6]);
         let both = page.over_staged(older);
-        assert_eq!(
-            (both.ranges.as_slice(), &both.bytes[..11]),
-            (&[0..10][..], &[1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0][..])
-        );
+        assert_eq!(both.ranges.as_slice(), std::slice::from_ref(&(0..10)));
+        assert_eq!(both.bytes[..11], [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0]);
     }
 }
