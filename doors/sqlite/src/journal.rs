@@ -1,0 +1,237 @@
+//! A rollback journal: in the memory of the connection whose database it belongs to, until that has more to commit than a
+//! batch takes.
+
+use crate::db::{Db, State, code, filled};
+use crate::ffi::{Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE};
+use crate::mount::{Mount, Place, locked};
+use narufs::{File, OpenOptions};
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// Where a transaction keeps what it overwrites.
+pub enum Journal {
+    None,
+    /// In memory.
+    Memory(Vec<u8>),
+    /// On the medium, as in every other file system.
+    Real(File),
+}
+
+/// An open journal.
+pub struct JournalFile {
+    db: Arc<Db>,
+    /// Whether this is its writer's, and not that of one who looks what it says.
+    writer: bool,
+}
+
+/// Whose journals are in memory, or were made real, by their full names.
+static OPEN: LazyLock<Mutex<HashMap<String, Weak<Db>>>> = LazyLock::new(Mutex::default);
+
+impl Journal {
+    /// Whether it is in memory and undoes something.
+    pub fn is_hot_in_memory(&self) -> bool {
+        matches!(self, Journal::Memory(content) if is_hot(content))
+    }
+}
+
+/// SQLite's own rule: a journal whose first byte is zero was finalized.
+fn is_hot(content: &[u8]) -> bool {
+    content.first().is_some_and(|byte| *byte != 0)
+}
+
+fn path_of(db: &Db) -> String {
+    format!("{}-journal", db.path)
+}
+
+/// Opens the journal of a transaction that begins.
+pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
+    let mut state = locked(&db.state);
+    state.committed = false;
+    state.set_journal(&db.mount, Journal::Memory(Vec::new()));
+    drop(state);
+    locked(&OPEN).insert(place.name(), Arc::downgrade(db));
+    JournalFile { db: Arc::clone(db), writer: true }
+}
+
+/// Whose journal in memory this is, if it would undo something.
+fn owner(place: &Place) -> Option<Arc<Db>> {
+    let db = locked(&OPEN).get(&place.name()).and_then(Weak::upgrade)?;
+    let hot = locked(&db.state).journal.is_hot_in_memory();
+    hot.then_some(db)
+}
+
+/// Opens a journal in memory to look at it.
+pub fn look_at(place: &Place) -> Option<JournalFile> {
+    owner(place).map(|db| JournalFile { db, writer: false })
+}
+
+/// Whether there is such a journal in memory.
+pub fn exists(place: &Place) -> bool {
+    owner(place).is_some()
+}
+
+/// xDelete of a journal: finalizes it. None if there is none that this process has open.
+pub fn delete(place: &Place) -> Option<Answer> {
+    let db = locked(&OPEN).remove(&place.name()).and_then(|db| db.upgrade())?;
+    let mut state = locked(&db.state);
+    let was_real = matches!(state.journal, Journal::Real(_));
+    if was_real && let Err(code) = remove(&db.mount, place, true) {
+        return Some(Err(code));
+    }
+    finalize(&db, &mut state);
+    if !was_real {
+        // What another program has left there undoes nothing, or it would have been played back.
+        let _ = db.mount.fs.remove_file(&place.path);
+    }
+    Some(Ok(()))
+}
+
+/// Removes a file, and makes that durable if it is to be.
+pub fn remove(mount: &Mount, place: &Place, durable: bool) -> Answer {
+    mount.fs.remove_file(&place.path).map_err(|e| match e.errno() {
+        libc::ENOENT => IOERR_DELETE_NOENT,
+        _ => code(&e, IOERR_DELETE),
+    })?;
+    if durable {
+        let parent = place.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
+        let parent = if parent.is_empty() { "/" } else { parent };
+        let synced = mount.fs.open_dir(parent).and_then(|dir| dir.sync_all());
+        synced.map_err(|e| code(&e, IOERR_FSYNC))?;
+    }
+    Ok(())
+}
+
+/// The transaction is over.
+pub fn finalize(db: &Db, state: &mut State) {
+    crate::supers::leave(db, state);
+    state.committed = false;
+    state.set_journal(&db.mount, Journal::None);
+}
+
+/// Writes a journal out and makes it durable.
+pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
+    let mode = db.file.metadata()?.permissions().mode() & 0o777;
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode).clone();
+    let file = db.mount.fs.open_with(path_of(db), &options)?;
+    if let Journal::Memory(content) = journal {
+        file.write_all_at(content, 0)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+impl JournalFile {
+    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+        let state = locked(&self.db.state);
+        let read = match &state.journal {
+            Journal::None => 0,
+            Journal::Memory(content) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+                let n = into.len().min(content.len() - from);
+                into[..n].copy_from_slice(&content[from..from + n]);
+                n
+            }
+            Journal::Real(file) => file.read_at(into, offset).map_err(|e| code(&e, IOERR_READ))?,
+        };
+        filled(into, read)
+    }
+
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+        let mut state = locked(&self.db.state);
+        match &mut state.journal {
+            // Finalized, and still open: the next transaction.
+            Journal::None => {
+                let mut content = Vec::new();
+                put(&mut content, bytes, offset)?;
+                state.set_journal(&self.db.mount, Journal::Memory(content));
+            }
+            Journal::Memory(content) => {
+                let was_hot = is_hot(content);
+                put(content, bytes, offset)?;
+                if was_hot && !is_hot(content) {
+                    finalize(&self.db, &mut state);
+                }
+            }
+            Journal::Real(file) => {
+                file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
+                if offset == 0 && bytes.first() == Some(&0) && state.committed {
+                    self.end_real(&mut state)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn truncate(&self, len: u64) -> Answer {
+        let mut state = locked(&self.db.state);
+        match &mut state.journal {
+            Journal::None => {}
+            Journal::Memory(content) => {
+                content.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+                if len == 0 {
+                    finalize(&self.db, &mut state);
+                }
+            }
+            Journal::Real(file) => {
+                file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))?;
+                if len == 0 {
+                    self.end_real(&mut state)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A real journal was finalized without being removed: that is the commit, so it is made durable.
+    fn end_real(&self, state: &mut State) -> Answer {
+        if let Journal::Real(file) = &state.journal {
+            file.sync_all().map_err(|e| code(&e, IOERR_FSYNC))?;
+        }
+        finalize(&self.db, state);
+        Ok(())
+    }
+
+    pub fn sync(&self) -> Answer {
+        match &locked(&self.db.state).journal {
+            Journal::Real(file) => file.sync_all().map_err(|e| code(&e, IOERR_FSYNC)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn size(&self) -> Answer<u64> {
+        match &locked(&self.db.state).journal {
+            Journal::None => Ok(0),
+            Journal::Memory(content) => Ok(content.len() as u64),
+            Journal::Real(file) => file.metadata().map(|m| m.len()).map_err(|e| code(&e, IOERR_READ)),
+        }
+    }
+
+    pub fn close(&self) {
+        if !self.writer {
+            return;
+        }
+        let over = {
+            let mut state = locked(&self.db.state);
+            let over = matches!(&state.journal, Journal::Memory(content) if !is_hot(content));
+            if over {
+                finalize(&self.db, &mut state);
+            }
+            over || matches!(state.journal, Journal::None)
+        };
+        if over {
+            locked(&OPEN).retain(|_, db| !std::ptr::eq(db.as_ptr(), Arc::as_ptr(&self.db)));
+        }
+    }
+}
+
+fn put(content: &mut Vec<u8>, bytes: &[u8], offset: u64) -> Answer {
+    let from = usize::try_from(offset).map_err(|_| IOERR_WRITE)?;
+    let to = from.checked_add(bytes.len()).ok_or(IOERR_WRITE)?;
+    if to > content.len() {
+        content.try_reserve(to - content.len()).map_err(|_| crate::ffi::NOMEM)?;
+        content.resize(to, 0);
+    }
+    content[from..to].copy_from_slice(bytes);
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! SQLite on narufs, in the process of the program: a VFS named `narufs`.
+//!
+//! A loadable extension (`libnarufs_sqlite.so`), a static library and this crate: [`register`] takes the functions of
+//! whatever SQLite the program has, 3.32 or later. `docs/doors/SQLITE.md` is for users; this is how it works.
+//!
+//! # The protocol
+//! SQLite's rollback journal makes a transaction whole by writing what it overwrites to a file first: a file made, a
+//! flush, the database's pages, a flush, the file removed. Here a transaction is an atomic batch of the file system
+//! ([`narufs::Batch`]): one record, one flush. SQLite needs not know. What it does, and what that is here:
+//!
+//! | call of SQLite | here |
+//! | --- | --- |
+//! | xLock to RESERVED and beyond | from now on writes to the database are staged, in the memory of this connection |
+//! | xOpen, xWrite, xSync of `-journal` | into memory; nothing is durable, nor need be |
+//! | xWrite of the database (at a spill of the cache, at the commit) | staged: a layer above the file, through which this connection reads, and which has a size of its own |
+//! | FCNTL_SYNC with no super-journal, xSync | **the commit**: the layer becomes one batch, durable when the call returns |
+//! | xDelete, xTruncate to 0, or zeros at the head of `-journal` | forgets the journal in memory |
+//! | FCNTL_COMMIT_PHASETWO | the commit of what was not synced (`synchronous=OFF`): ordered, not durable |
+//! | xTruncate of the database | directly, if nothing is staged and nothing could be undone; else the layer's size, and the file is cut right after the batch |
+//! | xUnlock below RESERVED | nothing stays staged: see *failures* |
+//! | xWrite without RESERVED (a checkpoint of a log) | directly: others are to see it |
+//!
+//! *A crash* at any point before the batch leaves the old database and no journal; after it the new one and no journal.
+//! Between batch and cut it leaves a file that is longer than its header says, which is how SQLite itself leaves it
+//! between the removal of the journal and the cut, and which the next transaction mends.
+//!
+//! *A rollback* while pages are staged is SQLite's: it plays the journal back from memory, over the layer, and commits
+//! that. Where the commit itself has failed, pages of the layer that the file has already are dropped first, so that a
+//! rollback needs no room.
+//!
+//! *More than a batch takes* (E2BIG, or 256 MiB staged): the journal in memory, which has all that it must, for SQLite
+//! syncs it before it writes a page, is written to `-journal` and made durable; after that the staged pages go home as
+//! ordinary writes, and until the end of this transaction everything is SQLite's own protocol on real files. A crash then
+//! leaves a hot journal, which the next connection (of this VFS, or of a stock SQLite through a mount) plays back. Ends
+//! of such a journal (removal, truncation, zeros) are made durable at once, because they are the commit. In
+//! `journal_mode=MEMORY` and `OFF` there is no journal that could be written, and such a transaction is as unsafe as
+//! SQLite says; smaller ones are whole there too.
+//!
+//! *Super-journals* (several databases that are ATTACHed): SQLite makes a file that lists the journals, names it in
+//! each, and its removal commits all. Here it is in memory; FCNTL_SYNC tells its name, so the xSync that follows leaves
+//! the layer staged, and xDelete of the super-journal commits all layers as one batch, with one flush. If that is too
+//! much, or if one of the databases has a real journal, the super-journal is made a real file before any real journal is
+//! (a journal whose super-journal is not there counts as finalized). Databases in different images get a batch each, one
+//! after the other; a database elsewhere (another VFS) is committed by itself: in these cases a crash may fall between,
+//! which is what SQLite promises of super-journals across file systems that do not know of each other.
+//!
+//! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
+//! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the
+//! journal is written out for the next to play back.
+//!
+//! *A hot journal that is really there*, of a process without this VFS or of a transaction as above, is an ordinary file,
+//! and SQLite plays it back: its pages and the cut are staged under its EXCLUSIVE lock, committed at its xSync, and the
+//! file is removed after that.
+//!
+//! *Builds with SQLITE_ENABLE_BATCH_ATOMIC_WRITE* see SQLITE_IOCAP_BATCH_ATOMIC: BEGIN_ATOMIC_WRITE stages, COMMIT_ commits
+//! durably, ROLLBACK_ forgets; where the batch is too large COMMIT_ fails and SQLite goes back to its journal.
+//!
+//! *Write-ahead logs* are ordinary files; the index is in the heap (`shm.rs`), one process. Others are kept away, or keep
+//! this one away, by the lock of SQLite's own VFS. With `locking_mode=EXCLUSIVE` there is no index to share.
+//!
+//! *Locks* are those bytes that SQLite locks everywhere, in the file system's own table, one owner for each connection. So
+//! a program on a mount of the same file system, served by this process, is kept out and let in as it should be.
+//!
+//! *Temporary files* are the system's VFS's: nothing of them is to survive.
+//!
+//! # What is left to others
+//! What a commit survives is said by the image's durability (docs/CONSISTENCY.md, sentence 16). A name that SQLite writes
+//! into a journal, that of a super-journal, means something to this VFS alone: a hot journal that names one is to be
+//! played back by it, and not through a mount.
+
+mod db;
+mod ffi;
+mod journal;
+mod methods;
+#[cfg(feature = "mortal")]
+mod mortal;
+mod mount;
+mod open;
+mod plain;
+mod shm;
+mod stage;
+mod supers;
+mod vfs;
+
+pub use ffi::Functions;
+pub use mount::{Mounted, keep_open};
+pub use vfs::{register, sqlite3_narufssqlite_init};

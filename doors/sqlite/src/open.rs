@@ -1,0 +1,114 @@
+//! The calls of the VFS that take names, and what they open.
+
+use crate::db::{Db, code};
+use crate::ffi::{
+    ACCESS_EXISTS, ACCESS_READWRITE, Answer, CANTOPEN, IOERR_ACCESS, OPEN_CREATE, OPEN_DELETEONCLOSE, OPEN_EXCLUSIVE,
+    OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READONLY, OPEN_READWRITE, OPEN_SUPER_JOURNAL, log,
+};
+use crate::journal::{self, JournalFile};
+use crate::mount::{Mount, Place, Wishes, mount};
+use crate::plain::Plain;
+use crate::supers::{self, SuperFile};
+use narufs::{File, OpenOptions};
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// What an open file is.
+pub enum Handle {
+    /// A database.
+    Db(Arc<Db>),
+    /// Its rollback journal.
+    Journal(JournalFile),
+    /// What several journals name.
+    Super(SuperFile),
+    /// Everything else.
+    Plain(Plain),
+}
+
+/// What is asked for, beside the name.
+pub struct Asked {
+    pub flags: c_int,
+    pub wishes: Wishes,
+    /// The database whose journal this is.
+    pub db: Option<Arc<Db>>,
+}
+
+/// xOpen: the handle, and the flags that it has got.
+pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
+    let flags = asked.flags;
+    let creates = flags & OPEN_CREATE != 0;
+    if flags & OPEN_SUPER_JOURNAL != 0 && creates {
+        let mount = mount(&place.image, asked.wishes)?;
+        return Ok((Handle::Super(supers::create(mount, place.clone())), flags));
+    }
+    if flags & OPEN_SUPER_JOURNAL != 0
+        && let Some(made) = supers::open(place)
+    {
+        return Ok((Handle::Super(made), flags));
+    }
+    if flags & (OPEN_MAIN_JOURNAL | OPEN_SUPER_JOURNAL) != 0 {
+        if let Some(db) = &asked.db
+            && creates
+        {
+            return Ok((Handle::Journal(journal::begin(db, place)), flags));
+        }
+        if !creates && let Some(journal) = journal::look_at(place) {
+            return Ok((Handle::Journal(journal), flags));
+        }
+    }
+    let mount = mount(&place.image, asked.wishes)?;
+    let (file, flags) = open_file(&mount, &place.path, flags)?;
+    if flags & OPEN_MAIN_DB != 0 {
+        let db = Db::new(mount, place.path.clone(), file);
+        return Ok((Handle::Db(Arc::new(db)), flags));
+    }
+    let mut plain = Plain::new(mount, file, flags & OPEN_MAIN_JOURNAL != 0 && creates);
+    plain.gone = (flags & OPEN_DELETEONCLOSE != 0).then(|| place.path.clone());
+    Ok((Handle::Plain(plain), flags))
+}
+
+fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_int)> {
+    let writes = flags & OPEN_READWRITE != 0;
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).create(writes && flags & OPEN_CREATE != 0);
+    options.create_new(writes && flags & OPEN_EXCLUSIVE != 0 && flags & OPEN_CREATE != 0);
+    match mount.fs.open_with(path, &options) {
+        Ok(file) => Ok((file, flags)),
+        Err(e) if writes && matches!(e.errno(), libc::EACCES | libc::EPERM | libc::EROFS) => {
+            let reading = OpenOptions::new().read(true).clone();
+            let file = mount.fs.open_with(path, &reading).map_err(|e| code(&e, CANTOPEN))?;
+            Ok((file, flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY))
+        }
+        Err(e) => {
+            log(CANTOPEN, &e.to_string());
+            Err(CANTOPEN)
+        }
+    }
+}
+
+/// xDelete.
+pub fn delete(place: &Place, durable: bool) -> Answer {
+    if let Some(outcome) = supers::delete(place).or_else(|| journal::delete(place)) {
+        return outcome;
+    }
+    let mount = mount(&place.image, Wishes::default())?;
+    journal::remove(&mount, place, durable)
+}
+
+/// xAccess.
+pub fn access(place: &Place, how: c_int) -> Answer<bool> {
+    if supers::open(place).is_some() || journal::exists(place) {
+        return Ok(true);
+    }
+    let mount = mount(&place.image, Wishes::default())?;
+    if how == ACCESS_EXISTS {
+        // As SQLite's own VFS: an empty file is none.
+        return match mount.fs.metadata(&place.path) {
+            Ok(metadata) => Ok(!metadata.is_file() || metadata.len() > 0),
+            Err(e) if matches!(e.errno(), libc::ENOENT | libc::ENOTDIR) => Ok(false),
+            Err(e) => Err(code(&e, IOERR_ACCESS)),
+        };
+    }
+    let mask = if how == ACCESS_READWRITE { libc::R_OK | libc::W_OK } else { libc::R_OK };
+    Ok(mount.fs.access(&place.path, mask.cast_unsigned()).is_ok())
+}

@@ -1,0 +1,64 @@
+//! A file as it is: a write-ahead log, a journal that another process has left, what SQLite has no special name for.
+
+use crate::db::{code, filled};
+use crate::ffi::{Answer, IOERR_FSTAT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE};
+use crate::mount::Mount;
+use narufs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An open file.
+pub struct Plain {
+    pub mount: Arc<Mount>,
+    pub file: File,
+    /// Whether it is a journal that is being written, past the memory of its database.
+    counts: bool,
+    /// A name that was not synced yet.
+    is_new: AtomicBool,
+    /// To be removed when it is closed.
+    pub gone: Option<String>,
+}
+
+impl Plain {
+    pub fn new(mount: Arc<Mount>, file: File, counts: bool) -> Plain {
+        if counts {
+            mount.real_journals.fetch_add(1, Ordering::SeqCst);
+        }
+        Plain { mount, file, counts, is_new: AtomicBool::new(true), gone: None }
+    }
+
+    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+        let read = self.file.read_at(into, offset).map_err(|e| code(&e, IOERR_READ))?;
+        filled(into, read)
+    }
+
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+        self.file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))
+    }
+
+    pub fn truncate(&self, len: u64) -> Answer {
+        self.file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))
+    }
+
+    pub fn sync(&self) -> Answer {
+        let synced =
+            if self.is_new.swap(false, Ordering::Relaxed) { self.file.sync_all() } else { self.file.sync_data() };
+        synced.map_err(|e| code(&e, IOERR_FSYNC))
+    }
+
+    pub fn size(&self) -> Answer<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| code(&e, IOERR_FSTAT))
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        if self.counts {
+            self.mount.real_journals.fetch_sub(1, Ordering::SeqCst);
+        }
+        if let Some(path) = &self.gone {
+            // It may be gone already.
+            let _ = self.mount.fs.remove_file(path);
+        }
+    }
+}

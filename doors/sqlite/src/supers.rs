@@ -1,0 +1,200 @@
+//! Super-journals: the end of one is the commit of all databases of a transaction.
+//!
+//! SQLite writes one where a transaction changes several databases, and names it in the journal of each; removing it
+//! commits them all. Here it is in memory, and lists the databases whose commits wait for it: its removal is one batch
+//! of all that they have staged. Where one of them needs a real journal it becomes a real file first, for a hot journal
+//! whose super-journal is not there counts as finalized.
+
+use crate::db::{Db, State, code, filled};
+use crate::ffi::{Answer, IOERR_DELETE, IOERR_FSYNC, IOERR_WRITE};
+use crate::journal;
+use crate::mount::{Mount, Place, locked};
+use narufs::{Commit, OpenOptions};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, LazyLock, Mutex};
+
+struct Super {
+    mount: Arc<Mount>,
+    place: Place,
+    content: Vec<u8>,
+    /// Whether it is a file, durable.
+    real: bool,
+    /// Those that wait.
+    members: Vec<Arc<Db>>,
+}
+
+/// An open super-journal.
+pub struct SuperFile {
+    name: String,
+}
+
+/// Those that are there, by their full names.
+static OPEN: LazyLock<Mutex<HashMap<String, Super>>> = LazyLock::new(Mutex::default);
+
+/// Makes one.
+pub fn create(mount: Arc<Mount>, place: Place) -> SuperFile {
+    let name = place.name();
+    let made = Super { mount, place, content: Vec::new(), real: false, members: Vec::new() };
+    locked(&OPEN).insert(name.clone(), made);
+    SuperFile { name }
+}
+
+/// Opens one that this process has made.
+pub fn open(place: &Place) -> Option<SuperFile> {
+    let name = place.name();
+    locked(&OPEN).contains_key(&name).then_some(SuperFile { name })
+}
+
+/// Lets a database's commit wait for the end of a super-journal. False if that is none of this process's.
+pub fn join(place: &Place, db: &Arc<Db>) -> bool {
+    let mut all = locked(&OPEN);
+    let Some(joined) = all.get_mut(&place.name()) else { return false };
+    if !joined.members.iter().any(|member| Arc::ptr_eq(member, db)) {
+        joined.members.push(Arc::clone(db));
+    }
+    true
+}
+
+/// A database waits no more: it was committed, or is rolled back.
+pub fn leave(db: &Db, state: &mut State) {
+    if state.awaits.take().is_some() {
+        for one in locked(&OPEN).values_mut() {
+            one.members.retain(|member| !std::ptr::eq(Arc::as_ptr(member), db));
+        }
+    }
+}
+
+impl Super {
+    fn make_real(&mut self) -> Answer {
+        if self.real {
+            return Ok(());
+        }
+        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        let written = self.mount.fs.open_with(&self.place.path, &options).and_then(|file| {
+            file.write_all_at(&self.content, 0)?;
+            file.sync_all()
+        });
+        written.map_err(|e| code(&e, IOERR_WRITE))?;
+        self.real = true;
+        Ok(())
+    }
+
+    /// All that waits becomes content.
+    fn commit(&mut self) -> Answer {
+        if !self.real && self.commit_at_once()? {
+            return Ok(());
+        }
+        // Too much for a batch, or a member has a real journal already: SQLite's own way, whose commit is the removal.
+        if !self.members.is_empty() {
+            self.make_real()?;
+        }
+        for db in &self.members {
+            let mut state = locked(&db.state);
+            db.spill(&mut state)?;
+            drop(state);
+            db.file.sync_data().map_err(|e| code(&e, IOERR_FSYNC))?;
+        }
+        if self.real {
+            journal::remove(&self.mount, &self.place, true)?;
+        }
+        Ok(())
+    }
+
+    /// One batch for each image; gives whether everything had room.
+    fn commit_at_once(&self) -> Answer<bool> {
+        let mut mounts: Vec<Arc<Mount>> = Vec::new();
+        for db in &self.members {
+            if !mounts.iter().any(|mount| Arc::ptr_eq(mount, &db.mount)) {
+                mounts.push(Arc::clone(&db.mount));
+            }
+        }
+        let mut batches = Vec::new();
+        for mount in &mounts {
+            let mut batch = mount.fs.batch();
+            let mut how = Commit::Ordered;
+            for db in self.members.iter().filter(|db| Arc::ptr_eq(mount, &db.mount)) {
+                if let Err(e) = db.add_to(&mut batch) {
+                    return if e.errno() == libc::E2BIG { Ok(false) } else { Err(code(&e, IOERR_DELETE)) };
+                }
+                if locked(&db.state).awaits == Some(true) {
+                    how = Commit::Durable;
+                }
+            }
+            batches.push((batch, how));
+        }
+        for (n, (batch, how)) in batches.into_iter().enumerate() {
+            match batch.commit(how) {
+                Ok(()) => {}
+                Err(e) if e.errno() == libc::E2BIG && n == 0 => return Ok(false),
+                Err(e) => {
+                    self.members.iter().for_each(|db| locked(&db.state).committed = true);
+                    return Err(code(&e, IOERR_DELETE));
+                }
+            }
+        }
+        for db in &self.members {
+            db.committed(&mut locked(&db.state))?;
+        }
+        Ok(true)
+    }
+}
+
+/// xDelete of a super-journal: the commit. None if this process has made none of this name.
+pub fn delete(place: &Place) -> Option<Answer> {
+    let name = place.name();
+    let mut ended = locked(&OPEN).remove(&name)?;
+    if let Err(code) = ended.commit() {
+        locked(&OPEN).insert(name, ended);
+        return Some(Err(code));
+    }
+    for db in ended.members {
+        locked(&db.state).awaits = None;
+    }
+    Some(Ok(()))
+}
+
+/// Makes those of an image real that are in memory.
+pub fn make_real(mount: &Arc<Mount>) -> Answer {
+    let mut all = locked(&OPEN);
+    all.values_mut().filter(|one| Arc::ptr_eq(&one.mount, mount)).try_for_each(Super::make_real)
+}
+
+impl SuperFile {
+    fn with<T>(&self, otherwise: T, look: impl FnOnce(&mut Super) -> T) -> T {
+        locked(&OPEN).get_mut(&self.name).map_or(otherwise, look)
+    }
+
+    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+        let read = self.with(0, |one| {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(one.content.len());
+            let n = into.len().min(one.content.len() - from);
+            into[..n].copy_from_slice(&one.content[from..from + n]);
+            n
+        });
+        filled(into, read)
+    }
+
+    /// SQLite writes it from the first byte to the last.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+        self.with(Err(IOERR_WRITE), |one| {
+            if offset != one.content.len() as u64 {
+                return Err(IOERR_WRITE);
+            }
+            one.content.extend_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    pub fn size(&self) -> u64 {
+        self.with(0, |one| one.content.len() as u64)
+    }
+
+    /// A journal that is real already may name it.
+    pub fn sync(&self) -> Answer {
+        self.with(Ok(()), |one| match one.mount.real_journals.load(SeqCst) {
+            0 => Ok(()),
+            _ => one.make_real(),
+        })
+    }
+}

@@ -1,0 +1,232 @@
+//! The VFS as SQLite calls it: registered, and asked for files by their names.
+
+#![allow(unsafe_code, reason = "a leaf module: what C calls, with C's pointers; tests/stock.rs")]
+
+use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
+use crate::methods::{self, Opened, changes, database, guarded};
+use crate::mount::{Meaning, Place, Wishes, full_name, meaning};
+use crate::open::{self, Asked};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Mutex;
+
+/// The name by which a URI asks for it.
+const NAME: &std::ffi::CStr = c"narufs";
+
+/// What is not for narufs: it has no name that outlives its connection.
+const TEMPORARY: c_int = ffi::OPEN_TEMP_DB | ffi::OPEN_TRANSIENT_DB | ffi::OPEN_TEMP_JOURNAL | ffi::OPEN_SUBJOURNAL;
+
+/// The one that was registered, once there is one.
+static REGISTERED: Mutex<Option<usize>> = Mutex::new(None);
+
+/// Registers the VFS, as the default or beside that; again, with another word about the default, it does no harm.
+pub fn register(functions: &Functions, default: bool) -> Answer {
+    let functions = functions.keep();
+    let mut registered = crate::mount::locked(&REGISTERED);
+    // SAFETY: these are functions of SQLite, given to us as such. What is registered lives for ever.
+    unsafe {
+        let vfs = match *registered {
+            Some(at) => at as *mut Vfs,
+            None => {
+                let unix = [c"unix".as_ptr(), std::ptr::null()].map(|name| (functions.vfs_find)(name).cast::<Vfs>());
+                let unix = unix.into_iter().find(|vfs| !vfs.is_null()).ok_or(ffi::ERROR)?;
+                Box::into_raw(Box::new(made(unix)))
+            }
+        };
+        let code = (functions.vfs_register)(vfs.cast(), c_int::from(default));
+        if code != OK {
+            return Err(code);
+        }
+        *registered = Some(vfs as usize);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `unix` is a VFS that is registered for ever.
+unsafe fn made(unix: *mut Vfs) -> Vfs {
+    // SAFETY: as the caller says.
+    let below = unsafe { &*unix };
+    Vfs {
+        version: below.version.min(3),
+        file_bytes: below.file_bytes.max(size_of::<Opened>() as c_int),
+        longest_path: below.longest_path.max(4096),
+        next: std::ptr::null_mut(),
+        name: NAME.as_ptr(),
+        app: unix.cast(),
+        open: x_open,
+        delete: x_delete,
+        access: x_access,
+        full_pathname: x_full_pathname,
+        of_the_system: below.of_the_system,
+        system_calls: below.system_calls,
+    }
+}
+
+/// Runs `call` at the end of the process.
+pub fn at_exit(call: extern "C" fn()) {
+    // SAFETY: a function that lives as long as the library, which is loaded for good. If there is no room for one more,
+    // what was not synced is lost with the process, as it may be.
+    unsafe { libc::atexit(call) };
+}
+
+// SAFETY of all that follows: SQLite calls these with the VFS that was registered, names that end, and places that have
+// room for what is asked for.
+
+/// Where a name leads; the system's VFS, if it is its business.
+unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
+    // SAFETY: see above.
+    let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
+    match meaning(name) {
+        Meaning::Ours(place) => Ok(Some(place)),
+        Meaning::Theirs => Ok(None),
+        Meaning::Nothing => {
+            ffi::log(
+                CANTOPEN,
+                &format!(
+                    "{name}: no image is named; say file:{name}?vfs=narufs&image=PATH, or set NARUFS_SQLITE_IMAGE"
+                ),
+            );
+            Err(CANTOPEN)
+        }
+    }
+}
+
+unsafe fn below<'a>(vfs: *mut Vfs) -> &'a mut Vfs {
+    // SAFETY: what `made` has put there.
+    unsafe { &mut *(*vfs).app.cast::<Vfs>() }
+}
+
+unsafe extern "C" fn x_open(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    got: *mut c_int,
+) -> c_int {
+    // SAFETY: see above. If there is nothing to close, SQLite is to see that.
+    unsafe { (*file).methods = std::ptr::null() };
+    let mut theirs = name.is_null() || flags & TEMPORARY != 0;
+    let outcome = guarded(|| {
+        if theirs {
+            return Ok(());
+        }
+        // SAFETY: see above.
+        let Some(place) = (unsafe { place(name)? }) else {
+            theirs = true;
+            return Ok(());
+        };
+        // SAFETY: see above; names of databases and of their journals are such that these can be asked about them.
+        let asked = unsafe { Asked { flags, wishes: wishes(name, flags), db: owner(name, flags) } };
+        let (handle, flags) = open::open(&place, asked)?;
+        // SAFETY: see above.
+        unsafe {
+            methods::put(file, handle);
+            if !got.is_null() {
+                got.write(flags);
+            }
+        }
+        Ok(())
+    });
+    if theirs {
+        // SAFETY: see above: there is room for the system's own, and it is given its own VFS.
+        return unsafe { (below(vfs).open)(below(vfs), name, file, flags, got) };
+    }
+    outcome
+}
+
+/// # Safety
+/// `name` is one that SQLite has given to xOpen.
+unsafe fn wishes(name: *const c_char, flags: c_int) -> Wishes {
+    if flags & ffi::OPEN_MAIN_DB == 0 {
+        return Wishes::default();
+    }
+    // SAFETY: as the caller says; a database's name can be asked for parameters.
+    let wish = |key| unsafe { ffi::parameter(name, key).map(str::to_owned) };
+    Wishes { durability: wish(c"durability"), memory: wish(c"memory"), size: wish(c"size"), origin: wish(c"origin") }
+}
+
+/// The database whose journal is opened.
+///
+/// # Safety
+/// `name` is one that SQLite has given to xOpen.
+unsafe fn owner(name: *const c_char, flags: c_int) -> Option<std::sync::Arc<crate::db::Db>> {
+    // Super-journals are looked through by names that know of no database.
+    if flags & ffi::OPEN_MAIN_JOURNAL == 0 {
+        return None;
+    }
+    let functions = ffi::functions()?;
+    // SAFETY: as the caller says: a main journal's name belongs to its database.
+    unsafe { database((functions.database_file_object)(name)) }
+}
+
+unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, durable: c_int) -> c_int {
+    let mut theirs = false;
+    let outcome = changes(|| {
+        // SAFETY: see above.
+        match unsafe { place(name)? } {
+            Some(place) => open::delete(&place, durable != 0),
+            None => {
+                theirs = true;
+                Ok(())
+            }
+        }
+    });
+    // SAFETY: see above.
+    if theirs { unsafe { (below(vfs).delete)(below(vfs), name, durable) } } else { outcome }
+}
+
+unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is: *mut c_int) -> c_int {
+    let mut theirs = false;
+    let outcome = guarded(|| {
+        // SAFETY: see above.
+        let Some(place) = (unsafe { place(name)? }) else {
+            theirs = true;
+            return Ok(());
+        };
+        let there = open::access(&place, how)?;
+        // SAFETY: see above.
+        unsafe { is.write(c_int::from(there)) };
+        Ok(())
+    });
+    // SAFETY: see above.
+    if theirs { unsafe { (below(vfs).access)(below(vfs), name, how, is) } } else { outcome }
+}
+
+unsafe extern "C" fn x_full_pathname(_: *mut Vfs, name: *const c_char, room: c_int, into: *mut c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: see above; SQLite asks for the full name of a database alone, as a URI gave it.
+        let (words, image) = unsafe { (ffi::words(name).ok_or(CANTOPEN)?, ffi::parameter(name, c"image")) };
+        let full = full_name(words, image);
+        let bytes = full.as_bytes();
+        if bytes.len() >= room.max(0) as usize {
+            return Err(CANTOPEN);
+        }
+        // SAFETY: see above; the name and its end fit.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), into, bytes.len());
+            into.add(bytes.len()).write(0);
+        }
+        Ok(())
+    })
+}
+
+/// The entry point of the extension, for `load_extension` and for `sqlite3_auto_extension` of a program that links the
+/// static library: registers the VFS, as the default if NARUFS_SQLITE_IMAGE is set.
+///
+/// # Safety
+/// SQLite calls it, with its table of functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_narufssqlite_init(
+    _db: *mut c_void,
+    _error: *mut *mut c_char,
+    routines: *const c_void,
+) -> c_int {
+    // SAFETY: as the caller says.
+    let Some(functions) = (unsafe { Functions::of_routines(routines) }) else { return ffi::ERROR };
+    let default = std::env::var_os("NARUFS_SQLITE_IMAGE").is_some();
+    match register(&functions, default) {
+        // Connections go on to use it when the one that has loaded it is closed.
+        Ok(()) => ffi::OK_LOAD_PERMANENTLY,
+        Err(code) => code,
+    }
+}

@@ -1,0 +1,107 @@
+//! The stock sqlite3 of the system, with the extension.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A directory with an image, which goes with it.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    pub image: PathBuf,
+}
+
+/// What a shell has said.
+#[derive(Debug)]
+pub struct Said {
+    pub out: String,
+    pub err: String,
+    pub status: ExitStatus,
+}
+
+/// The extension that cargo has built beside this test.
+pub fn extension() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let deps = test.parent().expect("it lies in a directory");
+    let built = deps.join("libnarufs_sqlite.so");
+    assert!(built.exists(), "{} is not built", built.display());
+    built
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place::of_size("64M")
+    }
+
+    pub fn of_size(size: &str) -> Place {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+        let place = Place { image: dir.path().join("image"), dir };
+        let made = place.run(&format!("ATTACH 'file:/made?vfs=narufs&image={}&size={size}' AS made;", place.image.display()));
+        assert!(made.status.success(), "{made:?}");
+        place
+    }
+
+    /// The URI of a database in the image.
+    pub fn uri(&self, name: &str) -> String {
+        format!("file:/{name}?vfs=narufs&image={}", self.image.display())
+    }
+
+    /// A shell that is about to run: dot commands and SQL, with no database open.
+    pub fn shell(&self) -> Command {
+        let mut command = Command::new("sqlite3");
+        // Cached memory of a child of a test would be that of the machine.
+        command.env("NARUFS_SQLITE_MEMORY", "64M").args(["-batch", "-bail", "-cmd", ".log stderr", "-cmd"]);
+        command.arg(format!(".load {}", extension().display())).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs SQL, whatever comes of it.
+    pub fn run(&self, sql: &str) -> Said {
+        said(self.shell(), sql)
+    }
+
+    /// Runs SQL on a database of the image; what it says.
+    pub fn sql(&self, name: &str, sql: &str) -> String {
+        let said = self.run(&format!(".open {}\n{sql}", self.uri(name)));
+        assert!(said.status.success(), "{sql}: {said:?}");
+        said.out.trim_end().to_owned()
+    }
+
+    /// The image as a loss of power would leave it: what is in the file, without what is in shared memory.
+    pub fn copied(&self, name: &str) -> Place {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+        let image = dir.path().join(name);
+        std::fs::copy(&self.image, &image).expect("room");
+        Place { dir, image }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A clean close takes what lies in shared memory for the image.
+        let _ = self.run(&format!(".open {}&origin=copied\nSELECT 1;", self.uri("left")));
+    }
+}
+
+/// Starts a shell and gives it all that it is to run.
+pub fn start(mut command: Command, sql: &str) -> Child {
+    let mut child = command.spawn().expect("sqlite3 is installed");
+    let mut input = child.stdin.take().expect("piped");
+    let sql = sql.to_owned();
+    // A shell that ends early reads no more.
+    std::thread::spawn(move || drop(input.write_all(sql.as_bytes())));
+    child
+}
+
+/// Runs a shell to its end.
+pub fn said(command: Command, sql: &str) -> Said {
+    let output = start(command, sql).wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Said { out: text(output.stdout), err: text(output.stderr), status: output.status }
+}
+
+/// Whether a file of the system is there.
+#[allow(dead_code, reason = "not every test asks")]
+pub fn is_there(path: &Path) -> bool {
+    path.exists()
+}
