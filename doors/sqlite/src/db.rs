@@ -1,9 +1,9 @@
 //! A database: what its connection has written, and how that becomes its content. `lib.rs` says what each call means.
 
 use crate::ffi::{
-    Answer, BUSY, Code, FULL, IOERR, IOERR_CHECKRESERVEDLOCK, IOERR_COMMIT_ATOMIC, IOERR_FSTAT, IOERR_FSYNC, IOERR_LOCK,
-    IOERR_READ, IOERR_SHORT_READ, IOERR_TRUNCATE, IOERR_UNLOCK, IOERR_WRITE, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_PENDING,
-    LOCK_RESERVED, LOCK_SHARED, READONLY, log,
+    Answer, BUSY, Code, FULL, IOERR, IOERR_CHECKRESERVEDLOCK, IOERR_COMMIT_ATOMIC, IOERR_FSTAT, IOERR_FSYNC,
+    IOERR_LOCK, IOERR_READ, IOERR_SHORT_READ, IOERR_TRUNCATE, IOERR_UNLOCK, IOERR_WRITE, LOCK_EXCLUSIVE,
+    LOCK_NONE, LOCK_PENDING, LOCK_RESERVED, LOCK_SHARED, READONLY, log,
 };
 use crate::journal::{self, Journal};
 use crate::mount::{Mount, locked};
@@ -166,10 +166,11 @@ impl Db {
     pub fn committed(&self, state: &mut State) -> Answer {
         // A file that is too long for a moment, or for good after a crash, is as good: the header knows how many pages
         // count.
-        let len = match state.stage.cuts(&self.file).and_then(|cut| Ok(cut.or(state.stage.grows(&self.file)?))) {
-            Ok(len) => len,
-            Err(e) => return Err(code(&e, IOERR_FSTAT)),
-        };
+        let len =
+            match state.stage.cuts(&self.file).and_then(|cut| Ok(cut.or(state.stage.grows(&self.file)?))) {
+                Ok(len) => len,
+                Err(e) => return Err(code(&e, IOERR_FSTAT)),
+            };
         state.stage.clear();
         state.committed = true;
         state.failed = false;

@@ -2,7 +2,10 @@
 //!
 //! The layouts are those of sqlite3.h and sqlite3ext.h, which SQLite keeps for ever: fields are only added at the end.
 
-#![allow(unsafe_code, reason = "a leaf module: types of a C library and calls of its functions; tests/stock.rs")]
+#![allow(
+    unsafe_code,
+    reason = "a leaf module: types of a C library and calls of its functions; tests/stock.rs"
+)]
 #![allow(missing_docs, reason = "the names are SQLite's, and its documents say what they are")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -150,7 +153,9 @@ pub fn functions() -> Option<&'static Functions> {
 
 /// Tells the program's log (sqlite3_config(SQLITE_CONFIG_LOG), `.log` of the shell) in one line.
 pub fn log(code: Code, words: &str) {
-    let (Some(functions), Ok(words)) = (functions(), CString::new(format!("narufs: {words}"))) else { return };
+    let (Some(functions), Ok(words)) = (functions(), CString::new(format!("narufs: {words}"))) else {
+        return;
+    };
     // SAFETY: a format of one string, and a string.
     unsafe { (functions.log)(code, c"%s".as_ptr(), words.as_ptr()) }
 }

@@ -2,7 +2,9 @@
 //! batch takes.
 
 use crate::db::{Db, State, code, filled};
-use crate::ffi::{Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE};
+use crate::ffi::{
+    Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE,
+};
 use crate::mount::{Mount, Place, locked};
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;

@@ -65,7 +65,10 @@ pub fn guarded(run: impl FnOnce() -> Answer) -> c_int {
 /// `at` has room for an [`Opened`].
 pub unsafe fn put(at: *mut File, handle: Handle) {
     // SAFETY: as the caller says.
-    unsafe { at.cast::<Opened>().write(Opened { base: File { methods: &METHODS }, handle: Box::into_raw(Box::new(handle)) }) }
+    unsafe {
+        at.cast::<Opened>()
+            .write(Opened { base: File { methods: &METHODS }, handle: Box::into_raw(Box::new(handle)) })
+    }
 }
 
 /// The database behind what SQLite says is one, if it is of this VFS.
@@ -112,7 +115,8 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, n: c_int, offset: i64) -> c_int {
     // SAFETY: see above.
-    let (handle, into) = unsafe { (handle(file), std::slice::from_raw_parts_mut(into.cast::<u8>(), n.max(0) as usize)) };
+    let (handle, into) =
+        unsafe { (handle(file), std::slice::from_raw_parts_mut(into.cast::<u8>(), n.max(0) as usize)) };
     let offset = offset.cast_unsigned();
     guarded(|| match handle {
         Handle::Db(db) => db.read(into, offset),
@@ -124,7 +128,8 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, n: c_int, offset: 
 
 unsafe extern "C" fn write(file: *mut File, bytes: *const c_void, n: c_int, offset: i64) -> c_int {
     // SAFETY: see above.
-    let (handle, bytes) = unsafe { (handle(file), std::slice::from_raw_parts(bytes.cast::<u8>(), n.max(0) as usize)) };
+    let (handle, bytes) =
+        unsafe { (handle(file), std::slice::from_raw_parts(bytes.cast::<u8>(), n.max(0) as usize)) };
     let offset = offset.cast_unsigned();
     changes(|| match handle {
         Handle::Db(db) => db.write(bytes, offset),
@@ -232,7 +237,8 @@ unsafe extern "C" fn file_control(file: *mut File, what: c_int, with: *mut c_voi
 
 /// Whose end this commit waits for, if it is one that this process has made.
 fn await_super(db: &Arc<Db>, name: Option<&str>) {
-    let place = name.and_then(|name| if let Meaning::Ours(place) = meaning(name) { Some(place) } else { None });
+    let place =
+        name.and_then(|name| if let Meaning::Ours(place) = meaning(name) { Some(place) } else { None });
     let mut state = locked(&db.state);
     supers::leave(db, &mut state);
     if place.is_some_and(|place| supers::join(&place, db)) {

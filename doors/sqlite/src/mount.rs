@@ -7,7 +7,7 @@
 //!
 //! All that use an image share one [`Fs`]. It is closed when the last file of it is; a [`Mounted`] keeps it open.
 
-use crate::ffi::{Answer, CANTOPEN, log};
+use crate::ffi::{Answer, CANTOPEN, IOERR_FSYNC, log};
 use crate::shm::Shared;
 use narufs::{Durability, FormatOptions, Fs, MountOptions, Origin};
 use std::collections::HashMap;
@@ -192,7 +192,8 @@ fn durability(words: &str) -> Result<Durability, String> {
         "power" => Ok(Durability::Power),
         "process" => Ok(Durability::Process),
         _ => {
-            let ms = words.strip_prefix("window=").and_then(|w| w.strip_suffix("ms")).and_then(|w| w.parse().ok());
+            let ms =
+                words.strip_prefix("window=").and_then(|w| w.strip_suffix("ms")).and_then(|w| w.parse().ok());
             let ms = ms.ok_or_else(|| format!("durability={words}: say power, process or window=100ms"))?;
             Ok(Durability::Window(Duration::from_millis(ms)))
         }
@@ -270,13 +271,20 @@ fn at_exit() {
 }
 
 extern "C" fn sync_all() {
-    // Whoever holds this lock now never lets go of it.
-    let Ok(open) = OPEN.try_lock() else { return };
-    for mount in open.values().filter_map(Weak::upgrade) {
-        if let Err(e) = mount.fs.sync() {
-            log(e.errno(), &e.to_string());
+    // What belongs to the thread that ends the process is gone by now; another has its own.
+    let syncing = std::thread::Builder::new().spawn(|| {
+        // Whoever holds this lock now never lets go of it.
+        let Ok(open) = OPEN.try_lock() else { return };
+        for mount in open.values().filter_map(Weak::upgrade) {
+            if let Err(e) = mount.fs.sync() {
+                log(IOERR_FSYNC, &e.to_string());
+            }
+            // Closing needs threads that the end of the process may have stopped.
+            std::mem::forget(mount);
         }
-        // Closing needs threads that the end of the process may have stopped.
-        std::mem::forget(mount);
+    });
+    if let Ok(syncing) = syncing {
+        // It has said what has failed.
+        let _ = syncing.join();
     }
 }

@@ -41,8 +41,11 @@ impl Plain {
     }
 
     pub fn sync(&self) -> Answer {
-        let synced =
-            if self.is_new.swap(false, Ordering::Relaxed) { self.file.sync_all() } else { self.file.sync_data() };
+        let synced = if self.is_new.swap(false, Ordering::Relaxed) {
+            self.file.sync_all()
+        } else {
+            self.file.sync_data()
+        };
         synced.map_err(|e| code(&e, IOERR_FSYNC))
     }
 

@@ -7,7 +7,8 @@
 //! process is.
 
 use crate::ffi::{
-    Answer, BUSY, IOERR_SHMLOCK, IOERR_SHMMAP, IOERR_SHMOPEN, SHM_EXCLUSIVE, SHM_LOCK, SHM_NLOCK, SHM_SHARED, log,
+    Answer, BUSY, IOERR_SHMLOCK, IOERR_SHMMAP, IOERR_SHMOPEN, SHM_EXCLUSIVE, SHM_LOCK, SHM_NLOCK, SHM_SHARED,
+    log,
 };
 use crate::mount::{Mount, locked};
 use narufs::{File, LockKind, OpenOptions};

@@ -13,7 +13,8 @@ use std::sync::Mutex;
 const NAME: &std::ffi::CStr = c"narufs";
 
 /// What is not for narufs: it has no name that outlives its connection.
-const TEMPORARY: c_int = ffi::OPEN_TEMP_DB | ffi::OPEN_TRANSIENT_DB | ffi::OPEN_TEMP_JOURNAL | ffi::OPEN_SUBJOURNAL;
+const TEMPORARY: c_int =
+    ffi::OPEN_TEMP_DB | ffi::OPEN_TRANSIENT_DB | ffi::OPEN_TEMP_JOURNAL | ffi::OPEN_SUBJOURNAL;
 
 /// The one that was registered, once there is one.
 static REGISTERED: Mutex<Option<usize>> = Mutex::new(None);
@@ -27,7 +28,8 @@ pub fn register(functions: &Functions, default: bool) -> Answer {
         let vfs = match *registered {
             Some(at) => at as *mut Vfs,
             None => {
-                let unix = [c"unix".as_ptr(), std::ptr::null()].map(|name| (functions.vfs_find)(name).cast::<Vfs>());
+                let unix =
+                    [c"unix".as_ptr(), std::ptr::null()].map(|name| (functions.vfs_find)(name).cast::<Vfs>());
                 let unix = unix.into_iter().find(|vfs| !vfs.is_null()).ok_or(ffi::ERROR)?;
                 Box::into_raw(Box::new(made(unix)))
             }
@@ -142,7 +144,12 @@ unsafe fn wishes(name: *const c_char, flags: c_int) -> Wishes {
     }
     // SAFETY: as the caller says; a database's name can be asked for parameters.
     let wish = |key| unsafe { ffi::parameter(name, key).map(str::to_owned) };
-    Wishes { durability: wish(c"durability"), memory: wish(c"memory"), size: wish(c"size"), origin: wish(c"origin") }
+    Wishes {
+        durability: wish(c"durability"),
+        memory: wish(c"memory"),
+        size: wish(c"size"),
+        origin: wish(c"origin"),
+    }
 }
 
 /// The database whose journal is opened.
@@ -192,7 +199,12 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
     if theirs { unsafe { (below(vfs).access)(below(vfs), name, how, is) } } else { outcome }
 }
 
-unsafe extern "C" fn x_full_pathname(_: *mut Vfs, name: *const c_char, room: c_int, into: *mut c_char) -> c_int {
+unsafe extern "C" fn x_full_pathname(
+    _: *mut Vfs,
+    name: *const c_char,
+    room: c_int,
+    into: *mut c_char,
+) -> c_int {
     guarded(|| {
         // SAFETY: see above; SQLite asks for the full name of a database alone, as a URI gave it.
         let (words, image) = unsafe { (ffi::words(name).ok_or(CANTOPEN)?, ffi::parameter(name, c"image")) };

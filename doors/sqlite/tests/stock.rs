@@ -30,8 +30,13 @@ fn every_journal_mode_commits_and_rolls_back() {
                 // Without a journal there is nothing to roll back by.
                 let back = if mode == "off" { "" } else { "BEGIN; DELETE FROM t; ROLLBACK;" };
                 place.sql("a.db", &format!("{set}{ROWS}{again}{back}DELETE FROM t WHERE a = 7;"));
-                let found = place.sql("a.db", "SELECT count(*), sum(length(b)) FROM t; PRAGMA integrity_check;");
-                assert_eq!(found, format!("200|{}\nok", 198 * 500 + 1 + 20000), "{mode} {locking} {synchronous}");
+                let found =
+                    place.sql("a.db", "SELECT count(*), sum(length(b)) FROM t; PRAGMA integrity_check;");
+                assert_eq!(
+                    found,
+                    format!("200|{}\nok", 198 * 500 + 1 + 20000),
+                    "{mode} {locking} {synchronous}"
+                );
             }
         }
     }
@@ -58,7 +63,12 @@ fn a_database_that_shrinks_is_whole() {
     let place = Place::new();
     for vacuum in ["none", "full", "incremental"] {
         let name = format!("{vacuum}.db");
-        place.sql(&name, &format!("PRAGMA auto_vacuum={vacuum}; {ROWS} DELETE FROM t WHERE a % 4; PRAGMA incremental_vacuum;"));
+        place.sql(
+            &name,
+            &format!(
+                "PRAGMA auto_vacuum={vacuum}; {ROWS} DELETE FROM t WHERE a % 4; PRAGMA incremental_vacuum;"
+            ),
+        );
         place.sql(&name, "VACUUM; PRAGMA page_size=1024; VACUUM;");
         let found = place.sql(&name, "SELECT count(*) FROM t; PRAGMA integrity_check; PRAGMA page_size;");
         assert_eq!(found, "50\nok\n1024", "{vacuum}");
@@ -72,12 +82,16 @@ fn several_databases_commit_together_and_connections_share_the_image() {
         place.sql(name, ROWS);
     }
     let attach = format!("ATTACH '{}' AS other;", place.uri("b.db"));
-    let both = format!("{attach} BEGIN; DELETE FROM main.t WHERE a > 10; DELETE FROM other.t WHERE a > 20; COMMIT;");
+    let both =
+        format!("{attach} BEGIN; DELETE FROM main.t WHERE a > 10; DELETE FROM other.t WHERE a > 20; COMMIT;");
     place.sql("a.db", &both);
     assert_eq!(place.sql("a.db", "SELECT count(*) FROM t; PRAGMA integrity_check;"), "10\nok");
     assert_eq!(place.sql("b.db", "SELECT count(*) FROM t; PRAGMA integrity_check;"), "20\nok");
     let back = format!("{attach} BEGIN; DELETE FROM main.t; DELETE FROM other.t; ROLLBACK;");
-    place.sql("a.db", &format!("{back} SELECT (SELECT count(*) FROM main.t), (SELECT count(*) FROM other.t);"));
+    place.sql(
+        "a.db",
+        &format!("{back} SELECT (SELECT count(*) FROM main.t), (SELECT count(*) FROM other.t);"),
+    );
     assert_eq!(place.sql("b.db", "SELECT count(*) FROM t;"), "20");
 }
 

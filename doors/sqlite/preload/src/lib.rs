@@ -5,7 +5,10 @@
 //! opened, and hands on to SQLite's own; nothing else is changed. It does nothing where the image is not named, and it
 //! needs a SQLite that is a shared library: one that a program has inside is not reached.
 
-#![allow(unsafe_code, reason = "a leaf: functions of C in front of others of the same name; tests/preload.rs")]
+#![allow(
+    unsafe_code,
+    reason = "a leaf: functions of C in front of others of the same name; tests/preload.rs"
+)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;
@@ -43,7 +46,9 @@ fn functions() -> Option<narufs_sqlite::Functions> {
             vfs_find: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_vfs_find")?),
             vfs_register: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_vfs_register")?),
             uri_parameter: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_uri_parameter")?),
-            database_file_object: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_database_file_object")?),
+            database_file_object: std::mem::transmute::<*mut c_void, _>(next(
+                c"sqlite3_database_file_object",
+            )?),
             malloc: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_malloc")?),
             log: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_log")?),
             libversion_number: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_libversion_number")?),
@@ -61,7 +66,10 @@ fn register() {
         let registered = functions().map(|functions| narufs_sqlite::register(&functions, true));
         if !matches!(registered, Some(Ok(()))) {
             // The program would go on with files elsewhere, and believe that they are in the image.
-            eprintln!("narufs: this SQLite cannot be served: it must be {}, 3.32 or later", LIBRARY.to_string_lossy());
+            eprintln!(
+                "narufs: this SQLite cannot be served: it must be {}, 3.32 or later",
+                LIBRARY.to_string_lossy()
+            );
             std::process::exit(1);
         }
     });

@@ -1,13 +1,16 @@
 //! The stock sqlite3 of the system, with the extension.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A directory with an image, which goes with it.
 pub struct Place {
-    pub dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     pub image: PathBuf,
+    origin: &'static str,
 }
 
 /// What a shell has said.
@@ -34,8 +37,11 @@ impl Place {
 
     pub fn of_size(size: &str) -> Place {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
-        let place = Place { image: dir.path().join("image"), dir };
-        let made = place.run(&format!("ATTACH 'file:/made?vfs=narufs&image={}&size={size}' AS made;", place.image.display()));
+        let place = Place { image: dir.path().join("image"), _dir: dir, origin: "" };
+        let made = place.run(&format!(
+            "ATTACH 'file:/made?vfs=narufs&image={}&size={size}' AS made;",
+            place.image.display()
+        ));
         assert!(made.status.success(), "{made:?}");
         place
     }
@@ -47,9 +53,16 @@ impl Place {
 
     /// A shell that is about to run: dot commands and SQL, with no database open.
     pub fn shell(&self) -> Command {
-        let mut command = Command::new("sqlite3");
+        self.shell_by(&["sqlite3"])
+    }
+
+    /// The same, started by other words.
+    pub fn shell_by(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         // Cached memory of a child of a test would be that of the machine.
-        command.env("NARUFS_SQLITE_MEMORY", "64M").args(["-batch", "-bail", "-cmd", ".log stderr", "-cmd"]);
+        command.env("NARUFS_SQLITE_MEMORY", "64M").env("NARUFS_SQLITE_ORIGIN", self.origin);
+        command.args(["-batch", "-bail", "-cmd", ".log stderr", "-cmd"]);
         command.arg(format!(".load {}", extension().display())).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -72,14 +85,20 @@ impl Place {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
         let image = dir.path().join(name);
         std::fs::copy(&self.image, &image).expect("room");
-        Place { dir, image }
+        Place { _dir: dir, image, origin: "" }
+    }
+
+    /// To be opened as a copy of an image that was not closed.
+    pub fn as_copied(mut self) -> Place {
+        self.origin = "copied";
+        self
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         // A clean close takes what lies in shared memory for the image.
-        let _ = self.run(&format!(".open {}&origin=copied\nSELECT 1;", self.uri("left")));
+        let _ = self.run(&format!(".open {}\nSELECT count(*) FROM sqlite_schema;", self.uri("left")));
     }
 }
 
@@ -98,10 +117,4 @@ pub fn said(command: Command, sql: &str) -> Said {
     let output = start(command, sql).wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Said { out: text(output.stdout), err: text(output.stderr), status: output.status }
-}
-
-/// Whether a file of the system is there.
-#[allow(dead_code, reason = "not every test asks")]
-pub fn is_there(path: &Path) -> bool {
-    path.exists()
 }

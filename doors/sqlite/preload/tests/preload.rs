@@ -1,0 +1,56 @@
+//! Programs that know nothing of narufs, with the preload.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn preload() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let built = test.with_file_name("libnarufs_sqlite_preload.so");
+    assert!(built.exists(), "{} is not built", built.display());
+    built
+}
+
+fn run(image: &Path, at: Option<&Path>, program: &[&str]) -> Output {
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).env("LD_PRELOAD", preload()).env("NARUFS_SQLITE_IMAGE", image);
+    command.env("NARUFS_SQLITE_SIZE", "32M").env("NARUFS_SQLITE_MEMORY", "64M");
+    if let Some(at) = at {
+        command.env("NARUFS_SQLITE_AT", at);
+    }
+    command.output().expect("it is installed")
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+#[test]
+fn a_stock_shell_and_a_program_of_python_find_their_databases_in_the_image() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let image = dir.path().join("image");
+    let made = run(
+        &image,
+        None,
+        &["sqlite3", "/a.db", "CREATE TABLE t(a); INSERT INTO t VALUES(1); PRAGMA journal_mode;"],
+    );
+    assert_eq!(said(&made), "delete");
+    let python = "import sqlite3; c = sqlite3.connect('/a.db'); c.execute('insert into t values(2)'); c.commit(); \
+                  print(c.execute('select sum(a) from t').fetchone()[0])";
+    assert_eq!(said(&run(&image, None, &["python3", "-c", python])), "3");
+    assert!(!Path::new("/a.db").exists(), "nothing lies outside of the image");
+}
+
+#[test]
+fn what_does_not_lie_where_the_image_stands_is_the_system_s() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+    let (inside, outside) = (at.join("a.db"), dir.path().join("b.db"));
+    let sql = format!("CREATE TABLE t(a); ATTACH '{}' AS b; CREATE TABLE b.t(a);", outside.display());
+    said(&run(&image, Some(&at), &["sqlite3", &inside.to_string_lossy(), &sql]));
+    assert!(outside.exists() && !inside.exists());
+    let sql = "SELECT count(*) FROM t;";
+    assert_eq!(said(&run(&image, Some(&at), &["sqlite3", &inside.to_string_lossy(), sql])), "0");
+    let named = run(&image, None, &["sqlite3", "/a.db", sql]);
+    assert_eq!(said(&named), "0", "the directory stands for the root of the image");
+}

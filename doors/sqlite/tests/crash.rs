@@ -1,0 +1,139 @@
+//! Every call at which a transaction can be cut off: what is found afterwards is the old state or the new one.
+//!
+//! The stock sqlite3 runs with the extension built with feature `mortal`, which ends the process at the n-th call that
+//! changes something. The image is then looked at as a kill leaves it, and as a loss of power would: a copy of the file,
+//! without what is in shared memory.
+
+mod shell;
+
+use shell::{Place, said};
+use std::os::unix::process::ExitStatusExt;
+
+/// A transaction, and what must be there before and after it.
+struct Case {
+    name: &'static str,
+    prepare: String,
+    sql: String,
+    /// Of the image.
+    size: &'static str,
+    /// Every how many calls the process ends.
+    step: usize,
+}
+
+const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
+
+fn rows(n: usize, bytes: usize) -> String {
+    format!(
+        "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n})
+         INSERT INTO t SELECT i, zeroblob({bytes}) FROM n;"
+    )
+}
+
+impl Case {
+    fn attaches(&self) -> bool {
+        self.sql.contains("other.")
+    }
+
+    fn seen(&self, place: &Place) -> String {
+        let mut seen = place.sql("a.db", SEEN);
+        if self.attaches() {
+            seen += &place.sql("b.db", SEEN);
+        }
+        seen
+    }
+
+    /// What the transaction is run as, with a number of calls to live for.
+    fn run(&self, place: &Place, dies_at: usize) -> bool {
+        let mut shell = place.shell();
+        shell.env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
+        let attach =
+            if self.attaches() { format!("ATTACH '{}' AS other;", place.uri("b.db")) } else { String::new() };
+        let said = said(shell, &format!(".open {}\n{attach}\n{}", place.uri("a.db"), self.sql));
+        let dead = said.status.signal().is_some();
+        assert!(dead || said.status.success(), "{}: {said:?}", self.name);
+        dead
+    }
+
+    fn every_end(&self) {
+        // With NARUFS_SQLITE_EVERY each call is taken that the case asks for, else some of them.
+        let step = if std::env::var_os("NARUFS_SQLITE_EVERY").is_some() { self.step } else { self.step * 9 };
+        let made = Place::of_size(self.size);
+        made.sql("a.db", &self.prepare);
+        if self.attaches() {
+            made.sql("b.db", &self.prepare);
+        }
+        let old = self.seen(&made);
+        let whole = made.copied("image");
+        assert!(!self.run(&whole, usize::MAX), "{}: it ends by itself", self.name);
+        let new = self.seen(&whole);
+        assert_ne!(old, new, "{}", self.name);
+        let (mut states, mut news) = (0, 0);
+        for dies_at in (1..).step_by(step) {
+            let place = made.copied("image");
+            if !self.run(&place, dies_at) {
+                break;
+            }
+            for (how, place) in [("power", &place.copied("copy").as_copied()), ("kill", &place)] {
+                let seen = self.seen(place);
+                assert!(seen == old || seen == new, "{} cut at {dies_at}, {how}: {seen}", self.name);
+                states += 1;
+                news += usize::from(seen == new);
+            }
+        }
+        println!("{}: {states} states, {news} of them new", self.name);
+        assert!(news > 0 || step > self.step, "{}: the new state is met before the end", self.name);
+    }
+}
+
+fn case(name: &'static str, rows: String, sql: &str, step: usize) {
+    let size = if step > 100 { "320M" } else { "24M" };
+    Case { name, prepare: rows, sql: sql.to_owned(), size, step }.every_end();
+}
+
+#[test]
+fn one_row() {
+    case("one row", rows(10, 100), "UPDATE t SET b = zeroblob(99) WHERE a = 3;", 1);
+}
+
+#[test]
+fn two_pages_in_each_journal_mode() {
+    for mode in ["truncate", "persist", "delete"] {
+        let sql = format!("PRAGMA journal_mode={mode}; UPDATE t SET b = zeroblob(2000) WHERE a IN (1, 9);");
+        case("two pages", rows(10, 3000), &sql, 1);
+    }
+}
+
+#[test]
+fn two_databases() {
+    let sql =
+        "BEGIN; UPDATE t SET b = zeroblob(9) WHERE a = 3; UPDATE other.t SET b = 1 WHERE a = 4; COMMIT;";
+    case("two databases", rows(10, 100), sql, 1);
+}
+
+#[test]
+fn a_vacuum() {
+    case("a vacuum", rows(60, 3000) + "DELETE FROM t WHERE a % 3;", "DELETE FROM t WHERE a < 9; VACUUM;", 3);
+}
+
+#[test]
+fn sixty_four_pages_that_spill() {
+    let sql = "PRAGMA cache_size=4; UPDATE t SET b = zeroblob(2999);";
+    case("64 pages", rows(64, 3000), sql, 17);
+}
+
+#[test]
+#[ignore = "minutes: make test-sqlite"]
+fn a_thousand_and_ten_thousand_pages_that_spill() {
+    let sql = "PRAGMA cache_size=50; UPDATE t SET b = zeroblob(2999);";
+    case("1000 pages", rows(1000, 3000), sql, 211);
+    case("10000 pages", rows(10000, 3000), sql, 4111);
+}
+
+#[test]
+#[ignore = "minutes: make test-sqlite"]
+fn two_databases_that_are_more_than_a_batch() {
+    let sql = "PRAGMA cache_size=50; BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2998); COMMIT;";
+    case("two large databases", rows(900, 3000), sql, 211);
+    case("two larger databases", rows(1500, 3000), sql, 311);
+}
