@@ -3,6 +3,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= /sbin
+LIBDIR ?= $(PREFIX)/lib
 SHAREDIR ?= $(PREFIX)/share
 ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
 UNITDIR ?= $(PREFIX)/lib/systemd/system
@@ -12,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -67,6 +68,16 @@ cluster: build ## etcd, PostgreSQL, JuiceFS and GlusterFS on three nodes of this
 cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and narufs in turn: their own latencies (root)
 	scripts/deps.sh cluster
 	testing/cluster/figures.sh
+
+doors: ## build the ways in for programs that are there already: docs/doors
+	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
+
+test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md, some 20 minutes
+	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features mortal -- --include-ignored --nocapture
+	$(CARGO) test --locked -p narufs-sqlite-preload
+
+bench-sqlite: build doors ## SQLite's commits on ext4 and in the process: rates, flushes, bytes (root)
+	scripts/bench-sqlite.sh target/release/libnarufs_sqlite.so
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
@@ -125,6 +136,8 @@ install-files: # what was built: as `install`, and as scripts/deb.sh puts it int
 	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
 	for name in $(HELPERS); do \
 		ln -sf $(PROGRAM) $(DESTDIR)$(SBINDIR)/$$name; done
+	for library in libnarufs_sqlite.so libnarufs_sqlite_preload.so libnarufs_sqlite.a; do \
+		test ! -e target/release/$$library || install -D -m 0644 -t $(DESTDIR)$(LIBDIR) target/release/$$library; done
 	rm -rf target/generated && $(NARUFS) generate target/generated
 	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/man/man8 target/generated/*.8
 	install -D -m 0644 -t $(DESTDIR)$(ZSHDIR) target/generated/_*
@@ -136,6 +149,7 @@ install-files: # what was built: as `install`, and as scripts/deb.sh puts it int
 
 uninstall: ## remove what install made
 	rm -f $(DESTDIR)$(BINDIR)/narufs $(DESTDIR)$(BINDIR)/narufs-bench
+	rm -f $(DESTDIR)$(LIBDIR)/libnarufs_sqlite.so $(DESTDIR)$(LIBDIR)/libnarufs_sqlite_preload.so $(DESTDIR)$(LIBDIR)/libnarufs_sqlite.a
 	for name in $(HELPERS); do \
 		rm -f $(DESTDIR)$(SBINDIR)/$$name; done
 	for name in narufs $(HELPERS); do \

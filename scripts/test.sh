@@ -91,6 +91,7 @@ step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
+step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --nocapture
 step build cargo build --locked --release
 flags="--profile proof --features planted-bugs,baselines"
 # shellcheck disable=SC2086 # words of options

@@ -55,6 +55,19 @@ impl Case {
         dead
     }
 
+    /// After how many calls it ends by itself.
+    fn lives_for(&self, made: &Place) -> usize {
+        let (mut dead, mut alive) = (1, 2);
+        while self.run(&made.copied("image"), alive) {
+            (dead, alive) = (alive, alive * 2);
+        }
+        while alive - dead > 1 {
+            let middle = dead.midpoint(alive);
+            if self.run(&made.copied("image"), middle) { dead = middle } else { alive = middle }
+        }
+        alive
+    }
+
     fn every_end(&self) {
         // With NARUFS_SQLITE_EVERY each call is taken that the case asks for, else some of them.
         let step = if std::env::var_os("NARUFS_SQLITE_EVERY").is_some() { self.step } else { self.step * 9 };
@@ -69,7 +82,10 @@ impl Case {
         let new = self.seen(&whole);
         assert_ne!(old, new, "{}", self.name);
         let (mut states, mut news) = (0, 0);
-        for dies_at in (1..).step_by(step) {
+        // Of long transactions the end alone is taken call by call.
+        let end = if self.step > 100 { self.lives_for(&made) } else { usize::MAX };
+        let last = end.saturating_sub(40);
+        for dies_at in (1..last).step_by(step).chain(last..end) {
             let place = made.copied("image");
             if !self.run(&place, dies_at) {
                 break;
