@@ -72,7 +72,7 @@ cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and n
 doors: ## build the ways in for programs that are there already: docs/doors
 	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
 
-test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md, some 20 minutes
+test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md
 	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features mortal -- --include-ignored --nocapture
 	$(CARGO) test --locked -p narufs-sqlite-preload
 

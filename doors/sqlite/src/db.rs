@@ -70,7 +70,7 @@ pub fn code(error: &narufs::Error, otherwise: Code) -> Code {
 }
 
 impl Db {
-    pub fn new(mount: Arc<Mount>, path: String, file: File) -> Db {
+    pub(crate) fn new(mount: Arc<Mount>, path: String, file: File) -> Db {
         let state = State {
             level: LOCK_NONE,
             stage: Stage::default(),
@@ -87,13 +87,13 @@ impl Db {
         Db { mount, path, file, state: Mutex::new(state) }
     }
 
-    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
         let state = locked(&self.state);
         let read = state.stage.read(&self.file, into, offset).map_err(|e| code(&e, IOERR_READ))?;
         filled(into, read)
     }
 
-    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
         let mut state = locked(&self.state);
         if !state.stages() {
             state.unsynced = true;
@@ -106,7 +106,7 @@ impl Db {
         Ok(())
     }
 
-    pub fn truncate(&self, len: u64) -> Answer {
+    pub(crate) fn truncate(&self, len: u64) -> Answer {
         let mut state = locked(&self.state);
         // While a journal in memory is all that could undo it, a cut waits for the commit as pages do.
         if state.stages() && (!state.stage.is_empty() || state.journal.is_hot_in_memory()) {
@@ -116,7 +116,7 @@ impl Db {
         self.file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))
     }
 
-    pub fn size(&self) -> Answer<u64> {
+    pub(crate) fn size(&self) -> Answer<u64> {
         locked(&self.state).stage.len(&self.file).map_err(|e| code(&e, IOERR_FSTAT))
     }
 
@@ -191,7 +191,7 @@ impl Db {
         state.stage.write_home(&self.file).map_err(|e| code(&e, IOERR_WRITE))
     }
 
-    pub fn make_journal_real(&self, state: &mut State) -> Answer {
+    pub(crate) fn make_journal_real(&self, state: &mut State) -> Answer {
         // A journal may name a super-journal, and without that on the medium counts as finalized.
         supers::make_real(&self.mount)?;
         let made = journal::write_real(self, &state.journal).map_err(|e| code(&e, IOERR_WRITE))?;
@@ -199,7 +199,7 @@ impl Db {
         Ok(())
     }
 
-    pub fn lock(&self, level: c_int) -> Answer {
+    pub(crate) fn lock(&self, level: c_int) -> Answer {
         let mut state = locked(&self.state);
         if state.level >= level {
             return Ok(());
@@ -228,7 +228,7 @@ impl Db {
         Ok(())
     }
 
-    pub fn unlock(&self, level: c_int) -> Answer {
+    pub(crate) fn unlock(&self, level: c_int) -> Answer {
         let mut state = locked(&self.state);
         if state.level <= level {
             return Ok(());
@@ -283,7 +283,7 @@ impl Db {
         self.file.unlock_range(self.file.lock_owner(), range).map_err(|e| code(&e, IOERR_UNLOCK))
     }
 
-    pub fn is_reserved(&self) -> Answer<bool> {
+    pub(crate) fn is_reserved(&self) -> Answer<bool> {
         if locked(&self.state).level >= LOCK_RESERVED {
             return Ok(true);
         }
@@ -353,7 +353,7 @@ impl State {
         self.level >= LOCK_RESERVED && !matches!(self.journal, Journal::Real(_))
     }
 
-    pub fn set_journal(&mut self, mount: &Mount, journal: Journal) {
+    pub(crate) fn set_journal(&mut self, mount: &Mount, journal: Journal) {
         use std::sync::atomic::Ordering::SeqCst;
         if matches!(self.journal, Journal::Real(_)) {
             mount.real_journals.fetch_sub(1, SeqCst);

@@ -93,17 +93,25 @@ pub struct Vfs {
     pub system_calls: [Any; 3],
 }
 
+type VfsFind = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+type VfsRegister = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
+type DatabaseFileObject = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+type Malloc = unsafe extern "C" fn(c_int) -> *mut c_void;
+type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
+type LibversionNumber = unsafe extern "C" fn() -> c_int;
+
 /// The functions of SQLite that the VFS calls. A program that links SQLite gives its own; an extension is given them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Functions {
-    pub vfs_find: unsafe extern "C" fn(*const c_char) -> *mut c_void,
-    pub vfs_register: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
-    pub uri_parameter: unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char,
-    pub database_file_object: unsafe extern "C" fn(*const c_char) -> *mut c_void,
-    pub malloc: unsafe extern "C" fn(c_int) -> *mut c_void,
-    pub log: unsafe extern "C" fn(c_int, *const c_char, ...),
-    pub libversion_number: unsafe extern "C" fn() -> c_int,
+    pub vfs_find: VfsFind,
+    pub vfs_register: VfsRegister,
+    pub uri_parameter: UriParameter,
+    pub database_file_object: DatabaseFileObject,
+    pub malloc: Malloc,
+    pub log: Log,
+    pub libversion_number: LibversionNumber,
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
@@ -124,18 +132,49 @@ impl Functions {
         // SAFETY: the table has had libversion_number at that place since 3.3, and the others since the version that
         // is looked for before they are read. Each entry is a pointer to a function of the type that it is given here.
         unsafe {
-            let libversion_number: unsafe extern "C" fn() -> c_int = std::mem::transmute(*table.add(67));
+            let libversion_number = std::mem::transmute::<*const c_void, LibversionNumber>(*table.add(67));
             if libversion_number() < OLDEST {
                 return None;
             }
+            Functions::found(|name| {
+                let at = match name.to_bytes() {
+                    b"sqlite3_libversion_number" => 67,
+                    b"sqlite3_malloc" => 68,
+                    b"sqlite3_vfs_find" => 141,
+                    b"sqlite3_vfs_register" => 142,
+                    b"sqlite3_log" => 167,
+                    b"sqlite3_uri_parameter" => 189,
+                    b"sqlite3_database_file_object" => 251,
+                    _ => return None,
+                };
+                Some(*table.add(at))
+            })
+        }
+    }
+
+    /// Those that are found by their names; none if one of them is not.
+    ///
+    /// # Safety
+    /// What is found is SQLite's function of that name.
+    pub unsafe fn found(find: impl Fn(&CStr) -> Option<*const c_void>) -> Option<Functions> {
+        // SAFETY: as the caller says: these are their types.
+        unsafe {
             Some(Functions {
-                vfs_find: std::mem::transmute::<*const c_void, _>(*table.add(141)),
-                vfs_register: std::mem::transmute::<*const c_void, _>(*table.add(142)),
-                uri_parameter: std::mem::transmute::<*const c_void, _>(*table.add(189)),
-                database_file_object: std::mem::transmute::<*const c_void, _>(*table.add(251)),
-                malloc: std::mem::transmute::<*const c_void, _>(*table.add(68)),
-                log: std::mem::transmute::<*const c_void, _>(*table.add(167)),
-                libversion_number,
+                vfs_find: std::mem::transmute::<*const c_void, VfsFind>(find(c"sqlite3_vfs_find")?),
+                vfs_register: std::mem::transmute::<*const c_void, VfsRegister>(find(
+                    c"sqlite3_vfs_register",
+                )?),
+                uri_parameter: std::mem::transmute::<*const c_void, UriParameter>(find(
+                    c"sqlite3_uri_parameter",
+                )?),
+                database_file_object: std::mem::transmute::<*const c_void, DatabaseFileObject>(find(
+                    c"sqlite3_database_file_object",
+                )?),
+                malloc: std::mem::transmute::<*const c_void, Malloc>(find(c"sqlite3_malloc")?),
+                log: std::mem::transmute::<*const c_void, Log>(find(c"sqlite3_log")?),
+                libversion_number: std::mem::transmute::<*const c_void, LibversionNumber>(find(
+                    c"sqlite3_libversion_number",
+                )?),
             })
         }
     }

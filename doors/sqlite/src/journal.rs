@@ -124,7 +124,7 @@ pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
 }
 
 impl JournalFile {
-    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
         let state = locked(&self.db.state);
         let read = match &state.journal {
             Journal::None => 0,
@@ -139,7 +139,7 @@ impl JournalFile {
         filled(into, read)
     }
 
-    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
         let mut state = locked(&self.db.state);
         match &mut state.journal {
             // Finalized, and still open: the next transaction.
@@ -165,7 +165,7 @@ impl JournalFile {
         Ok(())
     }
 
-    pub fn truncate(&self, len: u64) -> Answer {
+    pub(crate) fn truncate(&self, len: u64) -> Answer {
         let mut state = locked(&self.db.state);
         match &mut state.journal {
             Journal::None => {}
@@ -194,14 +194,14 @@ impl JournalFile {
         Ok(())
     }
 
-    pub fn sync(&self) -> Answer {
+    pub(crate) fn sync(&self) -> Answer {
         match &locked(&self.db.state).journal {
             Journal::Real(file) => file.sync_all().map_err(|e| code(&e, IOERR_FSYNC)),
             _ => Ok(()),
         }
     }
 
-    pub fn size(&self) -> Answer<u64> {
+    pub(crate) fn size(&self) -> Answer<u64> {
         match &locked(&self.db.state).journal {
             Journal::None => Ok(0),
             Journal::Memory(content) => Ok(content.len() as u64),
@@ -209,7 +209,7 @@ impl JournalFile {
         }
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         if !self.writer {
             return;
         }

@@ -58,8 +58,9 @@
 //! *Write-ahead logs* are ordinary files; the index is in the heap (`shm.rs`), one process. Others are kept away, or keep
 //! this one away, by the lock of SQLite's own VFS. With `locking_mode=EXCLUSIVE` there is no index to share.
 //!
-//! *Locks* are those bytes that SQLite locks everywhere, in the file system's own table, one owner for each connection. So
-//! a program on a mount of the same file system, served by this process, is kept out and let in as it should be.
+//! *Locks* are those bytes that SQLite locks everywhere, in the file system's own table, one owner for each connection.
+//! (A mount keeps the locks of its users in the kernel, and does not ask that table: were one served of this file system,
+//! its users and these connections would not see each other's locks.)
 //!
 //! *Temporary files* are the system's VFS's: nothing of them is to survive.
 //!

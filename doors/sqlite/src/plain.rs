@@ -20,27 +20,27 @@ pub struct Plain {
 }
 
 impl Plain {
-    pub fn new(mount: Arc<Mount>, file: File, counts: bool) -> Plain {
+    pub(crate) fn new(mount: Arc<Mount>, file: File, counts: bool) -> Plain {
         if counts {
             mount.real_journals.fetch_add(1, Ordering::SeqCst);
         }
         Plain { mount, file, counts, is_new: AtomicBool::new(true), gone: None }
     }
 
-    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
         let read = self.file.read_at(into, offset).map_err(|e| code(&e, IOERR_READ))?;
         filled(into, read)
     }
 
-    pub fn write(&self, bytes: &[u8], offset: u64) -> Answer {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
         self.file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))
     }
 
-    pub fn truncate(&self, len: u64) -> Answer {
+    pub(crate) fn truncate(&self, len: u64) -> Answer {
         self.file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))
     }
 
-    pub fn sync(&self) -> Answer {
+    pub(crate) fn sync(&self) -> Answer {
         let synced = if self.is_new.swap(false, Ordering::Relaxed) {
             self.file.sync_all()
         } else {
@@ -49,7 +49,7 @@ impl Plain {
         synced.map_err(|e| code(&e, IOERR_FSYNC))
     }
 
-    pub fn size(&self) -> Answer<u64> {
+    pub(crate) fn size(&self) -> Answer<u64> {
         self.file.metadata().map(|m| m.len()).map_err(|e| code(&e, IOERR_FSTAT))
     }
 }

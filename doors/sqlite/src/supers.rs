@@ -165,7 +165,7 @@ impl SuperFile {
         locked(&OPEN).get_mut(&self.name).map_or(otherwise, look)
     }
 
-    pub fn read(&self, into: &mut [u8], offset: u64) -> Answer {
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
         let read = self.with(0, |one| {
             let from = usize::try_from(offset).unwrap_or(usize::MAX).min(one.content.len());
             let n = into.len().min(one.content.len() - from);
@@ -186,7 +186,7 @@ impl SuperFile {
         })
     }
 
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.with(0, |one| one.content.len() as u64)
     }
 

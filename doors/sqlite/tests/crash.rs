@@ -90,7 +90,7 @@ impl Case {
             if !self.run(&place, dies_at) {
                 break;
             }
-            for (how, place) in [("power", &place.copied("copy").as_copied()), ("kill", &place)] {
+            for (how, place) in [("power", &place.copied("copy").into_copied()), ("kill", &place)] {
                 let seen = self.seen(place);
                 assert!(seen == old || seen == new, "{} cut at {dies_at}, {how}: {seen}", self.name);
                 states += 1;

@@ -40,20 +40,8 @@ fn next(name: &CStr) -> Option<*mut c_void> {
 }
 
 fn functions() -> Option<narufs_sqlite::Functions> {
-    // SAFETY: SQLite's functions of these names have these types, since the versions that have them all.
-    unsafe {
-        Some(narufs_sqlite::Functions {
-            vfs_find: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_vfs_find")?),
-            vfs_register: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_vfs_register")?),
-            uri_parameter: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_uri_parameter")?),
-            database_file_object: std::mem::transmute::<*mut c_void, _>(next(
-                c"sqlite3_database_file_object",
-            )?),
-            malloc: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_malloc")?),
-            log: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_log")?),
-            libversion_number: std::mem::transmute::<*mut c_void, _>(next(c"sqlite3_libversion_number")?),
-        })
-    }
+    // SAFETY: these are SQLite's functions of those names.
+    unsafe { narufs_sqlite::Functions::found(|name| next(name).map(<*mut c_void>::cast_const)) }
 }
 
 /// Registers the VFS, once.

@@ -89,7 +89,7 @@ impl Place {
     }
 
     /// To be opened as a copy of an image that was not closed.
-    pub fn as_copied(mut self) -> Place {
+    pub fn into_copied(mut self) -> Place {
         self.origin = "copied";
         self
     }
