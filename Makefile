@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -25,7 +25,12 @@ stop: ## unmount ./mnt and remove what `make run` left
 	scripts/stop.sh
 
 build: ## build the release binaries
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --bins
+
+doors: ## build the ways in for programs that are there already (docs/doors): libraries, in target/release
+	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
+	$(CARGO) build --release --locked -p narufs-c
+	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
 
 deps:
 	scripts/deps.sh run
@@ -68,9 +73,6 @@ cluster: build ## etcd, PostgreSQL, JuiceFS and GlusterFS on three nodes of this
 cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and narufs in turn: their own latencies (root)
 	scripts/deps.sh cluster
 	testing/cluster/figures.sh
-
-doors: ## build the ways in for programs that are there already: docs/doors
-	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
 
 test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md
 	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features mortal -- --include-ignored --nocapture
@@ -121,6 +123,9 @@ reproduce: ## build narufs-reproduce, with the papers' baselines, for `narufs re
 api: ## write the list of the library's public items anew: narufs/api.txt
 	NARUFS_API_WRITE=1 $(CARGO) test --locked -p narufs --test api
 
+c-header: ## write doors/c/narufs.h anew
+	NARUFS_HEADER_WRITE=1 $(CARGO) test --locked -p narufs-c --test door the_header_is_what_the_source_says
+
 publish-check: ## what would be published builds from its packages alone
 	$(CARGO) publish --dry-run --locked -p narufs-engine -p narufs -p narufs-fuse
 
@@ -128,7 +133,10 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-install: build install-files ## install programs, names for mount(8) and others, man pages, completions and units
+install: build doors install-files install-doors ## install programs, libraries, man pages, completions, units, names for mount(8) and others
+
+install-doors: # what `doors` has built
+	doors/c/lay.sh target/release/libnarufs_c.a "$(DESTDIR)" $(PREFIX)
 
 install-files: # what was built: as `install`, and as scripts/deb.sh puts it into a package
 	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
@@ -158,6 +166,8 @@ uninstall: ## remove what install made
 			$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/$$name.fish; done
 	for unit in $(UNITS); do \
 		rm -f $(DESTDIR)$(UNITDIR)/$$unit; done
+	rm -f $(DESTDIR)$(PREFIX)/lib/libnarufs.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/narufs.pc \
+		$(DESTDIR)$(PREFIX)/include/narufs.h $(DESTDIR)$(PREFIX)/share/man/man3/narufs.3
 
 deb: build ## a Debian package: target/debian
 	scripts/deb.sh

@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(fuse3 sqlite3 e2fsprogs python3)
 case "${1:-run}" in
-    test) packages+=(git rsync attr acl fio xfsprogs postgresql build-essential dpkg-dev util-linux procps prometheus systemd) ;;
+    test) packages+=(git rsync attr acl fio xfsprogs postgresql build-essential pkg-config dpkg-dev util-linux procps prometheus systemd) ;;
     bench) packages=(fuse3 e2fsprogs xfsprogs btrfs-progs ntfs-3g fuse2fs util-linux mount tar findutils grep git rsync sqlite3 make gcc libc6-dev) ;;
     cluster) packages+=(etcd-server etcd-client postgresql glusterfs-server glusterfs-client fio git python3-pip xfsprogs iproute2 util-linux mount) ;;
     agree) packages=(e2fsprogs fio dbench util-linux mount) ;;

@@ -20,6 +20,16 @@ impl LockOwner {
         // Relaxed: they need only differ.
         LockOwner(NEXT.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// As a number, which is never 0, to be handed on.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// Of a number that [`LockOwner::to_u64`] has given.
+    pub fn from_u64(number: u64) -> LockOwner {
+        LockOwner(number)
+    }
 }
 
 /// Whom a lock leaves beside it.

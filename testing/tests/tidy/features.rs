@@ -3,7 +3,7 @@
 use super::source::TREE;
 
 const UNASKED: [&str; 2] = ["baselines", "planted-bugs"];
-const CRATES: [&str; 7] = ["engine", "fuse", "cli", "bench", "research", "testing", "narufs"];
+const CRATES: [&str; 8] = ["engine", "fuse", "cli", "bench", "research", "testing", "narufs", "doors/c"];
 
 /// Cargo builds a crate once with all features that anybody asks for: a dependency that asks would give them to all.
 #[test]
