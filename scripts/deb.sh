@@ -24,7 +24,7 @@ strip --remove-section=.comment --remove-section=.note "$root"/usr/bin/*
 doc=$root/usr/share/doc/narufs
 mkdir -p "$doc" "$root/usr/share/lintian/overrides"
 cp README.md ARCHITECTURE.md docs/*.md "$doc"
-cp -r docs/operate docs/monitoring "$doc"
+cp -r docs/operate docs/monitoring docs/doors "$doc"
 rm "$doc/monitoring/alerts.test.yml"
 # Where Debian looks for it.
 cp CHANGELOG.md "$doc/changelog"

@@ -157,7 +157,7 @@ pub(crate) fn enter(id: u64) -> Option<InUse> {
         Err(_) => (Record::take(), true),
     };
     let depth = record.depth.load(Ordering::Relaxed);
-    let Some(used) = record.used.get(depth) else { return None };
+    let used = record.used.get(depth)?;
     record.depth.store(depth + 1, Ordering::Relaxed);
     used.store(id, Ordering::Relaxed);
     light();

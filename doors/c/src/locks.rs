@@ -21,14 +21,15 @@ pub extern "C" fn narufs_flock(file: *mut narufs_file, operation: c_int) -> c_in
     done(|| {
         let waits = operation & libc::LOCK_NB == 0;
         with(file, |file: &File| {
-            Ok(match (operation & !libc::LOCK_NB, waits) {
+            match (operation & !libc::LOCK_NB, waits) {
                 (libc::LOCK_SH, true) => file.lock_shared()?,
                 (libc::LOCK_SH, false) => file.try_lock_shared()?,
                 (libc::LOCK_EX, true) => file.lock()?,
                 (libc::LOCK_EX, false) => file.try_lock()?,
                 (libc::LOCK_UN, _) => file.unlock()?,
                 _ => return Err(Failure::invalid("none of LOCK_SH, LOCK_EX and LOCK_UN")),
-            })
+            }
+            Ok(())
         })
     })
 }

@@ -16,7 +16,7 @@ const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 pub extern "C" fn narufs_fallocate(file: *mut narufs_file, mode: c_int, offset: u64, len: u64) -> c_int {
     done(|| {
         with(file, |file: &File| {
-            Ok(match mode {
+            match mode {
                 0 => file.allocate(offset, len)?,
                 libc::FALLOC_FL_KEEP_SIZE => file.reserve(offset, len)?,
                 PUNCH => file.punch_hole(offset, len)?,
@@ -24,7 +24,8 @@ pub extern "C" fn narufs_fallocate(file: *mut narufs_file, mode: c_int, offset: 
                 libc::FALLOC_FL_COLLAPSE_RANGE => file.collapse_range(offset, len)?,
                 libc::FALLOC_FL_INSERT_RANGE => file.insert_range(offset, len)?,
                 _ => return Err(Failure::Errno(libc::EOPNOTSUPP, "a mode of fallocate that there is not")),
-            })
+            }
+            Ok(())
         })
     })
 }

@@ -270,8 +270,8 @@ pub(crate) fn close<T: Object>(handle: *mut T::Opaque) -> Outcome<Closed<T>> {
 /// Closes a handle whose end has nothing to tell.
 pub(crate) fn end<T: Object>(handle: *mut T::Opaque) -> Outcome<()> {
     match close::<T>(handle)? {
-        Closed::Taken(value) => Ok(drop(value)),
-        Closed::InUse => Ok(()),
+        // Dropped here, or by the last who uses it.
+        Closed::Taken(_) | Closed::InUse => Ok(()),
         Closed::Forked => Err(Failure::forked()),
     }
 }
