@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio bench-fio
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -31,6 +31,12 @@ doors: ## build the ways in for programs that are there already (docs/doors): li
 	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
 	$(CARGO) build --release --locked -p narufs-c
 	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
+
+fio: doors ## build narufs as an engine of the fio that is installed: target/release/c/lib/libfio-narufs.so
+	doors/fio/build.sh target/release/c target/release/c/lib
+
+bench-fio: build fio ## what fio says of the library, the mount, ext4 and xfs (root)
+	doors/fio/bench.sh target/release/c/lib/libfio-narufs.so $(NARUFS) target
 
 bench-c: doors ## cached overwrites of 4 KiB in C and in Rust, in turn
 	$(CARGO) build --release --locked -p narufs-c --example overwrite
