@@ -8,7 +8,7 @@ mkdir -p "$3"
 work=$(mktemp -d "$(realpath "$3")/bench-fio.XXXXXX")
 at=$work/at device=
 cleanup() {
-    mountpoint -q "$at" && umount "$at"
+    ! mountpoint -q "$at" || "$narufs" umount "$at" 2>/dev/null || umount "$at"
     [[ -z $device ]] || losetup -d "$device"
     rm -rf "$work"
 }
@@ -32,7 +32,8 @@ run library "--ioengine=external:$engine" "--image=$device" --image_size=3000M
 "$narufs" mkfs "$device" --force
 "$narufs" mount "$device" "$at"
 run mount "--directory=$at" --ioengine=libaio
-umount "$at"
+# umount(8) returns before the server has given the device up.
+"$narufs" umount "$at"
 mkfs.ext4 -qF "$device"
 mount "$device" "$at"
 run ext4 "--directory=$at" --ioengine=libaio

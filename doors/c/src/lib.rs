@@ -3,11 +3,11 @@
 //! Everything here is a translation of crate `narufs`, whose promises hold: names, numbers and structs of C go in, and
 //! out come a number, errno, and words for the thread. Three things are its own:
 //!
-//! - handles ([`table`]): what C holds is a number that looks like a pointer and is never followed. One that was never
+//! - handles (`table`): what C holds is a number that looks like a pointer and is never followed. One that was never
 //!   given out, was closed, or is of another kind is EBADF, whatever other threads do with it meanwhile;
-//! - the boundary ([`fail`]): no panic crosses it. One is EIO with words; the engine itself knows what it has left
+//! - the boundary (`fail`): no panic crosses it. One is EIO with words; the engine itself knows what it has left
 //!   undone (docs/CONSISTENCY.md, sentence 7), so that nothing is poisoned here;
-//! - pointers ([`args`]): they are the caller's word, and looked at in one place.
+//! - pointers (`args`): they are the caller's word, and looked at in one place.
 
 mod args;
 mod batch;
