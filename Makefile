@@ -29,7 +29,7 @@ build: ## build the release binaries
 
 doors: ## build the ways in for programs that are there already (docs/doors): libraries, in target/release
 	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
-	$(CARGO) build --release --locked -p narufs-c
+	$(CARGO) rustc --release --locked -p narufs-c --lib --crate-type staticlib # alone: else it is not optimised as a whole
 	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
 
 fio: doors ## build narufs as an engine of the fio that is installed: target/release/c/lib/libfio-narufs.so
