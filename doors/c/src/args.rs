@@ -96,7 +96,7 @@ pub(crate) fn put_bytes(from: &[u8], into: *mut u8, len: usize) -> Outcome<usize
     if len > 0 {
         let room = bytes_mut(into, len)?.get_mut(..from.len());
         let few = || {
-            Failure::Errno(
+            Failure::of(
                 libc::ERANGE,
                 "the buffer is too small: with a length of 0 the call tells what it takes",
             )
@@ -112,7 +112,7 @@ pub(crate) fn give(from: &[u8]) -> Outcome<*mut u8> {
     unsafe {
         let room = libc::malloc(from.len() + 1).cast::<u8>();
         if room.is_null() {
-            return Err(Failure::Errno(libc::ENOMEM, "there is no memory for the answer"));
+            return Err(Failure::of(libc::ENOMEM, "there is no memory for the answer"));
         }
         room.copy_from_nonoverlapping(from.as_ptr(), from.len());
         room.add(from.len()).write(0);
@@ -139,7 +139,7 @@ pub(crate) fn options<T: Options>(from: *const T) -> Outcome<T> {
     let given = bytes(from.cast::<u8>(), size)?;
     let (known, unknown) = given.split_at(size.min(size_of::<T>()));
     if unknown.iter().any(|byte| *byte != 0) {
-        return Err(Failure::Errno(
+        return Err(Failure::of(
             libc::E2BIG,
             "options ask for what this version of the library does not know",
         ));

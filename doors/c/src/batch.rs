@@ -29,7 +29,7 @@ fn staged<R>(batch: *mut narufs_batch, call: impl FnOnce(&mut Option<Batch>) -> 
 }
 
 fn committed() -> Failure {
-    Failure::Errno(libc::EBADF, "the batch is committed")
+    Failure::of(libc::EBADF, "the batch is committed")
 }
 
 /// Only visible; a crash leaves all of it or none, and all of it after a later sync, of any file.

@@ -11,8 +11,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a call has failed.
-pub(crate) enum Failure {
+/// Why a call has failed. A pointer, so that what a call gives fits the registers.
+pub(crate) struct Failure(Box<Why>);
+
+enum Why {
     Narufs(Error),
     /// An errno, and words.
     Errno(c_int, &'static str),
@@ -25,13 +27,13 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::Narufs(error)
+        Failure(Box::new(Why::Narufs(error)))
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
-        error.downcast().map_or_else(Failure::Io, Failure::Narufs)
+        Failure(Box::new(error.downcast().map_or_else(Why::Io, Why::Narufs)))
     }
 }
 
@@ -39,7 +41,7 @@ impl From<std::fs::TryLockError> for Failure {
     fn from(error: std::fs::TryLockError) -> Failure {
         match error {
             std::fs::TryLockError::WouldBlock => {
-                Failure::Errno(libc::EWOULDBLOCK, "another's lock is in the way")
+                Failure::of(libc::EWOULDBLOCK, "another's lock is in the way")
             }
             std::fs::TryLockError::Error(error) => error.into(),
         }
@@ -47,27 +49,33 @@ impl From<std::fs::TryLockError> for Failure {
 }
 
 impl Failure {
+    /// An errno, and words.
+    #[cold]
+    pub(crate) fn of(errno: c_int, words: &'static str) -> Failure {
+        Failure(Box::new(Why::Errno(errno, words)))
+    }
+
     pub(crate) fn invalid(words: &'static str) -> Failure {
-        Failure::Errno(libc::EINVAL, words)
+        Failure::of(libc::EINVAL, words)
     }
 
     pub(crate) fn forked() -> Failure {
         let words = "this process was forked from one that had a file system open, and can use none";
-        Failure::Errno(libc::ECHILD, words)
+        Failure::of(libc::ECHILD, words)
     }
 
     pub(crate) fn errno(&self) -> c_int {
-        match self {
-            Failure::Narufs(error) => error.errno(),
-            Failure::Errno(errno, _) => *errno,
-            Failure::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            Failure::Panicked(_) => libc::EIO,
+        match &*self.0 {
+            Why::Narufs(error) => error.errno(),
+            Why::Errno(errno, _) => *errno,
+            Why::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Why::Panicked(_) => libc::EIO,
         }
     }
 
     fn cause(&self) -> c_int {
-        match self {
-            Failure::Narufs(error) => match error.cause() {
+        match &*self.0 {
+            Why::Narufs(error) => match error.cause() {
                 Cause::Device { .. } => NARUFS_CAUSE_DEVICE,
                 Cause::Damaged(_) => NARUFS_CAUSE_DAMAGED,
                 Cause::ReadOnly(_) => NARUFS_CAUSE_READ_ONLY,
@@ -76,18 +84,18 @@ impl Failure {
                 Cause::Forked => NARUFS_CAUSE_FORKED,
                 _ => NARUFS_CAUSE_ERRNO,
             },
-            Failure::Errno(libc::ECHILD, _) => NARUFS_CAUSE_FORKED,
-            Failure::Errno(..) | Failure::Io(_) => NARUFS_CAUSE_ERRNO,
-            Failure::Panicked(_) => NARUFS_CAUSE_PANIC,
+            Why::Errno(libc::ECHILD, _) => NARUFS_CAUSE_FORKED,
+            Why::Errno(..) | Why::Io(_) => NARUFS_CAUSE_ERRNO,
+            Why::Panicked(_) => NARUFS_CAUSE_PANIC,
         }
     }
 
     fn words(&self) -> String {
-        match self {
-            Failure::Narufs(error) => error.to_string(),
-            Failure::Errno(_, words) => (*words).to_owned(),
-            Failure::Io(error) => error.to_string(),
-            Failure::Panicked(words) => {
+        match &*self.0 {
+            Why::Narufs(error) => error.to_string(),
+            Why::Errno(_, words) => (*words).to_owned(),
+            Why::Io(error) => error.to_string(),
+            Why::Panicked(words) => {
                 format!("narufs has failed in itself, which is a fault of it to be reported: {words}")
             }
         }
@@ -139,7 +147,7 @@ fn panicked(payload: Box<dyn Any + Send>) -> Failure {
     let words = words.or_else(|| payload.downcast_ref::<String>().cloned());
     // Dropping what it carries could panic too.
     std::mem::forget(payload);
-    Failure::Panicked(words.unwrap_or_default())
+    Failure(Box::new(Why::Panicked(words.unwrap_or_default())))
 }
 
 /// Calls, and gives `failed` if that fails or panics.
@@ -167,7 +175,7 @@ pub(crate) fn done(call: impl FnOnce() -> Outcome<()>) -> c_int {
 /// A number, or -1.
 #[inline]
 pub(crate) fn number<N: TryInto<i64>>(call: impl FnOnce() -> Outcome<N>) -> i64 {
-    let large = |_| Failure::Errno(libc::EOVERFLOW, "the number is too large for its type");
+    let large = |_| Failure::of(libc::EOVERFLOW, "the number is too large for its type");
     guarded(-1, || call()?.try_into().map_err(large))
 }
 

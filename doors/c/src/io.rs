@@ -131,7 +131,7 @@ pub extern "C" fn narufs_lseek(file: *mut narufs_file, offset: i64, whence: c_in
                     let from = u64::try_from(offset).map_err(negative)?;
                     let sought =
                         if whence == libc::SEEK_DATA { file.seek_data(from)? } else { file.seek_hole(from)? };
-                    let none = || Failure::Errno(libc::ENXIO, "nothing of that kind follows");
+                    let none = || Failure::of(libc::ENXIO, "nothing of that kind follows");
                     SeekFrom::Start(sought.ok_or_else(none)?)
                 }
                 _ => return Err(Failure::invalid("whence is none of SEEK_...")),

@@ -23,7 +23,7 @@ pub extern "C" fn narufs_fallocate(file: *mut narufs_file, mode: c_int, offset: 
                 libc::FALLOC_FL_ZERO_RANGE => file.zero_range(offset, len)?,
                 libc::FALLOC_FL_COLLAPSE_RANGE => file.collapse_range(offset, len)?,
                 libc::FALLOC_FL_INSERT_RANGE => file.insert_range(offset, len)?,
-                _ => return Err(Failure::Errno(libc::EOPNOTSUPP, "a mode of fallocate that there is not")),
+                _ => return Err(Failure::of(libc::EOPNOTSUPP, "a mode of fallocate that there is not")),
             }
             Ok(())
         })

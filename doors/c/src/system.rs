@@ -123,10 +123,7 @@ pub extern "C" fn narufs_unmount(fs: *mut narufs_dir) -> c_int {
     done(|| {
         with(fs, |place: &Place| place.fs().map(drop))?;
         let busy = || {
-            Failure::Errno(
-                libc::EBUSY,
-                "other threads are using the file system: it is unmounted with the last",
-            )
+            Failure::of(libc::EBUSY, "other threads are using the file system: it is unmounted with the last")
         };
         match table::close::<Place>(fs)? {
             Closed::Taken(Place::Root(fs)) => Ok(fs.close()?),

@@ -90,7 +90,7 @@ impl<T> Drop for Leaving<'_, T> {
 }
 
 fn bad() -> Failure {
-    Failure::Errno(libc::EBADF, "the handle is none that is open")
+    Failure::of(libc::EBADF, "the handle is none that is open")
 }
 
 impl<T> Table<T> {
@@ -174,7 +174,7 @@ impl<T> Table<T> {
     pub(crate) fn insert(&self, value: T) -> Outcome<u64> {
         hazard::prepare();
         let index = self.pop().or_else(|| self.begin());
-        let full = || Failure::Errno(libc::ENFILE, "there are too many open handles: close some");
+        let full = || Failure::of(libc::ENFILE, "there are too many open handles: close some");
         let index = index.ok_or_else(full)?;
         let slot = self.slot(index).ok_or_else(full)?;
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
@@ -193,7 +193,7 @@ impl<T> Table<T> {
         let Some(slot) = self.slot_of(id) else { return Err(bad()) };
         let Some(in_use) = hazard::enter(id) else {
             let words = "calls within calls: what is called back must not use the file system";
-            return Err(Failure::Errno(libc::EDEADLK, words));
+            return Err(Failure::of(libc::EDEADLK, words));
         };
         // From here on a thread that closes it sees that it is in use, or this one sees that it was closed.
         if slot.state.load(Ordering::Acquire) != id {
