@@ -122,12 +122,16 @@ thread_local! {
 }
 
 /// A handle that this thread says it uses.
+///
+/// Two words, which fit the registers.
 pub(crate) struct InUse {
     record: &'static CachePadded<Record>,
+    /// Which of the record's; with [`BORROWED`] the record is given back too.
     depth: usize,
-    /// The record is given back too: the thread is ending, and has none any more.
-    borrowed: bool,
 }
+
+/// The thread is ending, and has no record of its own any more.
+const BORROWED: usize = 1 << 63;
 
 /// A full fence, or a compiler's alone where those who close see to the rest.
 #[inline]
@@ -146,22 +150,22 @@ pub(crate) fn heavy() -> bool {
 }
 
 /// Says that this thread uses a handle; whether it is open is to be looked at after. None if it uses too many already.
-#[inline]
+#[inline(always)]
 pub(crate) fn enter(id: u64) -> Option<InUse> {
     let own = OWN.try_with(|own| match own.0.get() {
         Some(record) => record,
         None => first(own),
     });
     let (record, borrowed) = match own {
-        Ok(record) => (record, false),
-        Err(_) => (Record::take(), true),
+        Ok(record) => (record, 0),
+        Err(_) => (Record::take(), BORROWED),
     };
     let depth = record.depth.load(Ordering::Relaxed);
     let used = record.used.get(depth)?;
     record.depth.store(depth + 1, Ordering::Relaxed);
     used.store(id, Ordering::Relaxed);
     light();
-    Some(InUse { record, depth, borrowed })
+    Some(InUse { record, depth: depth | borrowed })
 }
 
 #[cold]
@@ -174,11 +178,12 @@ fn first(own: &Own) -> &'static CachePadded<Record> {
 impl InUse {
     /// Says that it is used no more; whether it was closed meanwhile is to be looked at after.
     #[inline]
-    pub(crate) fn leave(self) {
-        self.record.used[self.depth].store(0, Ordering::Release);
-        self.record.depth.store(self.depth, Ordering::Relaxed);
+    pub(crate) fn leave(&self) {
+        let depth = self.depth & !BORROWED;
+        self.record.used[depth].store(0, Ordering::Release);
+        self.record.depth.store(depth, Ordering::Relaxed);
         light();
-        if self.borrowed {
+        if self.depth != depth {
             self.record.taken.store(false, Ordering::Release);
         }
     }

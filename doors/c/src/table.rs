@@ -74,15 +74,13 @@ struct Leaving<'a, T> {
     table: &'a Table<T>,
     slot: &'a Slot<T>,
     id: u64,
-    in_use: Option<hazard::InUse>,
+    in_use: hazard::InUse,
 }
 
 impl<T> Drop for Leaving<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(in_use) = self.in_use.take() {
-            in_use.leave();
-        }
+        self.in_use.leave();
         if self.slot.state.load(Ordering::Relaxed) != self.id {
             drop(self.table.take_if_unused(self.slot, self.id));
         }
@@ -204,7 +202,7 @@ impl<T> Table<T> {
             }
             return Err(bad());
         }
-        let leaving = Leaving { table: self, slot, id, in_use: Some(in_use) };
+        let leaving = Leaving { table: self, slot, id, in_use };
         // SAFETY: it is open and said to be in use: nobody writes or drops it before `leaving` is dropped.
         let value = unsafe { (*slot.value.get()).as_ref() };
         let result = value.map_or_else(|| Err(bad()), call);
