@@ -107,3 +107,19 @@ fn when_too_much_cannot_be_written_writes_fail_instead_of_waiting() {
     image.device.fail_writes.store(0, SeqCst);
     path.sync_all(|| Ok(())).expect("what was accepted goes home");
 }
+
+/// Pages that arrive and are not recorded, for no flush works, stay dirty: to write them again and again frees nothing.
+#[test]
+fn when_nothing_can_be_flushed_writes_fail_instead_of_waiting() {
+    let image = MetaImage::new(1000, false);
+    let path = path(&image, 16);
+    let file = image.open(1);
+    image.device.fail_flushes.store(true, SeqCst);
+    let mut result = Ok(());
+    for _ in 0..100 {
+        result = result.and(path.write(&file, At::Append, &[1; 4096]).map(|_| ()));
+    }
+    assert!(is_eio(result));
+    image.device.fail_flushes.store(false, SeqCst);
+    path.sync_all(|| Ok(())).expect("what was accepted goes home");
+}

@@ -155,7 +155,8 @@ impl WriteBack {
         Levels::of(self.profile(), self.pool.len())
     }
 
-    /// Pages written home so far.
+    /// Pages written home so far, and let go: those that are dirty again, for no record names them, are none. Who waits for
+    /// frames takes it for what there is to wait for.
     pub fn written(&self) -> u64 {
         self.written.get()
     }

@@ -33,8 +33,6 @@ impl WriteBack {
         let data = inode.data();
         let logged = if truncates { 0 } else { data.logged_size() };
         data.wrote(completed);
-        let arrived = extents.iter().filter(|extent| extent.result.is_ok());
-        self.written.add(arrived.map(|extent| extent.frames.len() as u64).sum());
 
         let bad: BTreeSet<u64> = extents
             .iter()
@@ -184,7 +182,7 @@ impl WriteBack {
             }
             return;
         }
-        let mut unwanted = 0;
+        let (mut unwanted, mut clean) = (0, 0);
         for ((page, found), unsynced) in pages.zip(&extent.frames).zip(&extent.unsynced) {
             if extent.place == Place::Unwritten && found.flags().contains(FrameState::RESERVED) {
                 unwanted += 1;
@@ -199,7 +197,9 @@ impl WriteBack {
                 continue;
             }
             found.end_write_back();
+            clean += 1;
         }
+        self.written.add(clean);
         match extent.place {
             Place::New => end.unreserve(count),
             Place::Unwritten if unwanted > 0 => {
