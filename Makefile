@@ -31,6 +31,7 @@ doors: ## build the ways in for programs that are there already (docs/doors): li
 	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
 	$(CARGO) rustc --release --locked -p narufs-c --lib --crate-type staticlib # alone: else it is not optimised as a whole
 	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
+	ln -sf c/lib/libnarufs.so c/lib/libnarufs.a target/release/
 
 fio: doors ## build narufs as an engine of the fio that is installed: target/release/c/lib/libfio-narufs.so
 	doors/fio/build.sh target/release/c target/release/c/lib

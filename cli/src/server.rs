@@ -133,6 +133,13 @@ fn serve_for(
         ..Process::default()
     };
     let server = opened.serve(args, options, process)?;
+    if options.supervise == Some(true) && !server.is_supervised() {
+        drop(server);
+        opened.finish()?;
+        let why = "supervise=yes: this kernel sends no request again that a server has left unanswered: take Linux 6.9 or \
+                   later, or say supervise=no";
+        return Err(Failure::about(Status::MountFailed, dir, why));
+    }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(dir, e))?;
     let handle = signals.handle();
     let entry = opened.enter(server.mount().point());

@@ -30,10 +30,11 @@ pub fn set_hook(hook: Option<Hook>) -> Option<Hook> {
 /// calling it once too often is harmless.
 pub fn about_to_block() {
     deferred::run_now();
-    // Taken out while it runs, so that a hook that sleeps itself does not recurse.
-    if let Some(hook) = HOOK.take() {
+    // Taken out while it runs, so that a hook that sleeps itself does not recurse. A thread that is ending has none.
+    if let Ok(Some(hook)) = HOOK.try_with(Cell::take) {
         hook();
-        HOOK.set(Some(hook));
+        // As above.
+        let _ = HOOK.try_with(|place| place.set(Some(hook)));
     }
 }
 

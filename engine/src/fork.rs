@@ -9,6 +9,9 @@
 //! The list grows to as many entries as were ever open at once. Entries are reused, and never move: a child finds the
 //! list whole, whatever other threads of its parent were about.
 //!
+//! Nor is what carries a lock ever one of the three standard descriptors ([`beyond_standard`]): who has been started without
+//! those writes what they print into the first files that they open.
+//!
 //! What this leaves to others: to call it in each child (the library `narufs` does), and to keep a child from what its
 //! parent had. A child that is forked while another thread is in the midst of opening or closing may keep that one file.
 
@@ -22,6 +25,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 const NONE: i32 = -1;
+
+/// A descriptor of the same open file that is none of the standard ones.
+pub(crate) fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    if fd.as_raw_fd() > 2 { Ok(fd) } else { rustix::io::fcntl_dupfd_cloexec(&fd, 3) }
+}
 
 /// A descriptor in the list, or room for one.
 #[derive(Debug)]

@@ -21,7 +21,13 @@ impl Waiting {
     /// Begins the thread; without one, every call is waited for by its caller.
     pub(crate) fn begin() -> Waiting {
         let (calls, waits) = mpsc::channel::<Wait>();
-        let run = move || waits.into_iter().for_each(|wait| wait());
+        // A panic is one wait's, and those behind it are still to be waited for.
+        let one = |wait: Wait| std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+        let run = move || {
+            if waits.into_iter().map(one).filter(Result::is_err).count() > 0 {
+                tracing::error!("a commit that was waited for has panicked");
+            }
+        };
         let thread = std::thread::Builder::new().name("narufs-waiting".into()).spawn(run).ok();
         Waiting { calls: thread.is_some().then_some(calls), thread }
     }

@@ -131,7 +131,7 @@ const MOUNT: &[Part] = &[
                  next server, and programs notice a pause; killed itself, it is replaced by the server. Open files, \
                  unlinked ones too, working directories, locks, maps, calls that wait and what was written and not \
                  synced all go on. The default, but before Linux 6.9, of scratch space, and with transport=uring: there \
-                 the mount ends with its server. Killed both at once the mount ends, unless it is a service whose \
+                 the mount ends with its server, and this is refused. Killed both at once the mount ends, unless it is a service whose \
                  descriptors systemd keeps: docs/systemd has a unit",
             ),
             ("supervise=no", "the mount ends with its server"),

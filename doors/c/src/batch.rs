@@ -111,7 +111,8 @@ pub extern "C" fn narufs_batch_commit_then(
 ) -> c_int {
     self::done(|| {
         let (how, teller) = (to_commit(how)?, Teller::new(done, arg)?);
-        take(batch)?.commit_then(how, |outcome| teller.tell(outcome));
+        let batch = take(batch)?;
+        teller.hand_to(|teller| batch.commit_then(how, |outcome| teller.tell(outcome)));
         Ok(())
     })
 }

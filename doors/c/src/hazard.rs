@@ -37,8 +37,8 @@ unsafe impl Sync for Record {}
 
 static RECORDS: AtomicPtr<CachePadded<Record>> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether every thread fences for itself.
-static FENCED: AtomicBool = AtomicBool::new(false);
+/// Whether every thread fences for itself: until it is known that nobody need.
+static FENCED: AtomicBool = AtomicBool::new(true);
 
 /// Processes before this one: a child that is forked is the next.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -63,7 +63,7 @@ pub(crate) fn prepare() {
         // SAFETY: the handler does nothing but use an atomic, and the library is never unloaded (`-z nodelete`).
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
         assert_eq!(failed, 0, "the C library has no memory for a handler of forks");
-        FENCED.store(!membarrier(REGISTER), Ordering::SeqCst);
+        FENCED.store(!(membarrier(REGISTER) && membarrier(FENCE)), Ordering::SeqCst);
     });
 }
 
@@ -163,7 +163,8 @@ pub(crate) fn enter(id: u64) -> Option<InUse> {
     let depth = record.depth.load(Ordering::Relaxed);
     let used = record.used.get(depth)?;
     record.depth.store(depth + 1, Ordering::Relaxed);
-    used.store(id, Ordering::Relaxed);
+    // Release: who finds this in the place of a 0 has seen what was before that, too.
+    used.store(id, Ordering::Release);
     light();
     Some(InUse { record, depth: depth | borrowed })
 }

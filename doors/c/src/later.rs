@@ -12,6 +12,8 @@ use std::ffi::{c_int, c_void};
 pub(crate) struct Teller {
     done: unsafe extern "C" fn(*mut c_void, c_int),
     arg: *mut c_void,
+    /// Whether the call has promised that it will be told.
+    owes: bool,
 }
 
 // SAFETY: the caller says that `done` may be called with `arg` by any thread.
@@ -20,10 +22,18 @@ unsafe impl Send for Teller {}
 impl Teller {
     pub(crate) fn new(done: narufs_done, arg: *mut c_void) -> Outcome<Teller> {
         let done = done.ok_or_else(|| Failure::invalid("there is nobody to tell: done is NULL"))?;
-        Ok(Teller { done, arg })
+        Ok(Teller { done, arg, owes: false })
     }
 
-    pub(crate) fn tell(self, outcome: narufs::Result<()>) {
+    /// Hands it on: from here on it is told, come what may, and the call that has taken it succeeds.
+    pub(crate) fn hand_to(mut self, call: impl FnOnce(Teller)) {
+        self.owes = true;
+        // What was told with the panic, or is told by who has it, is all that there is to say.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call(self)));
+    }
+
+    pub(crate) fn tell(mut self, outcome: narufs::Result<()>) {
+        self.owes = false;
         let errno = match outcome {
             Ok(()) => 0,
             Err(error) => {
@@ -34,6 +44,15 @@ impl Teller {
         };
         // SAFETY: it is what the caller has given for this, and is called once.
         unsafe { (self.done)(self.arg, errno) }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if self.owes {
+            // SAFETY: as in `tell`, which has not been called.
+            unsafe { (self.done)(self.arg, libc::EIO) }
+        }
     }
 }
 
@@ -51,12 +70,10 @@ pub extern "C" fn narufs_fsync_then(
     self::done(|| {
         let teller = Teller::new(done, arg)?;
         with(file, |file: &File| {
-            let told = |outcome| teller.tell(outcome);
-            if datasync == 0 {
-                file.sync_all_then(told)
-            } else {
-                file.sync_data_then(told)
-            }
+            teller.hand_to(|teller| {
+                let told = |outcome| teller.tell(outcome);
+                if datasync == 0 { file.sync_all_then(told) } else { file.sync_data_then(told) }
+            });
             Ok(())
         })
     })

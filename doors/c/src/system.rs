@@ -121,14 +121,18 @@ pub extern "C" fn narufs_scratch(options: *const narufs_scratch_options) -> *mut
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_unmount(fs: *mut narufs_dir) -> c_int {
     done(|| {
-        with(fs, |place: &Place| place.fs().map(drop))?;
+        // For those who go on with it: what it is closed with does so itself.
+        let synced = with(fs, |place: &Place| Ok(place.fs()?.sync()))?;
         let busy = || {
             Failure::of(libc::EBUSY, "other threads are using the file system: it is unmounted with the last")
         };
         match table::close::<Place>(fs)? {
             Closed::Taken(Place::Root(fs)) => Ok(fs.close()?),
             Closed::Taken(Place::Below(_)) => Err(Failure::invalid("it is not the root")),
-            Closed::InUse => Err(busy()),
+            Closed::InUse => {
+                synced?;
+                Err(busy())
+            }
             Closed::Forked => Err(Failure::forked()),
         }
     })

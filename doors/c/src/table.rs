@@ -232,8 +232,11 @@ impl<T> Table<T> {
     /// What was closed, for the one who finds first that nobody uses it any more.
     #[cold]
     fn take_if_unused(&self, slot: &Slot<T>, id: u64) -> Option<T> {
-        // Without a fence in all threads it stays for ever.
-        if !hazard::heavy() || hazard::is_used(id) {
+        // A parent's stays the parent's. Without a fence in all threads it stays for ever.
+        if slot.process.load(Ordering::Relaxed) != hazard::process()
+            || !hazard::heavy()
+            || hazard::is_used(id)
+        {
             return None;
         }
         slot.state.compare_exchange(id | CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;

@@ -19,7 +19,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::BLOCK_SIZE;
-use crate::fork::KeptFromChildren;
+use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::{Error, Result};
 
 /// A killed process holds its lock until the kernel has taken its memory and its I/O apart: a thread that mounts right
@@ -143,7 +143,7 @@ impl ImageFile {
             Err(Errno::BUSY) => return Err(in_use(path)),
             Err(e) => return Err(Error::Errno(e.raw_os_error())),
         };
-        let file = File::from(fd);
+        let file = File::from(beyond_standard(fd).map_err(|e| Error::Errno(e.raw_os_error()))?);
         let kept = KeptFromChildren::enter(&file);
         lock(&file, path)?;
         let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;

@@ -57,36 +57,45 @@ impl Meta {
         let (mut moves, mut last) = (0, (0, 0));
         for run in runs {
             let pages = u64::from(run.pages.get());
-            let parts = self.runs_between(staging, run.source.get(), pages, u64::MAX)?;
+            let (parts, staged) = self.runs_between(staging, run.source.get(), pages, u64::MAX)?;
+            if staged != pages {
+                // Behind the commit there would be no way but on.
+                return Err(Error::Errno(libc::EIO));
+            }
             moves += parts;
             let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
             let (from, end) = (run.target.get(), run.target.get() + pages);
-            let mut there = self.runs_between(&target, from, pages, u64::MAX)?;
+            let (mut there, _) = self.runs_between(&target, from, pages, u64::MAX)?;
             // What lies before it may have filled a block: as much as makes one.
             there += match last.0 == run.nid.get() && last.1 <= from {
-                true => self.runs_between(&target, last.1, from - last.1, ENTRIES_OF_NODE)?,
+                true => self.runs_between(&target, last.1, from - last.1, ENTRIES_OF_NODE)?.0,
                 false => ENTRIES_OF_NODE,
             };
             last = (run.nid.get(), end);
             // What is put in, and a run in whose midst that is.
             *entries.entry(run.nid.get()).or_default() += there + 2 * parts;
         }
-        let all = self.runs_between(staging, 0, extent::LOGICAL_END, u64::MAX)?;
+        let (all, _) = self.runs_between(staging, 0, extent::LOGICAL_END, u64::MAX)?;
         entries.insert(staging.nid(), all + moves);
         let of_file =
             |entries: u64| 2 * (u64::from(EXTENT_MAX_DEPTH) + 1) + entries.div_ceil(ENTRIES_OF_NODE);
         Ok(entries.into_values().map(of_file).sum())
     }
 
-    /// Runs that a file has in a range of pages; no more than so many are counted.
-    fn runs_between(&self, inode: &InodeObj, from: u64, pages: u64, most: u64) -> Result<u64> {
-        let (mut page, end, mut count) = (from, (from + pages).min(extent::LOGICAL_END), 0);
+    /// Runs that a file has in a range of pages, and their pages; no more than so many runs are counted.
+    fn runs_between(&self, inode: &InodeObj, from: u64, pages: u64, most: u64) -> Result<(u64, u64)> {
+        let (mut page, end) = (from, (from + pages).min(extent::LOGICAL_END));
+        let (mut count, mut mapped) = (0, 0);
         while page < end && count < most {
             let mapping = self.map(inode, page)?;
-            count += u64::from(matches!(mapping, Mapping::Mapped { .. }));
-            page += mapping.len();
+            let len = mapping.len().min(end - page);
+            if matches!(mapping, Mapping::Mapped { .. }) {
+                count += 1;
+                mapped += len;
+            }
+            page += len;
         }
-        Ok(count)
+        Ok((count, mapped))
     }
 
     /// Sets extent blocks aside. May sleep, as [`Meta::reserve`].

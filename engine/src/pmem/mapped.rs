@@ -28,7 +28,7 @@ use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
 use super::words::Words;
 use super::{DurabilityLevel, PersistentMemory};
 use crate::device::{device_error, io_error, lock};
-use crate::fork::KeptFromChildren;
+use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::sync::atomic::{Ordering, fence};
 use crate::{Error, Result};
 
@@ -80,7 +80,7 @@ impl MappedMemory {
         check_room(path, len as u64)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(errno)?;
-        let file = File::from(fd);
+        let file = File::from(beyond_standard(fd).map_err(errno)?);
         let made = (|| {
             let kept = KeptFromChildren::enter(&file);
             lock(&file, path)?;
@@ -209,7 +209,7 @@ impl Found {
             Errno::NOENT => rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()),
             e => Err(e),
         });
-        let file = File::from(opened.map_err(errno)?);
+        let file = File::from(opened.and_then(beyond_standard).map_err(errno)?);
         let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
         Ok(Found { file, metadata, path: path.to_owned(), medium })
     }

@@ -122,7 +122,7 @@ impl Vfs {
             Ok(inode) if inode.file_type() == FileType::Regular && inode.generation() == generation => {
                 Ok(Some(inode))
             }
-            Ok(_) | Err(Error::Errno(_)) => Ok(None),
+            Ok(_) | Err(Error::Errno(libc::ESTALE | libc::ENOENT)) => Ok(None),
             Err(e) => Err(e),
         }
     }

@@ -22,7 +22,7 @@ impl File {
             [] => return Ok(0),
             [one] => &**one,
             many => {
-                joined = super::positional::joined(many);
+                joined = super::positional::joined(many)?;
                 &joined
             }
         };

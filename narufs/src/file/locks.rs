@@ -194,6 +194,8 @@ impl File {
     /// EDEADLK if owners would wait for each other in a circle; ENOLCK if the file has too many; EINVAL for an empty
     /// range.
     pub fn lock_range(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> Result<()> {
+        // Before anything is locked: a child's parent may have had it locked when it forked.
+        self.session.enter("lock")?;
         self.remember(owner);
         self.wait(AdvisoryKind::Record, self.request(owner, kind, range))
     }
@@ -208,6 +210,7 @@ impl File {
         kind: LockKind,
         range: Range<u64>,
     ) -> Result<(), TryLockError> {
+        self.session.enter("lock").map_err(|e| TryLockError::Error(e.into()))?;
         self.remember(owner);
         self.try_now(AdvisoryKind::Record, &self.request(owner, kind, range))
     }

@@ -92,7 +92,8 @@ impl File {
         if let [one] = into {
             return self.read_at(one, offset);
         }
-        let mut joined = vec![0; into.iter().map(|part| part.len()).sum()];
+        let (mut joined, len) = room("read", into.iter().map(|part| part.len()))?;
+        joined.resize(len, 0);
         let read = self.read_at(&mut joined, offset)?;
         let mut rest = &joined[..read];
         for part in into {
@@ -110,7 +111,7 @@ impl File {
     pub fn write_vectored_at(&self, bytes: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         match bytes {
             [one] => self.write_at(one, offset),
-            _ => self.write_at(&joined(bytes), offset),
+            _ => self.write_at(&joined(bytes)?, offset),
         }
     }
 
@@ -121,7 +122,7 @@ impl File {
     pub fn append_vectored(&self, bytes: &[IoSlice<'_>]) -> Result<Appended> {
         match bytes {
             [one] => self.append(one),
-            _ => self.append(&joined(bytes)),
+            _ => self.append(&joined(bytes)?),
         }
     }
 
@@ -138,8 +139,17 @@ impl File {
     }
 }
 
-pub(super) fn joined(parts: &[IoSlice<'_>]) -> Vec<u8> {
-    let mut all = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+pub(super) fn joined(parts: &[IoSlice<'_>]) -> Result<Vec<u8>> {
+    let (mut all, _) = room("write", parts.iter().map(|part| part.len()))?;
     parts.iter().for_each(|part| all.extend_from_slice(part));
-    all
+    Ok(all)
+}
+
+/// Room for buffers of these lengths, and how long they are in all: they may lie in one another, and so be more than there is
+/// memory.
+fn room(operation: &'static str, lengths: impl Iterator<Item = usize>) -> Result<(Vec<u8>, usize)> {
+    let mut all = Vec::new();
+    let len = lengths.into_iter().try_fold(0_usize, usize::checked_add);
+    let len = len.filter(|len| all.try_reserve_exact(*len).is_ok());
+    len.map(|len| (all, len)).ok_or_else(|| Error::of_errno(operation, libc::ENOMEM))
 }

@@ -44,6 +44,11 @@ fn forks_amid_writers_leave_parent_and_image_whole() {
 }
 
 #[test]
+fn files_are_used_until_a_program_has_ended_and_no_message_goes_into_an_image() {
+    Program::new("tests/c/end.c").run_on_an_image();
+}
+
+#[test]
 fn the_examples_work() {
     for (example, says) in [("examples/queue.c", "hello\n"), ("examples/queue.cc", "hello from C++\n")] {
         let place = tempfile::tempdir().expect("room");

@@ -9,7 +9,7 @@ use crate::file::data_path::DataPath;
 use crate::file::write::At;
 use crate::file::write::reservation::FrameReservation;
 use crate::file::writeback::{Order, key_of};
-use crate::format::{BatchRun, Nid, OrphanEntry, Position};
+use crate::format::{BatchRun, MAX_BATCH_RUNS, Nid, OrphanEntry, Position};
 use crate::inode::InodeObj;
 use crate::journal::Durability;
 use crate::lock::BytesGuard;
@@ -143,6 +143,10 @@ impl DataPath {
             self.complete(file, spill_file)?;
         }
         let runs = manifest::runs_of(files);
+        if runs.len() > MAX_BATCH_RUNS {
+            // With the pages of old ends, which nobody has staged.
+            return Err(Error::Errno(libc::E2BIG));
+        }
         let bytes = manifest::encode(&runs);
         let place = [spill_file.next * PAGE, bytes.len() as u64];
         let mut frames = FrameReservation::default();
