@@ -48,7 +48,7 @@ mod write;
 mod writeback;
 
 pub use crate::pages::ErrorMark;
-#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
+#[cfg(any(test, fuzzing, feature = "sim"))]
 pub(crate) use batch::encode_manifest;
 pub(crate) use batch::{MOST_MANIFEST_BYTES, manifest_runs};
 pub use batch::{SpillFile, StagedFile};

@@ -9,7 +9,7 @@ mod small;
 mod staged;
 
 pub use large::SpillFile;
-#[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
+#[cfg(any(test, fuzzing, feature = "sim"))]
 pub(crate) use manifest::encode as encode_manifest;
 pub(crate) use manifest::{MOST_MANIFEST_BYTES, manifest_runs};
 pub use staged::StagedFile;
