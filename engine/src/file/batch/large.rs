@@ -165,13 +165,15 @@ impl DataPath {
         self.meta.order_after(source.data().last_write())?;
         let mut early = 0;
         if planted::is(Bug::BatchPageHomeEarly) {
-            self.move_runs(&source, &runs[..1], 0, find, None)?;
+            self.move_runs(&source, (&runs[..1], 0), find, InodeObj::touch_content, None)?;
             early = runs[0].pages.get().into();
         }
         let end = self.meta.log_batch(&source, place)?;
         // What the journal has of the pages that are replaced is forgotten below: this is to be what counts by then.
         let durable = self.meta.store().commit_upto(end, Durability::Power);
-        let moved = durable.and_then(|()| self.move_runs(&source, &runs, early, find, Some(&mut promised)));
+        let moved = durable.and_then(|()| {
+            self.move_runs(&source, (&runs, early), find, InodeObj::touch_content, Some(&mut promised))
+        });
         let moved = moved.and_then(|()| self.meta.end_batch(&source));
         if let Err(e) = &moved {
             tracing::error!("the files of a batch cannot be used until the next mount: {e}");
@@ -261,14 +263,14 @@ impl DataPath {
         Ok(())
     }
 
-    /// Moves runs into their files, `done` pages of which are moved; `find` knows the files, or that one is gone. The
-    /// caller has the ranges of all, or nobody else is there yet.
+    /// Moves runs into their files, `done` pages of which are moved; `find` knows the files, or that one is gone, `touch`
+    /// gives them their times. The caller has the ranges of all, or nobody else is there yet.
     fn move_runs(
         &self,
         spill_file: &Arc<InodeObj>,
-        runs: &[BatchRun],
-        done: u64,
+        (runs, done): (&[BatchRun], u64),
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
+        touch: impl Fn(&InodeObj),
         mut promised: Option<&mut Reservation>,
     ) -> Result<()> {
         let mut before = 0;
@@ -287,7 +289,7 @@ impl DataPath {
                     data.pages.forget_records(&at);
                     has_records.then(|| key_of(&target, at.start * PAGE, pages * PAGE))
                 };
-                target.touch_content();
+                touch(&target);
                 let promised = promised.as_deref_mut();
                 self.meta.move_run(spill_file, &target, run, (before, moved), key, promised)?;
             }
@@ -326,7 +328,14 @@ impl DataPath {
         find: impl Fn(Nid, u32) -> Result<Option<Arc<InodeObj>>>,
     ) -> Result<()> {
         let runs = self.batch_runs(spill_file, entry)?;
-        let moved = self.move_runs(spill_file, &runs, entry.progress.get(), &find, None);
+        // A crash in the midst of this leads here again: the times are then to be the same, and so they are those of what
+        // was staged, not the present.
+        let [_, staged_at, _] = spill_file.times();
+        let touch = |target: &InodeObj| {
+            let [_, mtime, ctime] = target.times();
+            target.bring_times(mtime.max(staged_at), ctime.max(staged_at));
+        };
+        let moved = self.move_runs(spill_file, (&runs, entry.progress.get()), &find, touch, None);
         let moved = moved.and_then(|()| self.meta.end_batch(spill_file));
         for run in &runs {
             let Some(target) = find(run.nid.get(), run.generation.get())? else { continue };
