@@ -1,28 +1,25 @@
 //! A database: what its connection has written, and how that becomes its content. `lib.rs` says what each call means.
 
 use crate::ffi::{
-    Answer, BUSY, Code, FULL, IOERR, IOERR_CHECKRESERVEDLOCK, IOERR_COMMIT_ATOMIC, IOERR_FSTAT, IOERR_FSYNC,
-    IOERR_LOCK, IOERR_READ, IOERR_SHORT_READ, IOERR_TRUNCATE, IOERR_UNLOCK, IOERR_WRITE, LOCK_EXCLUSIVE,
-    LOCK_NONE, LOCK_PENDING, LOCK_RESERVED, LOCK_SHARED, READONLY, log,
+    Answer, Code, FULL, IOERR, IOERR_COMMIT_ATOMIC, IOERR_FSTAT, IOERR_FSYNC, IOERR_READ, IOERR_SHORT_READ,
+    IOERR_TRUNCATE, IOERR_WRITE, LOCK_NONE, LOCK_RESERVED, READONLY, log,
 };
 use crate::journal::{self, Journal};
 use crate::mount::{Mount, locked};
 use crate::shm::Part;
 use crate::stage::Stage;
 use crate::supers;
-use narufs::{Batch, Commit, File, LockKind};
+use narufs::{Batch, Commit, File};
 use std::ffi::c_int;
-use std::fs::TryLockError;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Pieces (4 KiB) of a transaction that are kept in memory; what is larger has a real journal. 256 MiB.
-const MOST_PIECES: usize = 1 << 16;
-
-/// The bytes that SQLite locks in place of a database (PENDING_BYTE and those behind it).
-const PENDING: Range<u64> = 0x4000_0000..0x4000_0001;
-const RESERVED: Range<u64> = 0x4000_0001..0x4000_0002;
-const SHARED: Range<u64> = 0x4000_0002..0x4000_0002 + 510;
+#[cfg(not(feature = "mortal"))]
+fn most_pieces() -> usize {
+    1 << 16
+}
+#[cfg(feature = "mortal")]
+use crate::mortal::most_pieces;
 
 /// An open database: one connection's.
 pub struct Db {
@@ -43,10 +40,16 @@ pub struct State {
     pub atomic: bool,
     /// Content of this transaction may be durable, and its journal is not finalized.
     pub committed: bool,
-    /// The last commit has failed: a rollback must need no room.
-    failed: bool,
+    /// The last commit has failed, or the journal could not be written out: a rollback must need no room.
+    pub failed: bool,
     /// What went to the file itself was not synced.
-    unsynced: bool,
+    pub unsynced: bool,
+    /// A real journal has what was not synced.
+    pub journal_unsynced: bool,
+    /// SQLite has said that what is staged is all of a transaction, or of a rollback.
+    pub finished: bool,
+    /// A log is being written back; how what could not be told of that went.
+    pub checkpoint: Option<Answer>,
     /// The commit comes with the end of a super-journal; whether it is to be durable.
     pub awaits: Option<bool>,
     pub index: Option<Part>,
@@ -79,6 +82,9 @@ impl Db {
             committed: false,
             failed: false,
             unsynced: false,
+            journal_unsynced: false,
+            finished: false,
+            checkpoint: None,
             awaits: None,
             index: None,
             persist_wal: false,
@@ -95,12 +101,15 @@ impl Db {
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
         let mut state = locked(&self.state);
+        state.told()?;
         if !state.stages() {
             state.unsynced = true;
             return self.file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE));
         }
+        state.finished = false;
         state.stage.write(&self.file, bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
-        if state.stage.pieces() > MOST_PIECES && !state.atomic {
+        // Where the journal had no room, a rollback is to go on in memory.
+        if state.stage.pieces() > most_pieces() && !state.atomic && !state.failed {
             self.spill(&mut state)?;
         }
         Ok(())
@@ -108,8 +117,9 @@ impl Db {
 
     pub(crate) fn truncate(&self, len: u64) -> Answer {
         let mut state = locked(&self.state);
-        // While a journal in memory is all that could undo it, a cut waits for the commit as pages do.
-        if state.stages() && (!state.stage.is_empty() || state.journal.is_hot_in_memory()) {
+        state.told()?;
+        // While a journal could undo it, a cut waits for the commit as pages do.
+        if state.stages() && (!state.stage.is_empty() || state.journal.is_hot()) {
             return state.stage.set_len(&self.file, len).map_err(|e| code(&e, IOERR_TRUNCATE));
         }
         state.unsynced = true;
@@ -128,15 +138,14 @@ impl Db {
             return Ok(());
         }
         self.commit(&mut state, Commit::Durable)?;
-        if state.unsynced {
-            self.file.sync_data().map_err(|e| code(&e, IOERR_FSYNC))?;
-            state.unsynced = false;
-        }
-        Ok(())
+        self.sync_unsynced(&mut state)
     }
 
     /// What is staged becomes the content, at once.
     pub fn commit(&self, state: &mut State, how: Commit) -> Answer {
+        if state.journal.is_real() {
+            return self.bring_home(state);
+        }
         if state.stage.is_empty() {
             return Ok(());
         }
@@ -151,6 +160,7 @@ impl Db {
             Err(e) if e.errno() == libc::E2BIG => self.spill(state),
             Err(e) => {
                 state.failed = true;
+                state.finished = false;
                 state.committed |= e.errno() == libc::EIO;
                 Err(code(&e, IOERR_FSYNC))
             }
@@ -181,75 +191,81 @@ impl Db {
         Ok(())
     }
 
-    /// More than a batch takes: the journal becomes a real one, and after that pages go home as they come.
+    /// More than a batch takes, or than memory is to: the journal becomes a real one, and what is staged goes home.
     pub fn spill(&self, state: &mut State) -> Answer {
-        if state.journal.is_hot_in_memory() {
-            self.make_journal_real(state)?;
+        if state.journal.is_hot_in_memory()
+            && let Err(code) = self.make_journal_real(state)
+        {
+            state.failed = true;
+            return Err(code);
         }
+        self.bring_home(state)
+    }
+
+    /// What is staged goes home as ordinary writes, after what a real journal has of it is durable.
+    pub fn bring_home(&self, state: &mut State) -> Answer {
+        if state.stage.is_empty() {
+            return Ok(());
+        }
+        journal::sync(state)?;
         state.unsynced = true;
         state.committed = true;
-        state.stage.write_home(&self.file).map_err(|e| code(&e, IOERR_WRITE))
+        let written = state.stage.write_home(&self.file);
+        if written.is_err() {
+            state.finished = false;
+            // The file has a part of it: a rollback begins from there, and the real journal has all that it needs. Without
+            // one SQLite has it in memory, or nobody has, and the layer is what it rolls back.
+            if state.journal.is_real() {
+                state.stage.clear();
+            } else {
+                state.failed = true;
+            }
+        }
+        written.map_err(|e| code(&e, IOERR_WRITE))
+    }
+
+    /// What must be so before a real journal may end: that is the commit.
+    pub fn is_home(&self, state: &mut State) -> Answer {
+        self.bring_home(state)?;
+        self.sync_unsynced(state)
+    }
+
+    fn sync_unsynced(&self, state: &mut State) -> Answer {
+        if state.unsynced {
+            self.file.sync_data().map_err(|e| code(&e, IOERR_FSYNC))?;
+            state.unsynced = false;
+        }
+        Ok(())
     }
 
     pub(crate) fn make_journal_real(&self, state: &mut State) -> Answer {
         // A journal may name a super-journal, and without that on the medium counts as finalized.
-        supers::make_real(&self.mount)?;
+        supers::make_real()?;
         let made = journal::write_real(self, &state.journal).map_err(|e| code(&e, IOERR_WRITE))?;
         state.set_journal(&self.mount, Journal::Real(made));
+        state.journal_unsynced = false;
         Ok(())
     }
 
-    pub(crate) fn lock(&self, level: c_int) -> Answer {
+    /// CKPT_START: others are to see what a checkpoint writes, and no page may be durable before the log is.
+    pub fn checkpoint_begins(&self) -> Answer {
+        let log = self.mount.fs.open(format!("{}-wal", self.path)).and_then(|log| log.sync_data());
         let mut state = locked(&self.state);
-        if state.level >= level {
-            return Ok(());
-        }
-        if level == LOCK_SHARED {
-            self.take(LockKind::Shared, PENDING)?;
-            let shared = self.take(LockKind::Shared, SHARED);
-            self.give_back(PENDING)?;
-            shared?;
-            state.level = LOCK_SHARED;
-            return Ok(());
-        }
-        if level == LOCK_RESERVED {
-            self.take(LockKind::Exclusive, RESERVED)?;
-            state.level = LOCK_RESERVED;
-            return Ok(());
-        }
-        if state.level < LOCK_PENDING {
-            self.take(LockKind::Exclusive, PENDING)?;
-            state.level = LOCK_PENDING;
-        }
-        if level == LOCK_EXCLUSIVE {
-            self.take(LockKind::Exclusive, SHARED)?;
-            state.level = LOCK_EXCLUSIVE;
-        }
+        // What is answered here nobody looks at: the first write says it.
+        state.checkpoint = Some(log.map_err(|e| code(&e, IOERR_FSYNC)));
         Ok(())
     }
 
-    pub(crate) fn unlock(&self, level: c_int) -> Answer {
-        let mut state = locked(&self.state);
-        if state.level <= level {
-            return Ok(());
-        }
-        let mut outcome = Ok(());
-        if state.level >= LOCK_RESERVED {
-            outcome = self.settle(&mut state);
-            if level == LOCK_SHARED {
-                self.take(LockKind::Shared, SHARED).map_err(|_| IOERR_UNLOCK)?;
-            }
-            self.give_back(PENDING.start..RESERVED.end)?;
-        }
-        if level == LOCK_NONE {
-            self.give_back(SHARED)?;
-        }
-        state.level = level;
-        outcome
+    /// CKPT_DONE: the log may be written anew from now on.
+    pub fn checkpoint_ends(&self) -> Answer {
+        locked(&self.state).checkpoint = None;
+        let synced = self.sync();
+        locked(&self.state).checkpoint = synced.err().map(Err);
+        Ok(())
     }
 
     /// Before others may look: nothing stays in this connection's memory alone.
-    fn settle(&self, state: &mut State) -> Answer {
+    pub fn settle(&self, state: &mut State) -> Answer {
         supers::leave(self, state);
         if state.journal.is_hot_in_memory() {
             // The transaction has failed and was not rolled back: what was not committed is forgotten, and for what may
@@ -260,35 +276,17 @@ impl Db {
             return kept;
         }
         // Not finalized: it stays, and the next who locks the database plays it back.
-        if matches!(state.journal, Journal::Real(_)) {
-            state.set_journal(&self.mount, Journal::None);
+        if state.journal.is_real() {
+            state.stage.clear();
+            journal::finalize(self, state);
+            journal::forget(self);
+            return Ok(());
         }
-        let outcome = self.commit(state, Commit::Ordered);
+        // What nobody has called whole is what a rollback has left.
+        let outcome = if state.finished { self.commit(state, Commit::Ordered) } else { Ok(()) };
         state.stage.clear();
+        state.failed = false;
         outcome
-    }
-
-    fn take(&self, kind: LockKind, range: Range<u64>) -> Answer {
-        match self.file.try_lock_range(self.file.lock_owner(), kind, range) {
-            Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(BUSY),
-            Err(TryLockError::Error(e)) => {
-                log(IOERR_LOCK, &e.to_string());
-                Err(IOERR_LOCK)
-            }
-        }
-    }
-
-    fn give_back(&self, range: Range<u64>) -> Answer {
-        self.file.unlock_range(self.file.lock_owner(), range).map_err(|e| code(&e, IOERR_UNLOCK))
-    }
-
-    pub(crate) fn is_reserved(&self) -> Answer<bool> {
-        if locked(&self.state).level >= LOCK_RESERVED {
-            return Ok(true);
-        }
-        let other = self.file.test_lock_range(self.file.lock_owner(), LockKind::Exclusive, RESERVED);
-        other.map(|lock| lock.is_some()).map_err(|e| code(&e, IOERR_CHECKRESERVEDLOCK))
     }
 
     /// The end of a transaction that was not synced.
@@ -297,6 +295,7 @@ impl Db {
         if state.awaits.is_some() {
             return Ok(());
         }
+        state.finished = true;
         self.commit(&mut state, Commit::Ordered)
     }
 
@@ -335,6 +334,8 @@ impl Db {
         if let Some(index) = state.index.take() {
             index.leave(&self.mount, false);
         }
+        drop(state);
+        journal::forget(self);
         outcome
     }
 }
@@ -350,15 +351,26 @@ impl State {
     /// Whether what is written waits for a commit. Nobody else looks from RESERVED on, but for what was there before; a
     /// checkpoint of a log has no such lock, and others are to see what it writes.
     fn stages(&self) -> bool {
-        self.level >= LOCK_RESERVED && !matches!(self.journal, Journal::Real(_))
+        self.level >= LOCK_RESERVED && self.checkpoint.is_none()
+    }
+
+    /// What went wrong where SQLite does not look at the answer.
+    fn told(&mut self) -> Answer {
+        match self.checkpoint {
+            Some(Err(code)) => {
+                self.checkpoint = None;
+                Err(code)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn set_journal(&mut self, mount: &Mount, journal: Journal) {
         use std::sync::atomic::Ordering::SeqCst;
-        if matches!(self.journal, Journal::Real(_)) {
+        if self.journal.is_real() {
             mount.real_journals.fetch_sub(1, SeqCst);
         }
-        if matches!(journal, Journal::Real(_)) {
+        if journal.is_real() {
             mount.real_journals.fetch_add(1, SeqCst);
         }
         self.journal = journal;

@@ -3,12 +3,13 @@
 
 use crate::db::{Db, State, code, filled};
 use crate::ffi::{
-    Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE,
+    Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE, log,
 };
-use crate::mount::{Mount, Place, locked};
+use crate::mount::{Mount, Place, is_written_in, locked};
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 /// Where a transaction keeps what it overwrites.
@@ -35,6 +36,15 @@ impl Journal {
     pub fn is_hot_in_memory(&self) -> bool {
         matches!(self, Journal::Memory(content) if is_hot(content))
     }
+
+    /// Whether it undoes something, wherever it is.
+    pub fn is_hot(&self) -> bool {
+        self.is_hot_in_memory() || self.is_real()
+    }
+
+    pub fn is_real(&self) -> bool {
+        matches!(self, Journal::Real(_))
+    }
 }
 
 /// SQLite's own rule: a journal whose first byte is zero was finalized.
@@ -49,11 +59,28 @@ fn path_of(db: &Db) -> String {
 /// Opens the journal of a transaction that begins.
 pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
     let mut state = locked(&db.state);
-    state.committed = false;
+    finalize(db, &mut state);
     state.set_journal(&db.mount, Journal::Memory(Vec::new()));
     drop(state);
     locked(&OPEN).insert(place.name(), Arc::downgrade(db));
     JournalFile { db: Arc::clone(db), writer: true }
+}
+
+/// Opens a hot journal that is really there for the connection that plays it back.
+pub fn take_over(db: &Arc<Db>, place: &Place, file: File) -> JournalFile {
+    let mut state = locked(&db.state);
+    state.set_journal(&db.mount, Journal::Real(file));
+    state.committed = true;
+    // Whoever has written it may not have synced it.
+    state.journal_unsynced = true;
+    drop(state);
+    locked(&OPEN).insert(place.name(), Arc::downgrade(db));
+    JournalFile { db: Arc::clone(db), writer: true }
+}
+
+/// A database has no journal that could be asked for any more.
+pub fn forget(db: &Db) {
+    locked(&OPEN).retain(|_, other| !std::ptr::eq(other.as_ptr(), db));
 }
 
 /// Whose journal in memory this is, if it would undo something.
@@ -75,18 +102,22 @@ pub fn exists(place: &Place) -> bool {
 
 /// xDelete of a journal: finalizes it. None if there is none that this process has open.
 pub fn delete(place: &Place) -> Option<Answer> {
-    let db = locked(&OPEN).remove(&place.name()).and_then(|db| db.upgrade())?;
+    let db = locked(&OPEN).get(&place.name()).and_then(Weak::upgrade)?;
     let mut state = locked(&db.state);
-    let was_real = matches!(state.journal, Journal::Real(_));
-    if was_real && let Err(code) = remove(&db.mount, place, true) {
-        return Some(Err(code));
-    }
-    finalize(&db, &mut state);
-    if !was_real {
+    let outcome = if state.journal.is_real() {
+        db.is_home(&mut state).and_then(|()| remove(&db.mount, place, true))
+    } else {
         // What another program has left there undoes nothing, or it would have been played back.
-        let _ = db.mount.fs.remove_file(&place.path);
+        match remove(&db.mount, place, false) {
+            Err(IOERR_DELETE_NOENT) => Ok(()),
+            removed => removed,
+        }
+    };
+    if outcome.is_ok() {
+        finalize(&db, &mut state);
+        forget(&db);
     }
-    Some(Ok(()))
+    Some(outcome)
 }
 
 /// Removes a file, and makes that durable if it is to be.
@@ -108,18 +139,39 @@ pub fn remove(mount: &Mount, place: &Place, durable: bool) -> Answer {
 pub fn finalize(db: &Db, state: &mut State) {
     crate::supers::leave(db, state);
     state.committed = false;
+    state.failed = false;
+    state.journal_unsynced = false;
     state.set_journal(&db.mount, Journal::None);
+}
+
+/// What a real journal has becomes durable.
+pub fn sync(state: &mut State) -> Answer {
+    if let Journal::Real(file) = &state.journal
+        && state.journal_unsynced
+    {
+        file.sync_all().map_err(|e| code(&e, IOERR_FSYNC))?;
+        state.journal_unsynced = false;
+    }
+    Ok(())
 }
 
 /// Writes a journal out and makes it durable.
 pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
     let mode = db.file.metadata()?.permissions().mode() & 0o777;
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode).clone();
-    let file = db.mount.fs.open_with(path_of(db), &options)?;
-    if let Journal::Memory(content) = journal {
-        file.write_all_at(content, 0)?;
+    let path = path_of(db);
+    let file = db.mount.fs.open_with(&path, &options)?;
+    let content = if let Journal::Memory(content) = journal { content.as_slice() } else { &[] };
+    let written = file.write_all_at(content, 0).and_then(|()| is_written_in(&db.mount, &file));
+    if let Err(e) = written.and_then(|()| file.sync_all()) {
+        drop(file);
+        // Later it would undo what was committed since.
+        let place = Place { image: PathBuf::new(), path };
+        if remove(&db.mount, &place, true).is_err() {
+            log(IOERR_DELETE, &format!("{}: it is not whole and could not be removed; do so", place.path));
+        }
+        return Err(e);
     }
-    file.sync_all()?;
     Ok(file)
 }
 
@@ -155,9 +207,18 @@ impl JournalFile {
                     finalize(&self.db, &mut state);
                 }
             }
-            Journal::Real(file) => {
-                file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
-                if offset == 0 && bytes.first() == Some(&0) && state.committed {
+            Journal::Real(_) => {
+                let ends = offset == 0 && bytes.first() == Some(&0);
+                if ends {
+                    self.db.is_home(&mut state)?;
+                }
+                // It may be the name of one.
+                crate::supers::make_real()?;
+                state.journal_unsynced = true;
+                if let Journal::Real(file) = &state.journal {
+                    file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
+                }
+                if ends {
                     self.end_real(&mut state)?;
                 }
             }
@@ -175,8 +236,14 @@ impl JournalFile {
                     finalize(&self.db, &mut state);
                 }
             }
-            Journal::Real(file) => {
-                file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))?;
+            Journal::Real(_) => {
+                if len == 0 {
+                    self.db.is_home(&mut state)?;
+                }
+                state.journal_unsynced = true;
+                if let Journal::Real(file) = &state.journal {
+                    file.set_len(len).map_err(|e| code(&e, IOERR_TRUNCATE))?;
+                }
                 if len == 0 {
                     self.end_real(&mut state)?;
                 }
@@ -195,10 +262,7 @@ impl JournalFile {
     }
 
     pub(crate) fn sync(&self) -> Answer {
-        match &locked(&self.db.state).journal {
-            Journal::Real(file) => file.sync_all().map_err(|e| code(&e, IOERR_FSYNC)),
-            _ => Ok(()),
-        }
+        sync(&mut locked(&self.db.state))
     }
 
     pub(crate) fn size(&self) -> Answer<u64> {
@@ -213,16 +277,12 @@ impl JournalFile {
         if !self.writer {
             return;
         }
-        let over = {
-            let mut state = locked(&self.db.state);
-            let over = matches!(&state.journal, Journal::Memory(content) if !is_hot(content));
-            if over {
-                finalize(&self.db, &mut state);
-            }
-            over || matches!(state.journal, Journal::None)
-        };
-        if over {
-            locked(&OPEN).retain(|_, db| !std::ptr::eq(db.as_ptr(), Arc::as_ptr(&self.db)));
+        let mut state = locked(&self.db.state);
+        if matches!(state.journal, Journal::None) {
+            forget(&self.db);
+        } else if !state.journal.is_hot() {
+            // It is known until it is removed: SQLite takes it for a failure if nothing is there to remove.
+            finalize(&self.db, &mut state);
         }
     }
 }

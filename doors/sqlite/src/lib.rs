@@ -17,8 +17,9 @@
 //! | xDelete, xTruncate to 0, or zeros at the head of `-journal` | forgets the journal in memory |
 //! | FCNTL_COMMIT_PHASETWO | the commit of what was not synced (`synchronous=OFF`): ordered, not durable |
 //! | xTruncate of the database | directly, if nothing is staged and nothing could be undone; else the layer's size, and the file is cut right after the batch |
-//! | xUnlock below RESERVED | nothing stays staged: see *failures* |
-//! | xWrite without RESERVED (a checkpoint of a log) | directly: others are to see it |
+//! | xUnlock below RESERVED | nothing stays staged: what FCNTL_SYNC has called whole is committed, the rest forgotten; see *failures* |
+//! | xWrite without RESERVED, or from CKPT_START to CKPT_DONE (a checkpoint of a log) | directly: others are to see it |
+//! | CKPT_START, CKPT_DONE | the log, and then the database, are made durable, whatever `synchronous` says |
 //!
 //! *A crash* at any point before the batch leaves the old database and no journal; after it the new one and no journal.
 //! Between batch and cut it leaves a file that is longer than its header says, which is how SQLite itself leaves it
@@ -30,27 +31,33 @@
 //!
 //! *More than a batch takes* (E2BIG, or 256 MiB staged): the journal in memory, which has all that it must, for SQLite
 //! syncs it before it writes a page, is written to `-journal` and made durable; after that the staged pages go home as
-//! ordinary writes, and until the end of this transaction everything is SQLite's own protocol on real files. A crash then
-//! leaves a hot journal, which the next connection (of this VFS, or of a stock SQLite through a mount) plays back. Ends
-//! of such a journal (removal, truncation, zeros) are made durable at once, because they are the commit. In
+//! ordinary writes. Until the end of this transaction pages are staged further, and go home whenever memory is full and at
+//! the commit; what the journal has got by then is made durable first, which with `synchronous=OFF` nobody else does. A
+//! crash then leaves a hot journal, which the next connection (of this VFS, or of a stock SQLite through a mount) plays
+//! back. Ends of such a journal (removal, truncation, zeros) are the commit: before them the database is made durable, and
+//! they are at once. A journal that has no room is removed, and the rollback goes on in memory, however large. In
 //! `journal_mode=MEMORY` and `OFF` there is no journal that could be written, and such a transaction is as unsafe as
 //! SQLite says; smaller ones are whole there too.
 //!
 //! *Super-journals* (several databases that are ATTACHed): SQLite makes a file that lists the journals, names it in
 //! each, and its removal commits all. Here it is in memory; FCNTL_SYNC tells its name, so the xSync that follows leaves
 //! the layer staged, and xDelete of the super-journal commits all layers as one batch, with one flush. If that is too
-//! much, or if one of the databases has a real journal, the super-journal is made a real file before any real journal is
-//! (a journal whose super-journal is not there counts as finalized). Databases in different images get a batch each, one
-//! after the other; a database elsewhere (another VFS) is committed by itself: in these cases a crash may fall between,
-//! which is what SQLite promises of super-journals across file systems that do not know of each other.
+//! much, or if one of the databases has a real journal, the super-journal is made a real file before any real journal
+//! is, or can name it (a journal whose super-journal is not there counts as finalized). Names in them begin with the
+//! image's path; a real journal keeps that in an attribute, so that they are found in its own image where that was moved
+//! or copied since. What another image would have that is not found is a failure, and not taken for gone. xDelete
+//! without a sync of the directory is SQLite's clean-up of one that has failed, and commits nothing. Databases in
+//! different images get a batch each, one after the other; a database elsewhere (another VFS) is committed by itself: in
+//! these cases a crash may fall between, which is what SQLite promises of super-journals across file systems that do not
+//! know of each other.
 //!
 //! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
 //! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the
 //! journal is written out for the next to play back.
 //!
 //! *A hot journal that is really there*, of a process without this VFS or of a transaction as above, is an ordinary file,
-//! and SQLite plays it back: its pages and the cut are staged under its EXCLUSIVE lock, committed at its xSync, and the
-//! file is removed after that.
+//! and SQLite plays it back. The connection that does has it as if it had written it: pages go home as above, which needs
+//! no room, and are durable before the file is removed.
 //!
 //! *Builds with SQLITE_ENABLE_BATCH_ATOMIC_WRITE* see SQLITE_IOCAP_BATCH_ATOMIC: BEGIN_ATOMIC_WRITE stages, COMMIT_ commits
 //! durably, ROLLBACK_ forgets; where the batch is too large COMMIT_ fails and SQLite goes back to its journal.
@@ -72,6 +79,7 @@
 mod db;
 mod ffi;
 mod journal;
+mod locks;
 mod methods;
 #[cfg(feature = "mortal")]
 mod mortal;

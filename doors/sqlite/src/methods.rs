@@ -218,10 +218,11 @@ unsafe extern "C" fn file_control(file: *mut File, what: c_int, with: *mut c_voi
             ffi::FCNTL_SYNC => {
                 // SAFETY: the argument is null or the name of a super-journal.
                 let name = unsafe { ffi::words(with.cast()) };
-                await_super(db, name);
-                Ok(())
+                await_super(db, name)
             }
             ffi::FCNTL_COMMIT_PHASETWO => db.phase_two(),
+            ffi::FCNTL_CKPT_START => db.checkpoint_begins(),
+            ffi::FCNTL_CKPT_DONE => db.checkpoint_ends(),
             ffi::FCNTL_BEGIN_ATOMIC_WRITE => db.atomic(AtomicStep::Begin),
             ffi::FCNTL_COMMIT_ATOMIC_WRITE => db.atomic(AtomicStep::Commit),
             ffi::FCNTL_ROLLBACK_ATOMIC_WRITE => db.atomic(AtomicStep::Rollback),
@@ -236,14 +237,15 @@ unsafe extern "C" fn file_control(file: *mut File, what: c_int, with: *mut c_voi
 }
 
 /// Whose end this commit waits for, if it is one that this process has made.
-fn await_super(db: &Arc<Db>, name: Option<&str>) {
+fn await_super(db: &Arc<Db>, name: Option<&str>) -> Answer {
     let place =
         name.and_then(|name| if let Meaning::Ours(place) = meaning(name) { Some(place) } else { None });
     let mut state = locked(&db.state);
     supers::leave(db, &mut state);
-    if place.is_some_and(|place| supers::join(&place, db)) {
-        state.awaits = Some(false);
-    }
+    state.awaits = place.is_some_and(|place| supers::join(&place, db)).then_some(false);
+    state.finished = state.awaits.is_none();
+    // With a real journal there is nothing to do at once: what fails is told while there is a journal to go back by.
+    if state.finished && state.journal.is_real() { db.bring_home(&mut state) } else { Ok(()) }
 }
 
 fn answer(with: *mut c_void, value: c_int) -> Answer {

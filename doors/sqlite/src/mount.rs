@@ -9,10 +9,12 @@
 
 use crate::ffi::{Answer, CANTOPEN, IOERR_FSYNC, log};
 use crate::shm::Shared;
-use narufs::{Durability, FormatOptions, Fs, MountOptions, Origin};
+use narufs::{Durability, File, FormatOptions, Fs, MountOptions, Origin, XattrMode};
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
 /// Between the image and the path in it.
@@ -25,6 +27,23 @@ pub struct Mount {
     pub shared: Mutex<HashMap<u64, Weak<Shared>>>,
     /// Real rollback journals that may be hot if the process ends now.
     pub real_journals: std::sync::atomic::AtomicUsize,
+    /// The last of its fields: when it goes the image is closed.
+    closed: Closed,
+}
+
+/// Tells those who wait for an image that it can be opened.
+struct Closed {
+    image: PathBuf,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut open = locked(&OPEN);
+        if open.get(&self.image).is_some_and(|mount| mount.strong_count() == 0) {
+            open.remove(&self.image);
+        }
+        CLOSED.notify_all();
+    }
 }
 
 /// A path in an image.
@@ -51,7 +70,22 @@ impl std::fmt::Debug for Mounted {
     }
 }
 
+/// Those that are open, or that somebody is about to close.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Mount>>>> = LazyLock::new(Mutex::default);
+
+static CLOSED: Condvar = Condvar::new();
+
+/// How long one who opens an image waits for one who closes it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All that is open, once nobody is about to close this image.
+fn none_closes(image: &Path) -> MutexGuard<'static, HashMap<PathBuf, Weak<Mount>>> {
+    let closes = |open: &mut HashMap<PathBuf, Weak<Mount>>| {
+        open.get(image).is_some_and(|mount| mount.strong_count() == 0)
+    };
+    let waited = CLOSED.wait_timeout_while(locked(&OPEN), PATIENCE, closes);
+    waited.unwrap_or_else(PoisonError::into_inner).0
+}
 
 /// A lock whose holder may have panicked: what it guards is changed in single steps.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,8 +187,9 @@ fn known(image: &str) -> PathBuf {
 pub struct Wishes {
     pub durability: Option<String>,
     pub memory: Option<String>,
-    /// Where the image is not there, one of this size is made.
+    /// Where the image is not there, one of this size is made, for a database.
     pub size: Option<String>,
+    pub makes: bool,
     /// What an image is that was not closed: copied or moved.
     pub origin: Option<String>,
 }
@@ -213,7 +248,7 @@ fn bytes(words: &str) -> Result<u64, String> {
 
 /// The image, opened unless it is open already.
 pub fn mount(image: &Path, wishes: Wishes) -> Answer<Arc<Mount>> {
-    let mut open = locked(&OPEN);
+    let mut open = none_closes(image);
     if let Some(mount) = open.get(image).and_then(Weak::upgrade) {
         return Ok(mount);
     }
@@ -222,28 +257,75 @@ pub fn mount(image: &Path, wishes: Wishes) -> Answer<Arc<Mount>> {
         log(CANTOPEN, &why);
         CANTOPEN
     })?;
-    open.retain(|_, mount| mount.strong_count() > 0);
     let mount = Arc::new(opened);
     open.insert(image.to_owned(), Arc::downgrade(&mount));
     at_exit();
     Ok(mount)
 }
 
+thread_local! {
+    /// The image whose journal this thread has last begun to look through, and its name when that was written.
+    static READS: RefCell<(Weak<Mount>, Vec<u8>)> = RefCell::default();
+}
+
+/// Where a journal that is a file says what its image was called.
+const WRITTEN_IN: &str = "user.narufs.image";
+
+/// A journal keeps the name by which it, and a super-journal that it names, was known.
+pub fn is_written_in(mount: &Mount, journal: &File) -> narufs::Result<()> {
+    journal.set_xattr(WRITTEN_IN, mount.image().as_os_str().as_bytes(), XattrMode::Any)
+}
+
+/// A journal is looked through: what it names is found by [`mount_of`].
+pub fn reads(mount: &Arc<Mount>, journal: &File) {
+    READS.replace((Arc::downgrade(mount), journal.xattr(WRITTEN_IN).unwrap_or_default()));
+}
+
+/// The image of a file that is no database. An image that this process has not open is named by a journal alone; where it
+/// is the journal's own as it was called when that was written, it may have been moved or copied since.
+pub fn mount_of(place: &Place) -> Answer<Arc<Mount>> {
+    let is_open = locked(&OPEN).get(&place.image).is_some_and(|mount| mount.strong_count() > 0);
+    if !is_open
+        && let Some(mount) = READS.with_borrow(|(mount, name)| {
+            let same = name.as_slice() == place.image.as_os_str().as_bytes();
+            mount.upgrade().filter(|_| same)
+        })
+    {
+        return Ok(mount);
+    }
+    let opened = mount(&place.image, Wishes::default());
+    if opened.is_err() {
+        let name = place.name();
+        log(
+            CANTOPEN,
+            &format!("{name}: named by a journal; its image must have that path again to play that back"),
+        );
+    }
+    opened
+}
+
 fn try_open(image: &Path, wishes: &Wishes) -> Result<Mount, String> {
     let options = wishes.options()?;
     if let Some(size) = &wishes.size
+        && wishes.makes
         && !image.exists()
     {
         let options = FormatOptions::new().size(bytes(size)?);
         Fs::format(image, &options).map_err(|e| e.to_string())?;
     }
     let fs = Fs::open(image, &options).map_err(|e| e.to_string())?;
-    Ok(Mount::new(fs))
+    Ok(Mount::new(fs, image))
 }
 
 impl Mount {
-    fn new(fs: Fs) -> Mount {
-        Mount { fs, shared: Mutex::default(), real_journals: 0.into() }
+    /// What it is called.
+    pub fn image(&self) -> &Path {
+        &self.closed.image
+    }
+
+    fn new(fs: Fs, image: &Path) -> Mount {
+        let closed = Closed { image: image.to_owned() };
+        Mount { fs, shared: Mutex::default(), real_journals: 0.into(), closed }
     }
 }
 
@@ -253,12 +335,12 @@ impl Mount {
 /// In words: what [`Fs::open`] says, or what is wrong with the options.
 pub fn keep_open(image: &Path, options: &MountOptions) -> Result<Mounted, String> {
     let image = canonical(image);
-    let mut open = locked(&OPEN);
-    if open.get(&image).and_then(Weak::upgrade).is_some() {
+    let mut open = none_closes(&image);
+    if open.get(&image).is_some_and(|mount| mount.strong_count() > 0) {
         return Err(format!("{}: this process has it open already", image.display()));
     }
     let fs = Fs::open(&image, options).map_err(|e| e.to_string())?;
-    let mount = Arc::new(Mount::new(fs));
+    let mount = Arc::new(Mount::new(fs, &image));
     open.insert(image, Arc::downgrade(&mount));
     at_exit();
     Ok(Mounted(mount))

@@ -6,7 +6,7 @@ use crate::ffi::{
     OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READONLY, OPEN_READWRITE, OPEN_SUPER_JOURNAL, log,
 };
 use crate::journal::{self, JournalFile};
-use crate::mount::{Mount, Place, Wishes, mount};
+use crate::mount::{Mount, Place, Wishes, mount, mount_of, reads};
 use crate::plain::Plain;
 use crate::supers::{self, SuperFile};
 use narufs::{File, OpenOptions};
@@ -56,15 +56,35 @@ pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
             return Ok((Handle::Journal(journal), flags));
         }
     }
-    let mount = mount(&place.image, asked.wishes)?;
-    let (file, flags) = open_file(&mount, &place.path, flags)?;
     if flags & OPEN_MAIN_DB != 0 {
-        let db = Db::new(mount, place.path.clone(), file);
-        return Ok((Handle::Db(Arc::new(db)), flags));
+        return open_database(place, asked);
+    }
+    let mount = mount_of(place)?;
+    let (file, flags) = open_file(&mount, &place.path, flags)?;
+    if flags & OPEN_MAIN_JOURNAL != 0 {
+        reads(&mount, &file);
+    }
+    if let Some(db) = asked.db
+        && flags & OPEN_READWRITE != 0
+        && !creates
+    {
+        return Ok((Handle::Journal(journal::take_over(&db, place, file)), flags));
     }
     let mut plain = Plain::new(mount, file, flags & OPEN_MAIN_JOURNAL != 0 && creates);
     plain.gone = (flags & OPEN_DELETEONCLOSE != 0).then(|| place.path.clone());
     Ok((Handle::Plain(plain), flags))
+}
+
+fn open_database(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
+    let mount = mount(&place.image, asked.wishes)?;
+    // Its journals would have other names than those of the database itself: one connection would not find another's.
+    if mount.fs.symlink_metadata(&place.path).is_ok_and(|there| there.is_symlink()) {
+        log(CANTOPEN, &format!("{}: a symbolic link; name the database that it leads to", place.name()));
+        return Err(CANTOPEN);
+    }
+    let (file, flags) = open_file(&mount, &place.path, asked.flags)?;
+    let db = Db::new(mount, place.path.clone(), file);
+    Ok((Handle::Db(Arc::new(db)), flags))
 }
 
 fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_int)> {
@@ -88,10 +108,10 @@ fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_in
 
 /// xDelete.
 pub fn delete(place: &Place, durable: bool) -> Answer {
-    if let Some(outcome) = supers::delete(place).or_else(|| journal::delete(place)) {
+    if let Some(outcome) = supers::delete(place, durable).or_else(|| journal::delete(place)) {
         return outcome;
     }
-    let mount = mount(&place.image, Wishes::default())?;
+    let mount = mount_of(place)?;
     journal::remove(&mount, place, durable)
 }
 
@@ -100,7 +120,7 @@ pub fn access(place: &Place, how: c_int) -> Answer<bool> {
     if supers::open(place).is_some() || journal::exists(place) {
         return Ok(true);
     }
-    let mount = mount(&place.image, Wishes::default())?;
+    let mount = mount_of(place)?;
     if how == ACCESS_EXISTS {
         // As SQLite's own VFS: an empty file is none.
         return match mount.fs.metadata(&place.path) {

@@ -6,7 +6,7 @@
 //! whose super-journal is not there counts as finalized.
 
 use crate::db::{Db, State, code, filled};
-use crate::ffi::{Answer, IOERR_DELETE, IOERR_FSYNC, IOERR_WRITE};
+use crate::ffi::{Answer, IOERR_DELETE, IOERR_WRITE};
 use crate::journal;
 use crate::mount::{Mount, Place, locked};
 use narufs::{Commit, OpenOptions};
@@ -67,17 +67,20 @@ pub fn leave(db: &Db, state: &mut State) {
 
 impl Super {
     fn make_real(&mut self) -> Answer {
-        if self.real {
-            return Ok(());
+        if !self.real {
+            self.write_out()?;
+            self.real = true;
         }
+        Ok(())
+    }
+
+    fn write_out(&self) -> Answer {
         let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
         let written = self.mount.fs.open_with(&self.place.path, &options).and_then(|file| {
             file.write_all_at(&self.content, 0)?;
             file.sync_all()
         });
-        written.map_err(|e| code(&e, IOERR_WRITE))?;
-        self.real = true;
-        Ok(())
+        written.map_err(|e| code(&e, IOERR_WRITE))
     }
 
     /// All that waits becomes content.
@@ -92,8 +95,9 @@ impl Super {
         for db in &self.members {
             let mut state = locked(&db.state);
             db.spill(&mut state)?;
-            drop(state);
-            db.file.sync_data().map_err(|e| code(&e, IOERR_FSYNC))?;
+            // Once this name is gone, a journal without it undoes its database alone.
+            journal::sync(&mut state)?;
+            db.is_home(&mut state)?;
         }
         if self.real {
             journal::remove(&self.mount, &self.place, true)?;
@@ -140,11 +144,17 @@ impl Super {
     }
 }
 
-/// xDelete of a super-journal: the commit. None if this process has made none of this name.
-pub fn delete(place: &Place) -> Option<Answer> {
+/// xDelete of a super-journal: the commit, which is to be durable, or the end of one that has failed. None if this process
+/// has made none of this name.
+pub fn delete(place: &Place, commits: bool) -> Option<Answer> {
     let name = place.name();
     let mut ended = locked(&OPEN).remove(&name)?;
-    if let Err(code) = ended.commit() {
+    let outcome = match (commits, ended.real) {
+        (true, _) => ended.commit(),
+        (false, true) => journal::remove(&ended.mount, place, false),
+        (false, false) => Ok(()),
+    };
+    if let Err(code) = outcome {
         locked(&OPEN).insert(name, ended);
         return Some(Err(code));
     }
@@ -154,10 +164,9 @@ pub fn delete(place: &Place) -> Option<Answer> {
     Some(Ok(()))
 }
 
-/// Makes those of an image real that are in memory.
-pub fn make_real(mount: &Arc<Mount>) -> Answer {
-    let mut all = locked(&OPEN);
-    all.values_mut().filter(|one| Arc::ptr_eq(&one.mount, mount)).try_for_each(Super::make_real)
+/// Makes those real that are in memory: a journal in any image may name one in any other.
+pub fn make_real() -> Answer {
+    locked(&OPEN).values_mut().try_for_each(Super::make_real)
 }
 
 impl SuperFile {
@@ -182,7 +191,8 @@ impl SuperFile {
                 return Err(IOERR_WRITE);
             }
             one.content.extend_from_slice(bytes);
-            Ok(())
+            // A journal that is real, of another connection, may have made it so.
+            if one.real { one.write_out() } else { Ok(()) }
         })
     }
 

@@ -149,6 +149,7 @@ unsafe fn wishes(name: *const c_char, flags: c_int) -> Wishes {
         memory: wish(c"memory"),
         size: wish(c"size"),
         origin: wish(c"origin"),
+        makes: true,
     }
 }
 

@@ -18,6 +18,8 @@ struct Case {
     size: &'static str,
     /// Every how many calls the process ends.
     step: usize,
+    /// Pieces of a transaction in memory; what is more has a real journal.
+    pieces: &'static str,
 }
 
 const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
@@ -46,7 +48,7 @@ impl Case {
     /// What the transaction is run as, with a number of calls to live for.
     fn run(&self, place: &Place, dies_at: usize) -> bool {
         let mut shell = place.shell();
-        shell.env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
+        shell.env("NARUFS_SQLITE_DIE_AT", dies_at.to_string()).env("NARUFS_SQLITE_PIECES", self.pieces);
         let attach =
             if self.attaches() { format!("ATTACH '{}' AS other;", place.uri("b.db")) } else { String::new() };
         let said = said(shell, &format!(".open {}\n{attach}\n{}", place.uri("a.db"), self.sql));
@@ -70,7 +72,8 @@ impl Case {
 
     fn every_end(&self) {
         // With NARUFS_SQLITE_EVERY each call is taken that the case asks for, else some of them.
-        let step = if std::env::var_os("NARUFS_SQLITE_EVERY").is_some() { self.step } else { self.step * 9 };
+        let every = std::env::var_os("NARUFS_SQLITE_EVERY").is_some();
+        let step = if every { self.step } else { self.step * 9 };
         let made = Place::of_size(self.size);
         made.sql("a.db", &self.prepare);
         if self.attaches() {
@@ -83,14 +86,18 @@ impl Case {
         assert_ne!(old, new, "{}", self.name);
         let (mut states, mut news) = (0, 0);
         // Of long transactions the end alone is taken call by call.
-        let end = if self.step > 100 { self.lives_for(&made) } else { usize::MAX };
-        let last = end.saturating_sub(40);
+        let ends = self.step > 100 || !self.pieces.is_empty();
+        let end = if ends { self.lives_for(&made) } else { usize::MAX };
+        let last = end.saturating_sub(if every || self.pieces.is_empty() { 40 } else { 14 });
         for dies_at in (1..last).step_by(step).chain(last..end) {
             let place = made.copied("image");
+            let original = &place;
             if !self.run(&place, dies_at) {
                 break;
             }
             for (how, place) in [("power", &place.copied("copy").into_copied()), ("kill", &place)] {
+                // The copy finds by itself what its journals name.
+                let _hidden = (how == "power").then(|| original.hidden());
                 let seen = self.seen(place);
                 assert!(seen == old || seen == new, "{} cut at {dies_at}, {how}: {seen}", self.name);
                 states += 1;
@@ -104,7 +111,12 @@ impl Case {
 
 fn case(name: &'static str, rows: String, sql: &str, step: usize) {
     let size = if step > 100 { "320M" } else { "24M" };
-    Case { name, prepare: rows, sql: sql.to_owned(), size, step }.every_end();
+    Case { name, prepare: rows, sql: sql.to_owned(), size, step, pieces: "" }.every_end();
+}
+
+/// With a real journal from the eighth page on.
+fn case_of_few_pieces(name: &'static str, rows: String, sql: String) {
+    Case { name, prepare: rows, sql, size: "24M", step: 11, pieces: "8" }.every_end();
 }
 
 #[test]
@@ -136,6 +148,22 @@ fn a_vacuum() {
 fn sixty_four_pages_that_spill() {
     let sql = "PRAGMA cache_size=4; UPDATE t SET b = zeroblob(2999);";
     case("64 pages", rows(64, 3000), sql, 17);
+}
+
+#[test]
+fn a_real_journal_of_one_whose_syncs_are_off() {
+    for mode in ["delete", "persist"] {
+        let sql = format!(
+            "PRAGMA synchronous=off; PRAGMA cache_size=4; PRAGMA journal_mode={mode}; UPDATE t SET b = zeroblob(2999);"
+        );
+        case_of_few_pieces("syncs off", rows(30, 3000), sql);
+    }
+}
+
+#[test]
+fn real_journals_of_two_databases() {
+    let sql = "PRAGMA cache_size=4; BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2998); COMMIT;";
+    case_of_few_pieces("two real journals", rows(16, 3000), sql.to_owned());
 }
 
 #[test]

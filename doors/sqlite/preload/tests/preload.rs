@@ -54,3 +54,24 @@ fn what_does_not_lie_where_the_image_stands_is_the_system_s() {
     let named = run(&image, None, &["sqlite3", "/a.db", sql]);
     assert_eq!(said(&named), "0", "the directory stands for the root of the image");
 }
+
+#[test]
+fn what_still_reads_goes_on_beside_a_rollback() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let image = dir.path().join("image");
+    let python = "import sqlite3
+c = sqlite3.connect('/a.db', isolation_level=None)
+c.execute('create table t(a integer primary key, b)')
+c.executemany('insert into t values(?, 1)', [(n,) for n in range(100)])
+c.execute('create table u(a)')
+for mode in 'delete', 'truncate', 'persist', 'memory':
+    c.execute('pragma journal_mode=' + mode)
+    c.execute('begin')
+    rows = c.execute('select a from t')
+    rows.fetchone()
+    c.execute('insert into u values(1)')
+    c.execute('rollback')
+    assert len(rows.fetchall()) == 99, mode
+print(c.execute('select count(*) from u').fetchone()[0])";
+    assert_eq!(said(&run(&image, None, &["python3", "-c", python])), "0");
+}

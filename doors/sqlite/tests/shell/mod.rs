@@ -88,10 +88,30 @@ impl Place {
         Place { _dir: dir, image, origin: "" }
     }
 
+    /// Has the image away from its path until what is given is dropped.
+    pub fn hidden(&self) -> Hidden<'_> {
+        let away = self.image.with_extension("away");
+        std::fs::rename(&self.image, &away).expect("it is there");
+        Hidden { image: &self.image, away }
+    }
+
     /// To be opened as a copy of an image that was not closed.
     pub fn into_copied(mut self) -> Place {
         self.origin = "copied";
         self
+    }
+}
+
+/// An image that is elsewhere for the time being.
+pub struct Hidden<'a> {
+    image: &'a std::path::Path,
+    away: PathBuf,
+}
+
+impl Drop for Hidden<'_> {
+    fn drop(&mut self) {
+        // A test that has failed already says more.
+        let _ = std::fs::rename(&self.away, self.image);
     }
 }
 

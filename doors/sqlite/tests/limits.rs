@@ -1,0 +1,96 @@
+//! Where there is no room, and names that lead elsewhere.
+
+mod shell;
+
+use narufs::{Fs, MountOptions};
+use shell::{Place, said};
+
+const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+    INSERT INTO t SELECT i, zeroblob(3000) FROM n;";
+
+/// What has no room is told, and undoes nothing later: neither when there is room again, nor in the next process.
+#[test]
+fn a_journal_without_room_undoes_nothing_of_what_comes_after_it() {
+    for (mode, synchronous) in [("delete", "full"), ("persist", "off")] {
+        for makes_room in [false, true] {
+            let place = Place::of_size("32M");
+            place.sql("a.db", ROWS);
+            // It leaves less than the journal of all of the other.
+            let filled = place.run(&format!(
+                ".bail off\n.open {}\nPRAGMA synchronous=off; CREATE TABLE f(b); PRAGMA cache_size=50;\n{}",
+                place.uri("filler.db"),
+                "INSERT INTO f VALUES(zeroblob(400000));\n".repeat(80)
+            ));
+            assert!(filled.err.contains("full"), "{filled:?}");
+            let mut shell = place.shell();
+            shell.env("NARUFS_SQLITE_PIECES", "300");
+            let room = if makes_room {
+                format!(
+                    "ATTACH '{}' AS filler; PRAGMA filler.secure_delete=off; DROP TABLE filler.f; VACUUM filler;",
+                    place.uri("filler.db")
+                )
+            } else {
+                String::new()
+            };
+            let again = if makes_room { "UPDATE t SET b = zeroblob(2998) WHERE a > 1;" } else { "" };
+            let said = said(
+                shell,
+                &format!(
+                    ".bail off\n.open {}\nPRAGMA locking_mode=exclusive; PRAGMA journal_mode={mode};
+                     PRAGMA synchronous={synchronous}; PRAGMA cache_size=20;
+                     UPDATE t SET b = zeroblob(2999);\n{room}\nUPDATE t SET b = 'kept' WHERE a = 1;\n{again}\n
+                     SELECT b, (SELECT count(*) FROM t), (SELECT sum(length(b)) FROM t) FROM t WHERE a = 1;",
+                    place.uri("a.db")
+                ),
+            );
+            assert!(said.err.contains("full"), "{mode}: {said:?}");
+            let seen = if makes_room { "kept|1500|4494006" } else { "kept|1500|4497004" };
+            assert!(said.out.trim_end().ends_with(seen), "{mode} {makes_room}: {said:?}");
+            let found = place.sql(
+                "a.db",
+                "SELECT b, (SELECT count(*) FROM t), (SELECT sum(length(b)) FROM t) FROM t WHERE a = 1;
+                 PRAGMA integrity_check;",
+            );
+            assert_eq!(found, format!("{seen}\nok"), "{mode} {makes_room}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_written_back_without_syncs_is_whole_after_a_kill() {
+    let place = Place::new();
+    place.sql("a.db", "PRAGMA journal_mode=wal; CREATE TABLE t(a INTEGER PRIMARY KEY, b);");
+    let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50)
+        INSERT INTO t(b) SELECT zeroblob(3000) FROM n; PRAGMA wal_checkpoint;\n";
+    let said = place.run(&format!(
+        ".open {}\nPRAGMA locking_mode=exclusive; PRAGMA synchronous=off;\n{insert}{insert}{insert}.system kill -9 $PPID\n",
+        place.uri("a.db")
+    ));
+    assert!(!said.status.success(), "{said:?}");
+    assert_eq!(place.sql("a.db", "SELECT count(*) FROM t; PRAGMA integrity_check;"), "150\nok");
+}
+
+#[test]
+fn a_rollback_of_what_no_journal_undoes_leaves_what_was_there() {
+    let place = Place::new();
+    place.sql("a.db", "CREATE TABLE t(a INTEGER PRIMARY KEY, b); INSERT INTO t VALUES(1, 'old');");
+    place.sql(
+        "a.db",
+        "PRAGMA journal_mode=off; PRAGMA cache_size=2; BEGIN; UPDATE t SET b = 'new';
+         WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 50)
+         INSERT INTO t SELECT i, zeroblob(3000) FROM n; ROLLBACK;",
+    );
+    assert_eq!(place.sql("a.db", "SELECT * FROM t; PRAGMA integrity_check;"), "1|old\nok");
+}
+
+#[test]
+fn a_symbolic_link_to_a_database_is_refused() {
+    let place = Place::new();
+    place.sql("a.db", "CREATE TABLE t(a);");
+    let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    fs.symlink("/a.db", "/l.db").expect("room");
+    fs.close().expect("it is whole");
+    let said = place.run(&format!(".open {}\nSELECT count(*) FROM t;", place.uri("l.db")));
+    assert!(said.err.contains("a symbolic link; name the database that it leads to"), "{said:?}");
+}
