@@ -88,7 +88,7 @@ impl Case {
         // Of long transactions the end alone is taken call by call.
         let ends = self.step > 100 || !self.pieces.is_empty();
         let end = if ends { self.lives_for(&made) } else { usize::MAX };
-        let last = end.saturating_sub(if every || self.pieces.is_empty() { 40 } else { 14 });
+        let last = end.saturating_sub(if every || self.pieces.is_empty() { 40 } else { 10 });
         for dies_at in (1..last).step_by(step).chain(last..end) {
             let place = made.copied("image");
             let original = &place;
