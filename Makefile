@@ -86,7 +86,7 @@ cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and n
 	testing/cluster/figures.sh
 
 test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md
-	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features mortal -- --include-ignored --nocapture
+	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features long -- --nocapture
 	$(CARGO) test --locked -p narufs-sqlite-preload
 
 bench-sqlite: build doors ## SQLite's commits on ext4 and in the process: rates, flushes, bytes (root)

@@ -42,6 +42,7 @@ impl Journal {
         self.is_hot_in_memory() || self.is_real()
     }
 
+    /// Whether it is a file.
     pub fn is_real(&self) -> bool {
         matches!(self, Journal::Real(_))
     }

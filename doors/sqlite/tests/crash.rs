@@ -167,7 +167,7 @@ fn real_journals_of_two_databases() {
 }
 
 #[test]
-#[ignore = "minutes: make test-sqlite"]
+#[cfg(feature = "long")]
 fn a_thousand_and_ten_thousand_pages_that_spill() {
     let sql = "PRAGMA cache_size=50; UPDATE t SET b = zeroblob(2999);";
     case("1000 pages", rows(1000, 3000), sql, 211);
@@ -175,7 +175,7 @@ fn a_thousand_and_ten_thousand_pages_that_spill() {
 }
 
 #[test]
-#[ignore = "minutes: make test-sqlite"]
+#[cfg(feature = "long")]
 fn two_databases_that_are_more_than_a_batch() {
     let sql = "PRAGMA cache_size=50; BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2998); COMMIT;";
     case("two large databases", rows(900, 3000), sql, 211);
