@@ -9,7 +9,7 @@
 //! The list grows to as many entries as were ever open at once. Entries are reused, and never move: a child finds the
 //! list whole, whatever other threads of its parent were about.
 //!
-//! Nor is what carries a lock ever one of the three standard descriptors ([`beyond_standard`]): who has been started without
+//! Nor is what carries a lock ever one of the three standard descriptors (`beyond_standard`): who has been started without
 //! those writes what they print into the first files that they open.
 //!
 //! What this leaves to others: to call it in each child (the library `narufs` does), and to keep a child from what its
