@@ -1,5 +1,6 @@
 //! Promised blocks, and blocks that were picked but are in no record yet. Both give themselves back.
 
+use super::budget::Budget;
 use super::{Alloc, Class, Extent, no_space};
 use crate::Result;
 use crate::format::EXTENT_MAX_DEPTH;
@@ -37,14 +38,8 @@ impl Reservation {
     /// ENOSPC; the promise is then what it was.
     pub fn extend(&mut self, more: u64) -> Result<()> {
         let slack = (self.blocks + more).div_ceil(BLOCKS_PER_SLACK).saturating_sub(self.slack);
-        let budget = &self.alloc.shared.budget;
-        if !budget.take(more + slack) {
-            self.alloc.make_room()?;
-            if !budget.take(more + slack) {
-                return Err(no_space());
-            }
-        }
-        budget.fill_reserve();
+        self.taken(|budget| budget.take(more + slack))?;
+        self.alloc.shared.budget.fill_reserve();
         self.blocks += more;
         self.slack += slack;
         Ok(())
@@ -57,12 +52,7 @@ impl Reservation {
     /// # Errors
     /// As [`Reservation::extend`].
     pub fn extend_for_record(&mut self, more: u64) -> Result<()> {
-        if !self.take_for_record(more) {
-            self.alloc.make_room()?;
-            if !self.take_for_record(more) {
-                return Err(no_space());
-            }
-        }
+        self.taken(|_| self.take_for_record(more))?;
         self.blocks += more;
         self.slack += SLACK_OF_RECORD;
         Ok(())
@@ -73,14 +63,19 @@ impl Reservation {
     /// # Errors
     /// As [`Reservation::extend`].
     pub fn extend_nodes(&mut self, more: u64) -> Result<()> {
-        let budget = &self.alloc.shared.budget;
-        if !budget.take(more) {
+        self.taken(|budget| budget.take(more))?;
+        self.slack += more;
+        Ok(())
+    }
+
+    /// Takes what is to be promised; where it cannot be had, once more after room was made.
+    fn taken(&self, take: impl Fn(&Budget) -> bool) -> Result<()> {
+        if !take(&self.alloc.shared.budget) {
             self.alloc.make_room()?;
-            if !budget.take(more) {
+            if !take(&self.alloc.shared.budget) {
                 return Err(no_space());
             }
         }
-        self.slack += more;
         Ok(())
     }
 

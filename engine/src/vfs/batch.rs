@@ -74,11 +74,8 @@ impl Vfs {
         let fresh = StagedFile::of(inode);
         let there = batch.files.get(&inode.nid());
         let (new, _) = there.unwrap_or(&fresh).new_pages(offset, bytes.len());
-        let fits = match self.meta.store.profile().keeps() {
-            true => batch.pages + new <= MAX_BATCH_PAGES,
-            false => batch.pages + new <= self.data.record_pages(),
-        };
-        if !fits {
+        let keeps = self.meta.store.profile().keeps();
+        if batch.pages + new > if keeps { MAX_BATCH_PAGES } else { self.data.record_pages() } {
             return Err(Error::Errno(libc::E2BIG));
         }
         if there.is_none() && !inode.holds.open() {

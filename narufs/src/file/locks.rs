@@ -96,6 +96,13 @@ impl File {
         LockRequest { owner: owner.0, pid: std::process::id(), range, access: kind.to_engine() }
     }
 
+    /// For the open file itself. Nothing of it is asked before it is known whose the file system is: a child's parent may
+    /// have been about to say it for the first time when it forked.
+    fn own_request(&self, kind: LockKind) -> Result<LockRequest> {
+        self.session.enter("lock")?;
+        Ok(self.request(self.lock_owner(), kind, ALL))
+    }
+
     /// Remembers to give the locks of this owner back.
     fn remember(&self, owner: LockOwner) {
         let owners = self.owners();
@@ -134,7 +141,7 @@ impl File {
     /// # Errors
     /// ENOLCK if the file has too many.
     pub fn lock(&self) -> Result<()> {
-        self.wait(AdvisoryKind::Flock, self.request(self.lock_owner(), LockKind::Exclusive, ALL))
+        self.wait(AdvisoryKind::Flock, self.own_request(LockKind::Exclusive)?)
     }
 
     /// As [`File::lock`], beside others that are shared.
@@ -142,7 +149,7 @@ impl File {
     /// # Errors
     /// As [`File::lock`].
     pub fn lock_shared(&self) -> Result<()> {
-        self.wait(AdvisoryKind::Flock, self.request(self.lock_owner(), LockKind::Shared, ALL))
+        self.wait(AdvisoryKind::Flock, self.own_request(LockKind::Shared)?)
     }
 
     /// As [`File::lock`], without waiting.
@@ -161,7 +168,7 @@ impl File {
     /// # Errors
     /// [`TryLockError::WouldBlock`] if another open file's is in the way; else as [`File::lock`].
     pub fn try_lock(&self) -> Result<(), TryLockError> {
-        let request = self.request(self.lock_owner(), LockKind::Exclusive, ALL);
+        let request = self.own_request(LockKind::Exclusive).map_err(|e| TryLockError::Error(e.into()))?;
         self.try_now(AdvisoryKind::Flock, &request)
     }
 
@@ -170,7 +177,7 @@ impl File {
     /// # Errors
     /// As [`File::try_lock`].
     pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
-        let request = self.request(self.lock_owner(), LockKind::Shared, ALL);
+        let request = self.own_request(LockKind::Shared).map_err(|e| TryLockError::Error(e.into()))?;
         self.try_now(AdvisoryKind::Flock, &request)
     }
 

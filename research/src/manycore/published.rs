@@ -26,9 +26,13 @@ pub struct Point {
     pub value: f64,
 }
 
-const PAPER: &str = "journal-paper+data-ordered";
-const JBD2: &str = "journal-jbd2+checkpoint-64+data-ordered";
-const FINE: &str = "journal-fine+checkpoint-64+data-ordered";
+/// The published journal, and the two that it is compared with, which write home as jbd2 does: one thread, 64 buffers in a
+/// batch.
+pub const PAPER: &str = "journal-paper+data-ordered";
+/// See [`PAPER`].
+pub const JBD2: &str = "journal-jbd2+checkpoint-64+data-ordered";
+/// See [`PAPER`].
+pub const FINE: &str = "journal-fine+checkpoint-64+data-ordered";
 const NVM_VARMAIL: &str = "varmail, journal on NVM, data on a drive as stated";
 const NVM_TOKUBENCH: &str = "tokubench, journal on NVM, data on a drive as stated";
 /// Numbers of threads that a mean "at 15 to 120 cores" is taken over.

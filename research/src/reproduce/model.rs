@@ -59,10 +59,13 @@ impl Model {
         Some(Model { machine, costs: run.costs, fits })
     }
 
+    fn fit(&self, variant: &str) -> Option<Fitted> {
+        self.fits.iter().find(|(name, _)| name == variant).map(|(_, fit)| *fit)
+    }
+
     /// Operations a second.
     pub fn rate(&self, variant: &str, threads: usize) -> Option<f64> {
-        let (_, fit) = self.fits.iter().find(|(name, _)| name == variant)?;
-        Some(fit.rate(self.machine, self.costs, threads))
+        Some(self.fit(variant)?.rate(self.machine, self.costs, threads))
     }
 
     /// Of one technique over another, with as many threads as the paper's machine has cores.
@@ -168,8 +171,8 @@ fn ratios(paper: &str, title: &str, cells: &Cells, model: &Model) -> Option<Figu
 fn met_if(point: &Published, model: &Model) -> String {
     let with = |variant: &str, ns: Option<f64>| {
         point.by(|name, threads| {
-            let (_, fit) = model.fits.iter().find(|(known, _)| known == name)?;
-            let fit = if name == variant { ns.map_or(*fit, |ns| fit.in_turn(ns)) } else { *fit };
+            let fit = model.fit(name)?;
+            let fit = if name == variant { ns.map_or(fit, |ns| fit.in_turn(ns)) } else { fit };
             Some(fit.rate(model.machine, model.costs, threads))
         })
     };
@@ -192,7 +195,7 @@ fn met_if(point: &Published, model: &Model) -> String {
         }
         Of::Itself(of) => of,
     };
-    let Some((_, fit)) = model.fits.iter().find(|(known, _)| known == variant) else { return String::new() };
+    let Some(fit) = model.fit(variant) else { return String::new() };
     let is_beyond =
         |ns: f64| with(variant, Some(ns)).is_some_and(|now| (now > point.value) != (said > point.value));
     let (mut low, mut high) = (fit.turn().max(1.0), LONGEST);

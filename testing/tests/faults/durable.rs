@@ -94,11 +94,8 @@ pub fn run(
     seed: u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    narufs_engine::lane::pin(Some(0));
     let mut rng = StdRng::seed_from_u64(seed);
-    let lab = Lab::tiny(ring);
-    let mut world = World { lab, crash, sim: lab.format(), files: vec![Content::durable(Vec::new()); FILES] };
-    world.begin(&mut rng)?;
+    let mut world = World::new(ring, crash, &mut rng)?;
     for life in 0..LIVES {
         world.live_once(kind, &mut rng, tally).map_err(|e| format!("life {life}: {e}"))?;
     }
@@ -113,16 +110,23 @@ pub fn run_with_request(
     steps: usize,
     tally: &mut Tally,
 ) -> Result<u64, String> {
-    narufs_engine::lane::pin(Some(0));
     let mut rng = StdRng::seed_from_u64(1);
-    let lab = Lab::tiny(ring);
-    let mut world = World { lab, crash, sim: lab.format(), files: vec![Content::durable(Vec::new()); FILES] };
-    world.begin(&mut rng)?;
+    let mut world = World::new(ring, crash, &mut rng)?;
     let plan = Plan { place: Place::Any, errno: libc::EIO, lasts, spared: request };
     world.live(Course { plan, steps, begins: 0, mends: steps }, &mut rng, tally)
 }
 
 impl World {
+    /// A new one, whose operations run on one lane.
+    fn new(ring: Ring, crash: Crash, rng: &mut StdRng) -> Result<World, String> {
+        narufs_engine::lane::pin(Some(0));
+        let lab = Lab::tiny(ring);
+        let files = vec![Content::durable(Vec::new()); FILES];
+        let mut world = World { lab, crash, sim: lab.format(), files };
+        world.begin(rng)?;
+        Ok(world)
+    }
+
     /// Files that are there, with some content.
     fn begin(&mut self, rng: &mut StdRng) -> Result<(), String> {
         let live = self.lab.mount(&self.sim).map_err(said("first mount"))?;

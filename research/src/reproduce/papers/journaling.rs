@@ -2,6 +2,7 @@
 //! published one without them, on memory that stands for NVM and on the device; and commits by more threads than cores.
 
 use super::said;
+use crate::manycore::published::{FINE, JBD2, PAPER};
 use crate::reproduce::bed::{Bed, Journal};
 use crate::reproduce::found::{Account, Cells, Goal, Wanted};
 use crate::reproduce::model;
@@ -10,10 +11,6 @@ use crate::reproduce::slow::DRIVE;
 use narufs_bench::{Params, Result};
 use std::time::Duration;
 
-/// Both write home as jbd2 does: one thread, 64 buffers in a batch.
-const JBD2: &str = "journal-jbd2+checkpoint-64+data-ordered";
-const FINE: &str = "journal-fine+checkpoint-64+data-ordered";
-const PAPER: &str = "journal-paper+data-ordered";
 /// Ours, ours without the journal of data, and the others, which have none.
 const VARIANTS: [&str; 5] = [OURS, "data-ordered", JBD2, FINE, PAPER];
 const MEMORY: &[&str] = &["memory=512M", "metadata_memory=128M"];
@@ -74,7 +71,7 @@ pub fn run(run: &Run) -> Result<Account> {
     ]);
     for (media, called) in MEDIA {
         for (workload, over_jbd2, over_locks) in PUBLISHED {
-            let title = format!("{workload}, {called}");
+            let title = title(workload, called);
             let cells = measure(run, &mut account, &title, workload, media)?;
             account.show(&title, ["threads", "operations a second"], &cells, &COLUMNS);
             if media == Media::Device {
@@ -93,6 +90,10 @@ pub fn run(run: &Run) -> Result<Account> {
     }
     commits(run, &mut account)?;
     Ok(account)
+}
+
+fn title(workload: &str, media: &str) -> String {
+    format!("{workload}, {media}")
 }
 
 fn measure(
@@ -156,4 +157,21 @@ fn commits(run: &Run, account: &mut Account) -> Result<()> {
     ));
     account.show(title, ["threads", "operations a second"], &cells, &COLUMNS);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manycore::published::POINTS;
+
+    #[test]
+    fn every_published_point_is_of_an_experiment_that_is_run() {
+        let titles: Vec<String> = MEDIA
+            .iter()
+            .flat_map(|(_, called)| PUBLISHED.map(|(workload, ..)| title(workload, called)))
+            .collect();
+        for point in POINTS.iter().filter(|point| point.paper == "journaling") {
+            assert!(titles.iter().any(|title| title == point.figure), "{}", point.words());
+        }
+    }
 }
