@@ -17,7 +17,8 @@ mod place {
     }
 
     pub(in crate::journal) fn reserved(first: Position) {
-        if let Some(stop) = NEXT.take() {
+        // A thread that is ending, whose variables are gone, is not stopped.
+        if let Ok(Some(stop)) = NEXT.try_with(Cell::take) {
             stop(first);
         }
     }
