@@ -65,7 +65,8 @@ pub fn run(run: &Run) -> Result<Account> {
          not wait for the device where the others' data do, which is ext4's default mode. \"data-ordered\" is narufs \
          without that: what its journal alone is worth.",
         "What the model misses: two threads that wait for a drive hardly meet in a journal, so that the model has 24 of them \
-         wait side by side in varmail, where the paper's came to 700 MB/s, and what held them up there it does not say. The \
+         wait side by side in varmail, where the paper's came to 700 MB/s, and what held them up there it does not say. Nor \
+         does it know that many share the commit of a transaction: 16 threads of jbd2 do more than two let it expect. The \
          locks of slots under locks, for which the paper's 24 cores wait, two cores do not wait for; how long they would have \
          to be held, says the table.",
     ]);
