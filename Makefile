@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio bench-fio
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -32,12 +32,17 @@ doors: ## build the ways in for programs that are there already (docs/doors): li
 	$(CARGO) rustc --release --locked -p narufs-c --lib --crate-type staticlib # alone: else it is not optimised as a whole
 	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
 	ln -sf c/lib/libnarufs.so c/lib/libnarufs.a target/release/
+	if ! command -v fio >/dev/null; then echo "fio is not installed: its engine, narufs-fio.so, is left out"; \
+		elif $(MAKE) fio-engine; then :; else echo "narufs-fio.so is left out: it takes fio's sources (deb-src)"; fi
 
-fio: doors ## build narufs as an engine of the fio that is installed: target/release/c/lib/libfio-narufs.so
+fio: doors fio-engine ## build narufs as an engine of the fio that is installed: target/release/narufs-fio.so
+
+fio-engine: # of what `doors` has laid
 	doors/fio/build.sh target/release/c target/release/c/lib
+	ln -sf c/lib/narufs-fio.so target/release/
 
 bench-fio: build fio ## what fio says of the library, the mount, ext4 and xfs (root)
-	doors/fio/bench.sh target/release/c/lib/libfio-narufs.so $(NARUFS) target
+	doors/fio/bench.sh target/release/c/lib/narufs-fio.so $(NARUFS) target
 
 bench-c: doors ## cached overwrites of 4 KiB in C and in Rust, in turn
 	$(CARGO) build --release --locked -p narufs-c --example overwrite
@@ -148,6 +153,8 @@ install: build doors install-files install-doors ## install programs, libraries,
 
 install-doors: # what `doors` has built
 	doors/c/lay.sh target/release/libnarufs_c.a "$(DESTDIR)" $(PREFIX)
+	test ! -e target/release/c/lib/narufs-fio.so || \
+		install -D -m 0644 -t $(DESTDIR)$(LIBDIR) target/release/c/lib/narufs-fio.so
 
 install-files: # what was built: as `install`, and as scripts/deb.sh puts it into a package
 	install -D -m 0755 $(NARUFS) $(DESTDIR)$(BINDIR)/narufs
@@ -177,7 +184,7 @@ uninstall: ## remove what install made
 			$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/$$name.fish; done
 	for unit in $(UNITS); do \
 		rm -f $(DESTDIR)$(UNITDIR)/$$unit; done
-	rm -f $(DESTDIR)$(PREFIX)/lib/libnarufs.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/narufs.pc \
+	rm -f $(DESTDIR)$(LIBDIR)/narufs-fio.so $(DESTDIR)$(PREFIX)/lib/libnarufs.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/narufs.pc \
 		$(DESTDIR)$(PREFIX)/include/narufs.h $(DESTDIR)$(PREFIX)/share/man/man3/narufs.3
 
 deb: build ## a Debian package: target/debian

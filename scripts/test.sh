@@ -64,13 +64,13 @@ summary() { # LOG: how many tests it ran, or what else it says
 
 model() { # loom|shuttle
     local packages=(-p narufs-engine)
-    # For loom that crate is the lanes alone.
-    if [[ $1 == loom ]]; then packages+=(-p narufs-research); fi
+    # For loom these crates are the lanes, and the table of handles, alone.
+    if [[ $1 == loom ]]; then packages+=(-p narufs-research -p narufs-c); fi
     RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"
 }
 
 used() { # models, and what programs do: one lane
-    step loom model loom && step shuttle model shuttle &&
+    step loom model loom && step shuttle model shuttle && step fio scripts/within.sh $limit doors/fio/test.sh target/tmp/laid/usr &&
         step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh &&
         NARUFS_OUTLIVE=target/proof/narufs-outlive step outlive scripts/within.sh $limit scripts/outlive.sh
 }

@@ -464,7 +464,7 @@ int narufs_batch_commit_then(narufs_batch *batch,
                              void *arg);
 
 /**
- * Gives a batch up: nothing of it has happened.
+ * Gives a batch up: nothing of it has happened. EBADF: it is committed, or another thread is about to.
  */
 int narufs_batch_drop(narufs_batch *batch);
 
@@ -544,7 +544,8 @@ int narufs_error_cause(void);
 const char *narufs_version(void);
 
 /**
- * Closes a file, and gives its locks back. It is not synced. Calls of other threads that are using it go on to their end.
+ * Closes a file, and gives its locks back. It is not synced. Calls of other threads that are using it go on to their end,
+ * and its locks are given back with the last of them: a call that waits for a lock which this file has waits for ever.
  */
 int narufs_close(narufs_file *file);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds narufs as an engine of the fio that is installed: build.sh LAID OUT. LAID is what doors/c/lay.sh has laid. The
-# engine is compiled in the tree of that very version, which Debian has as a source package; it is kept below target.
+# engine is compiled in the tree of that very version, which Debian has as a source package; it is kept below target. It
+# finds libnarufs.so beside itself, or where the system looks for libraries.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 laid=$(realpath "$1")
@@ -36,5 +37,5 @@ fi
 export PKG_CONFIG_PATH=$laid/lib/pkgconfig
 # shellcheck disable=SC2046 # words of options
 (cd "$tree" && "${CC:-cc}" -Wall -O2 -g -D_GNU_SOURCE -shared -fPIC -include config-host.h -I. "-DBUILT_FOR=\"$version\"" \
-    "$here/narufs.c" -o "$out/libfio-narufs.so" $(pkg-config --cflags --libs narufs) -Wl,-rpath,"$laid/lib")
-echo "$out/libfio-narufs.so"
+    "$here/narufs.c" -o "$out/narufs-fio.so" $(pkg-config --cflags --libs narufs) -Wl,-rpath,'$ORIGIN')
+echo "$out/narufs-fio.so"

@@ -1,7 +1,7 @@
 /* narufs as an external engine of fio: files of a file system that runs inside fio's process, without a mount.
  *
  *     [global]
- *     ioengine=external:/path/to/libfio-narufs.so
+ *     ioengine=external:/path/to/narufs-fio.so
  *     thread=1
  *     image=/var/tmp/fio.img     ; or: scratch=1G
  *     image_size=4G              ; makes the file system anew

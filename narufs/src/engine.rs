@@ -127,7 +127,7 @@ impl Session {
 
 /// Makes a file system.
 pub(crate) fn format(image: &Path, options: &FormatOptions) -> Result<()> {
-    let made = narufs_engine::format(image, &options.to_engine());
+    let made = narufs_engine::format(image, &options.to_engine()?);
     made.map(drop).map_err(|e| told("format", e).at(image))
 }
 

@@ -59,8 +59,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`Cause::Refused`](crate::Cause::Refused), in words, if there is a file system already (see
-    /// [`FormatOptions::force`]) or too little room (16 MiB are enough); [`Cause::InUse`](crate::Cause::InUse); those
-    /// of the device.
+    /// [`FormatOptions::force`]) or too little room (16 MiB are enough); [`Cause::InUse`](crate::Cause::InUse); EINVAL
+    /// for a journal whose path is not UTF-8; those of the device.
     pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<()> {
         engine::format(image.as_ref(), options)
     }

@@ -1,5 +1,6 @@
 //! How a file system is made and opened.
 
+use crate::error::{Error, Result};
 use narufs_engine::file::DataOptions;
 use narufs_engine::format::JournalKind;
 use narufs_engine::journal;
@@ -84,21 +85,27 @@ impl FormatOptions {
         self
     }
 
-    pub(crate) fn to_engine(&self) -> narufs_engine::FormatOptions {
+    /// # Errors
+    /// EINVAL for a journal whose path is not UTF-8: the image keeps it as words.
+    pub(crate) fn to_engine(&self) -> Result<narufs_engine::FormatOptions> {
         let (journal, path) = match &self.journal {
             Journal::Image => (JournalKind::Ssd, None),
             Journal::PersistentMemory(path) => (JournalKind::Pmem, Some(path)),
             Journal::Emulated(path) => (JournalKind::Emulated, Some(path)),
         };
-        narufs_engine::FormatOptions {
+        let words = |path: &PathBuf| match path.to_str() {
+            Some(words) => Ok(words.to_owned()),
+            None => Err(Error::of_errno("format", libc::EINVAL).at(path)),
+        };
+        Ok(narufs_engine::FormatOptions {
             blocks: self.size.map(|bytes| bytes / BLOCK),
             journal,
-            journal_path: path.map(|path| path.to_string_lossy().into_owned()),
+            journal_path: path.map(words).transpose()?,
             label: self.label.clone(),
             owner: self.owner,
             force: self.force,
             ..narufs_engine::FormatOptions::default()
-        }
+        })
     }
 }
 

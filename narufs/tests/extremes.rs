@@ -1,6 +1,8 @@
 //! Options with values that nobody means: answered in words, or as the most that there is; nothing overflows.
 
 use narufs::*;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -86,6 +88,15 @@ fn sizes_and_windows() {
     }
     used(fs);
     refused_windows(&image, |image| std::fs::read(image).expect("there"));
+    // The image keeps a journal's path as words.
+    let no_words = place.path().join(OsStr::from_bytes(b"ring\xff"));
+    let before = std::fs::read(&image).expect("there");
+    for journal in [Journal::Emulated(no_words.clone()), Journal::PersistentMemory(no_words.clone())] {
+        let options = FormatOptions::new().size(16 << 20).journal(journal).force(true);
+        let e = Fs::format(&image, &options).expect_err("no words");
+        assert_eq!((e.errno(), e.path()), (libc::EINVAL, Some(&*no_words)), "{e}");
+    }
+    assert!(!no_words.exists() && std::fs::read(&image).expect("there") == before, "nothing is written");
     let ring = place.path().join("ring");
     let options = FormatOptions::new().size(16 << 20).journal(Journal::Emulated(ring.clone())).force(true);
     Fs::format(&image, &options).expect("room");

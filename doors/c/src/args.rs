@@ -106,17 +106,52 @@ pub(crate) fn put_bytes(from: &[u8], into: *mut u8, len: usize) -> Outcome<usize
     Ok(from.len())
 }
 
-/// Bytes of its own for C, which gives them back.
-pub(crate) fn give(from: &[u8]) -> Outcome<*mut u8> {
-    // SAFETY: the room is of this many bytes, and a zero byte.
-    unsafe {
-        let room = libc::malloc(from.len() + 1).cast::<u8>();
-        if room.is_null() {
-            return Err(Failure::of(libc::ENOMEM, "there is no memory for the answer"));
-        }
-        room.copy_from_nonoverlapping(from.as_ptr(), from.len());
-        room.add(from.len()).write(0);
-        Ok(room)
+/// Memory for C, which gives it back.
+pub(crate) struct Room {
+    /// Of malloc.
+    at: *mut u8,
+    len: usize,
+}
+
+fn no_memory() -> Failure {
+    Failure::of(libc::ENOMEM, "there is no memory for the answer")
+}
+
+impl Room {
+    /// So many bytes, and one behind.
+    pub(crate) fn new(len: usize) -> Outcome<Room> {
+        let size = len.checked_add(1).ok_or_else(no_memory)?;
+        // SAFETY: the call touches no memory that anybody has.
+        let at = unsafe { libc::calloc(size, 1) }.cast::<u8>();
+        if at.is_null() { Err(no_memory()) } else { Ok(Room { at, len }) }
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: it is so long, written by calloc or `grow`, and nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+
+    /// Makes it longer.
+    pub(crate) fn grow(&mut self, len: usize) -> Outcome<()> {
+        let mut more = Room::new(len)?;
+        more.bytes()[..self.len].copy_from_slice(self.bytes());
+        *self = more;
+        Ok(())
+    }
+
+    /// Gives so many of the bytes to C, and a zero byte behind.
+    pub(crate) fn give(self, len: usize) -> *mut u8 {
+        let len = len.min(self.len);
+        // SAFETY: there is one byte more than `self.len`.
+        unsafe { self.at.add(len).write(0) };
+        std::mem::ManuallyDrop::new(self).at
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: it is of calloc, and nobody else's.
+        unsafe { libc::free(self.at.cast()) }
     }
 }
 

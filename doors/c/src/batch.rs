@@ -5,8 +5,9 @@
 use crate::args::bytes;
 use crate::dir::Place;
 use crate::fail::{Failure, Outcome, done, handle, number};
+use crate::handles::{self, Object, with, with_ours};
 use crate::later::Teller;
-use crate::table::{self, Object, Table, with, with_ours};
+use crate::table::Table;
 use crate::types::{narufs_batch, narufs_dir, narufs_done, narufs_file};
 use narufs::{Batch, Commit, File};
 use std::ffi::{c_int, c_void};
@@ -52,7 +53,7 @@ fn to_commit(how: c_int) -> Outcome<Commit> {
 fn take(batch: *mut narufs_batch) -> Outcome<Batch> {
     let taken = staged(batch, |staged| staged.take().ok_or_else(committed))?;
     // Another thread may have closed it in between: it is committed all the same.
-    if let Ok(closed) = table::close::<Staged>(batch) {
+    if let Ok(closed) = handles::close::<Staged>(batch) {
         drop(closed);
     }
     Ok(taken)
@@ -61,7 +62,7 @@ fn take(batch: *mut narufs_batch) -> Outcome<Batch> {
 /// Begins a batch of writes to files of a file system, wherever they lie.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_batch_begin(dir: *mut narufs_dir) -> *mut narufs_batch {
-    handle(|| with(dir, |place: &Place| table::open(Staged(Mutex::new(Some(place.batch()))))))
+    handle(|| with(dir, |place: &Place| handles::open(Staged(Mutex::new(Some(place.batch()))))))
 }
 
 /// Stages bytes for an offset of a file, all of them or, with -1, none: E2BIG if the batch has no room for them.
@@ -117,8 +118,15 @@ pub extern "C" fn narufs_batch_commit_then(
     })
 }
 
-/// Gives a batch up: nothing of it has happened.
+/// Gives a batch up: nothing of it has happened. EBADF: it is committed, or another thread is about to.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_batch_drop(batch: *mut narufs_batch) -> c_int {
-    done(|| table::end::<Staged>(batch))
+    done(|| {
+        let taken = take(batch);
+        if taken.is_err() && !handles::is_ours::<Staged>(batch) {
+            // The parent's: what it stands for stays, the number is known no more.
+            return handles::end::<Staged>(batch);
+        }
+        taken.map(drop)
+    })
 }

@@ -4,7 +4,8 @@
 
 use crate::args::path;
 use crate::fail::{Failure, Outcome, done, handle};
-use crate::table::{self, Object, Table, with};
+use crate::handles::{self, Object, with};
+use crate::table::Table;
 use crate::types::{narufs_dir, narufs_file};
 use narufs::{Dir, File, Fs, OpenOptions};
 use std::ffi::{c_char, c_int};
@@ -101,7 +102,7 @@ pub extern "C" fn narufs_open(
                 true => dir.open_temporary(path, &options)?,
                 false => dir.open_with(path, &options)?,
             };
-            table::open(file)
+            handles::open(file)
         })
     })
 }
@@ -109,14 +110,14 @@ pub extern "C" fn narufs_open(
 /// Opens a directory, for paths that begin there; whatever happens above it.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_open_dir(dir: *mut narufs_dir, path: *const c_char) -> *mut narufs_dir {
-    handle(|| at(dir, path, |dir, path| table::open(Place::Below(dir.open_dir(path)?))))
+    handle(|| at(dir, path, |dir, path| handles::open(Place::Below(dir.open_dir(path)?))))
 }
 
 /// Closes a directory. That of a file system which is the last of it that is open unmounts it: narufs_unmount() would
 /// tell of failures.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_dir_close(dir: *mut narufs_dir) -> c_int {
-    done(|| table::end::<Place>(dir))
+    done(|| handles::end::<Place>(dir))
 }
 
 /// Returns when the names in a directory are durable, and every change of metadata that returned before.

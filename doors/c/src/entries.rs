@@ -5,7 +5,8 @@
 use crate::args::put;
 use crate::dir::at;
 use crate::fail::{Failure, Outcome, done, guarded, handle};
-use crate::table::{self, Object, Table, with_ours};
+use crate::handles::{self, Object, with_ours};
+use crate::table::Table;
 use crate::types::{self, narufs_dir, narufs_entries, narufs_entry, narufs_stat};
 use narufs::{DirEntry, DirPosition, FileType, ReadDir};
 use std::ffi::{c_char, c_int};
@@ -50,7 +51,7 @@ fn kind(of: FileType) -> u8 {
 /// Begins to list a directory, without "." and "..".
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_read_dir(dir: *mut narufs_dir, path: *const c_char) -> *mut narufs_entries {
-    handle(|| at(dir, path, |dir, path| table::open(Listing(Mutex::new((dir.read_dir(path)?, None))))))
+    handle(|| at(dir, path, |dir, path| handles::open(Listing(Mutex::new((dir.read_dir(path)?, None))))))
 }
 
 /// The next entry: 1, 0 at the end, or -1.
@@ -112,5 +113,5 @@ pub extern "C" fn narufs_entries_tell(entries: *mut narufs_entries, position: *m
 /// Ends the listing.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_entries_close(entries: *mut narufs_entries) -> c_int {
-    done(|| table::end::<Listing>(entries))
+    done(|| handles::end::<Listing>(entries))
 }

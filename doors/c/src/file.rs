@@ -4,7 +4,8 @@
 
 use crate::args::put;
 use crate::fail::{Failure, done};
-use crate::table::{self, Object, Table, with};
+use crate::handles::{self, Object, with};
+use crate::table::Table;
 use crate::types::{self, narufs_file, narufs_stat};
 use narufs::File;
 use std::ffi::c_int;
@@ -19,10 +20,11 @@ impl Object for File {
     }
 }
 
-/// Closes a file, and gives its locks back. It is not synced. Calls of other threads that are using it go on to their end.
+/// Closes a file, and gives its locks back. It is not synced. Calls of other threads that are using it go on to their end,
+/// and its locks are given back with the last of them: a call that waits for a lock which this file has waits for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_close(file: *mut narufs_file) -> c_int {
-    done(|| table::end::<File>(file))
+    done(|| handles::end::<File>(file))
 }
 
 /// Returns when content and attributes are durable, and every change of metadata that returned before, as far as the

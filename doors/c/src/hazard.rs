@@ -13,16 +13,15 @@
     reason = "a leaf module: membarrier(2), a handler of forks, and records that live for ever"
 )]
 
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence, shared, thread_local};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
-};
+use std::sync::atomic::compiler_fence;
 
 /// Handles that a thread can use at once: two, and what callbacks use which should use none.
-const DEEPEST: usize = 8;
+const DEEPEST: usize = if cfg!(loom) { 1 } else { 8 };
 
 pub(crate) struct Record {
     used: [AtomicU64; DEEPEST],
@@ -35,13 +34,15 @@ pub(crate) struct Record {
 // SAFETY: all but `next` are atomics; that is written before others see the record.
 unsafe impl Sync for Record {}
 
-static RECORDS: AtomicPtr<CachePadded<Record>> = AtomicPtr::new(ptr::null_mut());
+shared! {
+    static RECORDS: AtomicPtr<CachePadded<Record>> = AtomicPtr::new(ptr::null_mut());
+}
 
-/// Whether every thread fences for itself: until it is known that nobody need.
-static FENCED: AtomicBool = AtomicBool::new(true);
+/// Whether every thread fences for itself: until it is known that nobody need. A model knows no other fences.
+static FENCED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
 
 /// Processes before this one: a child that is forked is the next.
-static FORKS: AtomicU32 = AtomicU32::new(0);
+static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 extern "C" fn in_the_child() {
     // Relaxed: the child has one thread.
@@ -63,7 +64,7 @@ pub(crate) fn prepare() {
         // SAFETY: the handler does nothing but use an atomic, and the library is never unloaded (`-z nodelete`).
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
         assert_eq!(failed, 0, "the C library has no memory for a handler of forks");
-        FENCED.store(!(membarrier(REGISTER) && membarrier(FENCE)), Ordering::SeqCst);
+        FENCED.store(cfg!(loom) || !(membarrier(REGISTER) && membarrier(FENCE)), Ordering::SeqCst);
     });
 }
 
@@ -84,7 +85,7 @@ impl Record {
             at = record.next;
         }
         let mut record = Box::new(CachePadded::new(Record {
-            used: Default::default(),
+            used: std::array::from_fn(|_| AtomicU64::new(0)),
             depth: AtomicUsize::new(0),
             taken: AtomicBool::new(true),
             next: ptr::null(),
@@ -117,8 +118,13 @@ impl Drop for Own {
     }
 }
 
+#[cfg(not(loom))]
 thread_local! {
     static OWN: Own = const { Own(Cell::new(None)) };
+}
+#[cfg(loom)]
+thread_local! {
+    static OWN: Own = Own(Cell::new(None));
 }
 
 /// A handle that this thread says it uses.

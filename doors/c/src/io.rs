@@ -4,7 +4,7 @@
 
 use crate::args::{bytes, bytes_mut, put, slices, slices_mut};
 use crate::fail::{Failure, Outcome, number};
-use crate::table::with;
+use crate::handles::with;
 use crate::types::narufs_file;
 use narufs::{Appended, File};
 use std::ffi::{c_int, c_void};

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "calls back into C, and names that C links to")]
 
 use crate::fail::{Failure, Outcome, done, tell};
-use crate::table::with;
+use crate::handles::with;
 use crate::types::{narufs_done, narufs_file};
 use narufs::File;
 use std::ffi::{c_int, c_void};

@@ -4,7 +4,7 @@
 
 use crate::args::put;
 use crate::fail::{Failure, Outcome, done, guarded};
-use crate::table::with_ours as with;
+use crate::handles::with_ours as with;
 use crate::types::{narufs_file, narufs_lock};
 use narufs::{File, LockKind, LockOwner};
 use std::ffi::c_int;

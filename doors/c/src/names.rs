@@ -2,10 +2,10 @@
 
 #![allow(unsafe_code, reason = "names that C links to")]
 
-use crate::args::{self, put};
+use crate::args::{self, Room, put};
 use crate::dir::{Place, at};
-use crate::fail::{Failure, done, guarded, number};
-use crate::table::with;
+use crate::fail::{Failure, Outcome, done, guarded, number};
+use crate::handles::with;
 use crate::types::{self, narufs_dir, narufs_file, narufs_stat};
 use narufs::{File, RenameMode};
 use std::ffi::{c_char, c_int, c_void};
@@ -201,6 +201,11 @@ pub extern "C" fn narufs_copy(dir: *mut narufs_dir, from: *const c_char, to: *co
     })
 }
 
+/// The length of a file as one of memory.
+fn whole(len: u64) -> Outcome<usize> {
+    usize::try_from(len).map_err(|_| Failure::of(libc::ENOMEM, "the file is longer than memory can be"))
+}
+
 /// The whole content of a file in memory of its own, with a zero byte behind, for narufs_free(); gives the number of bytes,
 /// or -1.
 #[unsafe(no_mangle)]
@@ -210,10 +215,24 @@ pub extern "C" fn narufs_read_file(
     content: *mut *mut c_void,
 ) -> i64 {
     number(|| {
-        let read = at(dir, path, |dir, path| Ok(dir.read(path)?))?;
         put(content, std::ptr::null_mut())?;
-        put(content, args::give(&read)?.cast())?;
-        Ok(read.len())
+        let file = at(dir, path, |dir, path| Ok(dir.open(path)?))?;
+        let (mut room, mut read) = (Room::new(whole(file.metadata()?.len())?)?, 0);
+        // Until there is nothing more, however long it has become meanwhile.
+        loop {
+            if read == room.bytes().len() {
+                if whole(file.metadata()?.len())? <= read {
+                    break;
+                }
+                room.grow(read.saturating_mul(2).max(4096))?;
+            }
+            match file.read_at(&mut room.bytes()[read..], read as u64)? {
+                0 => break,
+                more => read += more,
+            }
+        }
+        put(content, room.give(read).cast())?;
+        Ok(read)
     })
 }
 

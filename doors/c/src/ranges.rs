@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "names that C links to")]
 
 use crate::fail::{Failure, done, number};
-use crate::table::with;
+use crate::handles::with;
 use crate::types::narufs_file;
 use narufs::File;
 use std::ffi::c_int;

@@ -5,7 +5,8 @@
 use crate::args::{self, maybe_text, put};
 use crate::dir::Place;
 use crate::fail::{Failure, Outcome, done, handle, number};
-use crate::table::{self, Closed, with};
+use crate::handles::{self, with};
+use crate::table::Closed;
 use crate::types::*;
 use narufs::{AccessTimes, Durability, FormatOptions, Fs, Journal, MountOptions, Origin, ScratchOptions};
 use std::ffi::{c_char, c_int, c_void};
@@ -101,7 +102,7 @@ pub extern "C" fn narufs_mount(
 ) -> *mut narufs_dir {
     handle(|| {
         let options = to_mount(&args::options(options)?)?;
-        table::open(Place::Root(Fs::open(args::path(image)?, &options)?))
+        handles::open(Place::Root(Fs::open(args::path(image)?, &options)?))
     })
 }
 
@@ -110,7 +111,7 @@ pub extern "C" fn narufs_mount(
 pub extern "C" fn narufs_scratch(options: *const narufs_scratch_options) -> *mut narufs_dir {
     handle(|| {
         let options = to_scratch(&args::options(options)?)?;
-        table::open(Place::Root(Fs::scratch(&options)?))
+        handles::open(Place::Root(Fs::scratch(&options)?))
     })
 }
 
@@ -126,7 +127,7 @@ pub extern "C" fn narufs_unmount(fs: *mut narufs_dir) -> c_int {
         let busy = || {
             Failure::of(libc::EBUSY, "other threads are using the file system: it is unmounted with the last")
         };
-        match table::close::<Place>(fs)? {
+        match handles::close::<Place>(fs)? {
             Closed::Taken(Place::Root(fs)) => Ok(fs.close()?),
             Closed::Taken(Place::Below(_)) => Err(Failure::invalid("it is not the root")),
             Closed::InUse => {
@@ -150,7 +151,7 @@ pub extern "C" fn narufs_as_user(
 ) -> *mut narufs_dir {
     handle(|| {
         let groups = args::bytes(groups, count)?;
-        with(fs, |place: &Place| table::open(Place::Root(place.fs()?.as_user(uid, gid, groups))))
+        with(fs, |place: &Place| handles::open(Place::Root(place.fs()?.as_user(uid, gid, groups))))
     })
 }
 

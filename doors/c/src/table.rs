@@ -7,25 +7,26 @@
 
 #![allow(
     unsafe_code,
-    reason = "a leaf module: slots that threads share; guarded by its tests and tests/c/threads.c"
+    reason = "a leaf module: slots that threads share; guarded by its models and tests, and tests/c/threads.c"
 )]
 
-use crate::fail::{Failure, Outcome};
 use crate::hazard;
-use std::cell::UnsafeCell;
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell, constant, nulls};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 const INDEX_BITS: u32 = 26;
 const KIND_BITS: u32 = 3;
 const GENERATION: u32 = INDEX_BITS + KIND_BITS;
+/// Of the head of the free list: an index and 1.
+const NEXT_BITS: u32 = INDEX_BITS + 1;
+const NEXT: u64 = (1 << NEXT_BITS) - 1;
 const LAST_GENERATION: u64 = (1 << (63 - GENERATION)) - 1;
 /// Beside a handle in its slot: it was closed, and is in use.
 const CLOSED: u64 = 1 << 63;
 
 /// Slots of the first chunk; each has twice as many as that before it.
-const FIRST: u32 = 64;
-const CHUNKS: usize = (INDEX_BITS - 5) as usize;
+const FIRST: u32 = if cfg!(loom) { 4 } else { 64 };
+const CHUNKS: usize = if cfg!(loom) { 1 } else { (INDEX_BITS - 5) as usize };
 
 /// Lines of their own: who opens and closes does not disturb the neighbours.
 #[repr(align(64))]
@@ -46,19 +47,14 @@ pub(crate) struct Table<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     /// Slots that were ever used.
     begun: AtomicU32,
-    /// The index of the first that is free, and 1; above it how often that has changed.
+    /// The index of the first that is free, and 1; above it how often that has changed, so that no thread takes a head
+    /// that has gone and come back meanwhile for the one that it has seen: in 37 bits, after which it would have to have
+    /// slept for hours.
     free: AtomicU64,
 }
 
 // SAFETY: what it holds is handed to many threads, and dropped by any.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
-
-/// What is known by a handle.
-pub(crate) trait Object: Send + Sync + Sized + 'static {
-    /// What C has a pointer to.
-    type Opaque;
-    fn table() -> &'static Table<Self>;
-}
 
 /// What became of what was closed.
 pub(crate) enum Closed<T> {
@@ -67,6 +63,19 @@ pub(crate) enum Closed<T> {
     InUse,
     /// It is the parent's: this process was forked since.
     Forked,
+}
+
+/// Why a table has done nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The number is no handle that is open.
+    Bad,
+    /// There are as many handles as there can be.
+    Full,
+    /// There is no memory for more.
+    Memory,
+    /// The thread uses as many already as it can.
+    Nested,
 }
 
 /// Nobody's any more: dropped when the last has left it.
@@ -87,18 +96,41 @@ impl<T> Drop for Leaving<'_, T> {
     }
 }
 
-fn bad() -> Failure {
-    Failure::of(libc::EBADF, "the handle is none that is open")
+/// The head of the free list with another first slot.
+fn changed(free: u64, next: u32) -> u64 {
+    (free >> NEXT_BITS).wrapping_add(1) << NEXT_BITS | u64::from(next)
+}
+
+/// Makes a chunk, unless another thread is quicker.
+#[cold]
+fn make_chunk<T>(place: &AtomicPtr<Slot<T>>, slots: usize) -> Result<(), Refused> {
+    let mut chunk: Vec<Slot<T>> = Vec::new();
+    chunk.try_reserve_exact(slots).map_err(|_| Refused::Memory)?;
+    chunk.resize_with(slots, || Slot {
+        state: AtomicU64::new(0),
+        generation: AtomicU64::new(0),
+        process: AtomicU32::new(0),
+        next: AtomicU32::new(0),
+        value: UnsafeCell::new(None),
+    });
+    let first = chunk.as_mut_ptr();
+    if place.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        // It stays for ever.
+        std::mem::forget(chunk);
+    }
+    Ok(())
 }
 
 impl<T> Table<T> {
-    pub(crate) const fn new(kind: u64) -> Table<T> {
-        assert!(kind < 1 << KIND_BITS);
-        Table {
-            kind,
-            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
-            begun: AtomicU32::new(0),
-            free: AtomicU64::new(0),
+    constant! {
+        pub(crate) fn new(kind: u64) -> Table<T> {
+            assert!(kind < 1 << KIND_BITS);
+            Table {
+                kind,
+                chunks: nulls!(CHUNKS),
+                begun: AtomicU32::new(0),
+                free: AtomicU64::new(0),
+            }
         }
     }
 
@@ -121,9 +153,9 @@ impl<T> Table<T> {
     fn pop(&self) -> Option<u32> {
         let mut free = self.free.load(Ordering::Acquire);
         loop {
-            let index = (free as u32).checked_sub(1)?;
+            let index = ((free & NEXT) as u32).checked_sub(1)?;
             let next = self.slot(index)?.next.load(Ordering::Relaxed);
-            let new = (free >> 32).wrapping_add(1) << 32 | u64::from(next);
+            let new = changed(free, next);
             match self.free.compare_exchange_weak(free, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(index),
                 Err(other) => free = other,
@@ -134,8 +166,8 @@ impl<T> Table<T> {
     fn push(&self, index: u32, slot: &Slot<T>) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
-            slot.next.store(free as u32, Ordering::Relaxed);
-            let new = (free >> 32).wrapping_add(1) << 32 | u64::from(index + 1);
+            slot.next.store((free & NEXT) as u32, Ordering::Relaxed);
+            let new = changed(free, index + 1);
             match self.free.compare_exchange_weak(free, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => free = other,
@@ -144,42 +176,33 @@ impl<T> Table<T> {
     }
 
     /// A slot that was never used; its chunk is made if it is the first of that.
-    fn begin(&self) -> Option<u32> {
-        let next = |begun: u32| (begun < 1 << INDEX_BITS).then_some(begun + 1);
-        let index = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        let chunk = (index + FIRST).ilog2() - FIRST.ilog2();
-        let place = self.chunks.get(chunk as usize)?;
-        if place.load(Ordering::Acquire).is_null() {
-            let slot = || Slot {
-                state: AtomicU64::new(0),
-                generation: AtomicU64::new(0),
-                process: AtomicU32::new(0),
-                next: AtomicU32::new(0),
-                value: UnsafeCell::new(None),
-            };
-            let slots: Box<[Slot<T>]> = (0..FIRST << chunk).map(|_| slot()).collect();
-            let slots = Box::into_raw(slots);
-            let first = slots.cast::<Slot<T>>();
-            if place.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                // SAFETY: another thread has made the chunk, and nobody has seen this one.
-                drop(unsafe { Box::from_raw(slots) });
+    fn begin(&self) -> Result<u32, Refused> {
+        let mut index = self.begun.load(Ordering::Relaxed);
+        loop {
+            let chunk = (index + FIRST).ilog2() - FIRST.ilog2();
+            let place =
+                self.chunks.get(chunk as usize).filter(|_| index < 1 << INDEX_BITS).ok_or(Refused::Full)?;
+            // Before the index is taken: where there is no memory nobody has taken anything.
+            if place.load(Ordering::Acquire).is_null() {
+                make_chunk(place, (FIRST << chunk) as usize)?;
+            }
+            match self.begun.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(index),
+                Err(other) => index = other,
             }
         }
-        Some(index)
     }
 
     /// Opens a handle.
-    pub(crate) fn insert(&self, value: T) -> Outcome<u64> {
+    pub(crate) fn insert(&self, value: T) -> Result<u64, Refused> {
         hazard::prepare();
-        let index = self.pop().or_else(|| self.begin());
-        let full = || Failure::of(libc::ENFILE, "there are too many open handles: close some");
-        let index = index.ok_or_else(full)?;
-        let slot = self.slot(index).ok_or_else(full)?;
+        let index = self.pop().map_or_else(|| self.begin(), Ok)?;
+        let slot = self.slot(index).ok_or(Refused::Full)?;
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
         slot.generation.store(generation, Ordering::Relaxed);
         slot.process.store(hazard::process(), Ordering::Relaxed);
         // SAFETY: the slot is this thread's until its state says that it is open.
-        unsafe { *slot.value.get() = Some(value) };
+        slot.value.with_mut(|place| unsafe { *place = Some(value) });
         let id = generation << GENERATION | self.kind << INDEX_BITS | u64::from(index);
         slot.state.store(id, Ordering::Release);
         Ok(id)
@@ -187,12 +210,9 @@ impl<T> Table<T> {
 
     /// Uses what a handle stands for; it stays until that has returned.
     #[inline]
-    pub(crate) fn with<R>(&self, id: u64, call: impl FnOnce(&T) -> Outcome<R>) -> Outcome<R> {
-        let Some(slot) = self.slot_of(id) else { return Err(bad()) };
-        let Some(in_use) = hazard::enter(id) else {
-            let words = "calls within calls: what is called back must not use the file system";
-            return Err(Failure::of(libc::EDEADLK, words));
-        };
+    pub(crate) fn with<R>(&self, id: u64, call: impl FnOnce(&T) -> R) -> Result<R, Refused> {
+        let Some(slot) = self.slot_of(id) else { return Err(Refused::Bad) };
+        let Some(in_use) = hazard::enter(id) else { return Err(Refused::Nested) };
         // From here on a thread that closes it sees that it is in use, or this one sees that it was closed.
         if slot.state.load(Ordering::Acquire) != id {
             in_use.leave();
@@ -200,12 +220,14 @@ impl<T> Table<T> {
             if slot.state.load(Ordering::Relaxed) == id | CLOSED {
                 drop(self.take_if_unused(slot, id));
             }
-            return Err(bad());
+            return Err(Refused::Bad);
         }
         let leaving = Leaving { table: self, slot, id, in_use };
-        // SAFETY: it is open and said to be in use: nobody writes or drops it before `leaving` is dropped.
-        let value = unsafe { (*slot.value.get()).as_ref() };
-        let result = value.map_or_else(|| Err(bad()), call);
+        let result = slot.value.with(|value| {
+            // SAFETY: it is open and said to be in use: nobody writes or drops it before `leaving` is dropped.
+            let value = unsafe { (*value).as_ref() };
+            value.map(call).ok_or(Refused::Bad)
+        });
         drop(leaving);
         result
     }
@@ -216,12 +238,12 @@ impl<T> Table<T> {
     }
 
     /// Closes a handle: no call that begins later knows it.
-    pub(crate) fn close(&self, id: u64) -> Outcome<Closed<T>> {
-        let Some(slot) = self.slot_of(id) else { return Err(bad()) };
+    pub(crate) fn close(&self, id: u64) -> Result<Closed<T>, Refused> {
+        let Some(slot) = self.slot_of(id) else { return Err(Refused::Bad) };
         let is_ours = self.is_ours(id);
         slot.state
             .compare_exchange(id, id | CLOSED, Ordering::SeqCst, Ordering::Relaxed)
-            .map_err(|_| bad())?;
+            .map_err(|_| Refused::Bad)?;
         if !is_ours {
             // Threads that this process has not say for ever that they use it.
             return Ok(Closed::Forked);
@@ -241,7 +263,7 @@ impl<T> Table<T> {
         }
         slot.state.compare_exchange(id | CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         // SAFETY: nobody uses it, nobody can begin to, and the exchange has left it to this thread alone.
-        let value = unsafe { (*slot.value.get()).take() };
+        let value = slot.value.with_mut(|value| unsafe { (*value).take() });
         if slot.generation.load(Ordering::Relaxed) < LAST_GENERATION {
             self.push((id & ((1 << INDEX_BITS) - 1)) as u32, slot);
         }
@@ -249,45 +271,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Opens a handle for C.
-pub(crate) fn open<T: Object>(value: T) -> Outcome<*mut T::Opaque> {
-    T::table().insert(value).map(|id| id as usize as *mut T::Opaque)
-}
-
-/// Uses what a handle of C stands for.
-#[inline]
-pub(crate) fn with<T: Object, R>(
-    handle: *const T::Opaque,
-    call: impl FnOnce(&T) -> Outcome<R>,
-) -> Outcome<R> {
-    T::table().with(handle as usize as u64, call)
-}
-
-/// Closes a handle of C.
-pub(crate) fn close<T: Object>(handle: *mut T::Opaque) -> Outcome<Closed<T>> {
-    T::table().close(handle as usize as u64)
-}
-
-/// Closes a handle whose end has nothing to tell.
-pub(crate) fn end<T: Object>(handle: *mut T::Opaque) -> Outcome<()> {
-    match close::<T>(handle)? {
-        // Dropped here, or by the last who uses it.
-        Closed::Taken(_) | Closed::InUse => Ok(()),
-        Closed::Forked => Err(Failure::forked()),
-    }
-}
-
-/// Uses what can be used by one thread at a time, and is locked: not in a child, where a thread of the parent may hold
-/// it for ever.
-pub(crate) fn with_ours<T: Object, R>(
-    handle: *const T::Opaque,
-    call: impl FnOnce(&T) -> Outcome<R>,
-) -> Outcome<R> {
-    if !T::table().is_ours(handle as usize as u64) {
-        return Err(Failure::forked());
-    }
-    with(handle, call)
-}
-
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -5,7 +5,7 @@
 use crate::args::{bytes, put_bytes, text};
 use crate::dir::at;
 use crate::fail::{Failure, Outcome, done, number};
-use crate::table::with;
+use crate::handles::with;
 use crate::types::{narufs_dir, narufs_file};
 use narufs::{File, XattrMode};
 use std::ffi::{OsString, c_char, c_int, c_void};

@@ -1,7 +1,7 @@
 //! Tests run beside each other, and handles tell each other's tables apart by kind alone: each test has kinds of its own.
 
 use super::*;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::sync::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Barrier};
 
 /// Says when it is dropped, and shows whether somebody still looks at it.
@@ -23,23 +23,23 @@ impl Drop for Counted {
     }
 }
 
-fn errno<T>(outcome: Outcome<T>) -> Option<i32> {
-    outcome.err().map(|failure| failure.errno())
+fn refused<T>(outcome: Result<T, Refused>) -> Option<Refused> {
+    outcome.err()
 }
 
 #[test]
 fn what_was_closed_or_never_given_out_is_known_no_more() {
     let (table, other) = (Table::new(5), Table::<u8>::new(6));
-    let first = table.insert(7_u8).ok().expect("room");
-    assert_eq!(table.with(first, |n| Ok(*n)).ok(), Some(7));
+    let first = table.insert(7_u8).expect("room");
+    assert_eq!(table.with(first, |n| *n).ok(), Some(7));
     assert!(matches!(table.close(first), Ok(Closed::Taken(7))));
-    let second = table.insert(8).ok().expect("room");
+    let second = table.insert(8).expect("room");
     assert_ne!(first, second, "the slot is used again, the handle is not");
     for wrong in [first, 0, 1, u64::MAX, second ^ 1, second | CLOSED, first | CLOSED, 5 << INDEX_BITS | 99] {
-        assert_eq!(errno(table.with(wrong, |_| Ok(()))), Some(libc::EBADF), "{wrong:x}");
-        assert_eq!(errno(table.close(wrong)), Some(libc::EBADF), "{wrong:x}");
+        assert_eq!(refused(table.with(wrong, |_| ())), Some(Refused::Bad), "{wrong:x}");
+        assert_eq!(refused(table.close(wrong)), Some(Refused::Bad), "{wrong:x}");
     }
-    assert_eq!(errno(other.with(second, |_| Ok(()))), Some(libc::EBADF), "it is of another kind");
+    assert_eq!(refused(other.with(second, |_| ())), Some(Refused::Bad), "it is of another kind");
     assert!(matches!(table.close(second), Ok(Closed::Taken(8))));
 }
 
@@ -47,14 +47,13 @@ fn what_was_closed_or_never_given_out_is_known_no_more() {
 fn what_is_closed_in_use_is_dropped_by_the_last_who_leaves_it() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let table = Table::new(7);
-    let id = table.insert(Counted::new(&dropped)).ok().expect("room");
+    let id = table.insert(Counted::new(&dropped)).expect("room");
     let outcome = table.with(id, |value| {
         assert!(matches!(table.close(id), Ok(Closed::InUse)));
-        assert_eq!(errno(table.close(id)), Some(libc::EBADF));
-        assert_eq!(errno(table.with(id, |_| Ok(()))), Some(libc::EBADF));
+        assert_eq!(refused(table.close(id)), Some(Refused::Bad));
+        assert_eq!(refused(table.with(id, |_| ())), Some(Refused::Bad));
         assert!(value.alive.load(Ordering::SeqCst));
         assert_eq!(dropped.load(Ordering::SeqCst), 0);
-        Ok(())
     });
     assert!(outcome.is_ok());
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
@@ -63,12 +62,12 @@ fn what_is_closed_in_use_is_dropped_by_the_last_who_leaves_it() {
 #[test]
 fn calls_within_calls_end_in_an_error() {
     let table = Table::new(1);
-    let id = table.insert(0_u8).ok().expect("room");
-    fn nest(table: &Table<u8>, id: u64, depth: usize) -> Outcome<usize> {
+    let id = table.insert(0_u8).expect("room");
+    fn nest(table: &Table<u8>, id: u64, depth: usize) -> Result<usize, Refused> {
         table.with(id, |_| match nest(table, id, depth + 1) {
-            Err(failure) if failure.errno() == libc::EDEADLK => Ok(depth),
+            Err(Refused::Nested) => Ok(depth),
             other => other,
-        })
+        })?
     }
     assert!(nest(&table, id, 1).is_ok_and(|depth| depth > 2));
     assert_eq!(nest(&table, id, 1).ok(), nest(&table, id, 1).ok(), "all are left again");
@@ -95,7 +94,6 @@ fn handles_are_closed_under_those_who_use_them() {
                         assert!(value.alive.load(Ordering::SeqCst), "dropped while in use");
                         std::hint::spin_loop();
                         assert!(value.alive.load(Ordering::SeqCst), "dropped while in use");
-                        Ok(())
                     });
                     match outcome {
                         Ok(()) => drop(used.fetch_add(1, Ordering::Relaxed)),
@@ -106,7 +104,7 @@ fn handles_are_closed_under_those_who_use_them() {
         }
         begin.wait();
         for _ in 0..ROUNDS {
-            let id = table.insert(Counted::new(&dropped)).ok().expect("room");
+            let id = table.insert(Counted::new(&dropped)).expect("room");
             let before = used.load(Ordering::Relaxed);
             current.store(id, Ordering::Relaxed);
             while used.load(Ordering::Relaxed) == before {
@@ -127,11 +125,10 @@ fn many_threads_open_and_close_handles_of_their_own() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for round in 0..200 {
-                    let ids: Vec<u64> = (0..round)
-                        .map(|_| table.insert(Counted::new(&dropped)).ok().expect("room"))
-                        .collect();
+                    let ids: Vec<u64> =
+                        (0..round).map(|_| table.insert(Counted::new(&dropped)).expect("room")).collect();
                     for id in ids {
-                        assert!(table.with(id, |_| Ok(())).is_ok());
+                        assert!(table.with(id, |_| ()).is_ok());
                         assert!(matches!(table.close(id), Ok(Closed::Taken(_))));
                     }
                 }

@@ -49,7 +49,15 @@ static void names(struct narufs_dir *fs)
     CHECK(narufs_read_file(fs, "a/b/f", &content) == 7);
     CHECK(strcmp(content, "content") == 0);
     narufs_free(content);
+    CHECK(narufs_write_file(b, "empty", "", 0) == 0 && narufs_read_file(b, "empty", &content) == 0);
+    CHECK(*(char *)content == 0 && narufs_unlink(b, "empty") == 0);
+    narufs_free(content);
     narufs_free(NULL);
+    /* Longer than any memory: an error, and no end of the program. */
+    struct narufs_file *holes = narufs_open(b, "holes", O_WRONLY | O_CREAT, 0600);
+    CHECK(holes && narufs_ftruncate(holes, (uint64_t)1 << 43) == 0 && narufs_close(holes) == 0);
+    FAILS(narufs_read_file(b, "holes", &content), ENOMEM);
+    CHECK(content == NULL && narufs_unlink(b, "holes") == 0);
     CHECK(narufs_copy(b, "f", "g") == 7);
     CHECK(narufs_stat(b, "g", &stat) == 0);
     CHECK(stat.size == 7 && S_ISREG(stat.mode) && stat.nlink == 1 && stat.ino > 0);
@@ -259,6 +267,7 @@ static void later(struct narufs_dir *fs)
     CHECK(narufs_pread(file, &byte, 1, 0) == 1 && byte == 'a');
     batch = narufs_batch_begin(fs);
     CHECK(narufs_batch_write(batch, file, "nothing", 7, 0) == 0 && narufs_batch_drop(batch) == 0);
+    FAILS(narufs_batch_drop(batch), EBADF);
     batch = narufs_batch_begin(fs);
     CHECK(narufs_batch_write(batch, file, "A", 1, 0) == 0);
     FAILS(narufs_batch_commit_then(batch, NARUFS_COMMIT_POWER, NULL, NULL), EINVAL);
