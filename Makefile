@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -96,6 +96,15 @@ test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.
 
 bench-sqlite: build doors ## SQLite's commits on ext4 and in the process: rates, flushes, bytes (root)
 	scripts/bench-sqlite.sh target/release/libnarufs_sqlite.so
+
+test-redb: ## redb's own tests on narufs, 200 kills, a drive that loses power: docs/doors/REDB.md (root)
+	$(CARGO) build --locked -p narufs-testing --bin narufs-drive
+	NARUFS_REDB_KILLS=200 NARUFS_DRIVE=$(CURDIR)/target/debug/narufs-drive \
+		$(CARGO) test --locked -p narufs-redb --features long -- --nocapture
+	doors/redb/suite.sh
+
+bench-redb: ## durable commits of redb on a file and in an image, in turn, below DIR (target)
+	$(CARGO) run --release --locked -p narufs-redb --example commits -- $(or $(DIR),target)
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

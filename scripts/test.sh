@@ -92,6 +92,7 @@ step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
 step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --nocapture
+step redb cargo test --locked -p narufs-redb
 step build cargo build --locked --release --bins
 flags="--profile proof --features planted-bugs,baselines"
 # shellcheck disable=SC2086 # words of options
