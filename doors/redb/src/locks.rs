@@ -110,10 +110,12 @@ impl Locks {
     /// Gives back everything.
     pub(crate) fn unlock_all(&self, file: &File) -> io::Result<()> {
         let mut held = self.held.lock();
-        let ranges = std::mem::take(&mut held.ranges);
-        ranges.into_iter().fold(Ok(()), |outcome, (range, (owner, _))| {
-            outcome.and(file.unlock_range(owner, range).map_err(|e| told(e.into())))
-        })
+        let mut outcome = Ok(());
+        for (range, (owner, _)) in held.ranges.drain() {
+            // One that cannot be given back keeps none of the others.
+            outcome = outcome.and(file.unlock_range(owner, range).map_err(|e| told(e.into())));
+        }
+        outcome
     }
 
     /// Whether a lock that somebody else has is in the way of an exclusive one.
