@@ -1,9 +1,10 @@
 //! Descriptors that a forked child lets go.
 //!
 //! A child shares the open files of the process that has forked it, and with them the locks on image and journal: those
-//! would stay locked as long as the child lives, after the end of its parent too, though it can use none of them. So
-//! the descriptors that carry locks are entered in a list, and [`let_go`] takes them from a child: each gives way to a
-//! descriptor with which nothing can be done, so that the number means no other file while somebody remembers it.
+//! would stay locked as long as the child lives, after the end of its parent too, though it can use none of them. The
+//! users of a mount would wait for a server that is gone. So the descriptors that carry locks or serve mounts are entered
+//! in a list, and [`let_go`] takes them from a child: each gives way to a descriptor with which nothing can be done, so
+//! that the number means no other file while somebody remembers it.
 //! Mappings keep a file open as descriptors do; those of `pmem` are not handed down to a child at all.
 //!
 //! The list grows to as many entries as were ever open at once. Entries are reused, and never move: a child finds the
@@ -43,7 +44,7 @@ static FIRST: Entry = Entry { fd: AtomicI32::new(NONE), next: OnceLock::new() };
 
 /// A descriptor that children let go; dropped before it is closed.
 #[derive(Debug)]
-pub(crate) struct KeptFromChildren {
+pub struct KeptFromChildren {
     entry: &'static Entry,
     fd: i32,
 }
@@ -69,7 +70,7 @@ impl Drop for KeptFromChildren {
     }
 }
 
-/// Lets go what the parent has open: images, journals and spill space.
+/// Lets go what the parent has open: images, journals, spill space, and the other end of mounts.
 ///
 /// It calls nothing that a child of a process with many threads may not call.
 ///

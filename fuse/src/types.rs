@@ -243,6 +243,8 @@ impl From<&SetattrIn> for SetAttr {
 /// A lock asked for or held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lock {
+    /// The open file through which it is asked for.
+    pub fh: u64,
     /// Who holds it, as the kernel names owners (an open file, or a process's table of files).
     pub owner: u64,
     /// First byte.

@@ -8,6 +8,7 @@ use super::dir_times::DirTimes;
 use super::failures::Failures;
 use super::files::PAST_CACHE;
 use super::handles::Handles;
+use super::locks::Waits;
 use super::names::{LONG, Lease, Names};
 use super::recall::Recalls;
 use crate::mount::process::Hardening;
@@ -29,6 +30,8 @@ pub struct EngineOperations {
     /// Since when it counts.
     pub(super) started: SystemTime,
     pub(super) open: Handles,
+    /// Locks that are waited for, where they are not the kernel's to keep ([`locks`](super::locks)).
+    pub(super) waits: Option<Waits>,
     /// Whether the kernel keeps open files to itself ([`files`](super::files)).
     pub(super) keeps_opens: AtomicBool,
     pub(super) failures: Arc<Failures>,
@@ -70,6 +73,7 @@ impl EngineOperations {
             fs,
             started: SystemTime::now(),
             open: Handles::new(supervision.map_or(0, |supervision| supervision.memory().incarnation())),
+            waits: options.shares_locks.then(Waits::default),
             keeps_opens: AtomicBool::new(false),
             failures: Arc::default(),
             dir_times: DirTimes::new(supervision.map(|supervision| Arc::clone(supervision.memory()))),
@@ -110,7 +114,8 @@ impl EngineOperations {
     pub(super) fn agree(&self, features: &Features) {
         // A second INIT of one conversation does not exist; the first stands.
         let _ = self.features.set(*features);
-        let checks = self.permissions == Permissions::Kernel;
+        // Locks go with the close of a file: each is to be told.
+        let checks = self.permissions == Permissions::Kernel && self.waits.is_none();
         if checks && self.is_trusted() && !self.sees_reads && self.io != Io::Direct && features.no_open() {
             self.fs.closes_are_not_told();
             self.keeps_opens.store(true, Ordering::Relaxed);
@@ -183,8 +188,8 @@ impl EngineOperations {
             kernel |= OpenFlags::KEEP_CACHE;
         }
         // A close has nothing to write (the kernel writes what was mapped when the map goes) and no locks to give
-        // back (they are the kernel's own), and that a write failed is fsync's to tell.
-        kernel |= OpenFlags::NOFLUSH;
+        // back, where they are the kernel's own, and that a write failed is fsync's to tell.
+        kernel.set(OpenFlags::NOFLUSH, self.waits.is_none());
         kernel
     }
 

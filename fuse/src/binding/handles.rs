@@ -7,13 +7,39 @@
 //! the engine once, when it has been removed and the last request on it is done.
 
 use crate::types::{Errno, Result};
+use narufs_engine::lock::AdvisoryKind;
 use narufs_engine::vfs::{FileHandle, Vfs};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// Shards, so that opens on different cores do not meet; a power of two.
 const SHARDS: usize = 16;
+
+/// Who has locks that may have to go with an open file.
+#[derive(Debug, Default)]
+pub struct Owners {
+    /// Of flock(2): the open file itself, by the kernel's number.
+    flock: Option<u64>,
+    /// Of fcntl(2).
+    record: Vec<u64>,
+}
+
+impl Owners {
+    /// This one asks for a lock.
+    pub fn remember(&mut self, owner: u64, kind: AdvisoryKind) {
+        match kind {
+            AdvisoryKind::Flock => self.flock = Some(owner),
+            AdvisoryKind::Record if self.record.contains(&owner) => {}
+            AdvisoryKind::Record => self.record.push(owner),
+        }
+    }
+
+    /// What this one has by fcntl(2) has been given back.
+    pub fn forget(&mut self, owner: u64) {
+        self.record.retain(|other| *other != owner);
+    }
+}
 
 /// An open file or directory, and the way back for it.
 #[derive(Debug)]
@@ -22,8 +48,14 @@ pub struct Open {
     /// `None` only while it is being dropped.
     handle: Option<FileHandle>,
     directory: bool,
-    /// Whose flock goes with it.
-    flock_owner: Mutex<Option<u64>>,
+    owners: Mutex<Owners>,
+}
+
+impl Open {
+    /// Whose locks go with it.
+    pub fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock()
+    }
 }
 
 impl Deref for Open {
@@ -40,7 +72,11 @@ impl Drop for Open {
         if self.directory {
             self.fs.releasedir(handle);
         } else {
-            self.fs.release(handle, *self.flock_owner.get_mut());
+            let owners = self.owners.get_mut();
+            for owner in owners.record.drain(..) {
+                self.fs.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner);
+            }
+            self.fs.release(handle, owners.flock);
         }
     }
 }
@@ -89,8 +125,7 @@ impl Handles {
     }
 
     fn add(&self, fs: &Arc<Vfs>, handle: FileHandle, directory: bool) -> u64 {
-        let open =
-            Open { fs: Arc::clone(fs), handle: Some(handle), directory, flock_owner: Mutex::new(None) };
+        let open = Open { fs: Arc::clone(fs), handle: Some(handle), directory, owners: Mutex::default() };
         let number = rustix::thread::sched_getcpu() % SHARDS;
         let mut shard = self.shards[number].write();
         let index = shard.free.pop().unwrap_or_else(|| {
@@ -124,8 +159,8 @@ impl Handles {
             }
             removed
         };
-        if let Some(open) = removed {
-            *open.flock_owner.lock() = flock_owner;
+        if let (Some(open), Some(owner)) = (removed, flock_owner) {
+            open.owners().remember(owner, AdvisoryKind::Flock);
         }
     }
 

@@ -4,11 +4,12 @@
 //! request, `failures` knows which thread was told of a failed write-back, `handles` has open files by number,
 //! `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
 //! `dir_times` the same of a directory's attributes, `told` tells it of what changes behind its back, `recall` keeps its
-//! page cache true beside writes that go past it, `volume` answers what concerns the file system as a whole, `stats`
+//! page cache true beside writes that go past it, `locks` has those of the mount's users where the library's are,
+//! `syncs` makes durable and answers then, `volume` answers what concerns the file system as a whole, `stats`
 //! shows counters, `attributes` changes those of files, `convert` goes between the two worlds' types.
 //!
-//! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and locks asked for by programs,
-//! which the kernel keeps by itself for all users of the mount.
+//! What it leaves to others: everything that an operation does (`narufs_engine::vfs`), and, unless they are to be in common
+//! with the library's, locks asked for by programs, which the kernel keeps by itself for all users of the mount.
 //!
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
 
@@ -20,10 +21,12 @@ mod failures;
 mod files;
 mod handles;
 mod inherited;
+mod locks;
 mod names;
 mod operations;
 mod recall;
 mod stats;
+mod syncs;
 mod told;
 mod volume;
 
@@ -69,7 +72,8 @@ impl Caching {
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
 /// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
-/// with [`FuseOptions::xattr`] taken away.
+/// with [`FuseOptions::xattr`] taken away; or for [`FuseOptions::shares_locks`] with [`Caching::Exclusive`], or through
+/// io_uring.
 pub fn serve(
     fs: Arc<Vfs>,
     dir: &Path,
@@ -129,6 +133,10 @@ pub fn as_mounted(options: &FuseOptions, caching: Caching) -> io::Result<FuseOpt
         }
         options.permissions = Some(Permissions::Kernel);
     }
+    if options.shares_locks && caching == Caching::Exclusive {
+        let why = "locks in common are for mounts that are not the only way in";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let kernel_checks = options.permissions() == Permissions::Kernel;
     if kernel_checks && !options.xattr {
         let why =
@@ -157,6 +165,7 @@ fn prepare(fs: Arc<Vfs>, options: &FuseOptions, caching: Caching, process: &Proc
             auto_inval: !caching.trusts(options.permissions()),
             writeback_cache: options.io == Io::Cached,
             export: true,
+            locks: options.shares_locks,
             ..usual
         },
         on_thread_start: Some(Arc::new(give_up_capabilities)),

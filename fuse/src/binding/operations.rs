@@ -3,7 +3,7 @@
 //! An inode's number is the kernel's node id, and the root's are the same. The file of a request is found by
 //! [`files`](super::files). Permissions are the engine's to check, unless the kernel has.
 //!
-//! FLUSH is not served (the kernel asks once): a close has nothing to write, and no locks to give back.
+//! FLUSH is served where locks are not the kernel's: a close has nothing to write.
 //!
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
@@ -17,8 +17,8 @@ use crate::control::{LATENCIES, RESIZE, STATS, TRIM, page_of_latencies};
 use crate::mount::Transport;
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::server::Notifier;
-use crate::session::{DoneReply, Features, RequestContext, WriteReply};
-use crate::types::{Attributes, Entry, Errno, Opened, Result, SetAttr};
+use crate::session::{DoneReply, Features, LockReply, RequestContext, WriteReply};
+use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
 use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
@@ -29,11 +29,6 @@ const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// The attribute that gives a program more rights.
 const CAPABILITY: &[u8] = b"security.capability";
-
-/// Has an outcome of the engine answered.
-fn answers(reply: DoneReply) -> Box<dyn FnOnce(narufs_engine::Result<()>) + Send> {
-    Box::new(move |outcome| reply.done(outcome.map_err(Errno::from)))
-}
 
 impl Operations for EngineOperations {
     fn init(&self, features: &Features) {
@@ -79,6 +74,7 @@ impl Operations for EngineOperations {
 
     fn destroy(&self) {
         self.fs.watch(None);
+        self.end_waits();
         self.dir_times.end();
         self.recalls.end();
         self.open.clear();
@@ -261,6 +257,26 @@ impl Operations for EngineOperations {
         self.answer_write(nodeid, write, data.len(), self.write(ctx, nodeid, write, data), reply);
     }
 
+    fn flush(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, lock_owner: u64) -> Result<()> {
+        self.closed_by(nodeid, fh, lock_owner)
+    }
+
+    fn getlk(&self, _: &RequestContext<'_>, nodeid: u64, lock: &Lock) -> Result<Lock> {
+        self.test_lock(nodeid, lock)
+    }
+
+    fn setlk(&self, _: &RequestContext<'_>, nodeid: u64, lock: &Lock) -> Result<()> {
+        self.try_lock(nodeid, lock)
+    }
+
+    fn setlkw(&self, _: &RequestContext<'_>, nodeid: u64, lock: &Lock, reply: LockReply) {
+        self.lock_then(nodeid, lock, reply);
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        self.interrupt_lock(unique)
+    }
+
     fn release(&self, _: u64, release: &Release) {
         if self.kernel_keeps_opens() {
             return;
@@ -270,27 +286,11 @@ impl Operations for EngineOperations {
     }
 
     fn fsync(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool) -> Result<()> {
-        let (file, report) = self.to_sync(ctx, nodeid, fh)?;
-        let outcome = self.fs.fsync(&file, data_only);
-        if let Some(report) = report {
-            report.end(&outcome);
-        }
-        Ok(outcome?)
+        self.sync_file(ctx, nodeid, fh, data_only)
     }
 
     fn fsync_then(&self, ctx: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
-        match self.to_sync(ctx, nodeid, fh) {
-            Ok((file, None)) => self.fs.fsync_then(file, data_only, answers(reply)),
-            Ok((file, Some(report))) => {
-                let answer = answers(reply);
-                let answered = move |outcome: narufs_engine::Result<()>| {
-                    report.end(&outcome);
-                    answer(outcome);
-                };
-                self.fs.fsync_then(file, data_only, Box::new(answered));
-            }
-            Err(e) => reply.done(Err(e)),
-        }
+        self.sync_file_then(ctx, nodeid, fh, data_only, reply);
     }
 
     fn opendir(&self, ctx: &RequestContext<'_>, nodeid: u64, _: i32) -> Result<Opened> {
@@ -349,10 +349,7 @@ impl Operations for EngineOperations {
     }
 
     fn fsyncdir_then(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, data_only: bool, reply: DoneReply) {
-        match self.directory(nodeid, fh) {
-            Ok(open) => self.fs.fsync_then(open, data_only, answers(reply)),
-            Err(e) => reply.done(Err(e)),
-        }
+        self.sync_directory_then(nodeid, fh, data_only, reply);
     }
 
     fn syncfs(&self, _: &RequestContext<'_>, _: u64) -> Result<()> {

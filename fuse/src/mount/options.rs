@@ -146,6 +146,9 @@ pub struct FuseOptions {
     pub transport: Transport,
     /// Cores with nothing to do.
     pub idle: Idle,
+    /// Locks that programs ask for are the server's, in common with those of a program that uses the library, and not the
+    /// kernel's: each lock, open and close is a request then. Not through io_uring.
+    pub shares_locks: bool,
 }
 
 impl FuseOptions {
@@ -168,6 +171,7 @@ impl FuseOptions {
             io: Io::Auto,
             transport: Transport::Auto,
             idle: Idle::Auto,
+            shares_locks: false,
         }
     }
 

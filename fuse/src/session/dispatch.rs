@@ -343,6 +343,7 @@ fn release(args: &ReleaseIn) -> Release {
 
 fn lock(args: &LkIn) -> Lock {
     Lock {
+        fh: args.fh,
         owner: args.owner,
         start: args.lk.start,
         end: args.lk.end,

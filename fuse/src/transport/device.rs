@@ -7,6 +7,7 @@ use super::latency::Latencies;
 use super::{Channel, Port};
 use crate::sys::{self, Stay};
 use crate::wire::{InHeader, OutHeader, RequestParts, WriteIn};
+use narufs_engine::fork::KeptFromChildren;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
@@ -26,6 +27,8 @@ const MOST_PARTS: usize = 8;
 
 /// One descriptor of `/dev/fuse`.
 pub struct DevicePort {
+    /// A child that is forked would keep the mount from ending with its server.
+    _kept: KeptFromChildren,
     fd: OwnedFd,
     largest: usize,
     /// Nobody else reads from the descriptor: whether that waits may be changed.
@@ -46,6 +49,7 @@ impl DevicePort {
         // Extended attributes have up to 64 KiB of value, however small reads and writes are.
         let largest = largest.max(64 * 1024);
         DevicePort {
+            _kept: KeptFromChildren::enter(&fd),
             fd,
             largest,
             is_own: false,

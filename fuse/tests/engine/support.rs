@@ -108,6 +108,11 @@ impl Served {
         self.running.as_ref().expect("it runs until it is dropped").fs()
     }
 
+    /// Takes the mount away, whoever uses it.
+    pub fn end_mount(&mut self) {
+        drop(self.server.take());
+    }
+
     pub fn at(&self, name: &str) -> PathBuf {
         self.point.join(name)
     }

@@ -1,0 +1,190 @@
+//! Locks in common: programs that come through the mount, and the one that uses the library, are in each other's way.
+//!
+//! Elsewhere the kernel keeps locks to itself, which costs nothing. Here it asks for each (`FuseOptions::shares_locks`),
+//! and what it asks for goes into the file system's own table (`Vfs::locks`). The kernel names an owner by a number of
+//! 64 bits that it has scrambled; those of the library count from 1 on: that two on one file were the same has a chance
+//! of one in 2^64.
+//!
+//! *What ends a lock.* With each close of a descriptor the kernel sends FLUSH with the owner that closes: what that has
+//! on the file by fcntl(2) goes, through whichever descriptor it was taken. The end of a process closes what it has open.
+//! A lock of an open file description, by flock(2) or F_OFD_SETLK, has no owner that a FLUSH names, and goes with
+//! RELEASE. So each open file remembers who has asked for locks through it ([`Owners`](super::handles::Owners)); FLUSH
+//! takes the owner from the list. RELEASE may come late: what it gives back must not be what the same owner has taken
+//! anew since, and is not, for it has closed that open file before.
+//!
+//! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
+//! lock that is granted to a caller who is gone is given back at once.
+//!
+//! Invariant: a request is in `waits` until it is answered.
+
+use super::engine::EngineOperations;
+use crate::session::LockReply;
+use crate::types::{Errno, Lock, Result};
+use narufs_engine::format::Nid;
+use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, WaitId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The last byte that the kernel knows; a lock that ends there has no end.
+const LAST: u64 = i64::MAX as u64;
+
+/// How far a request that waits has come.
+#[derive(Debug)]
+enum Wait {
+    /// It is about to be put into the table.
+    Begins,
+    /// It is there by this name.
+    Waits(WaitId),
+}
+
+/// The requests that wait, by the kernel's numbers for them.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Arc<Mutex<HashMap<u64, Wait>>>);
+
+/// The bytes that a lock is about. EINVAL: there are none.
+fn range_of(lock: &Lock) -> Result<Range<u64>> {
+    let end = if lock.end >= LAST { u64::MAX } else { lock.end + 1 };
+    if lock.start < end { Ok(lock.start..end) } else { Err(Errno(libc::EINVAL)) }
+}
+
+fn kind_of(lock: &Lock) -> AdvisoryKind {
+    if lock.flock { AdvisoryKind::Flock } else { AdvisoryKind::Record }
+}
+
+fn request_of(lock: &Lock) -> Result<LockRequest> {
+    let access = match lock.kind {
+        libc::F_RDLCK => Access::Read,
+        libc::F_WRLCK => Access::Write,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    Ok(LockRequest { owner: lock.owner, pid: lock.pid, range: range_of(lock)?, access })
+}
+
+impl EngineOperations {
+    fn waits(&self) -> Result<&Waits> {
+        self.waits.as_ref().ok_or(Errno(libc::ENOSYS))
+    }
+
+    /// F_GETLK.
+    pub(super) fn test_lock(&self, nid: Nid, lock: &Lock) -> Result<Lock> {
+        self.waits()?;
+        let conflict = self.fs.locks().test(nid, kind_of(lock), &request_of(lock)?);
+        Ok(conflict.map_or(Lock { kind: libc::F_UNLCK, ..*lock }, |conflict| Lock {
+            start: conflict.range.start.min(LAST),
+            end: if conflict.range.end > LAST { LAST } else { conflict.range.end - 1 },
+            kind: if conflict.access == Access::Read { libc::F_RDLCK } else { libc::F_WRLCK },
+            pid: conflict.pid,
+            ..*lock
+        }))
+    }
+
+    /// Takes a lock that is free, or gives one back.
+    pub(super) fn try_lock(&self, nid: Nid, lock: &Lock) -> Result<()> {
+        self.waits()?;
+        if lock.kind == libc::F_UNLCK {
+            self.fs.locks().unlock(nid, kind_of(lock), lock.owner, range_of(lock)?);
+            return Ok(());
+        }
+        let request = request_of(lock)?;
+        self.remember(lock)?;
+        Ok(self.fs.locks().try_lock(nid, kind_of(lock), &request)?)
+    }
+
+    /// Takes a lock as soon as it is free, and answers then.
+    pub(super) fn lock_then(&self, nid: Nid, lock: &Lock, reply: LockReply) {
+        // flock(2) unlocks by this as well.
+        if lock.kind == libc::F_UNLCK {
+            match self.try_lock(nid, lock) {
+                Ok(()) => {
+                    // There is nothing to undo if it is not taken.
+                    let _ = reply.granted();
+                }
+                Err(e) => reply.error(e),
+            }
+            return;
+        }
+        let asked = self.waits().and_then(|waits| Ok((waits, request_of(lock)?)));
+        let (waits, request) = match asked.and_then(|asked| self.remember(lock).map(|()| asked)) {
+            Ok(asked) => asked,
+            Err(e) => return reply.error(e),
+        };
+        let unique = reply.unique();
+        waits.0.lock().insert(unique, Wait::Begins);
+        let (all, fs) = (Arc::clone(&waits.0), Arc::clone(&self.fs));
+        let (kind, owner, range) = (kind_of(lock), request.owner, request.range.clone());
+        let answer = move |outcome: narufs_engine::Result<()>| {
+            all.lock().remove(&unique);
+            match outcome {
+                Ok(()) => {
+                    if !reply.granted() {
+                        fs.locks().unlock(nid, kind, owner, range);
+                    }
+                }
+                Err(e) => reply.error(e.into()),
+            }
+        };
+        let id = self.fs.locks().lock(nid, kind, request, Box::new(answer));
+        // It is not there any more if it was answered meanwhile.
+        if let Some(wait) = waits.0.lock().get_mut(&unique) {
+            *wait = Wait::Waits(id);
+        }
+    }
+
+    /// Ends a wait with EINTR. False: this one does not wait, or not yet.
+    pub(super) fn interrupt_lock(&self, unique: u64) -> bool {
+        let id = self.waits.as_ref().and_then(|waits| match waits.0.lock().get(&unique) {
+            Some(Wait::Waits(id)) => Some(*id),
+            _ => None,
+        });
+        id.is_some_and(|id| self.fs.locks().cancel(id))
+    }
+
+    /// A descriptor was closed: what its process has of the file by fcntl(2) goes.
+    pub(super) fn closed_by(&self, nid: Nid, fh: u64, owner: u64) -> Result<()> {
+        self.waits()?;
+        self.open.get(fh)?.owners().forget(owner);
+        self.fs.locks().release_owner(nid, AdvisoryKind::Record, owner);
+        Ok(())
+    }
+
+    /// Ends all waits: nobody waits for an answer any more.
+    pub(super) fn end_waits(&self) {
+        let Some(waits) = &self.waits else { return };
+        let all: Vec<WaitId> = waits
+            .0
+            .lock()
+            .values()
+            .filter_map(|wait| if let Wait::Waits(id) = wait { Some(*id) } else { None })
+            .collect();
+        for id in all {
+            self.fs.locks().cancel(id);
+        }
+    }
+
+    fn remember(&self, lock: &Lock) -> Result<()> {
+        self.open.get(lock.fh)?.owners().remember(lock.owner, kind_of(lock));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(start: u64, end: u64) -> Lock {
+        Lock { fh: 0, owner: 1, start, end, kind: libc::F_WRLCK, pid: 7, flock: false }
+    }
+
+    #[test]
+    fn bytes_are_counted_with_the_last_and_the_last_of_all_is_no_end() {
+        assert_eq!(range_of(&lock(0, 0)), Ok(0..1));
+        assert_eq!(range_of(&lock(5, LAST - 1)), Ok(5..LAST));
+        assert_eq!(range_of(&lock(5, LAST)), Ok(5..u64::MAX));
+        assert_eq!(range_of(&lock(5, u64::MAX)), Ok(5..u64::MAX));
+        assert_eq!(range_of(&lock(5, 4)), Err(Errno(libc::EINVAL)));
+        assert_eq!(range_of(&lock(u64::MAX, u64::MAX)), Err(Errno(libc::EINVAL)));
+        assert_eq!(request_of(&Lock { kind: 77, ..lock(0, 1) }), Err(Errno(libc::EINVAL)));
+    }
+}
