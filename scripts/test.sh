@@ -91,7 +91,8 @@ step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
-step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --nocapture
+step served cargo test --locked -p narufs --features mount --test serve -- --include-ignored
+step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --include-ignored --nocapture
 step redb cargo test --locked -p narufs-redb
 step build cargo build --locked --release --bins
 flags="--profile proof --features planted-bugs,baselines"

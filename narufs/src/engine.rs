@@ -14,6 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use narufs_engine::lock::{Access, AdvisoryKind, LockRequest};
 pub(crate) use narufs_engine::path::{Files, OpenOptions};
+#[cfg(feature = "mount")]
+pub(crate) use narufs_engine::vfs::AtimePolicy;
 pub(crate) use narufs_engine::vfs::{
     Attr, Batch, BatchDurability, Context, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags,
     SetAttr, SetTime, Whence, WriteFlags, Written,
@@ -27,12 +29,28 @@ pub(crate) struct OpenVolume {
     generation: Generation,
     /// Waits for those who do not, once there was one.
     waiting: OnceLock<Waiting>,
+    /// Whether it is served at a directory: its one watcher is the mount.
+    #[cfg(feature = "mount")]
+    pub(crate) served: std::sync::atomic::AtomicBool,
 }
 
 impl OpenVolume {
     fn new(mounted: narufs_engine::Fs, generation: Generation) -> Arc<OpenVolume> {
         let fs = Arc::clone(mounted.inodes());
-        Arc::new(OpenVolume { mounted: Some(mounted), fs, generation, waiting: OnceLock::new() })
+        Arc::new(OpenVolume {
+            mounted: Some(mounted),
+            fs,
+            generation,
+            waiting: OnceLock::new(),
+            #[cfg(feature = "mount")]
+            served: false.into(),
+        })
+    }
+
+    /// What a mount serves.
+    #[cfg(feature = "mount")]
+    pub(crate) fn to_serve(&self) -> &Arc<narufs_engine::vfs::Vfs> {
+        &self.fs
     }
 
     pub(crate) fn open(image: &Path, options: &MountOptions) -> Result<Arc<OpenVolume>> {

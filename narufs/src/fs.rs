@@ -84,6 +84,11 @@ impl Fs {
         OpenVolume::scratch(options).map(Fs::of_root)
     }
 
+    #[cfg(feature = "mount")]
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.root.session()
+    }
+
     fn of_root(volume: Arc<OpenVolume>) -> Fs {
         Fs { root: Dir::root(Session::new(volume, Context::root())) }
     }

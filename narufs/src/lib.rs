@@ -43,6 +43,10 @@
 //! the device fails or what it reads is damaged, with EROFS if a change is asked for where nothing may be changed
 //! ([`Fs::damage`] tells why), and with [`Cause::Forked`].
 //!
+//! # Mounts
+//! With the feature `mount`, `Fs::serve` shows at a directory what the program has open: other programs work there on the
+//! same files, and their locks and the program's are in each other's way.
+//!
 //! # Threads and processes
 //! Everything is [`Send`] and [`Sync`], and many threads may use one [`File`]. A file system belongs to the process
 //! that has opened it. In a child that was forked from it every call is an error ([`Cause::Forked`]), and dropping does
@@ -64,6 +68,8 @@ mod later;
 mod metadata;
 mod open_options;
 mod options;
+#[cfg(feature = "mount")]
+mod serve;
 
 pub use batch::{Batch, Commit};
 pub use dir::{Dir, DirEntry, DirPosition, ReadDir, RenameMode};
@@ -73,6 +79,8 @@ pub use fs::{Fs, Recovery, Space};
 pub use metadata::{FileTimes, FileType, Metadata, XattrMode};
 pub use open_options::OpenOptions;
 pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, Origin, ScratchOptions};
+#[cfg(feature = "mount")]
+pub use serve::{ServeOptions, Served};
 
 /// What everything that a program holds must be.
 const _: () = {

@@ -1,0 +1,126 @@
+//! A file system that is open here and served at a directory.
+
+use narufs::*;
+use std::fs::TryLockError;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A file system in memory, and a place to serve it at.
+fn scratch() -> (Fs, tempfile::TempDir, PathBuf) {
+    assert!(std::fs::metadata("/dev/fuse").is_ok(), "missing: /dev/fuse, to mount");
+    let dir = tempfile::tempdir().expect("a place");
+    let point = dir.path().join("mnt");
+    std::fs::create_dir(&point).expect("room");
+    let fs = Fs::scratch(&ScratchOptions::new(64 << 20)).expect("memory");
+    (fs, dir, point)
+}
+
+fn is_mounted(point: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("the list");
+    mounts.lines().any(|line| line.split(' ').nth(1) == point.to_str())
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn both_sides_see_what_the_other_does_at_once() {
+    let (fs, _dir, point) = scratch();
+    let served = fs.serve(&point, &ServeOptions::new()).expect("it can be mounted");
+    assert_eq!(served.dir(), point.canonicalize().expect("it is there"));
+    let there = std::fs::File::create_new(point.join("f")).expect("room");
+    drop(there);
+    let there = std::fs::File::options().read(true).write(true).open(point.join("f")).expect("it is there");
+    let here = fs.open_with("/f", OpenOptions::new().read(true).write(true)).expect("made there");
+    let read = || {
+        let mut bytes = vec![0; 5];
+        there.read_exact_at(&mut bytes, 0).expect("five bytes");
+        bytes
+    };
+    for round in 0..100u8 {
+        here.write_all_at(&[round; 5], 0).expect("room");
+        assert_eq!(read(), [round; 5]);
+        there.write_all_at(&[round, 1, 2, 3, 4], 0).expect("room");
+        assert_eq!(fs.read("/f").expect("read"), [round, 1, 2, 3, 4]);
+        let mut batch = fs.batch();
+        batch.write_all_at(&here, &[round ^ 1; 5000], 0).expect("room");
+        batch.commit(Commit::Ordered).expect("room");
+        assert_eq!((read(), there.metadata().expect("asked").len()), (vec![round ^ 1; 5], 5000));
+        here.set_len(5).expect("it is cut");
+        assert_eq!(there.metadata().expect("asked").len(), 5);
+    }
+    fs.rename("/f", "/g").expect("moved");
+    assert!(!point.join("f").exists() && point.join("g").exists());
+    drop((here, there));
+    drop(served);
+    assert!(!is_mounted(&point));
+    fs.close().expect("nobody has it");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn locks_are_in_each_other_s_way() {
+    let (fs, _dir, point) = scratch();
+    let _served = fs.serve(&point, &ServeOptions::new()).expect("it can be mounted");
+    let here = fs.create("/f").expect("room");
+    let there = std::fs::File::open(point.join("f")).expect("it is there");
+    here.lock_shared().expect("free");
+    assert!(matches!(there.try_lock(), Err(TryLockError::WouldBlock)));
+    there.try_lock_shared().expect("beside another");
+    here.unlock().expect("it had it");
+    assert!(matches!(here.try_lock(), Err(TryLockError::WouldBlock)));
+    // What waits here is granted what a process there gives back by its end.
+    drop(there);
+    here.lock().expect("it comes free");
+    here.unlock().expect("it had it");
+    let mut other = Command::new("flock")
+        .arg(point.join("f"))
+        .args(["sh", "-c", "echo locked; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock is installed");
+    let mut said = [0; 7];
+    std::io::Read::read_exact(other.stdout.as_mut().expect("piped"), &mut said).expect("it says so");
+    assert_eq!(&said, b"locked\n");
+    assert!(matches!(here.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    other.stdin.take().expect("piped").write_all(b"end\n").expect("it reads");
+    here.lock().expect("it comes free");
+    assert!(other.wait().expect("it ends").success());
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn it_is_served_once_and_stays_open_as_long_as_it_is() {
+    let (fs, _dir, point) = scratch();
+    let served = fs.serve(&point, &ServeOptions::new().read_only(true).source("some image")).expect("root");
+    assert_eq!(fs.serve(&point, &ServeOptions::new()).unwrap_err().errno(), libc::EBUSY);
+    assert!(std::fs::write(point.join("f"), b"x").is_err_and(|e| e.raw_os_error() == Some(libc::EROFS)));
+    fs.write("/f", "x").expect("this process may");
+    let held = std::fs::File::open(point.join("f")).expect("it is there");
+    assert_eq!(served.unmount().unwrap_err().errno(), libc::EBUSY);
+    drop(held);
+    served.unmount().expect("nobody is in");
+    served.wait().expect("it has ended");
+    assert!(!is_mounted(&point));
+    drop(served);
+
+    // Again, and cut off in use.
+    let served = fs.serve(&point, &ServeOptions::new()).expect("it is free");
+    let held = std::fs::File::open(point.join("f")).expect("it is there");
+    assert_eq!(fs.close().unwrap_err().errno(), libc::EBUSY);
+    served.cut_off().expect("it is ours");
+    assert!(held.read_at(&mut [0], 0).is_err());
+    drop(served);
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn what_cannot_be_served_says_why_and_leaves_everything_as_it_was() {
+    let (fs, _dir, point) = scratch();
+    let refused = fs.serve(point.join("missing"), &ServeOptions::new()).unwrap_err();
+    assert_eq!(refused.errno(), libc::ENOENT);
+    assert!(refused.to_string().starts_with("serve /"), "{refused}");
+    drop(fs.serve(&point, &ServeOptions::new()).expect("it can be"));
+    fs.close().expect("nobody has it");
+}
