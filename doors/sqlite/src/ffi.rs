@@ -19,7 +19,7 @@ pub type Answer<T = ()> = Result<T, Code>;
 macro_rules! constants { ($($name:ident = $value:expr;)*) => { $(pub const $name: c_int = $value;)* } }
 
 constants! {
-    OK = 0; ERROR = 1; BUSY = 5; NOMEM = 7; READONLY = 8; IOERR = 10; NOTFOUND = 12; FULL = 13;
+    OK = 0; ERROR = 1; BUSY = 5; BUSY_RECOVERY = 261; NOMEM = 7; READONLY = 8; IOERR = 10; NOTFOUND = 12; FULL = 13;
     CANTOPEN = 14; IOERR_READ = 266; IOERR_SHORT_READ = 522; IOERR_WRITE = 778; IOERR_FSYNC = 1034;
     IOERR_TRUNCATE = 1546; IOERR_FSTAT = 1802; IOERR_UNLOCK = 2058; IOERR_DELETE = 2570;
     IOERR_ACCESS = 3338; IOERR_CHECKRESERVEDLOCK = 3594; IOERR_LOCK = 3850; IOERR_SHMOPEN = 4618;

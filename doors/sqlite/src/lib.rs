@@ -62,12 +62,13 @@
 //! *Builds with SQLITE_ENABLE_BATCH_ATOMIC_WRITE* see SQLITE_IOCAP_BATCH_ATOMIC: BEGIN_ATOMIC_WRITE stages, COMMIT_ commits
 //! durably, ROLLBACK_ forgets; where the batch is too large COMMIT_ fails and SQLite goes back to its journal.
 //!
-//! *Write-ahead logs* are ordinary files; the index is in the heap (`shm.rs`), one process. Others are kept away, or keep
-//! this one away, by the lock of SQLite's own VFS. With `locking_mode=EXCLUSIVE` there is no index to share.
+//! *Write-ahead logs* are ordinary files; the index is in the heap (`shm.rs`), one process. Others, at a directory where
+//! the image is served, are kept away, or keep this one away, by the lock of SQLite's own VFS. With `locking_mode=EXCLUSIVE` there is no index to share.
 //!
 //! *Locks* are those bytes that SQLite locks everywhere, in the file system's own table, one owner for each connection.
-//! (A mount keeps the locks of its users in the kernel, and does not ask that table: were one served of this file system,
-//! its users and these connections would not see each other's locks.)
+//! Where the image is served at a directory as well ([`narufs::Fs::serve`]), that table has the locks of its users too:
+//! SQLite's own VFS there and this one here exclude each other as two processes on one file system do. A commit is told
+//! to the kernel before its call returns, so before its lock goes: who gets a lock there reads what was committed here.
 //!
 //! *Temporary files* are the system's VFS's: nothing of them is to survive.
 //!

@@ -11,10 +11,25 @@ use std::ffi::c_int;
 use std::fs::TryLockError;
 use std::ops::Range;
 
-/// The bytes that SQLite locks in place of a database (PENDING_BYTE and those behind it).
-const PENDING: Range<u64> = 0x4000_0000..0x4000_0001;
-const RESERVED: Range<u64> = 0x4000_0001..0x4000_0002;
-const SHARED: Range<u64> = 0x4000_0002..0x4000_0002 + 510;
+/// The first of the bytes that SQLite locks in place of a database (PENDING_BYTE).
+#[cfg(not(feature = "mortal"))]
+fn pending_byte() -> u64 {
+    0x4000_0000
+}
+#[cfg(feature = "mortal")]
+use crate::mortal::pending_byte;
+
+fn pending() -> Range<u64> {
+    pending_byte()..pending_byte() + 1
+}
+
+fn reserved() -> Range<u64> {
+    pending_byte() + 1..pending_byte() + 2
+}
+
+fn shared() -> Range<u64> {
+    pending_byte() + 2..pending_byte() + 2 + 510
+}
 
 impl Db {
     pub(crate) fn lock(&self, level: c_int) -> Answer {
@@ -23,24 +38,24 @@ impl Db {
             return Ok(());
         }
         if level == LOCK_SHARED {
-            self.take(LockKind::Shared, PENDING)?;
-            let shared = self.take(LockKind::Shared, SHARED);
-            self.give_back(PENDING)?;
-            shared?;
+            self.take(LockKind::Shared, pending())?;
+            let taken = self.take(LockKind::Shared, shared());
+            self.give_back(pending())?;
+            taken?;
             state.level = LOCK_SHARED;
             return Ok(());
         }
         if level == LOCK_RESERVED {
-            self.take(LockKind::Exclusive, RESERVED)?;
+            self.take(LockKind::Exclusive, reserved())?;
             state.level = LOCK_RESERVED;
             return Ok(());
         }
         if state.level < LOCK_PENDING {
-            self.take(LockKind::Exclusive, PENDING)?;
+            self.take(LockKind::Exclusive, pending())?;
             state.level = LOCK_PENDING;
         }
         if level == LOCK_EXCLUSIVE {
-            self.take(LockKind::Exclusive, SHARED)?;
+            self.take(LockKind::Exclusive, shared())?;
             state.level = LOCK_EXCLUSIVE;
         }
         Ok(())
@@ -55,12 +70,12 @@ impl Db {
         if state.level >= LOCK_RESERVED {
             outcome = self.settle(&mut state);
             if level == LOCK_SHARED {
-                self.take(LockKind::Shared, SHARED).map_err(|_| IOERR_UNLOCK)?;
+                self.take(LockKind::Shared, shared()).map_err(|_| IOERR_UNLOCK)?;
             }
-            self.give_back(PENDING.start..RESERVED.end)?;
+            self.give_back(pending().start..reserved().end)?;
         }
         if level == LOCK_NONE {
-            self.give_back(SHARED)?;
+            self.give_back(shared())?;
         }
         state.level = level;
         outcome
@@ -85,7 +100,7 @@ impl Db {
         if locked(&self.state).level >= LOCK_RESERVED {
             return Ok(true);
         }
-        let other = self.file.test_lock_range(self.file.lock_owner(), LockKind::Exclusive, RESERVED);
+        let other = self.file.test_lock_range(self.file.lock_owner(), LockKind::Exclusive, reserved());
         other.map(|lock| lock.is_some()).map_err(|e| code(&e, IOERR_CHECKRESERVEDLOCK))
     }
 }

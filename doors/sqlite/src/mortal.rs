@@ -1,4 +1,5 @@
-//! Ends the process at a call of SQLite's, and makes its memory small, for tests: feature `mortal` alone.
+//! Ends the process at a call of SQLite's, makes its memory small, and locks the bytes that SQLite's own test programs
+//! lock, for tests: feature `mortal` alone.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,16 @@ static PIECES: LazyLock<usize> = LazyLock::new(|| {
 /// Pieces that a transaction may have in memory.
 pub fn most_pieces() -> usize {
     *PIECES
+}
+
+static PENDING: LazyLock<u64> = LazyLock::new(|| {
+    let at = std::env::var("NARUFS_SQLITE_PENDING").ok().and_then(|at| at.parse().ok());
+    at.unwrap_or(0x4000_0000)
+});
+
+/// The first of the bytes that are locked: SQLite's test programs move it.
+pub fn pending_byte() -> u64 {
+    *PENDING
 }
 
 /// Called before and after each call that may change something: the one whose number the environment names is the last.

@@ -9,7 +9,7 @@
 
 use crate::ffi::{Answer, CANTOPEN, IOERR_FSYNC, log};
 use crate::shm::Shared;
-use narufs::{Durability, File, FormatOptions, Fs, MountOptions, Origin, XattrMode};
+use narufs::{Durability, File, FormatOptions, Fs, MountOptions, Origin, ServeOptions, Served, XattrMode};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +22,8 @@ const BETWEEN: &str = "::/";
 
 /// An image that is open.
 pub struct Mount {
+    /// Where others look in; ended before the image is closed.
+    served: Option<Served>,
     pub fs: Fs,
     /// What connections share of each database in WAL mode, by its inode.
     pub shared: Mutex<HashMap<u64, Weak<Shared>>>,
@@ -192,6 +194,8 @@ pub struct Wishes {
     pub makes: bool,
     /// What an image is that was not closed: copied or moved.
     pub origin: Option<String>,
+    /// The directory where others look in.
+    pub serve: Option<String>,
 }
 
 impl Wishes {
@@ -201,6 +205,7 @@ impl Wishes {
         self.memory = self.memory.or_else(|| of_environment("NARUFS_SQLITE_MEMORY"));
         self.size = self.size.or_else(|| of_environment("NARUFS_SQLITE_SIZE"));
         self.origin = self.origin.or_else(|| of_environment("NARUFS_SQLITE_ORIGIN"));
+        self.serve = self.serve.or_else(|| of_environment("NARUFS_SQLITE_SERVE"));
         self
     }
 
@@ -314,7 +319,16 @@ fn try_open(image: &Path, wishes: &Wishes) -> Result<Mount, String> {
         Fs::format(image, &options).map_err(|e| e.to_string())?;
     }
     let fs = Fs::open(image, &options).map_err(|e| e.to_string())?;
-    Ok(Mount::new(fs, image))
+    let served = wishes.serve.as_deref().map(|dir| serve(&fs, image, dir)).transpose()?;
+    Ok(Mount { served, ..Mount::new(fs, image) })
+}
+
+fn serve(fs: &Fs, image: &Path, dir: &str) -> Result<Served, String> {
+    let options = ServeOptions::new().source(&image.to_string_lossy());
+    fs.serve(dir, &options).map_err(|e| match e.errno() {
+        libc::EPERM => format!("{e}: it takes root, or fusermount3 (the package fuse3)"),
+        _ => e.to_string(),
+    })
 }
 
 impl Mount {
@@ -325,7 +339,7 @@ impl Mount {
 
     fn new(fs: Fs, image: &Path) -> Mount {
         let closed = Closed { image: image.to_owned() };
-        Mount { fs, shared: Mutex::default(), real_journals: 0.into(), closed }
+        Mount { served: None, fs, shared: Mutex::default(), real_journals: 0.into(), closed }
     }
 }
 
@@ -359,6 +373,10 @@ extern "C" fn sync_all() {
         let Ok(open) = OPEN.try_lock() else { return };
         for mount in open.values().filter_map(Weak::upgrade) {
             if let Err(e) = mount.fs.sync() {
+                log(IOERR_FSYNC, &e.to_string());
+            }
+            // Else the directory would stay, and answer nobody.
+            if let Some(Err(e)) = mount.served.as_ref().map(Served::cut_off) {
                 log(IOERR_FSYNC, &e.to_string());
             }
             // Closing needs threads that the end of the process may have stopped.

@@ -7,8 +7,8 @@
 //! process is.
 
 use crate::ffi::{
-    Answer, BUSY, IOERR_SHMLOCK, IOERR_SHMMAP, IOERR_SHMOPEN, SHM_EXCLUSIVE, SHM_LOCK, SHM_NLOCK, SHM_SHARED,
-    log,
+    Answer, BUSY, BUSY_RECOVERY, IOERR_SHMLOCK, IOERR_SHMMAP, IOERR_SHMOPEN, SHM_EXCLUSIVE, SHM_LOCK,
+    SHM_NLOCK, SHM_SHARED, log,
 };
 use crate::mount::{Mount, locked};
 use narufs::{File, LockKind, OpenOptions};
@@ -60,13 +60,14 @@ impl Part {
         })?;
         if file.try_lock_range(file.lock_owner(), LockKind::Exclusive, IN_USE).is_err() {
             log(
-                BUSY,
+                BUSY_RECOVERY,
                 &format!(
                     "{path}: another process uses this database in WAL mode through a mount; close it there, or use \
                      journal_mode=DELETE or locking_mode=EXCLUSIVE"
                 ),
             );
-            return Err(BUSY);
+            // A plain SQLITE_BUSY it would take for a moment's, and try for ten seconds before it asks the busy handler.
+            return Err(BUSY_RECOVERY);
         }
         let shared = Arc::new(Shared { state: Mutex::default(), path, _file: file });
         all.insert(ino, Arc::downgrade(&shared));

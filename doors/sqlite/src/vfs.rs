@@ -149,6 +149,7 @@ unsafe fn wishes(name: *const c_char, flags: c_int) -> Wishes {
         memory: wish(c"memory"),
         size: wish(c"size"),
         origin: wish(c"origin"),
+        serve: wish(c"serve"),
         makes: true,
     }
 }
@@ -238,8 +239,34 @@ pub unsafe extern "C" fn sqlite3_narufssqlite_init(
     let Some(functions) = (unsafe { Functions::of_routines(routines) }) else { return ffi::ERROR };
     let default = std::env::var_os("NARUFS_SQLITE_IMAGE").is_some();
     match register(&functions, default) {
-        // Connections go on to use it when the one that has loaded it is closed.
-        Ok(()) => ffi::OK_LOAD_PERMANENTLY,
+        // Connections go on to use it when the one that has loaded it is closed. From an automatic extension that answer
+        // would be a failure, where a connection has asked for extended codes.
+        Ok(()) => {
+            if stays_loaded() {
+                OK
+            } else {
+                ffi::OK_LOAD_PERMANENTLY
+            }
+        }
         Err(code) => code,
     }
+}
+
+/// The object that has this address loaded: where, and by which name.
+fn object_at(address: *const c_void) -> Option<(*mut c_void, *const c_char)> {
+    // SAFETY: the call takes any address, and fills in what is given if it knows it.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        (libc::dladdr(address, &raw mut info) != 0).then_some((info.dli_fbase, info.dli_fname))
+    }
+}
+
+/// Has what this is a part of stay loaded to the end of the process. The program itself does in any case.
+fn stays_loaded() -> bool {
+    let Some((base, name)) = object_at(sqlite3_narufssqlite_init as *const c_void) else { return true };
+    // SAFETY: the call takes a number, and gives an address of the program.
+    let program = object_at(unsafe { libc::getauxval(libc::AT_ENTRY) } as *const c_void);
+    let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the name is one that the loader has given; nothing is loaded that is not there.
+    program.is_some_and(|(program, _)| program == base) || unsafe { !libc::dlopen(name, flags).is_null() }
 }

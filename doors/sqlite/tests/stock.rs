@@ -2,7 +2,7 @@
 
 mod shell;
 
-use shell::Place;
+use shell::{Place, extension};
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
@@ -142,4 +142,18 @@ fn what_an_unclosed_connection_has_committed_unsynced_outlives_its_process() {
     let sql = format!(".open {}\nPRAGMA synchronous=off; {ROWS}\n.exit 3\n", place.uri("a.db"));
     assert_eq!(place.run(&sql).status.code(), Some(3));
     assert_eq!(place.sql("a.db", "SELECT count(*) FROM t; PRAGMA integrity_check;"), "200\nok");
+}
+
+#[test]
+fn an_automatic_extension_lets_connections_open_that_ask_for_extended_codes() {
+    let python = "import ctypes, sys
+sqlite, door = ctypes.CDLL('libsqlite3.so.0'), ctypes.CDLL(sys.argv[1])
+db = ctypes.c_void_p()
+sqlite.sqlite3_auto_extension(door.sqlite3_narufssqlite_init)
+opened = sqlite.sqlite3_open_v2(b':memory:', ctypes.byref(db), 0x02000002, None)
+sqlite.sqlite3_vfs_find.restype = ctypes.c_void_p
+print(opened, sqlite.sqlite3_vfs_find(b'narufs') is not None)";
+    let mut command = std::process::Command::new("python3");
+    let output = command.args(["-c", python]).arg(extension()).output().expect("python3 is installed");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 True\n", "{output:?}");
 }

@@ -1,7 +1,8 @@
 //! Programs that know nothing of narufs, with the preload.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn preload() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -10,10 +11,15 @@ fn preload() -> PathBuf {
     built
 }
 
-fn run(image: &Path, at: Option<&Path>, program: &[&str]) -> Output {
+fn command(image: &Path, program: &[&str]) -> Command {
     let mut command = Command::new(program[0]);
     command.args(&program[1..]).env("LD_PRELOAD", preload()).env("NARUFS_SQLITE_IMAGE", image);
     command.env("NARUFS_SQLITE_SIZE", "32M").env("NARUFS_SQLITE_MEMORY", "64M");
+    command
+}
+
+fn run(image: &Path, at: Option<&Path>, program: &[&str]) -> Output {
+    let mut command = command(image, program);
     if let Some(at) = at {
         command.env("NARUFS_SQLITE_AT", at);
     }
@@ -74,4 +80,36 @@ for mode in 'delete', 'truncate', 'persist', 'memory':
     assert len(rows.fetchall()) == 99, mode
 print(c.execute('select count(*) from u').fetchone()[0])";
     assert_eq!(said(&run(&image, None, &["python3", "-c", python])), "0");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn others_look_in_while_a_program_uses_it_and_a_child_that_outlives_it_keeps_nobody_waiting() {
+    assert!(Path::new("/dev/fuse").exists(), "missing: /dev/fuse, to mount");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let (image, point) = (dir.path().join("image"), dir.path().join("mnt"));
+    std::fs::create_dir(&point).expect("room");
+    let python = "import os, signal, sqlite3, sys
+c = sqlite3.connect('/a.db')
+c.execute('create table t(a)')
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+os.write(1, b'!')
+signal.pause()";
+    let mut program = command(&image, &["python3", "-c", python]);
+    program.env("NARUFS_SQLITE_SERVE", &point).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().expect("python3 is installed");
+    program.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it says that it is there");
+    let there = Command::new("sqlite3").arg(point.join("a.db")).arg("SELECT count(*) FROM t;").output();
+    let there = there.expect("sqlite3 is installed");
+    // The child goes on until it is closed.
+    let stdin = program.stdin.take().expect("piped");
+    program.kill().expect("it is ours");
+    program.wait().expect("it ends");
+    let after = std::fs::read_dir(&point).map(drop).map_err(|e| e.raw_os_error());
+    drop(stdin);
+    let unmounted = Command::new("umount").arg("-l").arg(&point).status().expect("umount is installed");
+    assert_eq!((said(&there).as_str(), after), ("0", Err(Some(libc::ENOTCONN))));
+    assert!(unmounted.success());
 }

@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 /// A directory with an image, which goes with it.
 pub struct Place {
@@ -137,4 +137,87 @@ pub fn said(command: Command, sql: &str) -> Said {
     let output = start(command, sql).wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Said { out: text(output.stdout), err: text(output.stderr), status: output.status }
+}
+
+/// A shell that is asked one thing after the other; what it says and complains of comes in order.
+pub struct Talk {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+/// Words that have the shell say everything at once, and by one way.
+const AT_ONCE: [&str; 6] = ["sh", "-c", "exec \"$@\" 2>&1", "sh", "stdbuf", "-oL"];
+
+/// What ends an answer.
+const END: &str = "-- that was all --";
+
+impl Talk {
+    /// With the extension, on a database of the image; `parameters` are more of its URI.
+    pub fn inside(place: &Place, name: &str, parameters: &str) -> Talk {
+        let mut talk = Talk::begin(place.shell_by(&[&AT_ONCE[..], &["sqlite3"]].concat()));
+        talk.ask(&format!(".bail off\n.open {}{parameters}", place.uri(name)));
+        talk
+    }
+
+    /// With nothing but SQLite's own VFS.
+    pub fn outside(path: &std::path::Path) -> Talk {
+        let mut command = Command::new(AT_ONCE[0]);
+        command.args(&AT_ONCE[1..]).arg("sqlite3").arg("-batch").arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Talk::begin(command)
+    }
+
+    fn begin(mut command: Command) -> Talk {
+        let mut child = command.spawn().expect("sqlite3 is installed");
+        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
+        Talk { child, to, from }
+    }
+
+    /// Runs SQL and commands of the shell; what it says.
+    pub fn ask(&mut self, sql: &str) -> String {
+        self.tell(sql);
+        self.answer()
+    }
+
+    /// The same, without waiting for the answer.
+    pub fn tell(&mut self, sql: &str) {
+        let to = self.to.as_mut().expect("it has not ended");
+        writeln!(to, "{sql}\n.print {END}").expect("it reads");
+    }
+
+    /// What it says to what it was told.
+    pub fn answer(&mut self) -> String {
+        let mut said = String::new();
+        for line in self.from.by_ref().lines().map(|line| line.expect("text")) {
+            if line == END {
+                return said.trim_end().to_owned();
+            }
+            said += &format!("{line}\n");
+        }
+        panic!("it has ended: {said}");
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Has it end in its own way, by these words or at the end of what it reads.
+    pub fn end(mut self, words: &str) {
+        let mut to = self.to.take().expect("it has not ended");
+        // One that ends early reads no more.
+        let _ = writeln!(to, "{words}");
+        drop(to);
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
