@@ -6,9 +6,9 @@ use crate::ffi::{
     Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE, log,
 };
 use crate::mount::{Mount, Place, is_written_in, locked};
+use crate::open::{give_to_owner, mode_of};
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
@@ -158,12 +158,14 @@ pub fn sync(state: &mut State) -> Answer {
 
 /// Writes a journal out and makes it durable.
 pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
-    let mode = db.file.metadata()?.permissions().mode() & 0o777;
+    let beside = db.file.metadata()?;
+    let mode = mode_of(&beside);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode).clone();
     let path = path_of(db);
     let file = db.mount.fs.open_with(&path, &options)?;
     let content = if let Journal::Memory(content) = journal { content.as_slice() } else { &[] };
-    let written = file.write_all_at(content, 0).and_then(|()| is_written_in(&db.mount, &file));
+    let written = give_to_owner(&file, &beside).and_then(|()| file.write_all_at(content, 0));
+    let written = written.and_then(|()| is_written_in(&db.mount, &file));
     if let Err(e) = written.and_then(|()| file.sync_all()) {
         drop(file);
         // Later it would undo what was committed since.

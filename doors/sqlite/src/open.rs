@@ -3,14 +3,16 @@
 use crate::db::{Db, code};
 use crate::ffi::{
     ACCESS_EXISTS, ACCESS_READWRITE, Answer, CANTOPEN, IOERR_ACCESS, OPEN_CREATE, OPEN_DELETEONCLOSE,
-    OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READONLY, OPEN_READWRITE, OPEN_SUPER_JOURNAL, log,
+    OPEN_EXCLUSIVE, OPEN_MAIN_DB, OPEN_MAIN_JOURNAL, OPEN_READONLY, OPEN_READWRITE, OPEN_SUPER_JOURNAL,
+    OPEN_WAL, log,
 };
 use crate::journal::{self, JournalFile};
 use crate::mount::{Mount, Place, Wishes, mount, mount_of, reads};
 use crate::plain::Plain;
 use crate::supers::{self, SuperFile};
-use narufs::{File, OpenOptions};
+use narufs::{File, Metadata, OpenOptions};
 use std::ffi::c_int;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 /// What an open file is.
@@ -92,8 +94,16 @@ fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_in
     let mut options = OpenOptions::new();
     options.read(true).write(writes).create(writes && flags & OPEN_CREATE != 0);
     options.create_new(writes && flags & OPEN_EXCLUSIVE != 0 && flags & OPEN_CREATE != 0);
+    let beside = flags & (OPEN_WAL | OPEN_MAIN_JOURNAL) != 0 && flags & OPEN_CREATE != 0;
+    let db = path.rsplit_once('-').filter(|_| beside).and_then(|(db, _)| mount.fs.metadata(db).ok());
+    if let Some(db) = &db {
+        options.mode(mode_of(db));
+    }
     match mount.fs.open_with(path, &options) {
-        Ok(file) => Ok((file, flags)),
+        Ok(file) => {
+            db.map_or(Ok(()), |db| give_to_owner(&file, &db)).map_err(|e| code(&e, CANTOPEN))?;
+            Ok((file, flags))
+        }
         Err(e) if writes && matches!(e.errno(), libc::EACCES | libc::EPERM | libc::EROFS) => {
             let reading = OpenOptions::new().read(true).clone();
             let file = mount.fs.open_with(path, &reading).map_err(|e| code(&e, CANTOPEN))?;
@@ -104,6 +114,20 @@ fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_in
             Err(CANTOPEN)
         }
     }
+}
+
+/// The permissions that a file beside a database is made with: those of the database.
+pub fn mode_of(db: &Metadata) -> u32 {
+    db.permissions().mode() & 0o777
+}
+
+/// A file beside a database is its owner's, who is to play it back through a mount as well.
+pub fn give_to_owner(file: &File, db: &Metadata) -> narufs::Result<()> {
+    let made = file.metadata()?;
+    if (made.uid(), made.gid()) == (db.uid(), db.gid()) {
+        return Ok(());
+    }
+    file.set_owner(Some(db.uid()), Some(db.gid()))
 }
 
 /// xDelete.

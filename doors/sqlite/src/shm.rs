@@ -11,6 +11,7 @@ use crate::ffi::{
     SHM_NLOCK, SHM_SHARED, log,
 };
 use crate::mount::{Mount, locked};
+use crate::open::{give_to_owner, mode_of};
 use narufs::{File, LockKind, OpenOptions};
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
@@ -46,15 +47,17 @@ pub struct Part {
 impl Part {
     /// Joins, or begins.
     pub fn join(mount: &Arc<Mount>, db: &File, path: &str) -> Answer<Part> {
-        let ino = db.metadata().map_err(|_| IOERR_SHMOPEN)?.ino();
+        let beside = db.metadata().map_err(|_| IOERR_SHMOPEN)?;
+        let ino = beside.ino();
         let mut all = locked(&mount.shared);
         if let Some(shared) = all.get(&ino).and_then(Weak::upgrade) {
             return Ok(Part { shared, shares: 0, alone: 0 });
         }
         all.retain(|_, shared| shared.strong_count() > 0);
         let path = format!("{path}-shm");
-        let options = OpenOptions::new().read(true).write(true).create(true).clone();
-        let file = mount.fs.open_with(&path, &options).map_err(|e| {
+        let options = OpenOptions::new().read(true).write(true).create(true).mode(mode_of(&beside)).clone();
+        let opened = mount.fs.open_with(&path, &options);
+        let file = opened.and_then(|file| give_to_owner(&file, &beside).map(|()| file)).map_err(|e| {
             log(IOERR_SHMOPEN, &e.to_string());
             IOERR_SHMOPEN
         })?;

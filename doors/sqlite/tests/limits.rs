@@ -2,8 +2,9 @@
 
 mod shell;
 
-use narufs::{Fs, MountOptions};
+use narufs::{Fs, MountOptions, OpenOptions};
 use shell::{Place, said};
+use std::os::unix::fs::PermissionsExt;
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
@@ -95,4 +96,35 @@ fn a_symbolic_link_to_a_database_is_refused() {
     fs.close().expect("it is whole");
     let said = place.run(&format!(".open {}\nSELECT count(*) FROM t;", place.uri("l.db")));
     assert!(said.err.contains("a symbolic link; name the database that it leads to"), "{said:?}");
+}
+
+#[test]
+fn what_lies_beside_a_database_is_its_owner_s_and_no_more_to_others_than_it_is() {
+    let place = Place::new();
+    place.sql("a.db", "CREATE TABLE t(a INTEGER PRIMARY KEY, b);");
+    let open = || Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    let fs = open();
+    fs.set_permissions("/a.db", std::fs::Permissions::from_mode(0o640)).expect("it is there");
+    fs.open_with("/a.db", OpenOptions::new().write(true))
+        .and_then(|db| db.set_owner(Some(1000), Some(1001)))
+        .expect("root");
+    fs.close().expect("it is whole");
+    // A log and its index, and a journal that is a file, as a kill leaves them.
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+        INSERT INTO t(b) SELECT randomblob(3000) FROM n;";
+    for (mode, names) in [("wal", &["/a.db-wal", "/a.db-shm"][..]), ("delete", &["/a.db-journal"][..])] {
+        let mut shell = place.shell();
+        shell.env("NARUFS_SQLITE_PIECES", "20");
+        let sql =
+            format!("PRAGMA journal_mode={mode}; PRAGMA cache_size=5; BEGIN; {rows} UPDATE t SET b = 1;");
+        let said = said(shell, &format!(".open {}\n{sql}\n.system kill -9 $PPID\n", place.uri("a.db")));
+        assert!(!said.status.success(), "{said:?}");
+        let fs = open();
+        for name in names {
+            let there = fs.metadata(name).expect(name);
+            let seen = (there.permissions().mode() & 0o777, there.uid(), there.gid());
+            assert_eq!(seen, (0o640, 1000, 1001), "{name}");
+        }
+        fs.close().expect("it is whole");
+    }
 }
