@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -93,6 +93,12 @@ cluster-figures: build ## etcd and PostgreSQL on three nodes, on ext4, xfs and n
 test-sqlite: ## SQLite cut off at every call, and 1000 kills: docs/doors/SQLITE.md
 	NARUFS_SQLITE_EVERY=1 NARUFS_SQLITE_KILLS=1000 $(CARGO) test --locked -p narufs-sqlite --features long -- --nocapture
 	$(CARGO) test --locked -p narufs-sqlite-preload
+
+test-sqlite-tcl: ## SQLite's own Tcl tests, threadtest3 and mptest with the VFS as the default, an hour: docs/doors/SQLITE.md (root)
+	scripts/deps.sh sqlite
+	$(CARGO) build --locked --profile proof -p narufs-sqlite --features mortal
+	for what in tcl atomic threads processes; do \
+		scripts/sqlite-suite.sh target/proof/libnarufs_sqlite.a target/sqlite-suite $$what || failed=1; done; test -z "$$failed"
 
 bench-sqlite: build doors ## SQLite's commits on ext4 and in the process: rates, flushes, bytes (root)
 	scripts/bench-sqlite.sh target/release/libnarufs_sqlite.so

@@ -41,6 +41,15 @@ impl Both {
     }
 }
 
+impl Drop for Both {
+    fn drop(&mut self) {
+        // What was killed has left it.
+        if self.is_mounted() {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.point).status();
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn each_waits_for_the_other_and_sees_its_commits() {

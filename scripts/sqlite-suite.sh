@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# SQLite's own test programs, from the sources of the SQLite that is installed, with narufs as their default VFS. The
+# databases lie in an image that the program under test serves to itself and to those that it starts: the tests look at
+# files by name, and some have several processes. It takes root. docs/doors/SQLITE.md has what came of it.
+#
+# sqlite-suite.sh LIBRARY WORK WHAT...
+#   LIBRARY   libnarufs_sqlite.a with the feature `mortal`
+#   WORK      a directory, for sources, programs and logs
+#   WHAT      tcl [PATTERN...]: the Tcl tests, each file by itself; atomic [PATTERN...]: the same, of a build with
+#             SQLITE_ENABLE_BATCH_ATOMIC_WRITE; plain [PATTERN...]: with SQLite's own VFS, to compare;
+#             threads: threadtest3; processes: mptest
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+suite=$here/doors/sqlite/suite
+library=$(realpath "$1") work=$(mkdir -p "$2" && realpath "$2")
+shift 2
+jobs=${NARUFS_SUITE_JOBS:-$(nproc)}
+# A test file has so long, in seconds.
+limit=${NARUFS_SUITE_LIMIT:-900}
+export TZ=UTC
+
+sources() { # those of the package that is installed, by apt alone
+    local version lists=$work/apt
+    [[ -e $work/source/configure ]] && return
+    version=$(dpkg-query -W -f '${source:Version}' libsqlite3-0)
+    mkdir -p "$lists"/{lists/partial,cache,parts}
+    : >"$lists/sources.list"
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [[ -e $file ]] && sed -n 's/^deb /deb-src /p' "$file" >>"$lists/sources.list"
+    done
+    for file in /etc/apt/sources.list.d/*.sources; do
+        [[ -e $file ]] && sed 's/^Types:.*/Types: deb-src/' "$file" >"$lists/parts/$(basename "$file")"
+    done
+    local options=(-qq -o "Dir::Etc::sourcelist=$lists/sources.list" -o "Dir::Etc::sourceparts=$lists/parts"
+        -o "Dir::State::lists=$lists/lists" -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update
+    (cd "$work" && apt-get "${options[@]}" source "sqlite3=$version" && mv sqlite3-*/ source)
+}
+
+build() { # NAME OPTIONS: testfixture, threadtest3 and mptester, in WORK/NAME
+    local name=$1 options=$2
+    [[ -e $work/$name/built && $work/$name/built -nt $library ]] && return
+    sources
+    mkdir -p "$work/$name"
+    (
+        cd "$work/$name"
+        [[ -e Makefile ]] || ../source/configure --enable-all --disable-readline >configure.log 2>&1
+        make sqlite3.h >make.log 2>&1
+        gcc -O2 -c -I. "$suite/init.c" -o init.o
+        make -j"$jobs" testfixture threadtest3 mptester CFLAGS="-O2 -g" \
+            OPTS="-DSQLITE_EXTRA_INIT=narufs_suite_init $options" \
+            TLIBS="$PWD/init.o $library -lgcc_s -lutil -lrt -lpthread -lm -ldl -lz" >>make.log 2>&1
+        touch built
+    ) || {
+        tail -n 20 "$work/$name"/*.log >&2
+        return 1
+    }
+}
+
+within() { # DIRECTORY COMMAND...: runs it with an image of its own, served at DIRECTORY/mnt
+    local place=$1 status=0
+    shift
+    rm -rf "$place"
+    mkdir -p "$place/mnt"
+    (
+        cd "$place"
+        export NARUFS_SQLITE_IMAGE=$place/image NARUFS_SQLITE_SIZE=2G NARUFS_SQLITE_MEMORY=128M
+        export NARUFS_SQLITE_AT=$place/mnt NARUFS_SQLITE_SERVE=$place/mnt
+        exec timeout -k 10 "$limit" "$@"
+    ) || status=$?
+    # What was killed leaves its mount.
+    umount -l "$place/mnt" 2>/dev/null || true
+    rm -rf --one-file-system "$place"
+    return $status
+}
+
+one() { # BUILD KIND FILE: a test file; a log of its own
+    local log=$work/$2/${3%.test}.log status=0 place=$work/run/$2-${3%.test}
+    local program=("$work/$1/testfixture" "$suite/run.tcl" "$place/mnt" "$work/source/test/permutations.test" "$3")
+    if [[ $2 == plain ]]; then
+        mkdir -p "$place/mnt"
+        (cd "$place" && timeout -k 10 "$limit" "${program[@]}") >"$log" 2>&1 || status=$?
+        rm -rf "$place"
+    else
+        # SQLite's test programs lock other bytes than SQLite does.
+        NARUFS_SQLITE_PENDING=65536 within "$place" "${program[@]}" >"$log" 2>&1 </dev/null || status=$?
+    fi
+    echo "status $status" >>"$log"
+}
+
+tcl() { # BUILD KIND PATTERN...: what has failed and is not expected to
+    local name=$1 kind=$2 files list
+    shift 2
+    mkdir -p "$work/$kind" "$work/run"
+    rm -f "$work/$kind"/*.log
+    list=$(cd "$work/run" && "$work/$name/testfixture" "$suite/list.tcl" "$work/source/test/permutations.test" | grep '\.test$')
+    files=$(while read -r file; do
+        for pattern in "${@:-*}"; do
+            # shellcheck disable=SC2254 # a pattern
+            case $file in $pattern) echo "$file" && break ;; esac
+        done
+    done <<<"$list")
+    export -f one within
+    export work suite limit
+    xargs -P "$jobs" -I{} bash -c "one $name $kind {}" <<<"$files"
+    "$suite/results.sh" "$work/$kind" "$suite/expected.txt"
+}
+
+threads() {
+    local status=0
+    mkdir -p "$work/run"
+    within "$work/run/threads" "$work/usual/threadtest3" >"$work/threads.log" 2>&1 || status=$?
+    tail -n 3 "$work/threads.log"
+    return $status
+}
+
+processes() {
+    local script mode status=0 log
+    mkdir -p "$work/run" "$work/processes"
+    for script in "$work"/source/mptest/*.test; do
+        for mode in delete truncate persist; do
+            log=$work/processes/$(basename "$script" .test)-$mode.log
+            within "$work/run/processes" "$work/usual/mptester" "$work/run/processes/mnt/test.db" --quiet \
+                --journalmode "$mode" "$script" >"$log" 2>&1 || status=1
+            printf '%s, journal_mode=%s: %s\n' "$(basename "$script")" "$mode" "$(grep '^Summary' "$log" || tail -n 1 "$log")"
+        done
+    done
+    return $status
+}
+
+what=${1:-tcl}
+[[ $# -gt 0 ]] && shift
+case $what in
+    atomic)
+        build atomic -DSQLITE_ENABLE_BATCH_ATOMIC_WRITE
+        tcl atomic atomic "$@"
+        ;;
+    tcl | plain)
+        build usual ""
+        tcl usual "$what" "$@"
+        ;;
+    threads | processes)
+        build usual ""
+        "$what"
+        ;;
+    *)
+        echo "narufs: $what: say tcl, atomic, plain, threads or processes" >&2
+        exit 2
+        ;;
+esac
