@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -63,6 +63,7 @@ test: test-deps lint ## everything that CI runs
 test-full: test-deps lint ## the same at ten times the length, with the long programs
 	NARUFS_TEST_SCALE=10 scripts/test.sh
 	NARUFS_TEST_SCALE=10 $(MAKE) cluster SCENARIOS=gluster
+	OPERATIONS=40 $(MAKE) replay
 
 test-baselines: ## what narufs is measured against, `-o baseline=`: its own tests
 	$(CARGO) test --locked -p narufs-engine -p narufs-cli --lib --features baselines
@@ -213,6 +214,12 @@ test-kernels: build ## the mount under other kernels of Debian, KERNELS (6.1 6.1
 
 test-systemd: deb ## the package in a Debian 12 that systemd runs: fstab, units, kills, reboots, in QEMU (root)
 	scripts/machines.sh systemd $(KERNEL)
+
+test-nvdimm: build ## a journal in QEMU's persistent memory, on ext4, XFS and devdax: the power is cut CUTS (50) times each (root)
+	scripts/machines.sh nvdimm $(KERNEL)
+
+replay: build ## what losses of power leave of a disk whose writes QEMU has recorded, on ext4 first (root)
+	scripts/machines.sh replay $(KERNEL)
 
 static: ## one program that needs no library: target/x86_64-unknown-linux-musl/release/narufs
 	scripts/static.sh

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # narufs in machines of their own: `machines.sh kernels [VERSION...]` runs tests of the mount under Debian's kernels of these
 # versions (6.1, 6.12, 6.18 and 7.3); `machines.sh systemd [VERSION]` installs the package of `make deb` in a Debian 12 that
-# systemd runs, on one kernel (6.12). All of it in QEMU without hardware acceleration: that takes long. It takes root, for
+# systemd runs, on one kernel (6.12); `machines.sh nvdimm [VERSION]` cuts the power of a machine with a journal in persistent
+# memory; `machines.sh replay [VERSION]` records what a mount writes to its disk, and looks at what losses of power would have
+# left of it. All of it in QEMU without hardware acceleration: that takes long. It takes root, for
 # debootstrap. ONLY=basics,options runs these parts alone. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
 source "$(dirname "$0")/../testing/machines/host.sh"
 
@@ -65,6 +67,93 @@ systemd() { # VERSION
     judge systemd "$status" || fail "it failed under systemd"
 }
 
+# A journal in persistent memory: the power of a machine is cut CUTS times, for each of RINGS (ext4, xfs, devdax).
+nvdimm() { # VERSION
+    local ring failed=()
+    PARTS=(testing/machines) PROGRAMS=
+    prepare
+    kernel "$1"
+    tests
+    for ring in ${RINGS:-ext4 xfs devdax}; do cuts "$1" "$ring" || failed+=("$ring"); done
+    [[ ${#failed[@]} -eq 0 ]] || fail "journals that failed: ${failed[*]}"
+}
+
+cuts() { # VERSION RING
+    local cut name before= count=${CUTS:-50} status acked=0
+    # Each ring begins with blank ones.
+    rm -f "$RUN/memory" "$RUN/image"
+    truncate -s 768M "$RUN/memory"
+    truncate -s 256M "$RUN/image"
+    for ((cut = 0; cut <= count; cut++)); do
+        name=nvdimm-$2-$cut status=0
+        MACHINE=q35,nvdimm=on MEMORY=2G,slots=2,maxmem=4G WORDS="ring=$2 boot=$cut of=$count" launch "$name" "$1" 3600 nvdimm \
+            -object "memory-backend-file,id=memory,share=on,mem-path=$RUN/memory,size=768M" \
+            -device nvdimm,id=nvdimm,memdev=memory \
+            -drive "file=$RUN/image,format=raw,if=virtio,cache=writeback"
+        if ((cut < count)); then
+            worked "$name" $((RANDOM % 60 + 1)) || status=$?
+            cut_power "$name"
+        else
+            ended || status=$?
+        fi
+        keep_logs "$name"
+        if ((status)) || grep -q '^FAILED' "$MACHINES/logs/$name.told" || complains "$name" ||
+            ! kept "$before" "$MACHINES/logs/$name.told"; then
+            echo "failed     $2, after $cut cuts"
+            cat "$MACHINES/logs/$name.told" "$RUN/$name.qemu"
+            show_console "$name"
+            return 1
+        fi
+        ((cut > 0)) || grep '^ok' "$MACHINES/logs/$name.told"
+        before=$MACHINES/logs/$name.told
+        acked=$((acked + $(grep -c '^ack' "$before" || true)))
+    done
+    echo "ok         $2: $count cuts of power, $acked operations acknowledged, nothing lost"
+}
+
+# Whether a machine has found what the one before had acknowledged by the cut.
+kept() { # TOLD-BEFORE TOLD
+    [[ -n $1 ]] || return 0
+    awk 'FNR == NR { if ($1 == "ack" && $3 > acked[$2]) acked[$2] = $3; next } $1 == "state" { found[$2] = $3; states++ }
+        END {
+            if (states != 2) { print "what is there was not told"; bad = 1 }
+            for (p in acked) if (found[p] + 0 < acked[p] + 0) { print "LOST: process " p " had " acked[p] " acknowledged, " found[p] " is there"; bad = 1 }
+            exit bad
+        }' "$1" "$2"
+}
+
+# What a mount writes to its disk, recorded by QEMU; narufs-replay makes of it what losses of power could have left. That it
+# finds losses is shown where there are some: on ext4 that flushes nothing, and as if the disk had flushed nothing.
+replay() { # VERSION
+    local one failed=() replayer=${NARUFS_REPLAY:-$TARGET/release/narufs-replay}
+    PARTS=(testing/machines) PROGRAMS=
+    prepare
+    kernel "$1"
+    tests
+    for one in ${FILE_SYSTEMS:-ext4-nobarrier ext4 narufs}; do
+        record "$1" "$one" || { failed+=("$one"); continue; }
+        replayed "$one" "$([[ $one == ext4-nobarrier ]] && echo 20 || echo "${STATES:-4}")"
+        if [[ $one == narufs ]]; then replayed narufs-unflushed 20; fi
+    done
+    [[ ${#failed[@]} -eq 0 ]] || fail "replays that failed: ${failed[*]}"
+}
+
+record() { # VERSION FILE-SYSTEM: into $RUN/log
+    local status=0
+    rm -f "$RUN/disk" "$RUN/log"
+    truncate -s 66M "$RUN/disk"
+    : >"$RUN/log"
+    WORDS="kind=$2 count=${OPERATIONS:-200}" boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
+        -blockdev "driver=file,node-name=disk,filename=$RUN/disk" -blockdev "driver=file,node-name=log,filename=$RUN/log" \
+        -blockdev driver=blklogwrites,node-name=logged,file=disk,log=log \
+        -device virtio-blk-pci,drive=logged,addr=0x10 || status=$?
+    judge "replay-$2" "$status"
+}
+
+replayed() { # KIND STATES: adds to `failed`
+    "$replayer" "$RUN/log" "$1" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
+}
+
 cd "$ROOT"
 task=${1:-kernels}
 shift || true
@@ -74,5 +163,7 @@ case $task in
         kernels "$@"
         ;;
     systemd) systemd "${1:-6.12}" ;;
+    nvdimm) nvdimm "${1:-6.12}" ;;
+    replay) replay "${1:-6.12}" ;;
     *) fail "no such task: $task" ;;
 esac

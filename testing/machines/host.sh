@@ -127,48 +127,81 @@ disk() { # FILE DIRECTORY SIZE LABEL
     mkfs.ext4 -q -F -m 0 -L "$4" -O ^has_journal -E lazy_itable_init=1,nodiscard,root_owner=0:0 -d "$2" "$1"
 }
 
-# Runs a machine until it ends: boot NAME VERSION SECONDS TASK [QEMU OPTIONS...]. What the task reports is in $RUN/NAME.told,
-# what the kernel and programs say in $RUN/NAME.console.
-boot() {
-    local name=$1 dir=$MACHINES/kernel-$2 limit=$3 task=$4 status=0
+# Starts a machine: launch NAME VERSION SECONDS TASK [QEMU OPTIONS...]. What the task reports is in $RUN/NAME.told, what the
+# kernel and programs say in $RUN/NAME.console. WORDS are more of the first process's environment; MACHINE and MEMORY are
+# QEMU's -M and -m.
+launch() {
+    local name=$1 dir=$MACHINES/kernel-$2 limit=$3 task=$4
     shift 4
     # The first process changes more often than modules do.
     { cat "$dir/initramfs.gz"; (cd "$ROOT/testing/machines" && echo init | cpio -o -H newc --quiet | gzip -1); } >"$RUN/initramfs.gz"
-    # Of what the disks hold nothing has to outlive this machine. A busy host is late with timers: the kernel need not check
+    # Of what these disks hold nothing has to outlive the machine. A busy host is late with timers: the kernel need not check
     # them, and takes the time from the processor: a clock that is a device is emulated as well.
-    TMPDIR=$RUN timeout --kill-after=10 "$limit" qemu-system-x86_64 -M q35 -cpu max -smp 2 -m 2G \
-        -nodefaults -display none -no-user-config -nic none \
+    TMPDIR=$RUN timeout --kill-after=10 "$limit" qemu-system-x86_64 -M "${MACHINE:-q35}" -cpu max -smp 2 -m "${MEMORY:-2G}" \
+        -nodefaults -display none -no-user-config -nic none -pidfile "$RUN/$name.pid" \
         -chardev "file,id=console,path=$RUN/$name.console" -serial chardev:console \
         -chardev "file,id=told,path=$RUN/$name.told" -serial chardev:told \
         -kernel "$dir/vmlinuz" -initrd "$RUN/initramfs.gz" \
-        -append "console=ttyS0 panic=10 no_timer_check tsc=reliable mitigations=off quiet task=$task${ONLY:+ only=$ONLY,}" \
+        -append "console=ttyS0 panic=10 no_timer_check tsc=reliable mitigations=off quiet task=$task${ONLY:+ only=$ONLY,}${WORDS:+ $WORDS}" \
         -drive "file=$MACHINES/debian.disk,format=raw,if=virtio,snapshot=on,cache=unsafe" \
         -drive "file=$RUN/tests.disk,format=raw,if=virtio,snapshot=on,cache=unsafe" "$@" </dev/null >"$RUN/$name.qemu" 2>&1 &
     machine=$!
+}
+
+# Waits until the machine has ended.
+ended() {
+    local status=0
     wait "$machine" || status=$?
     machine=
     return "$status"
 }
 
+boot() { # as launch
+    launch "$@"
+    ended
+}
+
+# Waits until the task has told of so many operations; fails if it ends before.
+worked() { # NAME COUNT
+    # In the background, so that a signal is heard at once.
+    awk -v wanted="$2" '/^ack / && ++seen == wanted { done = 1; exit } /^FAILED|^end/ { exit } END { exit !done }' \
+        < <(timeout 1800 tail -n +1 -F --pid="$machine" "$RUN/$1.told" 2>/dev/null) &
+    wait $!
+}
+
+# Takes the power away, in the middle of whatever the machine does.
+cut_power() { # NAME
+    kill -KILL "$(<"$RUN/$1.pid")"
+    ended 2>/dev/null || true
+}
+
 # What a machine has said: fails if one of its tests did, if it did not come to its end, or its kernel complains.
 judge() { # NAME STATUS
-    local told=$RUN/$1.told console=$RUN/$1.console status=$2 bad=0
+    local told=$RUN/$1.told status=$2 bad=0
     tr -d '\r' <"$told" >"$told.text"
     grep -vE '^end$' "$told.text" || true
     [[ $status -eq 0 ]] || { echo "QEMU ends with status $status: $(head -n 3 "$RUN/$1.qemu")"; bad=1; }
     grep -q '^end$' "$told.text" || { echo "the machine did not come to the end of its tests"; bad=1; }
     ! grep -q '^FAILED' "$told.text" || bad=1
     grep -q '^ok' "$told.text" || bad=1
-    if grep -aE 'BUG: |WARNING: |Oops|general protection|blocked for more than|Kernel panic' "$console"; then
-        echo "the kernel complains"
-        bad=1
-    fi
-    mkdir -p "$MACHINES/logs"
-    cp "$console" "$MACHINES/logs/$1.console"
-    cp "$told.text" "$MACHINES/logs/$1.told"
-    if ((bad)); then
-        tail -n 80 "$console"
-        echo "all of it: $MACHINES/logs/$1.console"
-    fi
+    ! complains "$1" || bad=1
+    keep_logs "$1"
+    ((!bad)) || show_console "$1"
     return "$bad"
+}
+
+complains() { # NAME: whether its kernel does
+    grep -aE 'BUG: |WARNING: |Oops|general protection|blocked for more than|Kernel panic' "$RUN/$1.console" || return 1
+    echo "the kernel complains"
+}
+
+keep_logs() { # NAME
+    mkdir -p "$MACHINES/logs"
+    cp "$RUN/$1.console" "$MACHINES/logs/$1.console"
+    tr -d '\r' <"$RUN/$1.told" >"$MACHINES/logs/$1.told"
+}
+
+show_console() { # NAME
+    tail -n 80 "$RUN/$1.console"
+    echo "all of it: $MACHINES/logs/$1.console"
 }

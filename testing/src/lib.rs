@@ -19,6 +19,7 @@ pub mod op;
 pub mod oracle;
 pub mod outlive;
 pub mod place;
+pub mod replay;
 pub mod requests;
 pub mod served;
 pub mod settings;

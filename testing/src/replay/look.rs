@@ -1,0 +1,112 @@
+//! What a state shows when it is mounted, and whether it is sound afterwards.
+
+use super::oracle::{self, Acked};
+use crate::dir_target::DirTarget;
+use crate::lib_target::LibTarget;
+use crate::model::Tree;
+use crate::target::Target;
+use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use narufs_engine::fsck;
+use narufs_engine::journal::ring_bytes;
+use narufs_engine::pmem::{DurabilityLevel, HeapMemory};
+use narufs_engine::superblock;
+use narufs_engine::vfs::{AtimePolicy, VfsOptions};
+use narufs_engine::volume::{AssembleOptions, ImageOptions, Media, RingMedia, Running, mount};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// The file system of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// In the library, in memory.
+    Narufs,
+    /// Linux's own, by a loop device.
+    Ext4,
+}
+
+/// Whether a state is as promised.
+///
+/// # Errors
+/// Why it is not, in words.
+pub fn judge(kind: Kind, bytes: &[u8], acked: &Acked) -> Result<(), String> {
+    oracle::judge(&look(kind, bytes)?, acked)
+}
+
+/// Recovers, reads everything, unmounts, checks.
+fn look(kind: Kind, bytes: &[u8]) -> Result<Tree, String> {
+    match kind {
+        Kind::Narufs => narufs(bytes),
+        Kind::Ext4 => ext4(bytes),
+    }
+}
+
+/// The state as a device in memory.
+fn device(bytes: &[u8]) -> narufs_engine::Result<Arc<MemoryDevice>> {
+    let device = MemoryDevice::new((bytes.len() / BLOCK_SIZE) as u64);
+    // Blank blocks are there already.
+    let writes = written(bytes).map(|(block, bytes)| {
+        let mut buf = IoBuf::zeroed(BLOCK_SIZE);
+        buf.copy_from_slice(bytes);
+        Request::write(block, buf, Cause::Superblock)
+    });
+    device.run(writes.collect())?;
+    Ok(Arc::new(device))
+}
+
+fn narufs(bytes: &[u8]) -> Result<Tree, String> {
+    let said = |what: &'static str| move |e: narufs_engine::Error| format!("{what}: {e}");
+    let device = device(bytes).map_err(said("a device in memory"))?;
+    let sb = superblock::read(device.as_ref()).map_err(said("superblock"))?;
+    let len = ring_bytes(sb.ring_slots.get()).ok_or("the journal is larger than memory can be")?;
+    // The loss of power took what was staged.
+    let staging = || Arc::new(HeapMemory::with_durability(len, DurabilityLevel::Process));
+    let media = || Media::new(device.clone(), RingMedia::Ssd(staging()));
+    let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
+    let mounted = mount(media(), &options).map_err(said("recovery"))?;
+    mounted.store().check_writable().map_err(said("recovery"))?;
+    let fs = VfsOptions { atime: AtimePolicy::Never, ..VfsOptions::default() };
+    let options = AssembleOptions { fs, background: false, ..AssembleOptions::default() };
+    let running = Running::start(mounted.checkpointer(), &options).map_err(said("start"))?;
+    let tree = LibTarget::new(running.fs()).tree();
+    running.stop().and_then(|()| mounted.unmount()).map_err(said("unmount"))?;
+    let report = fsck::check(&media(), &fsck::Options::default()).map_err(said("fsck"))?;
+    if report.issues.is_empty() { tree } else { Err(format!("fsck: {:?}", report.issues)) }
+}
+
+fn ext4(bytes: &[u8]) -> Result<Tree, String> {
+    let told = |e: std::io::Error| e.to_string();
+    let work = tempfile::tempdir().map_err(told)?;
+    let (image, dir) = (work.path().join("image"), work.path().join("dir"));
+    sparse(&image, bytes).and_then(|()| std::fs::create_dir(&dir)).map_err(told)?;
+    command("mount", &["-t", "ext4", "-o", "loop,noatime"], &[&image, &dir])?;
+    let tree = DirTarget::new(&dir).map_err(told).and_then(|mut target| target.tree());
+    command("umount", &[], &[&dir])?;
+    command("e2fsck", &["-fn"], &[&image])?;
+    tree
+}
+
+/// A file with these bytes, of which blank blocks take no room.
+fn sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(bytes.len() as u64)?;
+    written(bytes).try_for_each(|(block, bytes)| file.write_all_at(bytes, block * BLOCK_SIZE as u64))
+}
+
+/// The blocks that are not blank, by number.
+fn written(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    (0..).zip(bytes.chunks_exact(BLOCK_SIZE)).filter(|(_, block)| **block != [0; BLOCK_SIZE])
+}
+
+fn command(program: &str, options: &[&str], paths: &[&Path]) -> Result<(), String> {
+    let output =
+        Command::new(program).args(options).args(paths).output().map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).trim().replace('\n', "; "));
+    Err(format!("{program}: {}: {}", output.status, said.join("; ")))
+}

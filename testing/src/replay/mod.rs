@@ -1,0 +1,154 @@
+//! What losses of power could have left of a disk, from a record of what a mount wrote to it.
+//!
+//! QEMU's blklogwrites records each write, flush and discard of a machine in which a load works (testing/machines:
+//! `recorded.sh`, `load.py`); the load tells of each operation that has returned in sectors behind the file system, so that
+//! the record has them in their order. [`log`] reads it, [`states`] makes of it what could have been left: what was
+//! written before a flush began is there, of what was written since any part, sector by sector. [`look`] mounts such a
+//! state and checks it, [`oracle`] judges what is there by what had been acknowledged.
+//!
+//! Left to others: a write that was under way while a flush was counts as flushed if it ended before that (the record has
+//! ends, not beginnings); the states that `narufs_engine::sim` enumerates of single operations.
+//!
+//! Invariants: a record is a stranger's word: what it says beyond the disk or its own end is an error in words.
+
+pub mod log;
+pub mod look;
+pub mod oracle;
+pub mod states;
+
+use crate::outlive::Outcome;
+use log::Log;
+use look::Kind;
+use oracle::Acked;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use states::{Disk, Event};
+use std::fmt;
+
+/// Failures that are told one by one.
+const TOLD: u64 = 5;
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// The file system.
+    pub kind: Kind,
+    /// Sectors that it has; the next ones are the load's.
+    pub sectors: usize,
+    /// Whether the disk does what a flush asks for. One that does not must be found to lose something.
+    pub flushes: bool,
+    /// Random states between two flushes.
+    pub states: u64,
+    /// Where their choices come from.
+    pub seed: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Entries of the record.
+    pub entries: u64,
+    /// Flushes with anything to flush, since the load began.
+    pub flushes: u64,
+    /// States looked at.
+    pub states: u64,
+    /// Those that contradict what was acknowledged, or cannot be mounted, or are damaged.
+    pub failed: u64,
+    /// Operations acknowledged by the end of the record.
+    pub acknowledged: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { entries, flushes, states, failed, acknowledged } = self;
+        write!(
+            f,
+            "{entries} entries, {acknowledged} operations acknowledged, {flushes} flushes, {states} states, {failed} failed"
+        )
+    }
+}
+
+/// Goes through a record from its beginning.
+///
+/// # Errors
+/// A record that is none, or that ends in the middle of an entry.
+pub fn run(log: &mut Log, plan: &Plan) -> Outcome<Tally> {
+    let mut replay = Replay {
+        plan: *plan,
+        disk: Disk::new(plan.sectors),
+        acked: Acked::default(),
+        pending: Vec::new(),
+        random: StdRng::seed_from_u64(plan.seed),
+        tally: Tally::default(),
+    };
+    while let Some(entry) = log.next_entry()? {
+        replay.tally.entries += 1;
+        if entry.flushes && plan.flushes {
+            replay.flush();
+        }
+        if let Some(event) = states::event(entry, plan.sectors)? {
+            replay.pending.push(event);
+        }
+    }
+    replay.flush();
+    replay.tally.acknowledged = replay.acked.total();
+    Ok(replay.tally)
+}
+
+struct Replay {
+    plan: Plan,
+    /// As the last flush has left it.
+    disk: Disk,
+    acked: Acked,
+    /// Since then.
+    pending: Vec<Event>,
+    random: StdRng,
+    tally: Tally,
+}
+
+impl Replay {
+    /// A flush begins, or the record ends: some of what may be there if the power goes before it ends, then what is there
+    /// when it has ended.
+    fn flush(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        let changes = pending.iter().any(Event::changes);
+        if changes {
+            for _ in 0..self.plan.states {
+                self.some_of(&pending);
+            }
+        }
+        for event in &pending {
+            self.disk.apply(event);
+            self.acked.hear(event);
+        }
+        if changes && self.acked.has_begun() {
+            self.tally.flushes += 1;
+            self.count(look::judge(self.plan.kind, self.disk.bytes(), &self.acked), "at a flush");
+        }
+    }
+
+    /// The power goes at some moment, and leaves some of what was written by then.
+    fn some_of(&mut self, pending: &[Event]) {
+        let until = self.random.random_range(1..=pending.len());
+        let mut acked = self.acked;
+        pending[..until].iter().for_each(|event| acked.hear(event));
+        if !acked.has_begun() {
+            return;
+        }
+        let odds = [0.1, 0.5, 0.9][self.random.random_range(0..3)];
+        let bytes = self.disk.some_of(&pending[..until], odds, &mut self.random);
+        self.count(look::judge(self.plan.kind, &bytes, &acked), "between flushes");
+    }
+
+    fn count(&mut self, judged: Result<(), String>, when: &str) {
+        self.tally.states += 1;
+        let Err(why) = judged else { return };
+        self.tally.failed += 1;
+        if self.tally.failed <= TOLD {
+            println!("entry {}, {when}, state {}: {why}", self.tally.entries, self.tally.states);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
