@@ -13,7 +13,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -112,6 +112,13 @@ test-redb: ## redb's own tests on narufs, 200 kills, a drive that loses power: d
 
 bench-redb: ## durable commits of redb on a file and in an image, in turn, below DIR (target)
 	$(CARGO) run --release --locked -p narufs-redb --example commits -- $(or $(DIR),target)
+test-objects: ## the store of objects killed 150 times, cut off at thousands of moments, and with a million keys: docs/doors/OBJECTS.md
+	NARUFS_OBJECT_KILLS=150 NARUFS_OBJECT_STATES=3000 NARUFS_OBJECTS=1000000 \
+		$(CARGO) test --locked --profile proof -p narufs-object-store -- --nocapture
+
+bench-objects: build ## durable puts, and gets, beside LocalFileSystem on ext4, on one device in turn (root)
+	$(CARGO) build --release --locked -p narufs-object-store --example puts
+	scripts/bench-objects.sh target/release/examples/puts
 
 FUZZ_SECONDS ?= 600
 fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each

@@ -94,6 +94,7 @@ step integration cargo test --locked --no-fail-fast --test '*' -- --include-igno
 step served cargo test --locked -p narufs --features mount --test serve -- --include-ignored
 step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --include-ignored --nocapture
 step redb cargo test --locked -p narufs-redb
+step objects cargo test --locked -p narufs-object-store -- --nocapture
 step build cargo build --locked --release --bins
 flags="--profile proof --features planted-bugs,baselines"
 # shellcheck disable=SC2086 # words of options

@@ -67,6 +67,12 @@ impl OpenVolume {
         Ok(OpenVolume::new(mounted.map_err(|e| told("scratch", e))?, generation))
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn over(mounted: narufs_engine::Fs) -> Result<Arc<OpenVolume>> {
+        let forked = || Error::new("open", Cause::Forked);
+        Ok(OpenVolume::new(mounted, Generation::of_this_process().ok_or_else(forked)?))
+    }
+
     /// Writes everything and marks the image clean, unless that was done.
     pub(crate) fn close(&mut self) -> Result<()> {
         let Some(mounted) = self.mounted.take() else { return Ok(()) };

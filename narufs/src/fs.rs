@@ -192,6 +192,15 @@ impl Fs {
     }
 }
 
+/// What a test has mounted on media of its own.
+///
+/// # Errors
+/// [`Cause::Forked`](crate::Cause::Forked).
+#[cfg(feature = "sim")]
+pub fn over_media(mounted: narufs_engine::Fs) -> Result<Fs> {
+    OpenVolume::over(mounted).map(Fs::of_root)
+}
+
 impl std::ops::Deref for Fs {
     type Target = Dir;
     /// The directory at the root.

@@ -70,17 +70,22 @@ mod open_options;
 mod options;
 #[cfg(feature = "mount")]
 mod serve;
+mod waits;
 
 pub use batch::{Batch, Commit};
 pub use dir::{Dir, DirEntry, DirPosition, ReadDir, RenameMode};
 pub use error::{Cause, Error, Result};
 pub use file::{Appended, File, LockConflict, LockKind, LockOwner};
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub use fs::over_media;
 pub use fs::{Fs, Recovery, Space};
 pub use metadata::{FileTimes, FileType, Metadata, XattrMode};
 pub use open_options::OpenOptions;
 pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, Origin, ScratchOptions};
 #[cfg(feature = "mount")]
 pub use serve::{ServeOptions, Served};
+pub use waits::noticing_sleep;
 
 /// What everything that a program holds must be.
 const _: () = {

@@ -32,6 +32,18 @@ impl Vfs {
         Ok(read)
     }
 
+    /// Fills a buffer from an offset on if memory has all of it and nobody is to be waited for; else false, and what the
+    /// buffer holds is nothing. The access time stays.
+    pub fn read_cached(&self, handle: &FileHandle, offset: u64, into: &mut [u8]) -> Result<bool> {
+        if handle.inode.is_dir() {
+            return Err(Error::Errno(libc::EISDIR));
+        }
+        if !handle.flags.fills() {
+            return Err(Error::Errno(libc::EBADF));
+        }
+        Ok(!handle.flags.contains(OpenFlags::DIRECT) && self.data.read_cached(&handle.inode, offset, into))
+    }
+
     /// Moves the access time on as the mount wants it.
     pub(super) fn accessed(&self, handle: &FileHandle) {
         if self.options.read_only || handle.flags.contains(OpenFlags::NO_ATIME) {

@@ -27,6 +27,16 @@ impl File {
         self.ask("read", |engine, handle| engine.read(handle, offset, into))
     }
 
+    /// Fills a buffer from an offset on if memory has all of it, and nobody needs to be waited for: for those who must not
+    /// sleep. False: it has not, the file ends before, or somebody writes there; then the buffer holds nothing. Beyond 28 KiB
+    /// the read need not be whole beside writes. The access time stays.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_cached_at(&self, into: &mut [u8], offset: u64) -> Result<bool> {
+        self.ask("read", |engine, handle| engine.read_cached(handle, offset, into))
+    }
+
     /// Fills a buffer from an offset on.
     ///
     /// # Errors

@@ -47,7 +47,8 @@ pub const UNTESTED_SENTENCES: Baseline = Baseline(0);
 pub const EARLY_ENDS: Baseline = Baseline(0);
 
 /// Tests that are none: processes that other tests start, with a variable of the environment.
-pub const CHILDREN: [(&str, &str); 3] = [
+pub const CHILDREN: [(&str, &str); 4] = [
+    ("objects_in_a_process_of_its_own", "a store of objects that a test kills"),
     ("serve_in_a_process_of_its_own", "a server that tests kill"),
     ("load", "a process whose memory is looked at"),
     ("commit_until_killed", "a process that is killed in the midst of commits"),

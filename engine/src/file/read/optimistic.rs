@@ -25,8 +25,10 @@
 //! [`FramePool::begin_optimistic`]: crate::cache::FramePool::begin_optimistic
 
 use crate::cache::{OptimisticRead, Use};
+use crate::device::BLOCK_SIZE;
 use crate::file::data_path::DataPath;
 use crate::file::read::overlap;
+use crate::inode::InodeObj;
 use crate::lock::FileLock;
 use crate::pages::FileData;
 use crate::pages::{PAGE, page_after, page_of};
@@ -35,6 +37,18 @@ use crate::pages::{PAGE, page_after, page_of};
 const MOST_PAGES: usize = 8;
 
 impl DataPath {
+    /// Reads all of `buf` from `offset` on if memory has it, nobody writes there, and so nobody is waited for; else false,
+    /// and `buf` is anything. Of what is more than a few pages each few are whole.
+    pub fn read_cached(&self, inode: &InodeObj, offset: u64, buf: &mut [u8]) -> bool {
+        let mut at = offset;
+        // One page less: it may begin in the midst of one.
+        buf.chunks_mut((MOST_PAGES - 1) * BLOCK_SIZE).all(|part| {
+            let is_read = self.read_optimistic(inode.data(), at, part, [Use::Yes; 2]);
+            at += part.len() as u64;
+            is_read
+        })
+    }
+
     /// Reads all of `buf` from `offset` on; false if that takes the range. `by` is what that is to the pages, but
     /// for the first, to which it is `first`.
     #[inline]

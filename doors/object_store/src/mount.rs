@@ -1,0 +1,225 @@
+//! The images that this process has open, and what all stores of one share.
+//!
+//! An image is closed when the last store of it is gone, and the last object that is still read: each holds a [`Mount`].
+//!
+//! # Locks
+//! Whoever gives a name to an object or takes it away holds the lock of that name for as long as it takes to look what is
+//! there and to change it, never while a device is waited for. Two names are locked in the order of their locks.
+
+use crate::error::generic;
+use crate::names::STAGING;
+use crate::run::{Memory, Promise};
+use crate::upload::Uploads;
+use narufs::{File, FormatOptions, Fs, MountOptions, OpenOptions};
+use object_store::Result;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Locks of names.
+const LOCKS: usize = 512;
+
+/// Names of a file at the most, in narufs.
+const MOST_LINKS: u64 = 1 << 30;
+
+/// An image that is open.
+pub(crate) struct Mount {
+    pub(crate) fs: Fs,
+    /// A file without a name, whose sync makes durable what has no file of its own; none where nothing can be changed.
+    anchor: Option<File>,
+    locks: Vec<Mutex<()>>,
+    hasher: RandomState,
+    pub(crate) uploads: Uploads,
+    pub(crate) memory: Memory,
+    /// An object has so many names at the most; further copies are files of their own.
+    pub(crate) most_links: u64,
+    /// The last of its fields: when it goes the image is closed.
+    closed: Option<Closed>,
+}
+
+/// Tells those who wait for an image that it can be opened.
+struct Closed {
+    image: PathBuf,
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut open = locked(&OPEN);
+        if open.get(&self.image).is_some_and(|mount| mount.strong_count() == 0) {
+            open.remove(&self.image);
+        }
+        CLOSED.notify_all();
+    }
+}
+
+/// Those that are open, or that somebody is about to close.
+static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Mount>>>> = LazyLock::new(Mutex::default);
+
+static CLOSED: Condvar = Condvar::new();
+
+/// How long one who opens an image waits for one who closes it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What this process puts before the names that last for a moment: those of others are of processes that have ended.
+static RUN: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())));
+
+/// A lock whose holder may have panicked: what it guards is changed in single steps.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The image, opened unless this process has it open already; made first if it is not there and a size is given.
+///
+/// # Errors
+/// What narufs says.
+pub(crate) fn open(image: &Path, size: Option<u64>, options: &MountOptions) -> Result<Arc<Mount>> {
+    if let Some(size) = size
+        && !image.exists()
+    {
+        Fs::format(image, &FormatOptions::new().size(size)).map_err(generic)?;
+    }
+    let image = image.canonicalize().map_err(|e| generic(format!("{}: {e}", image.display())))?;
+    let closes = |open: &mut HashMap<PathBuf, Weak<Mount>>| {
+        open.get(&image).is_some_and(|mount| mount.strong_count() == 0)
+    };
+    let waited = CLOSED.wait_timeout_while(locked(&OPEN), PATIENCE, closes);
+    let mut open = waited.unwrap_or_else(PoisonError::into_inner).0;
+    if let Some(mount) = open.get(&image).and_then(Weak::upgrade) {
+        return Ok(mount);
+    }
+    let fs = Fs::open(&image, options).map_err(generic)?;
+    let mount = Arc::new(Mount::new(fs, Some(Closed { image: image.clone() }))?);
+    open.insert(image, Arc::downgrade(&mount));
+    Ok(mount)
+}
+
+impl Mount {
+    fn new(fs: Fs, closed: Option<Closed>) -> Result<Mount> {
+        let anchor = match fs.open_temporary("/", OpenOptions::new().write(true)) {
+            Ok(anchor) => Some(anchor),
+            Err(e) if e.errno() == libc::EROFS => None,
+            Err(e) => return Err(generic(e)),
+        };
+        Ok(Mount {
+            fs,
+            anchor,
+            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            uploads: Uploads::default(),
+            memory: Memory::default(),
+            most_links: MOST_LINKS,
+            closed,
+        })
+    }
+
+    /// A file system that the program has opened.
+    pub(crate) fn of(fs: Fs) -> Result<Mount> {
+        Mount::new(fs, None)
+    }
+
+    /// Closes the image.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub(crate) fn close(self) -> Result<()> {
+        let Mount { fs, anchor, uploads, closed, .. } = self;
+        drop((anchor, uploads));
+        let outcome = fs.close().map_err(generic);
+        drop(closed);
+        outcome
+    }
+
+    fn lock_of(&self, path: &str) -> usize {
+        (self.hasher.hash_one(path) as usize) % LOCKS
+    }
+
+    /// Holds a name.
+    pub(crate) fn hold(&self, path: &str) -> MutexGuard<'_, ()> {
+        locked(&self.locks[self.lock_of(path)])
+    }
+
+    /// Holds two names.
+    pub(crate) fn hold_both(
+        &self,
+        one: &str,
+        other: &str,
+    ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let (one, other) = (self.lock_of(one), self.lock_of(other));
+        let first = locked(&self.locks[one.min(other)]);
+        (first, (one != other).then(|| locked(&self.locks[one.max(other)])))
+    }
+
+    /// Makes durable what has returned.
+    pub(crate) fn promise(&self) -> Promise {
+        match &self.anchor {
+            Some(anchor) => Promise::of(|told| anchor.sync_data_then(told)),
+            None => Promise::kept(),
+        }
+    }
+
+    /// Makes the directory of a store and removes what a process that was killed has left there.
+    ///
+    /// # Errors
+    /// What narufs says, but for what cannot be changed.
+    pub(crate) fn prepare(&self, root: &str) -> narufs::Result<()> {
+        let staging = format!("{root}/{STAGING}");
+        match self.fs.create_dir_all(&staging) {
+            Err(e) if e.errno() == libc::EROFS => return Ok(()),
+            made => made?,
+        }
+        for entry in self.fs.read_dir(&staging)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with(RUN.as_str()) {
+                self.fs.remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name in the directory of such that no file has.
+    pub(crate) fn moment(&self, root: &str) -> Moment<'_> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: nothing but the number.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Moment { mount: self, path: format!("{root}/{STAGING}/{}-{number:x}", *RUN), is_used: true }
+    }
+}
+
+/// A name that a file has for a moment; it goes with this, unless it was moved away.
+pub(crate) struct Moment<'m> {
+    mount: &'m Mount,
+    path: String,
+    is_used: bool,
+}
+
+impl Moment<'_> {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The file has got another name in its place.
+    pub(crate) fn moved_away(mut self) {
+        self.is_used = false;
+    }
+}
+
+impl Drop for Moment<'_> {
+    fn drop(&mut self) {
+        if self.is_used {
+            // It may not have come to be; if it stays, the next process removes it.
+            let _ = self.mount.fs.remove_file(&self.path);
+        }
+    }
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount")
+            .field("image", &self.closed.as_ref().map(|closed| &closed.image))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,86 @@
+//! Where calls run that may wait, and how an answer waits for the device without a thread.
+
+use crate::error::generic;
+use object_store::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Runs what may wait for locks or for the device: on a thread of the runtime's that may, or where there is none on this
+/// one, as the crate's own `LocalFileSystem` does.
+pub(crate) async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(call).await.map_err(generic)?,
+        Err(_) => call(),
+    }
+}
+
+/// What is not durable yet; many wait for one flush, and none of them has a thread.
+pub(crate) struct Promise(Option<oneshot::Receiver<narufs::Result<()>>>);
+
+impl Promise {
+    /// Of what has nothing to be made durable.
+    pub(crate) fn kept() -> Promise {
+        Promise(None)
+    }
+
+    /// Of what the call makes durable, and tells when it is.
+    pub(crate) fn of(sync: impl FnOnce(Box<dyn FnOnce(narufs::Result<()>) + Send>)) -> Promise {
+        let (tell, told) = oneshot::channel();
+        // Whoever does not wait any more is not told.
+        sync(Box::new(move |outcome| drop(tell.send(outcome))));
+        Promise(Some(told))
+    }
+
+    /// Returns when it is durable.
+    ///
+    /// # Errors
+    /// Those of the device: it may be there, or not, after a crash.
+    pub(crate) async fn wait(self) -> Result<()> {
+        let Some(told) = self.0 else { return Ok(()) };
+        told.await.map_err(generic)?.map_err(generic)
+    }
+}
+
+/// Whether memory has lately had what it took to find objects. As long as it has, that is done where it is asked for; after
+/// a call that has slept, the next ones are made elsewhere.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Calls that are still to be made elsewhere.
+    elsewhere: AtomicU32,
+}
+
+/// Calls that are made elsewhere after one that has slept: so one in as many, at the most, holds up a thread of the runtime.
+const ELSEWHERE: u32 = 1000;
+
+impl Memory {
+    pub(crate) fn is_enough(&self) -> bool {
+        // Relaxed: a guess.
+        let left = self.elsewhere.load(Ordering::Relaxed);
+        if left > 0 {
+            self.elsewhere.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
+    }
+
+    pub(crate) fn was_not_enough(&self) {
+        self.elsewhere.store(ELSEWHERE, Ordering::Relaxed);
+    }
+}
+
+/// Runs what changes something, and waits until that is durable.
+pub(crate) async fn durable<T: Send + 'static>(
+    call: impl FnOnce() -> Result<(T, Promise)> + Send + 'static,
+) -> Result<T> {
+    let (done, promise) = blocking(call).await?;
+    promise.wait().await?;
+    Ok(done)
+}
+
+/// The errors of many from one that they share.
+pub(crate) fn shared(error: &Arc<object_store::Error>) -> object_store::Error {
+    generic(Arc::clone(error))
+}
