@@ -1,4 +1,5 @@
 //! A file system that is open here and served at a directory.
+#![cfg(feature = "mount")]
 
 use narufs::*;
 use std::fs::TryLockError;
