@@ -17,19 +17,29 @@ use std::rc::Rc;
 /// ```
 pub fn noticing_sleep<T>(calls: impl FnOnce() -> T) -> (T, bool) {
     let slept = Rc::new(Cell::new(false));
-    let note = Rc::clone(&slept);
-    let before = Before(set_hook(Some(Box::new(move || note.set(true)))));
+    let before = Rc::new(set_hook(None));
+    let (note, outer) = (Rc::clone(&slept), Rc::clone(&before));
+    set_hook(Some(Box::new(move || {
+        note.set(true);
+        // Who has asked before is told too.
+        if let Some(outer) = &*outer {
+            outer();
+        }
+    })));
+    let before = Before(Some(before));
     let done = calls();
     drop(before);
     (done, slept.get())
 }
 
 /// The thread's hook of before, set again on the way out, after a panic too.
-struct Before(Option<narufs_engine::blocking::Hook>);
+struct Before(Option<Rc<Option<narufs_engine::blocking::Hook>>>);
 
 impl Drop for Before {
     fn drop(&mut self) {
-        set_hook(self.0.take());
+        // The one that calls it goes first, so that it is had by nobody else.
+        drop(set_hook(None));
+        set_hook(self.0.take().and_then(Rc::into_inner).flatten());
     }
 }
 
@@ -49,10 +59,17 @@ mod tests {
         file.write_all_at(&content, 0).expect("room");
         let (synced, slept) = noticing_sleep(|| file.sync_all());
         assert!(synced.is_ok() && slept);
+        file.write_all_at(b"more", 0).expect("room");
+        let ((synced, inner), outer) = noticing_sleep(|| noticing_sleep(|| file.sync_all()));
+        assert!(synced.is_ok() && inner && outer, "both are told");
         let mut bytes = vec![0; 99_000];
         let (read, slept) = noticing_sleep(|| file.read_cached_at(&mut bytes, 777));
         assert!(read.expect("it is open for reading") && !slept);
-        assert!(bytes == content[777..99_777]);
+        assert!(bytes == content[777..99_777], "the beginning alone has changed");
+        assert!(
+            !file.read_cached_at(&mut bytes, u64::MAX).expect("it is open for reading"),
+            "no file is there"
+        );
         assert!(!file.read_cached_at(&mut bytes, 1001).expect("it is open for reading"), "it ends before");
     }
 }

@@ -77,10 +77,12 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 /// What narufs says.
 pub(crate) fn open(image: &Path, size: Option<u64>, options: &MountOptions) -> Result<Arc<Mount>> {
-    if let Some(size) = size
-        && !image.exists()
-    {
-        Fs::format(image, &FormatOptions::new().size(size)).map_err(generic)?;
+    if let Some(size) = size {
+        // By one of those who find that there is none.
+        let _open = locked(&OPEN);
+        if !image.exists() {
+            Fs::format(image, &FormatOptions::new().size(size)).map_err(generic)?;
+        }
     }
     let image = image.canonicalize().map_err(|e| generic(format!("{}: {e}", image.display())))?;
     let closes = |open: &mut HashMap<PathBuf, Weak<Mount>>| {
@@ -92,13 +94,17 @@ pub(crate) fn open(image: &Path, size: Option<u64>, options: &MountOptions) -> R
         return Ok(mount);
     }
     let fs = Fs::open(&image, options).map_err(generic)?;
-    let mount = Arc::new(Mount::new(fs, Some(Closed { image: image.clone() }))?);
+    // Told of its end only once it has begun: that takes the lock which this has.
+    let mut mount = Mount::of(fs)?;
+    mount.closed = Some(Closed { image: image.clone() });
+    let mount = Arc::new(mount);
     open.insert(image, Arc::downgrade(&mount));
     Ok(mount)
 }
 
 impl Mount {
-    fn new(fs: Fs, closed: Option<Closed>) -> Result<Mount> {
+    /// A file system that is open.
+    pub(crate) fn of(fs: Fs) -> Result<Mount> {
         let anchor = match fs.open_temporary("/", OpenOptions::new().write(true)) {
             Ok(anchor) => Some(anchor),
             Err(e) if e.errno() == libc::EROFS => None,
@@ -112,13 +118,8 @@ impl Mount {
             uploads: Uploads::default(),
             memory: Memory::default(),
             most_links: MOST_LINKS,
-            closed,
+            closed: None,
         })
-    }
-
-    /// A file system that the program has opened.
-    pub(crate) fn of(fs: Fs) -> Result<Mount> {
-        Mount::new(fs, None)
     }
 
     /// Closes the image.
@@ -173,8 +174,13 @@ impl Mount {
         }
         for entry in self.fs.read_dir(&staging)? {
             let entry = entry?;
-            if !entry.file_name().to_string_lossy().starts_with(RUN.as_str()) {
-                self.fs.remove_file(entry.path())?;
+            if entry.file_name().to_string_lossy().starts_with(RUN.as_str()) {
+                continue;
+            }
+            match self.fs.remove_file(entry.path()) {
+                // Another thread does the same; a directory is none of a store's.
+                Err(e) if !matches!(e.errno(), libc::ENOENT | libc::EISDIR) => return Err(e),
+                _ => {}
             }
         }
         Ok(())

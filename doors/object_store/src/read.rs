@@ -1,7 +1,7 @@
 //! Gets: an object is opened once, and what was opened stays as it is, whatever becomes of its name.
 
 use crate::attributes;
-use crate::error::{generic, of_object};
+use crate::error::{generic, not_found, of_object};
 use crate::mount::Mount;
 use crate::run::blocking;
 use crate::store::NarufsStore;
@@ -80,14 +80,24 @@ impl NarufsStore {
     fn open_object(&self, location: &Path) -> Result<Reader> {
         let path = self.object(location)?;
         let mut options = OpenOptions::new();
+        options.read(true).no_follow(true);
         let fs = &self.mount.fs;
-        let file = match fs.open_with(&path, options.read(true).no_access_time(true)) {
+        let file = match fs.open_with(&path, options.clone().no_access_time(true)) {
             // Another's.
-            Err(e) if e.errno() == libc::EPERM => fs.open(&path),
+            Err(e) if e.errno() == libc::EPERM => fs.open_with(&path, &options),
             opened => opened,
         };
-        let file = file.map_err(|e| of_object(location, e))?;
-        Ok(Reader { file, _mount: Arc::clone(&self.mount) })
+        let file = match file {
+            // What is no file is no object: neither a link nor, below, a directory.
+            Err(e) if e.errno() == libc::ELOOP => return Err(not_found(location)),
+            opened => opened.map_err(|e| of_object(location, e))?,
+        };
+        let is_object = file.metadata().map_err(generic)?.is_file();
+        if is_object {
+            Ok(Reader { file, _mount: Arc::clone(&self.mount) })
+        } else {
+            Err(not_found(location))
+        }
     }
 
     /// Opens an object: all but the content, and what there is to read of that.

@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex};
 /// An upload whose parts follow one another: they are written where they belong, in any order.
 #[derive(Debug)]
 pub(crate) struct Upload {
+    /// None once it is complete or given up. It goes before the image.
+    file: Option<Arc<File>>,
     store: NarufsStore,
     location: Path,
-    /// None once it is complete or given up.
-    file: Option<Arc<File>>,
     /// Where the next part begins.
     end: u64,
     /// Parts that were begun, and those that are written.
@@ -75,10 +75,13 @@ impl MultipartUpload for Upload {
         let offset = self.end;
         self.end += data.content_length() as u64;
         self.begun += 1;
-        let written = Arc::clone(&self.written);
+        let (written, store) = (Arc::clone(&self.written), self.store.clone());
         blocking(move || {
-            write(&file, &data, offset)?;
+            let done = write(&file, &data, offset);
             drop(file);
+            // The image goes after what is open in it.
+            drop(store);
+            done?;
             // Release: who sees the number has the file to itself.
             written.fetch_add(1, Ordering::Release);
             Ok(())

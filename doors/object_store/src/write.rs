@@ -63,10 +63,10 @@ impl When {
     }
 }
 
-/// What narufs knows of a file, if it is there.
+/// What narufs knows of an object, if it is there. What is no file is none, and may be in the way of one.
 pub(crate) fn there(mount: &Mount, path: &str) -> narufs::Result<Option<Metadata>> {
     match mount.fs.symlink_metadata(path) {
-        Ok(metadata) => Ok(Some(metadata)),
+        Ok(metadata) => Ok(Some(metadata).filter(Metadata::is_file)),
         Err(e) if e.errno() == libc::ENOENT => Ok(None),
         Err(e) => Err(e),
     }
@@ -83,8 +83,10 @@ pub(crate) fn named<T>(
         match name() {
             Err(e) if e.errno() == libc::ENOENT && tries < MOST_TRIES => {
                 tries += 1;
-                if let Some((above, _)) = path.rsplit_once('/') {
-                    mount.fs.create_dir_all(above)?;
+                match path.rsplit_once('/').map(|(above, _)| mount.fs.create_dir_all(above)) {
+                    // One above it was removed meanwhile, or removed and made by another.
+                    Some(Err(e)) if !matches!(e.errno(), libc::ENOENT | libc::EEXIST) => return Err(e),
+                    _ => {}
                 }
             }
             done => return done,

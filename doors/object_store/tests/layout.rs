@@ -82,6 +82,18 @@ async fn what_is_not_ours_is_left_alone() {
     store.fs().symlink("/x", "/link").expect("room");
     put_all(&store, &["x"]).await;
     assert_eq!(keys(&store, "").await, ["x"]);
+    // Another store's directory is no object, and a link leads to none.
+    let other = store.beside("other").expect("room");
+    put_all(&other, &["k"]).await;
+    for name in ["other", "link"] {
+        let name = Path::from(name);
+        let not_found = |e: object_store::Error| matches!(e, object_store::Error::NotFound { .. });
+        assert!(store.head(&name).await.is_err_and(not_found), "{name}");
+        assert!(store.get(&name).await.is_err_and(not_found), "{name}");
+        assert!(store.rename(&name, &Path::from("moved")).await.is_err_and(not_found), "{name}");
+        assert!(store.copy(&name, &Path::from("copied")).await.is_err_and(not_found), "{name}");
+    }
+    assert_eq!(keys(&other, "").await, ["k"]);
 }
 
 /// All pages of a list.

@@ -6,7 +6,8 @@
 //! becomes so together with the second, in one batch, which a crash leaves whole or not at all. No other sync is.
 //!
 //! Nothing is kept back while another handle could look into the file: only who is [`alone`](Layer::set_alone) has a layer.
-//! What is more than a batch takes at once is written past it, and then a sync is a sync of the file.
+//! What is more than a batch takes at once is written past it, and then a sync is a sync of the file. Nothing is written past
+//! it while a sync is under way: redb writes while it syncs, where a database gets longer amid a transaction.
 //!
 //! Locks: the turn, then the state. The state is held for no longer than it takes to copy pages, but where the layer is
 //! full.
@@ -126,6 +127,12 @@ impl<M: Medium> Layer<M> {
                 state.wrote(offset, bytes);
                 return self.stage(&mut state, offset, bytes);
             }
+            // Beside a sync it would be undone by what that is putting into the file, or hidden behind it.
+            if state.committing.is_some() {
+                drop(state);
+                drop(self.turn.lock());
+                continue;
+            }
             if !state.held_back {
                 state.wrote(offset, bytes);
                 if !state.staged.is_empty() {
@@ -242,5 +249,84 @@ impl<M: Medium> Layer<M> {
     fn write_all(&self, pages: &Pages) -> io::Result<()> {
         let len = self.medium.len()?;
         pages.parts(len).try_for_each(|(offset, bytes)| self.medium.write(offset, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    /// Says when it is about to sync, and goes on when it is told to.
+    #[derive(Debug)]
+    struct Stopping {
+        model: Model,
+        syncs: SyncSender<()>,
+        goes_on: Mutex<Receiver<()>>,
+    }
+
+    impl Medium for Stopping {
+        fn len(&self) -> io::Result<u64> {
+            self.model.len()
+        }
+
+        fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+            self.model.read(offset, into)
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.model.write(offset, bytes)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.model.set_len(len)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.model.sync()
+        }
+
+        fn commit<'a>(&self, parts: impl Iterator<Item = Part<'a>>, durable: bool) -> io::Result<bool> {
+            let parts: Vec<Part<'a>> = parts.collect();
+            let _ = self.syncs.send(());
+            let _ = self.goes_on.lock().recv();
+            self.model.commit(parts.into_iter(), durable)
+        }
+    }
+
+    /// redb writes beside a sync, where a database gets longer amid a transaction: more than the layer takes, too.
+    #[test]
+    fn what_is_written_past_the_layer_beside_a_sync_is_not_undone_by_it() {
+        let (syncs, begun) = sync_channel(1);
+        let (go_on, goes_on) = sync_channel(1);
+        let layer = Layer::new(Stopping { model: Model::new(), syncs, goes_on: Mutex::new(goes_on) }, 2);
+        layer.set_len(8 * PAGE as u64).expect("room");
+        layer.sync().expect("nothing is staged");
+        layer.set_alone(true).expect("nothing is staged");
+        layer.sync().expect("the file's");
+        layer.write(PAGE as u64, &[1; PAGE]).expect("it fits");
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| layer.sync());
+            begun.recv().expect("it syncs");
+            let writing = scope.spawn(|| {
+                // Two pages fit; the third does not.
+                (1..4).try_for_each(|n| layer.write(n * PAGE as u64, &[2; PAGE]))
+            });
+            // It waits for the sync; one that does not is done in no time.
+            for _ in 0..10_000 {
+                std::thread::yield_now();
+                if writing.is_finished() {
+                    break;
+                }
+            }
+            go_on.send(()).expect("it waits");
+            assert!(syncing.join().expect("no panic").is_ok() && writing.join().expect("no panic").is_ok());
+        });
+        let mut page = [0; PAGE];
+        for n in 1..4 {
+            layer.read(n * PAGE as u64, &mut page).expect("it is there");
+            assert_eq!(page, [2; PAGE], "page {n}");
+        }
     }
 }

@@ -159,8 +159,8 @@ pub fn sync(state: &mut State) -> Answer {
 /// Writes a journal out and makes it durable.
 pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
     let beside = db.file.metadata()?;
-    let mode = mode_of(&beside);
-    let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode).clone();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).no_follow(true).mode(mode_of(&beside));
     let path = path_of(db);
     let file = db.mount.fs.open_with(&path, &options)?;
     let content = if let Journal::Memory(content) = journal { content.as_slice() } else { &[] };

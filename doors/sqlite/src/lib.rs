@@ -86,6 +86,7 @@ mod methods;
 mod mortal;
 mod mount;
 mod open;
+mod outside;
 mod plain;
 mod shm;
 mod stage;

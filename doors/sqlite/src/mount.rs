@@ -128,7 +128,7 @@ pub fn full_name(name: &str, image: Option<&str>) -> String {
 }
 
 /// A path from the root on without its first slash, and without what leads nowhere.
-fn normal(path: &str) -> String {
+pub fn normal(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
@@ -148,6 +148,17 @@ pub enum Meaning {
     Theirs,
     /// Nothing: no image is named.
     Nothing,
+}
+
+/// Whether a name is a full one, of an image.
+pub fn meant_in_an_image(name: &str) -> bool {
+    name.contains(BETWEEN)
+}
+
+/// The images that are open now. Not to be called by who holds [`OPEN`]: the last to have one closes it.
+pub fn open_mounts() -> Vec<Arc<Mount>> {
+    let open = locked(&OPEN);
+    open.values().filter_map(Weak::upgrade).collect()
 }
 
 /// What a name, full or not, means.
@@ -199,13 +210,16 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Those of the environment, for what is not wished yet.
-    fn or_environment(mut self) -> Wishes {
+    /// Those of the environment, for what is not wished yet; it names one directory, where its own image is served.
+    fn or_environment(mut self, image: &Path) -> Wishes {
         self.durability = self.durability.or_else(|| of_environment("NARUFS_SQLITE_DURABILITY"));
         self.memory = self.memory.or_else(|| of_environment("NARUFS_SQLITE_MEMORY"));
         self.size = self.size.or_else(|| of_environment("NARUFS_SQLITE_SIZE"));
         self.origin = self.origin.or_else(|| of_environment("NARUFS_SQLITE_ORIGIN"));
-        self.serve = self.serve.or_else(|| of_environment("NARUFS_SQLITE_SERVE"));
+        let own = of_environment("NARUFS_SQLITE_IMAGE");
+        if own.is_none_or(|own| known(&own) == image) {
+            self.serve = self.serve.or_else(|| of_environment("NARUFS_SQLITE_SERVE"));
+        }
         self
     }
 
@@ -257,7 +271,7 @@ pub fn mount(image: &Path, wishes: Wishes) -> Answer<Arc<Mount>> {
     if let Some(mount) = open.get(image).and_then(Weak::upgrade) {
         return Ok(mount);
     }
-    let wishes = wishes.or_environment();
+    let wishes = wishes.or_environment(image);
     let opened = try_open(image, &wishes).map_err(|why| {
         log(CANTOPEN, &why);
         CANTOPEN
@@ -335,6 +349,11 @@ impl Mount {
     /// What it is called.
     pub fn image(&self) -> &Path {
         &self.closed.image
+    }
+
+    /// Where others look in.
+    pub fn served_at(&self) -> Option<&Path> {
+        self.served.as_ref().map(Served::dir)
     }
 
     fn new(fs: Fs, image: &Path) -> Mount {

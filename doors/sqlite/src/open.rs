@@ -93,6 +93,8 @@ fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_in
     let writes = flags & OPEN_READWRITE != 0;
     let mut options = OpenOptions::new();
     options.read(true).write(writes).create(writes && flags & OPEN_CREATE != 0);
+    // Who may make names beside a database does not choose what is written.
+    options.no_follow(true);
     options.create_new(writes && flags & OPEN_EXCLUSIVE != 0 && flags & OPEN_CREATE != 0);
     let beside = flags & (OPEN_WAL | OPEN_MAIN_JOURNAL) != 0 && flags & OPEN_CREATE != 0;
     let db = path.rsplit_once('-').filter(|_| beside).and_then(|(db, _)| mount.fs.metadata(db).ok());
@@ -105,7 +107,7 @@ fn open_file(mount: &Arc<Mount>, path: &str, flags: c_int) -> Answer<(File, c_in
             Ok((file, flags))
         }
         Err(e) if writes && matches!(e.errno(), libc::EACCES | libc::EPERM | libc::EROFS) => {
-            let reading = OpenOptions::new().read(true).clone();
+            let reading = OpenOptions::new().read(true).no_follow(true).clone();
             let file = mount.fs.open_with(path, &reading).map_err(|e| code(&e, CANTOPEN))?;
             Ok((file, flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY))
         }
@@ -124,7 +126,8 @@ pub fn mode_of(db: &Metadata) -> u32 {
 /// A file beside a database is its owner's, who is to play it back through a mount as well.
 pub fn give_to_owner(file: &File, db: &Metadata) -> narufs::Result<()> {
     let made = file.metadata()?;
-    if (made.uid(), made.gid()) == (db.uid(), db.gid()) {
+    // What has another name as well was not made to lie here, and is not given away.
+    if (made.uid(), made.gid()) == (db.uid(), db.gid()) || !made.is_file() || made.nlink() != 1 {
         return Ok(());
     }
     file.set_owner(Some(db.uid()), Some(db.gid()))

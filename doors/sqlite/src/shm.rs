@@ -55,7 +55,8 @@ impl Part {
         }
         all.retain(|_, shared| shared.strong_count() > 0);
         let path = format!("{path}-shm");
-        let options = OpenOptions::new().read(true).write(true).create(true).mode(mode_of(&beside)).clone();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).no_follow(true).mode(mode_of(&beside));
         let opened = mount.fs.open_with(&path, &options);
         let file = opened.and_then(|file| give_to_owner(&file, &beside).map(|()| file)).map_err(|e| {
             log(IOERR_SHMOPEN, &e.to_string());

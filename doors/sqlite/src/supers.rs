@@ -75,7 +75,7 @@ impl Super {
     }
 
     fn write_out(&self) -> Answer {
-        let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        let options = OpenOptions::new().write(true).create(true).truncate(true).no_follow(true).clone();
         let written = self.mount.fs.open_with(&self.place.path, &options).and_then(|file| {
             file.write_all_at(&self.content, 0)?;
             file.sync_all()

@@ -6,6 +6,7 @@ use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
 use crate::methods::{self, Opened, changes, database, guarded};
 use crate::mount::{Meaning, Place, Wishes, full_name, meaning};
 use crate::open::{self, Asked};
+use crate::outside;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
 
@@ -78,6 +79,9 @@ pub fn at_exit(call: extern "C" fn()) {
 unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
     // SAFETY: see above.
     let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
+    if let Some(place) = outside::meaning(name) {
+        return Ok(Some(place));
+    }
     match meaning(name) {
         Meaning::Ours(place) => Ok(Some(place)),
         Meaning::Theirs => Ok(None),
@@ -193,6 +197,18 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
             return Ok(());
         };
         let there = open::access(&place, how)?;
+        // SAFETY: see above.
+        let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
+        if !there && outside::is_others(name, &place) {
+            ffi::log(
+                ffi::IOERR_ACCESS,
+                &format!(
+                    "{name}: named by a journal that was written through a directory; serve the image there again, or \
+                     mount it there and open the database with stock SQLite, which plays that back"
+                ),
+            );
+            return Err(ffi::IOERR_ACCESS);
+        }
         // SAFETY: see above.
         unsafe { is.write(c_int::from(there)) };
         Ok(())

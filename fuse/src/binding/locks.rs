@@ -9,7 +9,9 @@
 //! on the file by fcntl(2) goes, through whichever descriptor it was taken. The end of a process closes what it has open.
 //! A lock of an open file description, by flock(2) or F_OFD_SETLK, has no owner that a FLUSH names, and goes with
 //! RELEASE. So each open file remembers who has asked for locks through it ([`Owners`](super::handles::Owners)); FLUSH
-//! takes the owner from the list. RELEASE may come late: what it gives back must not be what the same owner has taken
+//! takes the owner from the list. One that gets its lock only after that, for another thread of it has waited, is on the
+//! list again before it is told: the kernel has the open file until then, and gives the lock back by nothing else but its
+//! RELEASE. RELEASE may come late: what it gives back must not be what the same owner has taken
 //! anew since, and is not, for it has closed that open file before.
 //!
 //! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
@@ -18,6 +20,7 @@
 //! Invariant: a request is in `waits` until it is answered.
 
 use super::engine::EngineOperations;
+use super::handles::Open;
 use crate::session::LockReply;
 use crate::types::{Errno, Lock, Result};
 use narufs_engine::format::Nid;
@@ -88,8 +91,10 @@ impl EngineOperations {
             return Ok(());
         }
         let request = request_of(lock)?;
-        self.remember(lock)?;
-        Ok(self.fs.locks().try_lock(nid, kind_of(lock), &request)?)
+        let open = self.remember(lock)?;
+        self.fs.locks().try_lock(nid, kind_of(lock), &request)?;
+        open.owners().remember(lock.owner, kind_of(lock));
+        Ok(())
     }
 
     /// Takes a lock as soon as it is free, and answers then.
@@ -106,7 +111,8 @@ impl EngineOperations {
             return;
         }
         let asked = self.waits().and_then(|waits| Ok((waits, request_of(lock)?)));
-        let (waits, request) = match asked.and_then(|asked| self.remember(lock).map(|()| asked)) {
+        let asked = asked.and_then(|(waits, request)| Ok((waits, request, self.remember(lock)?)));
+        let (waits, request, open) = match asked {
             Ok(asked) => asked,
             Err(e) => return reply.error(e),
         };
@@ -118,6 +124,7 @@ impl EngineOperations {
             all.lock().remove(&unique);
             match outcome {
                 Ok(()) => {
+                    open.owners().remember(owner, kind);
                     if !reply.granted() {
                         fs.locks().unlock(nid, kind, owner, range);
                     }
@@ -163,9 +170,10 @@ impl EngineOperations {
         }
     }
 
-    fn remember(&self, lock: &Lock) -> Result<()> {
-        self.open.get(lock.fh)?.owners().remember(lock.owner, kind_of(lock));
-        Ok(())
+    fn remember(&self, lock: &Lock) -> Result<Arc<Open>> {
+        let open = self.open.get(lock.fh)?;
+        open.owners().remember(lock.owner, kind_of(lock));
+        Ok(open)
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 
 /// Says what it is told by a line: a lock to take. Runs in a process of its own.
 const LOCKER: &str = "
-import fcntl, os, signal, struct, sys
+import fcntl, os, signal, struct, sys, threading
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.siginterrupt(signal.SIGALRM, True)
 f = open(sys.argv[1], 'r+')
@@ -33,6 +33,18 @@ for line in sys.stdin:
         elif what == 'ofd':
             kind = {'ex': fcntl.F_WRLCK, 'sh': fcntl.F_RDLCK, 'un': fcntl.F_UNLCK}[args[0]]
             fcntl.fcntl(f, 37, struct.pack('hhqqi4x', kind, 0, int(args[1]), int(args[2]), 0))
+        elif what == 'in-a-thread':
+            print('waiting', flush=True)
+            def wait(fd=f.fileno()):
+                try: fcntl.lockf(fd, fcntl.LOCK_EX, 10, 0)
+                except OSError: pass
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            continue
+        elif what == 'close-under-it':
+            os.close(f.fileno())
+        elif what == 'join':
+            waiting.join()
         elif what == 'close-another':
             open(sys.argv[1]).close()
         elif what == 'reopen':
@@ -270,6 +282,15 @@ fn locks_go_with_what_is_closed_and_with_nothing_else() {
         assert_eq!(one.ask("lock ex 5 10 nb"), "ok");
         assert!(is_locked(AdvisoryKind::Record));
     }
+
+    // A file that is closed while a thread of its process waits for a lock of it: who was granted it has it no more.
+    assert_eq!(one.ask("lock un 0 0 nb"), "ok");
+    locks.try_lock(nid, AdvisoryKind::Record, &all()).unwrap();
+    one.waits_for(&m, "in-a-thread");
+    assert_eq!(one.ask("close-under-it"), "ok");
+    locks.release_owner(nid, AdvisoryKind::Record, 1);
+    assert_eq!(one.ask("join"), "ok");
+    comes_free(AdvisoryKind::Record);
 }
 
 #[test]

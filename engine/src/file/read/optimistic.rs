@@ -44,7 +44,8 @@ impl DataPath {
         // One page less: it may begin in the midst of one.
         buf.chunks_mut((MOST_PAGES - 1) * BLOCK_SIZE).all(|part| {
             let is_read = self.read_optimistic(inode.data(), at, part, [Use::Yes; 2]);
-            at += part.len() as u64;
+            // Where that is beyond all files nothing was read.
+            at = at.saturating_add(part.len() as u64);
             is_read
         })
     }
