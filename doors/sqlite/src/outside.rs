@@ -40,6 +40,7 @@ mod tests {
     use crate::mount::{Wishes, mount};
 
     #[test]
+    #[ignore = "needs root and /dev/fuse"]
     fn names_below_the_directory_are_those_of_the_image() {
         let room = tempfile::tempdir().expect("room");
         let (image, dir) = (room.path().join("image"), room.path().join("inside"));
