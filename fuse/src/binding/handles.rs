@@ -26,7 +26,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// This one asks for a lock.
+    /// This one has got a lock.
     pub fn remember(&mut self, owner: u64, kind: AdvisoryKind) {
         match kind {
             AdvisoryKind::Flock => self.flock = Some(owner),

@@ -8,11 +8,10 @@
 //! *What ends a lock.* With each close of a descriptor the kernel sends FLUSH with the owner that closes: what that has
 //! on the file by fcntl(2) goes, through whichever descriptor it was taken. The end of a process closes what it has open.
 //! A lock of an open file description, by flock(2) or F_OFD_SETLK, has no owner that a FLUSH names, and goes with
-//! RELEASE. So each open file remembers who has asked for locks through it ([`Owners`](super::handles::Owners)); FLUSH
-//! takes the owner from the list. One that gets its lock only after that, for another thread of it has waited, is on the
-//! list again before it is told: the kernel has the open file until then, and gives the lock back by nothing else but its
-//! RELEASE. RELEASE may come late: what it gives back must not be what the same owner has taken
-//! anew since, and is not, for it has closed that open file before.
+//! RELEASE. So each open file remembers who has got locks through it ([`Owners`](super::handles::Owners)), before that
+//! is told: until then the kernel has it open, whoever has closed it while a thread waited, and its RELEASE comes later.
+//! FLUSH takes the owner from the list. RELEASE may come late: what it gives back must not be what the same owner has
+//! taken anew since, and is not, for it has closed that open file before.
 //!
 //! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
 //! lock that is granted to a caller who is gone is given back at once.
@@ -20,7 +19,6 @@
 //! Invariant: a request is in `waits` until it is answered.
 
 use super::engine::EngineOperations;
-use super::handles::Open;
 use crate::session::LockReply;
 use crate::types::{Errno, Lock, Result};
 use narufs_engine::format::Nid;
@@ -91,7 +89,7 @@ impl EngineOperations {
             return Ok(());
         }
         let request = request_of(lock)?;
-        let open = self.remember(lock)?;
+        let open = self.open.get(lock.fh)?;
         self.fs.locks().try_lock(nid, kind_of(lock), &request)?;
         open.owners().remember(lock.owner, kind_of(lock));
         Ok(())
@@ -111,7 +109,7 @@ impl EngineOperations {
             return;
         }
         let asked = self.waits().and_then(|waits| Ok((waits, request_of(lock)?)));
-        let asked = asked.and_then(|(waits, request)| Ok((waits, request, self.remember(lock)?)));
+        let asked = asked.and_then(|(waits, request)| Ok((waits, request, self.open.get(lock.fh)?)));
         let (waits, request, open) = match asked {
             Ok(asked) => asked,
             Err(e) => return reply.error(e),
@@ -168,12 +166,6 @@ impl EngineOperations {
         for id in all {
             self.fs.locks().cancel(id);
         }
-    }
-
-    fn remember(&self, lock: &Lock) -> Result<Arc<Open>> {
-        let open = self.open.get(lock.fh)?;
-        open.owners().remember(lock.owner, kind_of(lock));
-        Ok(open)
     }
 }
 
