@@ -102,7 +102,9 @@ test-sqlite-tcl: ## SQLite's own Tcl tests, threadtest3 and mptest with the VFS 
 		scripts/sqlite-suite.sh target/proof/libnarufs_sqlite.a target/sqlite-suite $$what || failed=1; done; test -z "$$failed"
 
 bench-sqlite: build doors ## SQLite's commits on ext4 and in the process: rates, flushes, bytes (root)
+	scripts/deps.sh sqlite
 	scripts/bench-sqlite.sh target/release/libnarufs_sqlite.so
+	scripts/sqlite-suite.sh target/release/libnarufs_sqlite.a target/sqlite-speed speed
 
 test-redb: ## redb's own tests on narufs, 200 kills, a drive that loses power: docs/doors/REDB.md (root)
 	$(CARGO) build --locked -p narufs-testing --bin narufs-drive

@@ -8,7 +8,8 @@
 #   WORK      a directory, for sources, programs and logs
 #   WHAT      tcl [PATTERN...]: the Tcl tests, each file by itself; atomic [PATTERN...]: the same, of a build with
 #             SQLITE_ENABLE_BATCH_ATOMIC_WRITE; plain [PATTERN...]: with SQLite's own VFS, to compare;
-#             threads: threadtest3; processes: mptest
+#             threads: threadtest3; processes: mptest; speed: speedtest1, its processor time with narufs and with SQLite's
+#             own VFS in memory, in turn (LIBRARY without the feature)
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 suite=$here/doors/sqlite/suite
@@ -37,9 +38,10 @@ sources() { # those of the package that is installed, by apt alone
     (cd "$work" && apt-get "${options[@]}" source "sqlite3=$version" && mv sqlite3-*/ source)
 }
 
-build() { # NAME OPTIONS: testfixture, threadtest3 and mptester, in WORK/NAME
+build() { # NAME OPTIONS PROGRAM...: what SQLite's makefile has, in WORK/NAME
     local name=$1 options=$2
-    [[ -e $work/$name/built && $work/$name/built -nt $library ]] && return
+    shift 2
+    [[ -e $work/$name/built-$1 && $work/$name/built-$1 -nt $library ]] && return
     sources
     mkdir -p "$work/$name"
     (
@@ -47,10 +49,11 @@ build() { # NAME OPTIONS: testfixture, threadtest3 and mptester, in WORK/NAME
         [[ -e Makefile ]] || ../source/configure --enable-all --disable-readline >configure.log 2>&1
         make sqlite3.h >make.log 2>&1
         gcc -O2 -c -I. "$suite/init.c" -o init.o
-        make -j"$jobs" testfixture threadtest3 mptester CFLAGS="-O2 -g" \
+        rm -f "$@"
+        make -j"$jobs" "$@" CFLAGS="-O2 -g" \
             OPTS="-DSQLITE_EXTRA_INIT=narufs_suite_init $options" \
             TLIBS="$PWD/init.o $library -lgcc_s -lutil -lrt -lpthread -lm -ldl -lz" >>make.log 2>&1
-        touch built
+        touch "built-$1"
     ) || {
         tail -n 20 "$work/$name"/*.log >&2
         return 1
@@ -66,10 +69,9 @@ within() { # DIRECTORY COMMAND...: runs it with an image of its own, served at D
         cd "$place"
         export NARUFS_SQLITE_IMAGE=$place/image NARUFS_SQLITE_SIZE=2G NARUFS_SQLITE_MEMORY=128M
         export NARUFS_SQLITE_AT=$place/mnt NARUFS_SQLITE_SERVE=$place/mnt
-        exec timeout -k 10 "$limit" "$@"
+        # Mounts and shared memory of its own, which go with it: what is killed leaves an image's staging, and its directory.
+        exec unshare --mount bash -c 'mount -t tmpfs none /dev/shm && exec timeout -k 10 "$@"' within "$limit" "$@"
     ) || status=$?
-    # What was killed leaves its mount.
-    umount -l "$place/mnt" 2>/dev/null || true
     rm -rf --one-file-system "$place"
     return $status
 }
@@ -128,23 +130,55 @@ processes() {
     return $status
 }
 
+spent() { # COMMAND...: its processor time, in seconds
+    local TIMEFORMAT='%U %S'
+    { time "$@" >/dev/null; } 2>&1 | awk '{ print $1 + $2 }'
+}
+
+speed() {
+    local place round vfs size=${NARUFS_SPEED_SIZE:-50}
+    place=$(mktemp -d /dev/shm/narufs-speed.XXXXXX)
+    # shellcheck disable=SC2064 # of this place
+    trap "rm -rf '$place'" EXIT
+    for ((round = 0; round < 5; round++)); do
+        for vfs in unix narufs; do
+            rm -f "$place"/*
+            NARUFS_SQLITE_IMAGE=$place/image NARUFS_SQLITE_SIZE=1G NARUFS_SQLITE_AT=$place \
+                spent "$work/usual/speedtest1" --vfs $vfs --size "$size" "$place/a.db" >>"$work/speed.$vfs"
+        done
+    done
+    for vfs in unix narufs; do
+        sort -n "$work/speed.$vfs" | awk -v v=$vfs '{ t[NR] = $1 } END {
+            printf "speedtest1, %s: %.2f s of processor time (%.2f to %.2f)\n", v, t[int((NR + 1) / 2)], t[1], t[NR] }'
+        rm "$work/speed.$vfs"
+    done
+}
+
 what=${1:-tcl}
 [[ $# -gt 0 ]] && shift
 case $what in
     atomic)
-        build atomic -DSQLITE_ENABLE_BATCH_ATOMIC_WRITE
+        build atomic -DSQLITE_ENABLE_BATCH_ATOMIC_WRITE testfixture
         tcl atomic atomic "$@"
         ;;
     tcl | plain)
-        build usual ""
+        build usual "" testfixture
         tcl usual "$what" "$@"
         ;;
-    threads | processes)
-        build usual ""
-        "$what"
+    threads)
+        build usual "" threadtest3
+        threads
+        ;;
+    processes)
+        build usual "" mptester
+        processes
+        ;;
+    speed)
+        build usual "" speedtest1
+        speed
         ;;
     *)
-        echo "narufs: $what: say tcl, atomic, plain, threads or processes" >&2
+        echo "narufs: $what: say tcl, atomic, plain, threads, processes or speed" >&2
         exit 2
         ;;
 esac

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What fio says of the library, the mount, ext4 and xfs, in turn, each on the same loop device of WORK: bench.sh ENGINE NARUFS
-# WORK [SECONDS]. ENGINE is what build.sh has made, NARUFS the program. It takes root.
+# What fio says of the library, the mount, ext4 and xfs, in turn, each on the same loop device of WORK; before that, what it and
+# `narufs bench` say of the same work: bench.sh ENGINE NARUFS WORK [SECONDS]. ENGINE is what build.sh has made, NARUFS the
+# program. It takes root.
 set -euo pipefail
 engine=$(realpath "$1") narufs=$(realpath "$2") seconds=${4:-5}
 [[ $(id -u) -eq 0 ]] || { echo "bench.sh: it takes root, for loop devices and mounts" >&2; exit 1; }
@@ -28,6 +29,17 @@ run() { # NAME OPTIONS...: the workloads
     done
 }
 
+# Each thread overwrites the one page of a file of its own, and syncs it. Without io_size fio opens the file anew each time.
+for round in 1 2 3; do
+    for threads in 1 8; do
+        "$narufs" mkfs "$device" --force >/dev/null
+        echo "== round $round, $threads threads: narufs bench DWSL, and fio"
+        "$narufs" bench DWSL --target "lib:$device" --repeat 1 --seconds "$seconds" --threads $threads --no-check
+        fio --name=job --thread=1 --bs=4k --rw=randwrite --norandommap --size=4k --io_size=1T --fsync=1 --time_based \
+            --runtime="$seconds" --numjobs=$threads --cpus_allowed="0-$(($(nproc) - 1))" --cpus_allowed_policy=split \
+            --group_reporting "--ioengine=external:$engine" "--image=$device" --image_size=3000M | grep -E 'write: '
+    done
+done
 run library "--ioengine=external:$engine" "--image=$device" --image_size=3000M
 "$narufs" mkfs "$device" --force
 "$narufs" mount "$device" "$at"

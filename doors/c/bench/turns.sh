@@ -3,7 +3,7 @@
 # the one in Rust. Prints the medians in nanoseconds a call, and their ratio.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-laid=$1 rust=$2 turns=${3:-11}
+laid=$1 rust=$2 turns=${3:-21}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$laid/lib PKG_CONFIG_PATH=$laid/lib/pkgconfig

@@ -22,6 +22,12 @@ use std::time::Duration;
 /// Locks of names.
 const LOCKS: usize = 512;
 
+/// Gets that are made elsewhere after one that had to read the device.
+const GETS_ELSEWHERE: u32 = 1000;
+
+/// Puts that are made elsewhere after one that has slept: mostly for another that holds a lock for a moment.
+const PUTS_ELSEWHERE: u32 = 32;
+
 /// Names of a file at the most, in narufs.
 const MOST_LINKS: u64 = 1 << 30;
 
@@ -33,7 +39,10 @@ pub(crate) struct Mount {
     locks: Vec<Mutex<()>>,
     hasher: RandomState,
     pub(crate) uploads: Uploads,
+    /// Of those who look for objects.
     pub(crate) memory: Memory,
+    /// Of those who put some: room in the journal too.
+    pub(crate) room: Memory,
     /// An object has so many names at the most; further copies are files of their own.
     pub(crate) most_links: u64,
     /// The last of its fields: when it goes the image is closed.
@@ -116,7 +125,8 @@ impl Mount {
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             uploads: Uploads::default(),
-            memory: Memory::default(),
+            memory: Memory::new(GETS_ELSEWHERE),
+            room: Memory::new(PUTS_ELSEWHERE),
             most_links: MOST_LINKS,
             closed: None,
         })

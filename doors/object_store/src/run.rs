@@ -45,18 +45,20 @@ impl Promise {
     }
 }
 
-/// Whether memory has lately had what it took to find objects. As long as it has, that is done where it is asked for; after
-/// a call that has slept, the next ones are made elsewhere.
-#[derive(Default)]
+/// Whether memory has lately had what calls took. As long as it has, they are made where they are asked for; after one that
+/// has slept, the next ones are made elsewhere.
 pub(crate) struct Memory {
     /// Calls that are still to be made elsewhere.
     elsewhere: AtomicU32,
+    /// How many are, after one that has slept: one in as many, at the most, holds up a thread of the runtime.
+    after_sleep: u32,
 }
 
-/// Calls that are made elsewhere after one that has slept: so one in as many, at the most, holds up a thread of the runtime.
-const ELSEWHERE: u32 = 1000;
-
 impl Memory {
+    pub(crate) fn new(after_sleep: u32) -> Memory {
+        Memory { elsewhere: AtomicU32::new(0), after_sleep }
+    }
+
     pub(crate) fn is_enough(&self) -> bool {
         // Relaxed: a guess.
         let left = self.elsewhere.load(Ordering::Relaxed);
@@ -67,8 +69,23 @@ impl Memory {
     }
 
     pub(crate) fn was_not_enough(&self) {
-        self.elsewhere.store(ELSEWHERE, Ordering::Relaxed);
+        self.elsewhere.store(self.after_sleep, Ordering::Relaxed);
     }
+}
+
+/// Runs what changes something, and waits until that is durable: on this thread as long as it has been a matter of memory,
+/// for whom a hand-over to another and back costs as much as the call.
+pub(crate) async fn durable_here<T>(
+    memory: &Memory,
+    call: impl FnOnce() -> Result<(T, Promise)>,
+) -> Result<T> {
+    let (done, has_slept) = narufs::noticing_sleep(call);
+    if has_slept {
+        memory.was_not_enough();
+    }
+    let (done, promise) = done?;
+    promise.wait().await?;
+    Ok(done)
 }
 
 /// Runs what changes something, and waits until that is durable.

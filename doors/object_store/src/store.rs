@@ -3,8 +3,8 @@
 use crate::error::generic;
 use crate::mount::{self, Mount};
 use crate::names;
-use crate::run::{blocking, durable};
-use crate::write::When;
+use crate::run::{blocking, durable, durable_here};
+use crate::write::{MOST_IN_RECORD, When};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -167,7 +167,11 @@ impl std::fmt::Display for NarufsStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for NarufsStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let (store, location, when) = (self.clone(), location.clone(), When::of(opts.mode)?);
+        let (when, room) = (When::of(opts.mode)?, &self.mount.room);
+        if payload.content_length() <= MOST_IN_RECORD && room.is_enough() {
+            return durable_here(room, || self.put_object(location, &payload, &when, &opts.attributes)).await;
+        }
+        let (store, location) = (self.clone(), location.clone());
         durable(move || store.put_object(&location, &payload, &when, &opts.attributes)).await
     }
 

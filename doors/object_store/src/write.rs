@@ -15,7 +15,7 @@ use object_store::path::Path;
 use object_store::{Attributes, PutMode, PutPayload, PutResult, Result};
 
 /// What is no longer than this is written with its record.
-const MOST_IN_RECORD: usize = 64 << 10;
+pub(crate) const MOST_IN_RECORD: usize = 64 << 10;
 
 /// How often a directory is made anew that others have removed because it was empty.
 const MOST_TRIES: usize = 1000;

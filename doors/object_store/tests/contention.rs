@@ -233,15 +233,18 @@ async fn uploads_that_are_not_complete_are_nothing() {
     assert!(upload.put_part("late".into()).await.is_err());
     assert_eq!(store.head(&key).await.expect("there").size, 20_000);
     let space = |store: &NarufsStore| store.fs().space().expect("it is known").files_free;
+    // What a core sets aside for itself is not free for others: a block of some 32 files.
+    let rounds = 64 * std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let before = space(&store);
-    for dropped in [false, true] {
+    for round in 0..2 * rounds {
         let mut upload = store.put_multipart(&Path::from("other")).await.expect("room");
-        upload.put_part(vec![3; 1 << 20].into()).await.expect("room");
-        if !dropped {
+        upload.put_part(vec![3; 100_000].into()).await.expect("room");
+        if round % 2 == 0 {
             upload.abort().await.expect("nothing prevents it");
         }
     }
-    assert_eq!(space(&store), before);
+    let kept = before.saturating_sub(space(&store));
+    assert!(kept < rounds, "of {} files {kept} are kept", 2 * rounds);
     assert_eq!(keys(&store, "").await, ["upload"]);
     assert_eq!(files(&store, "/staging+~"), Vec::<String>::new());
 }

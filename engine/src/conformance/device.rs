@@ -122,9 +122,10 @@ fn blocks_are_read_into_any_memory(device: &dyn BlockDevice) {
 }
 
 fn what_is_written_durably_is_there_and_counted(device: &dyn BlockDevice) {
-    let before = device.writes_completed();
+    let unflushed = || device.writes_completed() - device.writes_flushed();
+    let before = unflushed();
     device.write_durably(3, filled(9, 7), Cause::Journal).expect("write");
-    assert_eq!(device.writes_completed(), before + 1);
+    assert!(unflushed() <= before, "no flush need cover it");
     assert_eq!((read_one(device, 3)[0], read_one(device, 9)[4095], read_one(device, 10)[0]), (9, 9, 0));
     let journal = device.counters().into_iter().find(|c| c.cause == Cause::Journal).expect("it is listed");
     assert_eq!((journal.writes, journal.write_bytes), (1, 7 * BLOCK_SIZE as u64));

@@ -217,9 +217,8 @@ pub trait BlockDevice: Send + Sync {
         read_copied(self, block, into, cause)
     }
 
-    /// Writes blocks for one that needs nothing else until they are on durable media, counted like a request that has
-    /// completed. Of what was written before it says nothing: that takes a flush. After an error the blocks hold
-    /// anything.
+    /// Writes blocks for one that needs nothing else until they are on durable media. No flush need cover it: it leaves no
+    /// more writes to be flushed than there were. Of those it says nothing. After an error the blocks hold anything.
     fn write_durably(&self, block: u64, buf: IoBuf, cause: Cause) -> Result<()> {
         self.run(vec![Request::write(block, buf, cause)])?;
         self.flush()

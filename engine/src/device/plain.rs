@@ -105,7 +105,6 @@ pub(super) fn write_durably(
             Err(e) => return Err(device_error("write", e)),
         }
     }
-    group.write_completed();
     Ok(())
 }
 

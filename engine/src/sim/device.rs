@@ -103,7 +103,7 @@ impl SimDevice {
                         }
                     }
                 });
-                if request.op == Op::Write && result.is_ok() {
+                if request.op == Op::Write && result.is_ok() && !durable {
                     self.group.write_completed();
                 }
                 result

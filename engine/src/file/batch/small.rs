@@ -199,7 +199,8 @@ impl DataPath {
         let (inode, data) = (&file.inode, file.inode.data());
         self.settle_size(inode, file.end)?;
         let size = data.size();
-        let (mut edits, mut bytes) = (Vec::new(), Vec::new());
+        let mut edits = Vec::with_capacity(file.pages.len() + 1);
+        let mut bytes = Vec::with_capacity(file.pages.len() * BLOCK_SIZE);
         if file.end > size && !size.is_multiple_of(PAGE) && !file.pages.contains_key(&page_of(size)) {
             // Beyond the old end lies whatever was there before: zeros come with the size.
             edits.push(Edit { page: page_of(size), within: (size % PAGE) as usize..BLOCK_SIZE, part: 0..0 });
