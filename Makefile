@@ -118,6 +118,12 @@ test-objects: ## the store of objects killed 150 times, cut off at thousands of 
 	NARUFS_OBJECT_KILLS=150 NARUFS_OBJECT_STATES=3000 NARUFS_OBJECTS=1000000 \
 		$(CARGO) test --locked --profile proof -p narufs-object-store -- --nocapture
 
+SLATEDB = $(CARGO) run --locked --manifest-path doors/object_store/outside/Cargo.toml --target-dir target --
+test-slatedb: ## SlateDB on the store of objects, 200 kills, a drive that loses power 20 times: docs/doors/OBJECTS.md (root)
+	$(CARGO) build --locked -p narufs-testing --bin narufs-drive
+	$(SLATEDB) kills --kills 200
+	$(SLATEDB) losses --drive target/debug/narufs-drive
+
 bench-objects: build ## durable puts, and gets, beside LocalFileSystem on ext4, on one device in turn (root)
 	$(CARGO) build --release --locked -p narufs-object-store --example puts
 	scripts/bench-objects.sh target/release/examples/puts
