@@ -172,6 +172,7 @@ fn advisory_waits_all_end() {
                         let complete: Completion = Box::new(move |result| {
                             tell.0.store(1 + result.is_ok() as u64, Ordering::Release);
                             tell.1.wake_all();
+                            true
                         });
                         inner.lock(nid, AdvisoryKind::Record, request, complete);
                         told.1.wait_until(|| told.0.load(Ordering::Acquire) != 0);

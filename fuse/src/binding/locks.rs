@@ -14,7 +14,7 @@
 //! taken anew since, and is not, for it has closed that open file before.
 //!
 //! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
-//! lock that is granted to a caller who is gone is given back at once.
+//! lock that is granted to a caller who is gone goes on to the next.
 //!
 //! Invariant: a request is in `waits` until it is answered.
 
@@ -116,18 +116,19 @@ impl EngineOperations {
         };
         let unique = reply.unique();
         waits.0.lock().insert(unique, Wait::Begins);
-        let (all, fs) = (Arc::clone(&waits.0), Arc::clone(&self.fs));
-        let (kind, owner, range) = (kind_of(lock), request.owner, request.range.clone());
+        let all = Arc::clone(&waits.0);
+        let (kind, owner) = (kind_of(lock), request.owner);
         let answer = move |outcome: narufs_engine::Result<()>| {
             all.lock().remove(&unique);
             match outcome {
                 Ok(()) => {
                     open.owners().remember(owner, kind);
-                    if !reply.granted() {
-                        fs.locks().unlock(nid, kind, owner, range);
-                    }
+                    reply.granted()
                 }
-                Err(e) => reply.error(e.into()),
+                Err(e) => {
+                    reply.error(e.into());
+                    true
+                }
             }
         };
         let id = self.fs.locks().lock(nid, kind, request, Box::new(answer));

@@ -218,7 +218,7 @@ fn the_library_and_the_mount_are_in_each_other_s_way() {
     locks.release_owner(nid, AdvisoryKind::Record, 1);
     assert_eq!(one.answer(), "ok");
     let (said, heard) = mpsc::channel();
-    let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).unwrap());
+    let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).is_ok());
     locks.lock(nid, AdvisoryKind::Record, wanted(1, 0..100, Access::Write), told);
     drop(one);
     assert!(heard.recv().unwrap());
@@ -245,7 +245,7 @@ fn locks_go_with_what_is_closed_and_with_nothing_else() {
     let is_locked = |kind| locks.test(nid, kind, &all()).is_some();
     let comes_free = |kind| {
         let (said, heard) = mpsc::channel();
-        let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).unwrap());
+        let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).is_ok());
         locks.lock(nid, kind, all(), told);
         assert!(heard.recv().unwrap());
         locks.release_owner(nid, kind, 1);

@@ -117,10 +117,8 @@ impl File {
     fn wait(&self, advisory: AdvisoryKind, request: LockRequest) -> Result<()> {
         let engine = self.session.enter("lock")?;
         let (done, granted) = mpsc::sync_channel(1);
-        let complete = Box::new(move |outcome| {
-            // The other end waits below.
-            let _ = done.send(outcome);
-        });
+        // The other end waits below.
+        let complete = Box::new(move |outcome| done.send(outcome).is_ok());
         engine.locks().lock(self.handle().nid(), advisory, request, complete);
         let outcome = granted.recv().map_err(|_| Error::of_errno("lock", libc::EINTR))?;
         outcome.map_err(|e| told("lock", e))

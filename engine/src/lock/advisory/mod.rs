@@ -2,7 +2,8 @@
 //!
 //! The two kinds live apart and never meet, as on a local Linux file system. A request that must wait holds
 //! no thread: it is kept with a completion, which is called exactly once, by whichever thread grants,
-//! cancels or refuses it, with no lock held.
+//! cancels or refuses it, with no lock held. What is granted to one who is gone goes on to the next in a loop:
+//! all who waited may be gone, and there may be as many of them as there are processes.
 //!
 //! What this leaves to others: whose requests these are (an owner is a number that the kernel hands out, one
 //! for each process's open files, or for each open file description), and calling
@@ -18,7 +19,7 @@
 mod graph;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::Access;
@@ -63,8 +64,9 @@ pub struct Conflict {
     pub pid: u32,
 }
 
-/// Called once with the outcome of a request that may wait.
-pub type Completion = Box<dyn FnOnce(Result<()>) + Send>;
+/// Called once with the outcome of a request that may wait. False: who asked is gone, and what was granted is to be
+/// given back.
+pub type Completion = Box<dyn FnOnce(Result<()>) -> bool + Send>;
 
 /// Names a request that may be waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,19 +91,13 @@ pub struct AdvisoryLocks {
     next_id: AtomicU64,
 }
 
-/// Completions to call once the mutexes are released.
+/// Who is told what once the mutexes are released.
 #[derive(Default)]
-struct Outcomes(Vec<(Completion, Result<()>)>);
+struct Outcomes(VecDeque<(Waiting, Result<()>)>);
 
 impl Outcomes {
     fn add(&mut self, waiting: Waiting, result: Result<()>) {
-        self.0.push((waiting.complete, result));
-    }
-
-    fn call(self) {
-        for (complete, result) in self.0 {
-            complete(result);
-        }
+        self.0.push_back((waiting, result));
     }
 }
 
@@ -202,7 +198,9 @@ impl AdvisoryLocks {
                 outcomes.add(waiting, Err(Error::Errno(libc::EINTR)));
             }
         }
-        outcomes.call();
+        for (waiting, result) in outcomes.0 {
+            (waiting.complete)(result);
+        }
     }
 
     fn shard(&self, nid: u64) -> &Shard {
@@ -214,13 +212,31 @@ impl AdvisoryLocks {
         self.shard(nid).lock().contains_key(&nid)
     }
 
-    /// Changes a table, then grants what can be granted and refuses what waits in a circle.
+    /// Changes a table, and tells whom that concerns.
     fn with_table<T>(
         &self,
         nid: u64,
         kind: AdvisoryKind,
         change: impl FnOnce(&mut Table, &mut Outcomes) -> T,
     ) -> T {
+        let (result, mut outcomes) = self.change(nid, kind, change);
+        while let Some((Waiting { request, complete, .. }, outcome)) = outcomes.0.pop_front() {
+            let is_granted = outcome.is_ok();
+            if !complete(outcome) && is_granted {
+                let ((), others) = self.change(nid, kind, |table, _| table.remove(request.owner, &request.range));
+                outcomes.0.extend(others.0);
+            }
+        }
+        result
+    }
+
+    /// Changes a table, then grants what can be granted and refuses what waits in a circle.
+    fn change<T>(
+        &self,
+        nid: u64,
+        kind: AdvisoryKind,
+        change: impl FnOnce(&mut Table, &mut Outcomes) -> T,
+    ) -> (T, Outcomes) {
         let mut outcomes = Outcomes::default();
         let mut files = self.shard(nid).lock();
         let tables = files.entry(nid).or_default();
@@ -237,9 +253,7 @@ impl AdvisoryLocks {
         if tables.flock.is_empty() && tables.record.is_empty() {
             files.remove(&nid);
         }
-        drop(files);
-        outcomes.call();
-        result
+        (result, outcomes)
     }
 
     /// Draws the edges of a file anew after its held locks or its queue changed.

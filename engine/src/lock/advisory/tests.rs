@@ -19,7 +19,10 @@ struct Told(Arc<Mutex<Vec<Result<()>>>>);
 impl Told {
     fn completion(&self) -> Completion {
         let told = self.clone();
-        Box::new(move |result| told.0.lock().push(result))
+        Box::new(move |result| {
+            told.0.lock().push(result);
+            true
+        })
     }
 
     fn get(&self) -> Option<Result<()>> {
@@ -166,10 +169,38 @@ fn a_completion_may_use_the_locks() {
     let complete = Box::new(move |result: Result<()>| {
         result.expect("granted");
         inner.release_owner(1, Record, 2);
+        true
     });
     locks.lock(1, Record, write(2, ALL), complete);
     locks.release_owner(1, Record, 1);
     assert_clean(&locks);
+}
+
+#[test]
+fn what_is_granted_to_those_who_are_gone_goes_on_to_the_next() {
+    const GONE: u64 = 10_000;
+    let handed_over = || {
+        let locks = AdvisoryLocks::new();
+        locks.try_lock(1, Flock, &write(0, ALL)).expect("free");
+        let called = Arc::new(AtomicU64::new(0));
+        for owner in 1..=GONE {
+            let called = called.clone();
+            let complete = Box::new(move |result: Result<()>| {
+                result.expect("granted");
+                called.fetch_add(1, Ordering::Relaxed);
+                false
+            });
+            locks.lock(1, Flock, write(owner, ALL), complete);
+        }
+        let (last, _) = lock(&locks, 1, Flock, write(GONE + 1, ALL));
+        locks.release_owner(1, Flock, 0);
+        assert_eq!((called.load(Ordering::Relaxed), last.get()), (GONE, Some(Ok(()))));
+        locks.release_owner(1, Flock, GONE + 1);
+        assert_clean(&locks);
+    };
+    // A thread that serves a mount has this much of a stack.
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(handed_over).expect("a thread");
+    thread.join().expect("it came through");
 }
 
 #[test]
@@ -194,7 +225,7 @@ fn threads_that_take_two_files_in_any_order_all_come_through() {
             crate::sync::thread::spawn(move || {
                 let wait = |nid| {
                     let (send, receive) = std::sync::mpsc::channel();
-                    let complete = Box::new(move |r| send.send(r).expect("the receiver waits"));
+                    let complete = Box::new(move |r| send.send(r).is_ok());
                     locks.lock(nid, Record, write(owner, 0..1), complete);
                     receive.recv().expect("a completion is always called")
                 };
