@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use narufs_engine::lock::{Access, AdvisoryKind, LockRequest};
+pub(crate) use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, Owner};
 pub(crate) use narufs_engine::path::{Files, OpenOptions};
 #[cfg(feature = "mount")]
 pub(crate) use narufs_engine::vfs::AtimePolicy;
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Gives a handle back; in a child of the process it is nothing but forgotten.
-    pub(crate) fn release(&self, handle: FileHandle, lock_owner: Option<u64>) {
+    pub(crate) fn release(&self, handle: FileHandle, lock_owner: Option<Owner>) {
         if self.is_ours() {
             self.volume.fs.release(handle, lock_owner);
         } else {

@@ -26,7 +26,7 @@ mod tree;
 #[cfg(feature = "baselines")]
 mod whole_file;
 
-pub use advisory::{AdvisoryKind, AdvisoryLocks, Completion, Conflict, LockRequest, WaitId};
+pub use advisory::{AdvisoryKind, AdvisoryLocks, Completion, Conflict, LockRequest, Owner, WaitId};
 pub use buckets::{BucketGuard, BucketLocks, StripeSet};
 pub use chosen::{BytesGuard, BytesLock};
 pub use class::{Held, LockClass, LockWaits, Rank, lock_waits};

@@ -168,7 +168,12 @@ fn advisory_waits_all_end() {
                     let wait = |nid: u64| {
                         let told = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                         let tell = told.clone();
-                        let request = LockRequest { owner: me, pid: 0, range: 0..1, access: Access::Write };
+                        let request = LockRequest {
+                            owner: Owner::Library(me),
+                            pid: 0,
+                            range: 0..1,
+                            access: Access::Write,
+                        };
                         let complete: Completion = Box::new(move |result| {
                             tell.0.store(1 + result.is_ok() as u64, Ordering::Release);
                             tell.1.wake_all();
@@ -184,13 +189,18 @@ fn advisory_waits_all_end() {
                     if wait(second) {
                         enter(&cells[second as usize], Access::Write);
                         leave(&cells[second as usize], Access::Write);
-                        inner.release_owner(second, AdvisoryKind::Record, me);
+                        inner.release_owner(second, AdvisoryKind::Record, Owner::Library(me));
                     }
                     leave(&cells[first as usize], Access::Write);
-                    inner.release_owner(first, AdvisoryKind::Record, me);
+                    inner.release_owner(first, AdvisoryKind::Record, Owner::Library(me));
                 },
                 move || {
-                    let all = LockRequest { owner: 9, pid: 0, range: 0..u64::MAX, access: Access::Write };
+                    let all = LockRequest {
+                        owner: Owner::Library(9),
+                        pid: 0,
+                        range: 0..u64::MAX,
+                        access: Access::Write,
+                    };
                     assert!((0..2).all(|nid| locks.test(nid, AdvisoryKind::Record, &all).is_none()));
                 },
             );

@@ -50,7 +50,7 @@ use crate::error::{Error, Result};
 use crate::file::{DataOptions, DataPath};
 use crate::format::{Inode, Nid, Position};
 use crate::inode::{Forgotten, InodeObj, now};
-use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Rank, RankedMutex};
+use crate::lock::{AdvisoryKind, AdvisoryLocks, LockClass, LockSet, Owner, Rank, RankedMutex};
 use crate::meta::Meta;
 use crate::planted::kill::{self, Step};
 use crate::sync::{Arc, OnceLock};

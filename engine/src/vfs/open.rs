@@ -260,7 +260,7 @@ impl Vfs {
 
     /// A descriptor was closed: reports an error of write-back that this handle was not told of, and gives up
     /// the fcntl locks of `owner`.
-    pub fn flush(&self, handle: &FileHandle, owner: u64) -> Result<()> {
+    pub fn flush(&self, handle: &FileHandle, owner: Owner) -> Result<()> {
         self.locks.release_owner(handle.nid(), AdvisoryKind::Record, owner);
         match &handle.mark {
             Some(mark) if handle.flags.writes() => handle.inode.data().check(mark),
@@ -269,7 +269,7 @@ impl Vfs {
     }
 
     /// Gives a handle of a file back, and with it the flock of `owner`, if one is given.
-    pub fn release(&self, handle: FileHandle, flock_owner: Option<u64>) {
+    pub fn release(&self, handle: FileHandle, flock_owner: Option<Owner>) {
         if let Some(owner) = flock_owner {
             self.locks.release_owner(handle.nid(), AdvisoryKind::Flock, owner);
         }

@@ -7,7 +7,7 @@
 //! the engine once, when it has been removed and the last request on it is done.
 
 use crate::types::{Errno, Result};
-use narufs_engine::lock::AdvisoryKind;
+use narufs_engine::lock::{AdvisoryKind, Owner};
 use narufs_engine::vfs::{FileHandle, Vfs};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Deref;
@@ -19,15 +19,15 @@ const SHARDS: usize = 16;
 /// Who has locks that may have to go with an open file.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// Of flock(2): the open file itself, by the kernel's number.
-    flock: Option<u64>,
+    /// Of flock(2): the open file itself.
+    flock: Option<Owner>,
     /// Of fcntl(2).
-    record: Vec<u64>,
+    record: Vec<Owner>,
 }
 
 impl Owners {
     /// This one has got a lock.
-    pub fn remember(&mut self, owner: u64, kind: AdvisoryKind) {
+    pub fn remember(&mut self, owner: Owner, kind: AdvisoryKind) {
         match kind {
             AdvisoryKind::Flock => self.flock = Some(owner),
             AdvisoryKind::Record if self.record.contains(&owner) => {}
@@ -36,7 +36,7 @@ impl Owners {
     }
 
     /// What this one has by fcntl(2) has been given back.
-    pub fn forget(&mut self, owner: u64) {
+    pub fn forget(&mut self, owner: Owner) {
         self.record.retain(|other| *other != owner);
     }
 }
@@ -146,7 +146,7 @@ impl Handles {
     }
 
     /// Takes a number back; the file is released when the last request on it is done.
-    pub fn remove(&self, fh: u64, flock_owner: Option<u64>) {
+    pub fn remove(&self, fh: u64, flock_owner: Option<Owner>) {
         if self.is_foreign(fh) {
             return;
         }

@@ -1,9 +1,8 @@
 //! Locks in common: programs that come through the mount, and the one that uses the library, are in each other's way.
 //!
 //! Elsewhere the kernel keeps locks to itself, which costs nothing. Here it asks for each (`FuseOptions::shares_locks`),
-//! and what it asks for goes into the file system's own table (`Vfs::locks`). The kernel names an owner by a number of
-//! 64 bits that it has scrambled; those of the library count from 1 on: that two on one file were the same has a chance
-//! of one in 2^64.
+//! and what it asks for goes into the file system's own table (`Vfs::locks`). An owner is a number of the kernel's. The
+//! table tells it from those of the library, and has room for either side that the other cannot take.
 //!
 //! *What ends a lock.* With each close of a descriptor the kernel sends FLUSH with the owner that closes: what that has
 //! on the file by fcntl(2) goes, through whichever descriptor it was taken. The end of a process closes what it has open.
@@ -22,7 +21,7 @@ use super::engine::EngineOperations;
 use crate::session::LockReply;
 use crate::types::{Errno, Lock, Result};
 use narufs_engine::format::Nid;
-use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, WaitId};
+use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, Owner, WaitId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -54,13 +53,17 @@ fn kind_of(lock: &Lock) -> AdvisoryKind {
     if lock.flock { AdvisoryKind::Flock } else { AdvisoryKind::Record }
 }
 
+fn owner_of(lock: &Lock) -> Owner {
+    Owner::Mount(lock.owner)
+}
+
 fn request_of(lock: &Lock) -> Result<LockRequest> {
     let access = match lock.kind {
         libc::F_RDLCK => Access::Read,
         libc::F_WRLCK => Access::Write,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    Ok(LockRequest { owner: lock.owner, pid: lock.pid, range: range_of(lock)?, access })
+    Ok(LockRequest { owner: owner_of(lock), pid: lock.pid, range: range_of(lock)?, access })
 }
 
 impl EngineOperations {
@@ -85,13 +88,12 @@ impl EngineOperations {
     pub(super) fn try_lock(&self, nid: Nid, lock: &Lock) -> Result<()> {
         self.waits()?;
         if lock.kind == libc::F_UNLCK {
-            self.fs.locks().unlock(nid, kind_of(lock), lock.owner, range_of(lock)?);
-            return Ok(());
+            return Ok(self.fs.locks().unlock(nid, kind_of(lock), owner_of(lock), range_of(lock)?)?);
         }
         let request = request_of(lock)?;
         let open = self.open.get(lock.fh)?;
         self.fs.locks().try_lock(nid, kind_of(lock), &request)?;
-        open.owners().remember(lock.owner, kind_of(lock));
+        open.owners().remember(owner_of(lock), kind_of(lock));
         Ok(())
     }
 
@@ -150,6 +152,7 @@ impl EngineOperations {
     /// A descriptor was closed: what its process has of the file by fcntl(2) goes.
     pub(super) fn closed_by(&self, nid: Nid, fh: u64, owner: u64) -> Result<()> {
         self.waits()?;
+        let owner = Owner::Mount(owner);
         self.open.get(fh)?.owners().forget(owner);
         self.fs.locks().release_owner(nid, AdvisoryKind::Record, owner);
         Ok(())

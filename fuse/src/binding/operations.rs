@@ -21,6 +21,7 @@ use crate::session::{DoneReply, Features, LockReply, RequestContext, WriteReply}
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
 use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
+use narufs_engine::lock::Owner;
 use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
 use std::sync::Arc;
 
@@ -281,7 +282,8 @@ impl Operations for EngineOperations {
         if self.kernel_keeps_opens() {
             return;
         }
-        let owner = release.flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(release.lock_owner);
+        let owner =
+            release.flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(Owner::Mount(release.lock_owner));
         self.open.remove(release.fh, owner);
     }
 

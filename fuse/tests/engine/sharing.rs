@@ -1,7 +1,7 @@
 //! Locks between processes, and between those and a program that uses the library.
 
 use crate::support::{Served, refused_with, served, served_with};
-use narufs_engine::lock::{Access, AdvisoryKind, LockRequest};
+use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, Owner};
 use narufs_fuse::Caching;
 use narufs_fuse::mount::{FuseOptions, Transport};
 use rustix::fs::{FlockOperation, flock};
@@ -180,7 +180,7 @@ fn shared() -> Served {
 
 /// What the library asks for, as the owner of this number.
 fn wanted(owner: u64, range: Range<u64>, access: Access) -> LockRequest {
-    LockRequest { owner, pid: std::process::id(), range, access }
+    LockRequest { owner: Owner::Library(owner), pid: std::process::id(), range, access }
 }
 
 #[test]
@@ -215,21 +215,21 @@ fn the_library_and_the_mount_are_in_each_other_s_way() {
 
     // Who waits there is granted what is given back here, and the other way round when its process is killed.
     one.waits_for(&m, "lock ex 20 5 wait");
-    locks.release_owner(nid, AdvisoryKind::Record, 1);
+    locks.release_owner(nid, AdvisoryKind::Record, Owner::Library(1));
     assert_eq!(one.answer(), "ok");
     let (said, heard) = mpsc::channel();
     let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).is_ok());
     locks.lock(nid, AdvisoryKind::Record, wanted(1, 0..100, Access::Write), told);
     drop(one);
     assert!(heard.recv().unwrap());
-    locks.release_owner(nid, AdvisoryKind::Record, 1);
+    locks.release_owner(nid, AdvisoryKind::Record, Owner::Library(1));
 
     let mut two = Locker::new(&path);
     assert_eq!(two.ask("flock sh"), "ok");
     assert!(is_busy(AdvisoryKind::Flock, &wanted(2, 0..u64::MAX, Access::Write)));
     locks.try_lock(nid, AdvisoryKind::Flock, &wanted(2, 0..u64::MAX, Access::Read)).unwrap();
     assert_eq!(two.ask("flock ex nb"), busy);
-    locks.release_owner(nid, AdvisoryKind::Flock, 2);
+    locks.release_owner(nid, AdvisoryKind::Flock, Owner::Library(2));
     assert_eq!(two.ask("flock ex nb"), "ok");
 }
 
@@ -248,7 +248,7 @@ fn locks_go_with_what_is_closed_and_with_nothing_else() {
         let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).is_ok());
         locks.lock(nid, kind, all(), told);
         assert!(heard.recv().unwrap());
-        locks.release_owner(nid, kind, 1);
+        locks.release_owner(nid, kind, Owner::Library(1));
     };
     let mut one = Locker::new(&path);
 
@@ -288,7 +288,7 @@ fn locks_go_with_what_is_closed_and_with_nothing_else() {
     locks.try_lock(nid, AdvisoryKind::Record, &all()).unwrap();
     one.waits_for(&m, "in-a-thread");
     assert_eq!(one.ask("close-under-it"), "ok");
-    locks.release_owner(nid, AdvisoryKind::Record, 1);
+    locks.release_owner(nid, AdvisoryKind::Record, Owner::Library(1));
     assert_eq!(one.ask("join"), "ok");
     comes_free(AdvisoryKind::Record);
 }

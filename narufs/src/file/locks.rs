@@ -1,7 +1,7 @@
 //! Advisory locks: of a whole file as flock(2), of ranges as fcntl(2). The two kinds do not know of each other.
 
 use super::File;
-use crate::engine::{Access, AdvisoryKind, FileHandle, LockRequest, told};
+use crate::engine::{Access, AdvisoryKind, FileHandle, LockRequest, Owner, told};
 use crate::error::{Error, Result};
 use std::fs::TryLockError;
 use std::ops::Range;
@@ -29,6 +29,10 @@ impl LockOwner {
     /// Of a number that [`LockOwner::to_u64`] has given.
     pub fn from_u64(number: u64) -> LockOwner {
         LockOwner(number)
+    }
+
+    fn to_engine(self) -> Owner {
+        Owner::Library(self.0)
     }
 }
 
@@ -69,15 +73,15 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    pub(super) fn own(&self) -> u64 {
-        self.own.0
+    pub(super) fn own(&self) -> Owner {
+        self.own.to_engine()
     }
 
     /// Gives back the locks of ranges.
     pub(super) fn release(&self, engine: &narufs_engine::vfs::Vfs, handle: &FileHandle) {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         for owner in others.iter().chain([&self.own]) {
-            engine.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner.0);
+            engine.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner.to_engine());
         }
     }
 }
@@ -93,7 +97,7 @@ impl File {
     }
 
     fn request(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> LockRequest {
-        LockRequest { owner: owner.0, pid: std::process::id(), range, access: kind.to_engine() }
+        LockRequest { owner: owner.to_engine(), pid: std::process::id(), range, access: kind.to_engine() }
     }
 
     /// For the open file itself. Nothing of it is asked before it is known whose the file system is: a child's parent may
@@ -137,7 +141,7 @@ impl File {
     /// is given up while it waits. As flock(2) and [`std::fs::File::lock`].
     ///
     /// # Errors
-    /// ENOLCK if the file has too many.
+    /// ENOLCK if this process has 65,536 locks of this file system.
     pub fn lock(&self) -> Result<()> {
         self.wait(AdvisoryKind::Flock, self.own_request(LockKind::Exclusive)?)
     }
@@ -185,7 +189,7 @@ impl File {
     /// None of its own.
     pub fn unlock(&self) -> Result<()> {
         let engine = self.session.enter("unlock")?;
-        engine.locks().release_owner(self.handle().nid(), AdvisoryKind::Flock, self.lock_owner().0);
+        engine.locks().release_owner(self.handle().nid(), AdvisoryKind::Flock, self.owners().own());
         Ok(())
     }
 
@@ -196,8 +200,8 @@ impl File {
     /// some of this file's is closed. With [`File::lock_owner`] they are those of this open file alone.
     ///
     /// # Errors
-    /// EDEADLK if owners would wait for each other in a circle; ENOLCK if the file has too many; EINVAL for an empty
-    /// range.
+    /// EDEADLK if owners would wait for each other in a circle; ENOLCK if this process has 65,536 locks of this
+    /// file system; EINVAL for an empty range.
     pub fn lock_range(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> Result<()> {
         // Before anything is locked: a child's parent may have had it locked when it forked.
         self.session.enter("lock")?;
@@ -223,11 +227,12 @@ impl File {
     /// Gives what an owner has of these bytes back.
     ///
     /// # Errors
-    /// None of its own.
+    /// ENOLCK if what it keeps would be one more lock than [`File::lock_range`] allows.
     pub fn unlock_range(&self, owner: LockOwner, range: Range<u64>) -> Result<()> {
         let engine = self.session.enter("unlock")?;
-        engine.locks().unlock(self.handle().nid(), AdvisoryKind::Record, owner.0, range);
-        Ok(())
+        let unlocked =
+            engine.locks().unlock(self.handle().nid(), AdvisoryKind::Record, owner.to_engine(), range);
+        unlocked.map_err(|e| told("unlock", e))
     }
 
     /// The lock that would be in the way of one of these bytes, if any.

@@ -8,6 +8,7 @@ use crate::model::Value;
 use crate::op::{Durable, Exists, Op, When};
 use narufs_engine::error::{Error, Result};
 use narufs_engine::format::{Nid, ROOT_NID};
+use narufs_engine::lock::Owner;
 use narufs_engine::vfs::{
     Batch, BatchDurability, Context, Entry, FallocateMode, FileHandle, FileType, OpenFlags, RenameFlags,
     SetAttr, SetTime, Vfs, WriteFlags, XattrMode,
@@ -51,7 +52,7 @@ impl Drop for Opened<'_> {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
             // The kernel flushes at each close; what it reports was not asked for here.
-            let _ = self.fs.flush(&handle, 0);
+            let _ = self.fs.flush(&handle, Owner::Mount(0));
             self.fs.release(handle, None);
         }
     }

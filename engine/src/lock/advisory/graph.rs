@@ -1,18 +1,19 @@
 //! Which owner waits for which among the owners of POSIX locks, over all files.
 
+use super::Owner;
 use std::collections::{BTreeMap, HashSet};
 
 /// The edges from waiting requests to the owners that block them. An owner may wait several times at once (a
 /// program with threads).
 #[derive(Debug, Default)]
 pub(super) struct WaitGraph {
-    edges: BTreeMap<(u64, u64), Vec<u64>>,
+    edges: BTreeMap<(Owner, u64), Vec<Owner>>,
 }
 
 impl WaitGraph {
     /// Notes that the request `id` of `owner` waits for `blockers`, in place of those it waited for before.
     /// False says that this would close a cycle; the request is then not noted any more.
-    pub(super) fn wait(&mut self, owner: u64, id: u64, blockers: Vec<u64>) -> bool {
+    pub(super) fn wait(&mut self, owner: Owner, id: u64, blockers: Vec<Owner>) -> bool {
         self.edges.remove(&(owner, id));
         if self.reaches(&blockers, owner) {
             return false;
@@ -22,12 +23,12 @@ impl WaitGraph {
     }
 
     /// Forgets a request that waits no more.
-    pub(super) fn done(&mut self, owner: u64, id: u64) {
+    pub(super) fn done(&mut self, owner: Owner, id: u64) {
         self.edges.remove(&(owner, id));
     }
 
     /// Whether any of `from` waits, however indirectly, for `goal`.
-    fn reaches(&self, from: &[u64], goal: u64) -> bool {
+    fn reaches(&self, from: &[Owner], goal: Owner) -> bool {
         let mut seen = HashSet::new();
         let mut next = from.to_vec();
         while let Some(owner) = next.pop() {
@@ -51,25 +52,26 @@ impl WaitGraph {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use Owner::Library as Own;
 
     #[test]
     fn a_cycle_of_three_is_refused_and_a_chain_is_not() {
         let mut graph = WaitGraph::default();
-        assert!(graph.wait(1, 10, vec![2]));
-        assert!(graph.wait(2, 20, vec![7, 3]));
-        assert!(!graph.wait(3, 30, vec![1]));
-        assert!(graph.wait(3, 31, vec![4]));
-        graph.done(1, 10);
-        assert!(graph.wait(4, 40, vec![1]));
-        assert!(!graph.wait(1, 11, vec![3]));
+        assert!(graph.wait(Own(1), 10, vec![Own(2)]));
+        assert!(graph.wait(Own(2), 20, vec![Own(7), Own(3)]));
+        assert!(!graph.wait(Own(3), 30, vec![Own(1)]));
+        assert!(graph.wait(Own(3), 31, vec![Own(4)]));
+        graph.done(Own(1), 10);
+        assert!(graph.wait(Own(4), 40, vec![Own(1)]));
+        assert!(!graph.wait(Own(1), 11, vec![Own(3)]));
     }
 
     #[test]
     fn a_request_that_waits_anew_forgets_its_former_blockers() {
         let mut graph = WaitGraph::default();
-        assert!(graph.wait(1, 10, vec![2]));
-        assert!(graph.wait(1, 10, vec![3]));
-        assert!(graph.wait(2, 20, vec![1]));
-        assert!(!graph.wait(3, 30, vec![2]));
+        assert!(graph.wait(Own(1), 10, vec![Own(2)]));
+        assert!(graph.wait(Own(1), 10, vec![Own(3)]));
+        assert!(graph.wait(Own(2), 20, vec![Own(1)]));
+        assert!(!graph.wait(Own(3), 30, vec![Own(2)]));
     }
 }

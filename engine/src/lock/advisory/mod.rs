@@ -5,18 +5,18 @@
 //! cancels or refuses it, with no lock held. What is granted to one who is gone goes on to the next in a loop:
 //! all who waited may be gone, and there may be as many of them as there are processes.
 //!
-//! What this leaves to others: whose requests these are (an owner is a number that the kernel hands out, one
-//! for each process's open files, or for each open file description), and calling
+//! What this leaves to others: whose requests these are ([`Owner`]), and calling
 //! [`release_owner`](AdvisoryLocks::release_owner) when the owner closes.
 //!
 //! Invariants: within a table no two owners hold overlapping ranges unless both read; no request waits
 //! that is not blocked by something held; the wait graph has an edge for every waiting record lock and no cycle.
-//! A file that has no lock takes no memory. Mutexes: a file's shard, then the graph; nothing below them.
+//! A file that has no lock takes no memory; `room` counts what is held. Mutexes: a file's shard, then the graph; nothing below them.
 //!
 //! Deadlock is looked for among record locks only, and an owner that is an open file description is not told
 //! apart from a process: the kernel's message does not say which it is.
 
 mod graph;
+mod room;
 mod table;
 
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +27,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Error, Result};
 use graph::WaitGraph;
+use room::Room;
 use table::{Table, Waiting};
 
 const SHARDS: usize = 16;
@@ -40,11 +41,21 @@ pub enum AdvisoryKind {
     Record,
 }
 
+/// Who has locks: equal owners are never in each other's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// Of a program that uses the library, by a number that it hands out.
+    Library(u64),
+    /// Who comes through a mount, by a number that the kernel hands out: one for each process's open files, or for each
+    /// open file description.
+    Mount(u64),
+}
+
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRequest {
-    /// The owner that asks: equal owners never conflict.
-    pub owner: u64,
+    /// Who asks.
+    pub owner: Owner,
     /// The process to name to others that are blocked.
     pub pid: u32,
     /// Bytes, half open; `u64::MAX` as end is infinity. All of them for [`AdvisoryKind::Flock`].
@@ -89,6 +100,7 @@ pub struct AdvisoryLocks {
     shards: [Shard; SHARDS],
     graph: Mutex<WaitGraph>,
     next_id: AtomicU64,
+    room: Room,
 }
 
 /// Who is told what once the mutexes are released.
@@ -124,16 +136,15 @@ impl AdvisoryLocks {
     /// Takes a lock at once.
     ///
     /// # Errors
-    /// EAGAIN when another owner's lock is in the way (what the owner has, it keeps); ENOLCK when the file
-    /// has too many; EINVAL for an empty range.
+    /// EAGAIN when another owner's lock is in the way (what the owner has, it keeps); ENOLCK when its side has 65,536
+    /// already; EINVAL for an empty range.
     pub fn try_lock(&self, nid: u64, kind: AdvisoryKind, request: &LockRequest) -> Result<()> {
         self.with_table(nid, kind, |table, _| {
-            check(table, request)?;
+            check(request)?;
             if table.conflict(request).is_some() {
                 return Err(Error::Errno(libc::EAGAIN));
             }
-            table.grant(request);
-            Ok(())
+            table.grant(request, &self.room)
         })
     }
 
@@ -145,7 +156,7 @@ impl AdvisoryLocks {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.with_table(nid, kind, |table, outcomes| {
             let waiting = Waiting { id, request, complete };
-            if let Err(refusal) = check(table, &waiting.request) {
+            if let Err(refusal) = check(&waiting.request) {
                 outcomes.add(waiting, Err(refusal));
                 return;
             }
@@ -153,7 +164,7 @@ impl AdvisoryLocks {
             let blocked = table.conflict(&waiting.request).is_some();
             if blocked && kind == AdvisoryKind::Flock && table.holds(owner) {
                 // Two sharers that both want to be exclusive would wait for each other.
-                table.remove(owner, &(0..u64::MAX));
+                table.remove_all(owner, &self.room);
             }
             // `with_table` grants it, or finds that it would wait in a circle.
             table.waiting.push_back(waiting);
@@ -162,15 +173,21 @@ impl AdvisoryLocks {
     }
 
     /// Gives a range back.
-    pub fn unlock(&self, nid: u64, kind: AdvisoryKind, owner: u64, range: Range<u64>) {
-        if self.has_locks(nid) {
-            self.with_table(nid, kind, |table, _| table.remove(owner, &range));
+    ///
+    /// # Errors
+    /// ENOLCK when that would leave two ranges where there was one, and the owner's side has too many for that.
+    pub fn unlock(&self, nid: u64, kind: AdvisoryKind, owner: Owner, range: Range<u64>) -> Result<()> {
+        if !self.has_locks(nid) {
+            return Ok(());
         }
+        self.with_table(nid, kind, |table, _| table.remove(owner, &range, &self.room))
     }
 
     /// Gives back all that an owner has on a file: it closed the file.
-    pub fn release_owner(&self, nid: u64, kind: AdvisoryKind, owner: u64) {
-        self.unlock(nid, kind, owner, 0..u64::MAX);
+    pub fn release_owner(&self, nid: u64, kind: AdvisoryKind, owner: Owner) {
+        if self.has_locks(nid) {
+            self.with_table(nid, kind, |table, _| table.remove_all(owner, &self.room));
+        }
     }
 
     /// Ends a wait with EINTR; says whether there was one to end.
@@ -186,21 +203,6 @@ impl AdvisoryLocks {
                     true
                 })
             })
-    }
-
-    /// Ends every wait with EINTR and forgets every lock: the mount is going away.
-    pub fn clear(&self) {
-        let mut outcomes = Outcomes::default();
-        for shard in &self.shards {
-            let files = std::mem::take(&mut *shard.lock());
-            for waiting in files.into_values().flat_map(|f| [f.flock, f.record]).flat_map(|t| t.waiting) {
-                self.graph.lock().done(waiting.request.owner, waiting.id);
-                outcomes.add(waiting, Err(Error::Errno(libc::EINTR)));
-            }
-        }
-        for (waiting, result) in outcomes.0 {
-            (waiting.complete)(result);
-        }
     }
 
     fn shard(&self, nid: u64) -> &Shard {
@@ -223,7 +225,11 @@ impl AdvisoryLocks {
         while let Some((Waiting { request, complete, .. }, outcome)) = outcomes.0.pop_front() {
             let is_granted = outcome.is_ok();
             if !complete(outcome) && is_granted {
-                let ((), others) = self.change(nid, kind, |table, _| table.remove(request.owner, &request.range));
+                let give_back = |table: &mut Table, _: &mut Outcomes| {
+                    table.remove(request.owner, &request.range, &self.room)
+                };
+                // Where there is no room to split what its owner had before, all of it goes with the owner.
+                let (_, others) = self.change(nid, kind, give_back);
                 outcomes.0.extend(others.0);
             }
         }
@@ -242,13 +248,13 @@ impl AdvisoryLocks {
         let tables = files.entry(nid).or_default();
         let table = tables.of(kind);
         let result = change(table, &mut outcomes);
-        let mut granted = Vec::new();
-        table.grant_waiting(&mut granted);
-        if kind == AdvisoryKind::Record && !(granted.is_empty() && table.waiting.is_empty()) {
-            self.update_graph(table, &granted, &mut outcomes);
+        let mut settled = Vec::new();
+        table.grant_waiting(&self.room, &mut settled);
+        if kind == AdvisoryKind::Record && !(settled.is_empty() && table.waiting.is_empty()) {
+            self.update_graph(table, &settled, &mut outcomes);
         }
-        for waiting in granted {
-            outcomes.add(waiting, Ok(()));
+        for (waiting, outcome) in settled {
+            outcomes.add(waiting, outcome);
         }
         if tables.flock.is_empty() && tables.record.is_empty() {
             files.remove(&nid);
@@ -257,9 +263,9 @@ impl AdvisoryLocks {
     }
 
     /// Draws the edges of a file anew after its held locks or its queue changed.
-    fn update_graph(&self, table: &mut Table, granted: &[Waiting], outcomes: &mut Outcomes) {
+    fn update_graph(&self, table: &mut Table, settled: &[(Waiting, Result<()>)], outcomes: &mut Outcomes) {
         let mut graph = self.graph.lock();
-        for waiting in granted {
+        for (waiting, _) in settled {
             graph.done(waiting.request.owner, waiting.id);
         }
         let mut at = 0;
@@ -274,14 +280,8 @@ impl AdvisoryLocks {
     }
 }
 
-fn check(table: &Table, request: &LockRequest) -> Result<()> {
-    if request.range.is_empty() {
-        return Err(Error::Errno(libc::EINVAL));
-    }
-    if table.is_full() {
-        return Err(Error::Errno(libc::ENOLCK));
-    }
-    Ok(())
+fn check(request: &LockRequest) -> Result<()> {
+    if request.range.is_empty() { Err(Error::Errno(libc::EINVAL)) } else { Ok(()) }
 }
 
 impl std::fmt::Debug for AdvisoryLocks {
