@@ -105,11 +105,7 @@ impl<O: Operations> Server<O> {
         });
         let port = port.with_largest(features.max_write as usize);
         let mut server = Server::new(operations, mount, port, features, supervision);
-        let threads = LaneConfig {
-            on_thread_start: config.on_thread_start.clone(),
-            awake: Awake::open(options.idle),
-            ..LaneConfig::default()
-        };
+        let threads = server.threads(config, options.idle);
         if features.io_uring() && server.start_queues(queues, &threads)? {
             server.transport = Transport::Uring;
         } else {
@@ -143,11 +139,7 @@ impl<O: Operations> Server<O> {
         let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
         let mut server = Server::new(operations, mount, port, features, Some(supervision));
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
-        let threads = LaneConfig {
-            on_thread_start: config.on_thread_start.clone(),
-            awake: Awake::open(options.idle),
-            ..LaneConfig::default()
-        };
+        let threads = server.threads(config, options.idle);
         supervision.memory().enter(Phase::Draining);
         let again = server.drain(&threads)?;
         supervision.memory().requests().forget_left();
@@ -172,6 +164,16 @@ impl<O: Operations> Server<O> {
         session.measures(port.latencies());
         let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
         Server { mount, port, lanes, queues, transport, session, notifier, supervision: supervision.cloned() }
+    }
+
+    /// How its lanes are run. Whoever has this keeps the conversation from ending with the last of them.
+    fn threads(&self, config: &ServerConfig, idle: Idle) -> LaneConfig {
+        LaneConfig {
+            on_thread_start: config.on_thread_start.clone(),
+            awake: Awake::open(idle),
+            held: Some(Arc::new(Conversation(Arc::clone(&self.session)))),
+            ..LaneConfig::default()
+        }
     }
 
     /// Serves what was in flight from a thread like those of the lanes.
@@ -304,6 +306,16 @@ impl<O: Operations> Drop for Server<O> {
             // Its threads would wait for ever.
             Err(e) => tracing::error!("{} could not be ended: {e}", self.mount.point().display()),
         }
+    }
+}
+
+/// Ends the conversation when the last lane has ended, however long the server is kept: those who were cut off have
+/// nothing open or locked any more.
+struct Conversation<O: Operations>(Arc<Session<O>>);
+
+impl<O: Operations> Drop for Conversation<O> {
+    fn drop(&mut self) {
+        self.0.destroy();
     }
 }
 

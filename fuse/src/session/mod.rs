@@ -107,7 +107,7 @@ impl<O: Operations> Session<O> {
         &self.operations
     }
 
-    /// Ends the conversation; to be called when no request is being served any more.
+    /// Ends the conversation, and returns when that is done; to be called when no request is being served any more.
     pub fn destroy(&self) {
         self.destroyed.call_once(|| self.operations.destroy());
     }

@@ -19,8 +19,9 @@ use super::beside;
 use super::focus::{Focus, Seen, Turn};
 use super::{Channel, Port, Reply, Service};
 use narufs_engine::blocking;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::CpuSet;
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -46,6 +47,8 @@ pub struct LaneConfig {
     pub focus: Option<(Arc<Focus>, usize)>,
     /// What keeps idle cores from halting.
     pub awake: Option<Arc<Awake>>,
+    /// Dropped by the last of its threads, before [`Lane::wait`] returns.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// One core's threads, running until the port says that the mount is gone.
@@ -69,12 +72,14 @@ struct State {
     over: bool,
     idle: usize,
     threads: usize,
+    held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<P: Port + Send + Sync> Lane<P> {
     /// Starts the lane with one thread.
-    pub fn start(port: Arc<P>, service: Arc<dyn Service>, config: LaneConfig) -> std::io::Result<Self> {
-        let state = Mutex::new(State { role_free: true, over: false, idle: 0, threads: 1 });
+    pub fn start(port: Arc<P>, service: Arc<dyn Service>, mut config: LaneConfig) -> std::io::Result<Self> {
+        let held = config.held.take();
+        let state = Mutex::new(State { role_free: true, over: false, idle: 0, threads: 1, held });
         let shared =
             Arc::new(Shared { config, port, service, state, wake: Condvar::new(), ended: Condvar::new() });
         Shared::spawn(&shared)?;
@@ -264,6 +269,12 @@ struct Counted<P: Port>(Arc<Shared<P>>);
 impl<P: Port> Drop for Counted<P> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        // The last starts no other any more.
+        if state.threads == 1
+            && let Some(held) = state.held.take()
+        {
+            MutexGuard::unlocked(&mut state, || drop(held));
+        }
         state.threads -= 1;
         if state.threads == 0 {
             self.0.ended.notify_all();

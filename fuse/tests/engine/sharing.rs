@@ -3,7 +3,7 @@
 use crate::support::{Served, refused_with, served, served_with};
 use narufs_engine::lock::{Access, AdvisoryKind, LockRequest, Owner};
 use narufs_fuse::Caching;
-use narufs_fuse::mount::{FuseOptions, Transport};
+use narufs_fuse::mount::{FuseOptions, IfBusy, Transport};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -308,6 +308,27 @@ fn a_mount_that_is_cut_off_leaves_no_lock_and_nobody_waiting() {
     assert!(two.answer().starts_with("errno"));
     for kind in [AdvisoryKind::Record, AdvisoryKind::Flock] {
         m.fs().locks().try_lock(nid, kind, &wanted(1, 0..u64::MAX, Access::Write)).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn who_is_cut_off_has_no_lock_any_more_though_the_server_is_still_there() {
+    let m = shared();
+    let path = m.at("locked");
+    fs::write(&path, [0; 100]).unwrap();
+    let nid = fs::metadata(&path).unwrap().ino();
+    let mut one = Locker::new(&path);
+    assert_eq!(one.ask("lock ex 0 10 nb"), "ok");
+    assert_eq!(one.ask("flock ex"), "ok");
+    // As `umount -f` does, whether or not it can take the mount away.
+    narufs_fuse::mount::unmount(&m.point, IfBusy::Abort).unwrap();
+    for kind in [AdvisoryKind::Record, AdvisoryKind::Flock] {
+        let (said, heard) = mpsc::channel();
+        let told = Box::new(move |outcome: narufs_engine::Result<()>| said.send(outcome.is_ok()).is_ok());
+        m.fs().locks().lock(nid, kind, wanted(1, 0..u64::MAX, Access::Write), told);
+        assert!(heard.recv().unwrap());
+        m.fs().locks().release_owner(nid, kind, Owner::Library(1));
     }
 }
 

@@ -68,11 +68,19 @@ struct Rig {
 }
 
 fn rig() -> Rig {
+    rig_as(LaneConfig::default())
+}
+
+fn rig_with(held: &Arc<dyn Any + Send + Sync>) -> Rig {
+    rig_as(LaneConfig { held: Some(Arc::clone(held)), ..LaneConfig::default() })
+}
+
+fn rig_as(config: LaneConfig) -> Rig {
     let (requests, incoming) = channel();
     let (outgoing, replies) = channel();
     let sleeper = Arc::new(Sleeper { open: Mutex::new(false), opened: Condvar::new() });
     let port = Arc::new(QueuePort { requests: Mutex::new(incoming), replies: outgoing });
-    let lane = Lane::start(port, sleeper.clone(), LaneConfig::default()).expect("a thread");
+    let lane = Lane::start(port, sleeper.clone(), config).expect("a thread");
     Rig { lane, requests, replies, sleeper }
 }
 
@@ -128,6 +136,26 @@ fn the_end_waits_for_requests_in_flight() {
     rig.lane.wait();
     assert_eq!(rig.replies.try_recv(), Ok((2, 0)));
     assert_eq!(rig.lane.threads(), 0);
+}
+
+#[test]
+fn what_lanes_hold_goes_with_the_last_thread_of_the_last_of_them() {
+    let held: Arc<dyn Any + Send + Sync> = Arc::new(());
+    let (rigs, there) = ([rig_with(&held), rig_with(&held)], Arc::downgrade(&held));
+    drop(held);
+    let [one, other] = rigs;
+    one.finish();
+    assert!(there.upgrade().is_some());
+    // One of its requests is in flight when no more come.
+    other.ask(2);
+    other.ask(1);
+    assert_eq!(other.reply(), (1, 0));
+    drop(other.requests);
+    assert!(there.upgrade().is_some());
+    *other.sleeper.open.lock() = true;
+    other.sleeper.opened.notify_all();
+    other.lane.wait();
+    assert!(there.upgrade().is_none());
 }
 
 #[test]
