@@ -13,9 +13,10 @@ use crate::session::{Config, Features, Session};
 use crate::supervision::{ABORT, Agreed, DEVICE, Inherited, Supervision, clone_name};
 use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
+use crate::transport::ending::Ending;
 use crate::transport::focus::Focus;
 use crate::transport::uring::UringPort;
-use crate::transport::{Channel, Lane, LaneConfig};
+use crate::transport::{Channel, Lane, LaneConfig, Port};
 use crate::wire::notify::Notification;
 use handshake::handshake;
 use narufs_engine::planted::kill::{self, Step};
@@ -58,6 +59,8 @@ pub struct Server<O: Operations> {
     notifier: Notifier,
     /// Where the mount outlives this process.
     supervision: Option<Arc<Supervision>>,
+    /// Where nothing else can cut it off.
+    ending: Option<Arc<Ending>>,
 }
 
 impl<O: Operations> Server<O> {
@@ -84,7 +87,9 @@ impl<O: Operations> Server<O> {
             true => queues(fd.as_fd(), &cores, options.transport, &config.session)?,
             false => Vec::new(),
         };
-        let port = DevicePort::new(fd, config.session.max_write as usize);
+        let can_be_cut = mount.abort_file().is_some() || !queues.is_empty();
+        let ending = if can_be_cut { None } else { Some(Arc::new(Ending::new()?)) };
+        let port = DevicePort::new(fd, config.session.max_write as usize).ended_by(ending.clone());
         let wanted = Config { io_uring: !queues.is_empty(), ..config.session.clone() };
         let features = handshake(&port, &wanted)?;
         if let Err(e) = mount.set_readahead(config.session.max_readahead) {
@@ -105,6 +110,7 @@ impl<O: Operations> Server<O> {
         });
         let port = port.with_largest(features.max_write as usize);
         let mut server = Server::new(operations, mount, port, features, supervision);
+        server.ending = ending;
         let threads = server.threads(config, options.idle);
         if features.io_uring() && server.start_queues(queues, &threads)? {
             server.transport = Transport::Uring;
@@ -163,7 +169,8 @@ impl<O: Operations> Server<O> {
         session.notified_by(&notifier);
         session.measures(port.latencies());
         let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
-        Server { mount, port, lanes, queues, transport, session, notifier, supervision: supervision.cloned() }
+        let supervision = supervision.cloned();
+        Server { mount, port, lanes, queues, transport, session, notifier, supervision, ending: None }
     }
 
     /// How its lanes are run. Whoever has this keeps the conversation from ending with the last of them.
@@ -171,7 +178,7 @@ impl<O: Operations> Server<O> {
         LaneConfig {
             on_thread_start: config.on_thread_start.clone(),
             awake: Awake::open(idle),
-            held: Some(Arc::new(Conversation(Arc::clone(&self.session)))),
+            held: Some(Arc::new(Conversation(Arc::clone(&self.session), Arc::clone(&self.port)))),
             ..LaneConfig::default()
         }
     }
@@ -291,9 +298,17 @@ impl<O: Operations> Server<O> {
         self.session.destroy();
     }
 
-    /// Ends the mount; [`Server::wait`] then returns when its last user has gone.
+    /// Ends the mount; [`Server::wait`] then returns when its last user has gone, who is cut off by [`IfBusy::Abort`].
     pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
-        self.mount.unmount(busy)
+        let unmounted = self.mount.unmount(busy);
+        match &self.ending {
+            Some(ending) if busy == IfBusy::Abort => {
+                ending.come();
+                // It ends, though nobody else can have it end.
+                unmounted.or_else(|e| if e.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(e) })
+            }
+            _ => unmounted,
+        }
     }
 }
 
@@ -301,21 +316,28 @@ impl<O: Operations> Drop for Server<O> {
     fn drop(&mut self) {
         // A connection that is gone is not cut: its number may be another mount's by now.
         let gone = self.lanes.iter().any(Lane::is_over);
-        match self.mount.unmount(if gone { IfBusy::Detach } else { IfBusy::Abort }) {
-            Ok(()) => self.wait(),
-            // Its threads would wait for ever.
-            Err(e) => tracing::error!("{} could not be ended: {e}", self.mount.point().display()),
+        let ended = self.unmount(if gone { IfBusy::Detach } else { IfBusy::Abort });
+        if let Err(e) = &ended {
+            tracing::error!("{} could not be ended: {e}", self.mount.point().display());
+        }
+        if let Some(ending) = &self.ending {
+            ending.come();
+        }
+        // Its threads would wait for ever where nothing has ended it.
+        if ended.is_ok() || self.ending.is_some() {
+            self.wait();
         }
     }
 }
 
 /// Ends the conversation when the last lane has ended, however long the server is kept: those who were cut off have
 /// nothing open or locked any more.
-struct Conversation<O: Operations>(Arc<Session<O>>);
+struct Conversation<O: Operations>(Arc<Session<O>>, Arc<DevicePort>);
 
 impl<O: Operations> Drop for Conversation<O> {
     fn drop(&mut self) {
         self.0.destroy();
+        self.1.end();
     }
 }
 

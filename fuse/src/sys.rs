@@ -49,6 +49,17 @@ pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
+/// Closes the file of a descriptor, whose number stays open: nothing can be read from it or written to it any more.
+pub fn let_go(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let nothing = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    // SAFETY: the call takes numbers alone, and the one that is replaced stays open, as its owner has it. Guarded by the
+    // test of the port that lets its file go.
+    match unsafe { libc::dup3(nothing.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Sets how the C library keeps memory: pieces of half a megabyte are mapped by themselves, and `heaps` heaps serve
 /// all threads. Where it is another library, nothing changes.
 pub fn set_heap_limits(heaps: usize) {

@@ -3,6 +3,7 @@
 //! The request buffer is placed so that the data of a WRITE begins on a page boundary, and the reply buffer
 //! begins on one: the engine may hand both to a device.
 
+use super::ending::Ending;
 use super::latency::Latencies;
 use super::{Channel, Port};
 use crate::sys::{self, Stay};
@@ -39,6 +40,8 @@ pub struct DevicePort {
     /// Whether buffers are to be in memory before they are used. A kill in the middle of the kernel's copy into a page
     /// that is not there would fail the request.
     is_pinned: bool,
+    /// What ends it where the kernel might not.
+    ending: Option<Arc<Ending>>,
     latencies: Arc<Latencies>,
 }
 
@@ -55,8 +58,14 @@ impl DevicePort {
             is_own: false,
             nonblocking: AtomicBool::new(false),
             is_pinned: false,
+            ending: None,
             latencies: Arc::default(),
         }
+    }
+
+    /// The same port, to be ended by this as well.
+    pub fn ended_by(self, ending: Option<Arc<Ending>>) -> DevicePort {
+        DevicePort { ending, ..self }
     }
 
     /// The same port, whose buffers are in memory before they are used.
@@ -79,12 +88,13 @@ impl DevicePort {
 
     /// A port like this one over another descriptor of the same mount.
     pub fn lane_over(&self, fd: OwnedFd) -> DevicePort {
-        DevicePort { is_own: true, is_pinned: self.is_pinned, ..DevicePort::new(fd, self.largest) }
+        let ending = self.ending.clone();
+        DevicePort { is_own: true, is_pinned: self.is_pinned, ending, ..DevicePort::new(fd, self.largest) }
     }
 
     /// The same mount, with what INIT has found to be the largest READ or WRITE.
     pub fn with_largest(self, largest: usize) -> Self {
-        DevicePort { is_pinned: self.is_pinned, ..DevicePort::new(self.fd, largest) }
+        DevicePort { is_pinned: self.is_pinned, ending: self.ending, ..DevicePort::new(self.fd, largest) }
     }
 
     /// Has reading wait, or not.
@@ -98,6 +108,10 @@ impl DevicePort {
         Ok(())
     }
 
+    fn has_ended(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.has_come())
+    }
+
     /// One read: `None` if it has to be made again.
     fn read(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
         match rustix::io::read(&self.fd, slot.request.bytes()) {
@@ -108,6 +122,8 @@ impl DevicePort {
             }
             // NOENT: the request was withdrawn while it was being read.
             Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(None),
+            // Another lane over this descriptor has let it go.
+            Err(_) if self.has_ended() => Ok(Some(false)),
             Err(e) => Err(e.into()),
         }
     }
@@ -170,10 +186,16 @@ impl Port for DevicePort {
     }
 
     fn receive(&self, slot: &mut DeviceSlot) -> io::Result<bool> {
-        self.set_nonblocking(false)?;
+        self.set_nonblocking(self.ending.is_some())?;
         loop {
+            if self.has_ended() {
+                return Ok(false);
+            }
             if let Some(received) = self.read(slot)? {
                 return Ok(received);
+            }
+            if let Some(ending) = &self.ending {
+                ending.or_readable(self.fd.as_fd())?;
             }
         }
     }
@@ -184,7 +206,15 @@ impl Port for DevicePort {
 
     fn look(&self, slot: &mut DeviceSlot) -> io::Result<Option<bool>> {
         self.set_nonblocking(true)?;
-        self.read(slot)
+        if self.has_ended() { Ok(Some(false)) } else { self.read(slot) }
+    }
+
+    fn end(&self) {
+        if self.has_ended()
+            && let Err(e) = sys::let_go(self.fd.as_fd())
+        {
+            tracing::warn!("who uses the mount waits for the end of this process: {e}");
+        }
     }
 
     fn open<'s>(&'s self, slot: &'s mut DeviceSlot) -> (Option<RequestParts<'s>>, &'s mut [u8]) {
@@ -274,6 +304,24 @@ mod tests {
         assert_eq!(port.look(&mut slot).expect("an open pipe"), Some(true));
         drop(writer);
         assert_eq!(port.look(&mut slot).expect("an end"), Some(false));
+    }
+
+    #[test]
+    fn one_that_is_ended_reads_no_more_and_lets_its_file_go() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let ending = Arc::new(Ending::new().expect("a descriptor"));
+        let port = DevicePort::new(reader, 0).ended_by(Some(Arc::clone(&ending)));
+        let mut slot = port.slot();
+        rustix::io::write(&writer, b"request").expect("room in the pipe");
+        assert!(port.receive(&mut slot).expect("bytes"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| port.receive(&mut port.slot()));
+            ending.come();
+            assert!(!waiting.join().expect("it returns").expect("an end"));
+        });
+        port.end();
+        assert_eq!(rustix::io::write(&writer, b"request"), Err(Errno::PIPE));
+        assert!(port.send(9, 0, &[b"ab"]).is_err());
     }
 
     #[test]

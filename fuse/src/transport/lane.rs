@@ -270,10 +270,12 @@ impl<P: Port> Drop for Counted<P> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         // The last starts no other any more.
-        if state.threads == 1
-            && let Some(held) = state.held.take()
-        {
-            MutexGuard::unlocked(&mut state, || drop(held));
+        if state.threads == 1 {
+            let held = state.held.take();
+            MutexGuard::unlocked(&mut state, || {
+                self.0.port.end();
+                drop(held);
+            });
         }
         state.threads -= 1;
         if state.threads == 0 {

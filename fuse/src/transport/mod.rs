@@ -4,7 +4,7 @@
 //! over io_uring, and nothing above them differs. [`lane`] runs the threads of one core, whatever the port.
 //! [`reply`] makes sure that each request is answered exactly once. [`focus`] decides which lanes read where they
 //! share a queue, [`beside`] on which side of a lone client it is served faster, and [`awake`] keeps idle cores from
-//! halting meanwhile. [`latency`] measures how long requests take.
+//! halting meanwhile. [`latency`] measures how long requests take, and [`ending`] ends it all where the kernel does not.
 //!
 //! What this leaves to others: what a request means (`session`), and how the descriptor came about (`mount`).
 //!
@@ -14,6 +14,7 @@
 pub mod awake;
 pub mod beside;
 pub mod device;
+pub mod ending;
 pub mod focus;
 pub mod lane;
 pub mod latency;
@@ -75,6 +76,9 @@ pub trait Port: Channel + 'static {
     fn keeps(&self, _: &Self::Slot) -> bool {
         false
     }
+
+    /// Nobody receives any more.
+    fn end(&self) {}
 
     /// The request received last, if it is whole, and a buffer of at least the largest READ for its reply.
     fn open<'s>(&'s self, slot: &'s mut Self::Slot) -> (Option<RequestParts<'s>>, &'s mut [u8]);

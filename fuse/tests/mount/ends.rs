@@ -4,12 +4,12 @@ use crate::memfs::MemFs;
 use crate::support::{Mounted, Place, mounted, options};
 use crate::transports::transport;
 use narufs_fuse::control::ServerProcess;
-use narufs_fuse::mount::{self, FuseOptions, IfBusy, mountinfo};
+use narufs_fuse::mount::{self, Broker, FuseOptions, IfBusy, Made, Setting, Transport, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -67,6 +67,61 @@ fn a_server_that_goes_cuts_off_users_of_a_detached_mount() {
     drop(server);
     assert!(fs.is_destroyed());
     assert!(file.set_len(6).is_err());
+}
+
+/// Mounts where nothing can be cut off: without the control file system of FUSE, and with an unmount that leaves a mount
+/// to those who still use it, as `fusermount3` does.
+#[derive(Debug)]
+struct Gentle(PathBuf);
+
+impl Broker for Gentle {
+    fn mount(&self, _: bool) -> std::io::Result<Made> {
+        Ok(Made { abort: None, ..mount::make(&self.0, &FuseOptions::new("memory"))? })
+    }
+
+    fn unmount(&self, device: (u32, u32), busy: IfBusy) -> std::io::Result<bool> {
+        let busy = if busy == IfBusy::Abort { IfBusy::Detach } else { busy };
+        mount::unmount_device(&self.0, device, busy)
+    }
+
+    fn set(&self, _: (u32, u32), _: Setting, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_server_that_can_cut_nobody_off_ends_all_the_same() {
+    let serve = |place: &Place| {
+        let mut options = FuseOptions::new("memory");
+        options.transport = Transport::Device;
+        let config = ServerConfig { broker: Some(Arc::new(Gentle(place.point()))), ..Default::default() };
+        let fs = Arc::new(MemFs::new(OpenFlags::empty()));
+        let server = Server::start(Arc::clone(&fs), &place.point(), &options, &config).unwrap();
+        (fs, server, File::create(place.point().join("file")).unwrap())
+    };
+    let place = Place::new();
+    let (fs, server, file) = serve(&place);
+    file.set_len(5).unwrap();
+    assert_eq!(server.unmount(IfBusy::Refuse).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    file.set_len(6).unwrap();
+    drop(server);
+    assert!(fs.is_destroyed());
+    assert!(file.set_len(7).is_err());
+
+    // Users are cut off when that is asked for, however long the server is kept.
+    let (fs, server, file) = serve(&place);
+    server.unmount(IfBusy::Abort).unwrap();
+    server.wait();
+    assert!(fs.is_destroyed());
+    assert!(file.set_len(5).is_err());
+
+    // Detached by somebody else, it is not to be found where it was.
+    let (fs, server, file) = serve(&place);
+    mount::unmount(&place.point(), IfBusy::Detach).unwrap();
+    drop(server);
+    assert!(fs.is_destroyed());
+    assert!(file.set_len(5).is_err());
 }
 
 fn a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only() {
