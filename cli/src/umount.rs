@@ -2,7 +2,7 @@
 //!
 //! The server is asked who it is before, and waited for after umount(2), which returns when the mount is gone: what
 //! the server holds is on its way to the device then. It is not waited for if the file system goes on: detached but in
-//! use, or mounted elsewhere as well. One of another user is waited for [`PATIENCE`] at the most, for its word alone says
+//! use, mounted elsewhere as well, or served by a program that has it open for itself. One of another user is waited for [`PATIENCE`] at the most, for its word alone says
 //! which process it is.
 
 use crate::args::Umount;
@@ -63,6 +63,9 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
                 args.dir.display()
             );
             Ok(())
+        }
+        Some(server) if server.stays => {
+            done(args, "unmounted; the program that has served it goes on with the file system")
         }
         Some(server) => wait(&server).and_then(|()| done(args, "unmounted")),
         None => done(args, "unmounted"),

@@ -1,5 +1,8 @@
 //! How mounts follow one another: by the names that mount(8) and umount(8) call, and around servers that are ending.
 
+use narufs_engine::VolumeOptions;
+use narufs_fuse::Caching;
+use narufs_fuse::mount::FuseOptions;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
 use rustix::fs::{FlockOperation, flock};
@@ -10,6 +13,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The program under one of its names.
@@ -80,6 +84,28 @@ fn umount_8_s_helper_returns_when_the_server_has_ended() {
     done("mount.narufs", &[from, at, "-o", "rw"]);
     done("narufs", &["umount", at]);
     refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "no narufs is mounted here");
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_program_that_serves_what_it_has_open_is_not_waited_for() {
+    let place = place();
+    let point = place.point();
+    let fs = narufs_engine::Fs::mount(place.image(), &VolumeOptions::default()).expect("an image");
+    let serve = || {
+        let options = FuseOptions::new("a program's");
+        narufs_fuse::serve(Arc::clone(fs.inodes()), &point, &options, Caching::Shared).expect("a mount")
+    };
+    for words in [&["umount", text(&point), "-v"][..], &["umount", "--lazy", text(&point)]] {
+        let server = serve();
+        done("narufs", words);
+        server.wait();
+    }
+    let server = serve();
+    let said = done("umount.narufs", &[text(&point), "-v"]);
+    assert!(said.contains("goes on"), "{said}");
+    drop(server);
+    fs.unmount().expect("it was open all the time");
 }
 
 /// Whether it sleeps for a while, or has ended.

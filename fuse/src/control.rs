@@ -26,6 +26,10 @@ pub const SYNC: u32 = 0x4e02;
 /// type `N`, number 6. 0: nobody does.
 pub const SUPERVISOR_PID: u32 = 0x8004_4e06;
 
+/// The number of the call that asks whether the server's process is there for more than the mount, and goes on when that
+/// has ended: a read of 32 bits, type `N`, number 7. 0: it ends with the mount.
+pub const SERVER_STAYS: u32 = 0x8004_4e07;
+
 /// The process that starts another server of the mount at `dir` when this one is gone, if one does.
 pub fn supervisor_pid(dir: &Path) -> io::Result<Option<u32>> {
     Ok(Some(sys::supervisor_pid(open(dir)?)?).filter(|pid| *pid != 0))

@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub dirty_limit: Option<u64>,
     /// Where the mount is to outlive this process. Its requests come through `/dev/fuse` then.
     pub supervision: Option<Arc<Supervision>>,
+    /// Whether this process is there for more than the mount, and goes on when that has ended.
+    pub stays: bool,
     /// Who mounts and unmounts, if not this process.
     pub broker: Option<Arc<dyn Broker>>,
 }
@@ -109,7 +111,7 @@ impl<O: Operations> Server<O> {
             features.resends()
         });
         let port = port.with_largest(features.max_write as usize);
-        let mut server = Server::new(operations, mount, port, features, supervision);
+        let mut server = Server::new(operations, mount, port, features, supervision, config.stays);
         server.ending = ending;
         let threads = server.threads(config, options.idle);
         if features.io_uring() && server.start_queues(queues, &threads)? {
@@ -143,7 +145,7 @@ impl<O: Operations> Server<O> {
         let Agreed { features, device } = agreed;
         let mount = Mount::inherited(dir, device, inherited.abort, config.broker.clone());
         let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
-        let mut server = Server::new(operations, mount, port, features, Some(supervision));
+        let mut server = Server::new(operations, mount, port, features, Some(supervision), config.stays);
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
         let threads = server.threads(config, options.idle);
         supervision.memory().enter(Phase::Draining);
@@ -162,9 +164,11 @@ impl<O: Operations> Server<O> {
         port: DevicePort,
         features: Features,
         supervision: Option<&Arc<Supervision>>,
+        stays: bool,
     ) -> Self {
         let port = Arc::new(if supervision.is_some() { port.pinned() } else { port });
-        let session = Arc::new(Session::new(operations, features).supervised(supervision.cloned()));
+        let session = Session::new(operations, features).supervised(supervision.cloned());
+        let session = Arc::new(session.beside_others(stays));
         let notifier = Notifier { channel: port.clone() };
         session.notified_by(&notifier);
         session.measures(port.latencies());

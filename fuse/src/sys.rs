@@ -3,8 +3,8 @@
 #![allow(unsafe_code, reason = "a leaf module: each call is wrapped here and nowhere else")]
 
 use crate::control::{
-    LATENCIES, LATENCIES_SIZE, RESIZE, RESIZE_SIZE, SERVER_PID, STATS, STATS_SIZE, SUPERVISOR_PID, SYNC,
-    SYNC_POWER, TRIM,
+    LATENCIES, LATENCIES_SIZE, RESIZE, RESIZE_SIZE, SERVER_PID, SERVER_STAYS, STATS, STATS_SIZE,
+    SUPERVISOR_PID, SYNC, SYNC_POWER, TRIM,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
@@ -91,6 +91,12 @@ pub fn server_pid(fd: impl AsFd) -> io::Result<u32> {
 pub fn supervisor_pid(fd: impl AsFd) -> io::Result<u32> {
     // SAFETY: as above. Guarded by the tests of mounts that outlive their servers.
     Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SUPERVISOR_PID as Opcode }, u32>::new()) }?)
+}
+
+/// Asks the mount that `fd` is on whether its server's process goes on when the mount has ended; 0: it does not.
+pub fn server_stays(fd: impl AsFd) -> io::Result<u32> {
+    // SAFETY: as above. Guarded by the test that asks a program that serves what it uses.
+    Ok(unsafe { ioctl::ioctl(fd, ioctl::Getter::<{ SERVER_STAYS as Opcode }, u32>::new()) }?)
 }
 
 /// Asks the mount that `fd` is on for the process that goes on until the mount has ended: the supervisor's, or else the

@@ -240,8 +240,8 @@ const MOUNT: &[Part] = &[
 const UMOUNT: &[Part] = &[
     Text(
         "The command returns when the server has written everything and ended: the image can be copied or mounted \
-         anew at once. It does not wait where the file system goes on: detached by --lazy, or mounted elsewhere \
-         as well. umount(8) calls it where narufs is installed, and does the same.",
+         anew at once. It does not wait where the file system goes on: detached by --lazy, mounted elsewhere as \
+         well, or served by a program that has it open for itself. umount(8) calls it where narufs is installed, and does the same.",
     ),
     Text("Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed."),
 ];

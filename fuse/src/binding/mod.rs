@@ -81,6 +81,7 @@ pub fn serve(
     caching: Caching,
 ) -> io::Result<Server<EngineOperations>> {
     let (operations, options, config) = prepare(fs, options, caching, &Process::default())?;
+    let config = ServerConfig { stays: true, ..config };
     Server::start(operations, dir, &options, &config)
 }
 

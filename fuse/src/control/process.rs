@@ -80,6 +80,8 @@ pub struct ServerProcess {
     pub pid: Pid,
     /// Whether it is another user's, whose word for it must do.
     pub is_foreign: bool,
+    /// Whether it is there for more than the mount: it goes on, and nobody waits for its end.
+    pub stays: bool,
     descriptor: OwnedFd,
     /// The server, where another process starts servers: that may be killed, and the server's end be the last.
     server: Option<OwnedFd>,
@@ -102,6 +104,8 @@ impl ServerProcess {
         Ok(ServerProcess {
             pid,
             is_foreign: owner.is_some_and(|(uid, _)| uid != geteuid().as_raw()),
+            // An earlier version does not know the question.
+            stays: ask(dir, sys::server_stays).is_ok_and(|stays| stays != 0),
             descriptor: pidfd_open(pid, PidfdFlags::empty())?,
             // One that has ended meanwhile is not waited for.
             server: server.and_then(|server| pidfd_open(server, PidfdFlags::empty()).ok()),

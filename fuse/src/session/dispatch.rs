@@ -2,7 +2,7 @@
 
 use super::resumed::is_replied_to;
 use super::{DoneReply, LockReply, RequestContext, Session, WriteReply};
-use crate::control::{SERVER_PID, SUPERVISOR_PID, SYNC, SYNC_POWER};
+use crate::control::{SERVER_PID, SERVER_STAYS, SUPERVISOR_PID, SYNC, SYNC_POWER};
 use crate::operations::{Ioctl, NewNode, Operations, Release, Write};
 use crate::transport::{Reply, Service};
 use crate::types::{Entry, Lock, Opened, Result, SetAttr};
@@ -198,6 +198,7 @@ impl<O: Operations> Session<O> {
                 let result = match args.cmd {
                     SERVER_PID => Ok(std::process::id().to_ne_bytes().to_vec()),
                     SUPERVISOR_PID => Ok(self.supervisor().to_ne_bytes().to_vec()),
+                    SERVER_STAYS => Ok(u32::from(self.stays).to_ne_bytes().to_vec()),
                     SYNC => ops.syncfs(ctx, node).map(|()| Vec::new()),
                     SYNC_POWER => ops.sync_power(ctx, node).map(|()| Vec::new()),
                     _ => ops.ioctl(ctx, node, &call),

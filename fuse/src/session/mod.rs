@@ -49,6 +49,8 @@ pub struct Session<O> {
     latencies: AllLatencies,
     /// Where the mount outlives this server.
     supervision: Option<Arc<Supervision>>,
+    /// Whether this process goes on when it is over.
+    stays: bool,
 }
 
 impl<O: Operations> Session<O> {
@@ -58,8 +60,13 @@ impl<O: Operations> Session<O> {
         // A line for each core of the machine: those that serve may be any of them.
         let requests = Requests::new(queues().unwrap_or(1).into());
         let (unmatched, destroyed) = (Mutex::default(), Once::new());
-        let latencies = AllLatencies::default();
-        Session { operations, features, unmatched, destroyed, requests, latencies, supervision: None }
+        let (latencies, supervision, stays) = (AllLatencies::default(), None, false);
+        Session { operations, features, unmatched, destroyed, requests, latencies, supervision, stays }
+    }
+
+    /// The same, in a process that is there for more than this.
+    pub fn beside_others(self, stays: bool) -> Self {
+        Session { stays, ..self }
     }
 
     /// The same, where the mount outlives this server: what is in service is noted.
