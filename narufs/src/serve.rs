@@ -24,7 +24,7 @@ impl ServeOptions {
         ServeOptions::default()
     }
 
-    /// Nothing is changed through the mount. This process may go on to.
+    /// Nothing is changed through the mount, nor by reading there. This process may go on to.
     pub fn read_only(mut self, read_only: bool) -> ServeOptions {
         self.read_only = read_only;
         self

@@ -117,6 +117,33 @@ fn it_is_served_once_and_stays_open_as_long_as_it_is() {
 
 #[test]
 #[ignore = "needs root and /dev/fuse"]
+fn reading_where_nothing_is_to_change_leaves_access_times_as_they_are() {
+    let dir = tempfile::tempdir().expect("a place");
+    let point = dir.path().join("mnt");
+    std::fs::create_dir(&point).expect("room");
+    for times in [AccessTimes::Relative, AccessTimes::Strict] {
+        let fs = Fs::scratch(&ScratchOptions::new(64 << 20).access_times(times)).expect("memory");
+        fs.create_dir("/d").expect("room");
+        fs.write("/d/f", "x").expect("room");
+        let both = || ["/d", "/d/f"].map(|path| fs.metadata(path).expect("it is there").accessed());
+        let read_there = || {
+            assert_eq!(std::fs::read_dir(point.join("d")).expect("a directory").count(), 1);
+            assert_eq!(std::fs::read(point.join("d/f")).expect("a file"), b"x");
+        };
+        let before = both();
+        let served = fs.serve(&point, &ServeOptions::new().read_only(true)).expect("it can be mounted");
+        read_there();
+        assert_eq!(both(), before);
+        drop(served);
+        let _served = fs.serve(&point, &ServeOptions::new()).expect("it can be mounted");
+        read_there();
+        let after = both();
+        assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
 fn what_cannot_be_served_says_why_and_leaves_everything_as_it_was() {
     let (fs, _dir, point) = scratch();
     let refused = fs.serve(point.join("missing"), &ServeOptions::new()).unwrap_err();

@@ -25,6 +25,11 @@ impl FileHandle {
         self.inode.nid()
     }
 
+    /// The same, by which reading leaves the access time as it is, whoever has opened it.
+    pub fn keeping_atime(self) -> FileHandle {
+        FileHandle { flags: self.flags | OpenFlags::NO_ATIME, ..self }
+    }
+
     /// The flags it was opened with.
     pub fn flags(&self) -> OpenFlags {
         self.flags

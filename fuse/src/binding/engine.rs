@@ -43,6 +43,8 @@ pub struct EngineOperations {
     /// For how long the kernel may trust attributes.
     attributes_hold: Duration,
     io: Io,
+    /// Nothing is changed through the mount, access times included, though the file system may be for changes.
+    read_only: bool,
     /// Each read is to reach the server: it changes the access time.
     sees_reads: bool,
     pub(super) recalls: Arc<Recalls>,
@@ -68,7 +70,8 @@ impl EngineOperations {
         let policy = fs.options();
         let is_successor = supervision.is_some_and(|supervision| supervision.memory().incarnation() > 0);
         EngineOperations {
-            sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only,
+            read_only: options.read_only,
+            sees_reads: policy.atime == vfs::AtimePolicy::Strict && !policy.read_only && !options.read_only,
             recalls: Arc::default(),
             fs,
             started: SystemTime::now(),
@@ -172,9 +175,14 @@ impl EngineOperations {
             self.fs.release(handle, None);
             if self.is_made_past_cache(flags) { PAST_CACHE } else { 0 }
         } else {
-            self.open.insert(&self.fs, handle)
+            self.open.insert(&self.fs, self.as_served(handle))
         };
         Opened { fh, flags: self.kernel_flags(flags) }
+    }
+
+    /// A file or directory as it may be read through the mount.
+    pub(super) fn as_served(&self, handle: vfs::FileHandle) -> vfs::FileHandle {
+        if self.read_only { handle.keeping_atime() } else { handle }
     }
 
     /// How the kernel is to treat a file opened so.

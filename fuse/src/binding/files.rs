@@ -73,7 +73,7 @@ impl EngineOperations {
     /// The same; `flags` are those of a file that the kernel keeps open.
     pub(super) fn file_with(&self, nid: Nid, fh: u64, flags: vfs::OpenFlags) -> Result<File> {
         if self.is_borrowed(fh) {
-            return Ok(File::Borrowed(self.fs().borrow(nid, flags, None)?));
+            return Ok(File::Borrowed(self.as_served(self.fs().borrow(nid, flags, None)?)));
         }
         Ok(File::Opened(self.open.get(fh)?))
     }
@@ -114,7 +114,8 @@ impl EngineOperations {
     /// The directory of a request for this inode that names `fh`.
     pub(super) fn directory(&self, nid: Nid, fh: u64) -> Result<File> {
         if self.kernel_keeps_directories() || self.open.is_foreign(fh) {
-            return Ok(File::Borrowed(self.fs().borrow(nid, vfs::OpenFlags::DIRECTORY, None)?));
+            let borrowed = self.fs().borrow(nid, vfs::OpenFlags::DIRECTORY, None)?;
+            return Ok(File::Borrowed(self.as_served(borrowed)));
         }
         Ok(File::Opened(self.open.get(fh)?))
     }

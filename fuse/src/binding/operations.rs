@@ -299,7 +299,7 @@ impl Operations for EngineOperations {
         if self.kernel_keeps_directories() {
             return Err(Errno(libc::ENOSYS));
         }
-        let handle = self.fs.opendir(&self.caller(ctx, 0), nodeid)?;
+        let handle = self.as_served(self.fs.opendir(&self.caller(ctx, 0), nodeid)?);
         Ok(Opened { fh: self.open.insert_directory(&self.fs, handle), flags: OpenFlags::empty() })
     }
 
