@@ -65,6 +65,9 @@ impl Fs {
     /// whoever takes them: a [`File`](crate::File) here, fcntl(2) and flock(2) there. What programs there have locked goes
     /// when they close the file or end.
     ///
+    /// Where a user who is not root serves, what is root's is shown as that user's: so are files that are made here, unless
+    /// by [`Fs::as_user`]. What is made there belongs to whoever makes it.
+    ///
     /// This process uses the file system by this library, and keeps out of the directory: if it is killed in the midst of
     /// a call there, it waits for itself, until somebody else ends the mount (`umount -f DIR`).
     ///
@@ -96,6 +99,7 @@ impl Fs {
             AtimePolicy::Strict => Atime::Strict,
         };
         mount.shares_locks = true;
+        mount.show_root_as_own();
         // The cores are the program's.
         mount.idle = Idle::Halt;
         if session.volume.served.swap(true, SeqCst) {

@@ -142,6 +142,48 @@ fn reading_where_nothing_is_to_change_leaves_access_times_as_they_are() {
     }
 }
 
+const SERVE_AT: &str = "NARUFS_TEST_SERVE_AT";
+const RUN: &str = "NARUFS_TEST_RUN";
+
+/// Not a test by itself: a program that serves a directory, and has a shell do something there.
+#[test]
+fn serve_in_a_process_of_its_own() {
+    let Some(point) = std::env::var_os(SERVE_AT) else { return };
+    let fs = Fs::scratch(&ScratchOptions::new(64 << 20)).expect("memory");
+    fs.create_dir("/d").expect("room");
+    fs.write("/f", "x").expect("room");
+    let _served = fs.serve(&point, &ServeOptions::new()).expect("it can be mounted");
+    let mut shell = Command::new("sh");
+    shell.args(["-exc", &std::env::var(RUN).expect("something to do")]);
+    assert!(shell.current_dir(&point).status().expect("a shell").success());
+}
+
+/// Another user, who has a name.
+const NOBODY: u32 = 65534;
+
+#[test]
+#[ignore = "needs root, /dev/fuse and fusermount3"]
+fn who_is_not_root_serves_what_is_his() {
+    let (_fs, dir, point) = scratch();
+    let at = |name| dir.path().join(name);
+    // Where others reach it.
+    std::fs::copy(std::env::current_exe().expect("a test"), at("test")).expect("room");
+    for path in [dir.path(), &at("test")] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    }
+    std::os::unix::fs::chown(&point, Some(NOBODY), Some(NOBODY)).expect("root");
+    // Where the device is everybody's, as distributions have it, whatever this machine does.
+    let run = "mknod -m 666 fuse c 10 229; mount --bind fuse /dev/fuse; \
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- \
+        ./test --exact serve_in_a_process_of_its_own --nocapture";
+    let there = "test \"$(stat -c %u:%g . f d | sort -u)\" = 65534:65534; \
+        echo y >>f; chmod 600 f; echo z >d/new; mv d/new new; rmdir d; test \"$(cat new)\" = z";
+    let mut serving = Command::new("unshare");
+    serving.args(["--mount", "sh", "-ec", run]).current_dir(dir.path()).env(SERVE_AT, &point).env(RUN, there);
+    let done = serving.output().expect("unshare is installed");
+    assert!(done.status.success(), "{done:?}");
+}
+
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn what_cannot_be_served_says_why_and_leaves_everything_as_it_was() {

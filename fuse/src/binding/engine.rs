@@ -16,7 +16,7 @@ use crate::mount::{FuseOptions, Io, Permissions, Transport};
 use crate::server::Notifier;
 use crate::session::{Features, RequestContext, groups};
 use crate::supervision::Supervision;
-use crate::types::{Attributes, Entry, Opened};
+use crate::types::{Attr, Attributes, Entry, Opened};
 use crate::wire::OpenFlags;
 use narufs_engine::vfs::{self, Context, Vfs};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +43,8 @@ pub struct EngineOperations {
     /// For how long the kernel may trust attributes.
     attributes_hold: Duration,
     io: Io,
+    /// User and group that what is root's is shown as.
+    root_as: Option<(u32, u32)>,
     /// Nothing is changed through the mount, access times included, though the file system may be for changes.
     read_only: bool,
     /// Each read is to reach the server: it changes the access time.
@@ -85,6 +87,7 @@ impl EngineOperations {
             attributes_hold: if caching.trusts(options.permissions()) { LONG } else { Duration::ZERO },
             caching,
             io: options.io,
+            root_as: options.root_as,
             xattr: options.xattr,
             features: OnceLock::new(),
             transport: OnceLock::new(),
@@ -134,14 +137,24 @@ impl EngineOperations {
         Entry {
             nodeid: entry.nid,
             generation: u64::from(entry.generation),
-            attr: kernel_attr(&entry.attr),
+            attr: self.shown(&entry.attr),
             entry_timeout: lease.hold(),
             attr_timeout: self.hold(&entry.attr),
         }
     }
 
     pub(super) fn attributes(&self, attr: &vfs::Attr) -> Attributes {
-        Attributes { attr: kernel_attr(attr), timeout: self.hold(attr) }
+        Attributes { attr: self.shown(attr), timeout: self.hold(attr) }
+    }
+
+    /// Attributes as the kernel takes them, which lets users in by them.
+    fn shown(&self, attr: &vfs::Attr) -> Attr {
+        let mut shown = kernel_attr(attr);
+        if let Some((uid, gid)) = self.root_as {
+            shown.uid = if shown.uid == 0 { uid } else { shown.uid };
+            shown.gid = if shown.gid == 0 { gid } else { shown.gid };
+        }
+        shown
     }
 
     /// How long attributes may be trusted.

@@ -72,7 +72,7 @@ impl Caching {
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the
 /// library's readers would not see; or for permissions that the server is to check with [`Io::Cached`], or the kernel
-/// with [`FuseOptions::xattr`] taken away; or for [`FuseOptions::shares_locks`] with [`Caching::Exclusive`], or through
+/// with [`FuseOptions::xattr`] taken away; or for [`FuseOptions::root_as`] without the kernel's checks; or for [`FuseOptions::shares_locks`] with [`Caching::Exclusive`], or through
 /// io_uring.
 pub fn serve(
     fs: Arc<Vfs>,
@@ -142,6 +142,10 @@ pub fn as_mounted(options: &FuseOptions, caching: Caching) -> io::Result<FuseOpt
     if kernel_checks && !options.xattr {
         let why =
             "noxattr is for mounts whose server checks permissions: the kernel would not see access lists";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    if !kernel_checks && options.root_as.is_some() {
+        let why = "what is root's is another's for a kernel that checks permissions alone";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     if options.max_read == 0 {

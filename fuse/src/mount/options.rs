@@ -149,6 +149,8 @@ pub struct FuseOptions {
     /// Locks that programs ask for are the server's, in common with those of a program that uses the library, and not the
     /// kernel's: each lock, open and close is a request then. Not through io_uring.
     pub shares_locks: bool,
+    /// User and group that what is root's is shown as.
+    pub root_as: Option<(u32, u32)>,
 }
 
 impl FuseOptions {
@@ -172,7 +174,16 @@ impl FuseOptions {
             transport: Transport::Auto,
             idle: Idle::Auto,
             shares_locks: false,
+            root_as: None,
         }
+    }
+
+    /// Has what is root's shown as that of the user who serves, where that is another: a program that uses the file system
+    /// by the library makes files as root there, whoever runs it.
+    pub fn show_root_as_own(&mut self) {
+        let user = rustix::process::geteuid();
+        let own = (user.as_raw(), rustix::process::getegid().as_raw());
+        self.root_as = (!user.is_root()).then_some(own);
     }
 
     /// Applies one option as `-o` has it. False: it is not one of a mount.
