@@ -391,12 +391,13 @@ extern "C" fn sync_all() {
         // Whoever holds this lock now never lets go of it.
         let Ok(open) = OPEN.try_lock() else { return };
         for mount in open.values().filter_map(Weak::upgrade) {
-            if let Err(e) = mount.fs.sync() {
-                log(IOERR_FSYNC, &e.to_string());
-            }
-            // Else the directory would stay, and answer nobody.
-            if let Some(Err(e)) = mount.served.as_ref().map(Served::cut_off) {
-                log(IOERR_FSYNC, &e.to_string());
+            // First, so that what those have written who come through the directory is synced as well, to the last that
+            // they were answered for. Left alone the directory would stay, and answer nobody.
+            let cut_off = |served: &Served| served.cut_off().and_then(|()| served.wait());
+            for outcome in [mount.served.as_ref().map_or(Ok(()), cut_off), mount.fs.sync()] {
+                if let Err(e) = outcome {
+                    log(IOERR_FSYNC, &e.to_string());
+                }
             }
             // Closing needs threads that the end of the process may have stopped.
             std::mem::forget(mount);

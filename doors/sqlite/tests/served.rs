@@ -4,6 +4,8 @@
 mod shell;
 
 use shell::{Place, Talk};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
@@ -194,6 +196,27 @@ fn the_mount_ends_with_the_last_connection_and_at_the_end_of_the_process() {
     assert!(both.point.join("a.db").exists());
     inside.end("");
     assert!(!both.is_mounted());
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn what_was_written_there_until_the_process_ends_is_in_the_image() {
+    let both = Both::new();
+    for _ in 0..10 {
+        let inside = both.inside();
+        let file = File::create(both.point.join("log")).expect("room");
+        let write = move |n: u64| file.write_all_at(&n.to_ne_bytes(), 0).is_ok();
+        assert!(write(1));
+        let writer = std::thread::spawn(move || (2..).find(|n| !write(*n)).expect("it is cut off"));
+        // With a connection that nobody closes.
+        inside.end(".exit 3");
+        let failed = writer.join().expect("it ends");
+        let _inside = both.inside();
+        let found = std::fs::read(both.point.join("log")).expect("it was made");
+        let found = u64::from_ne_bytes(found.try_into().expect("eight bytes"));
+        // The last may have been written and not answered.
+        assert!(found == failed || found == failed - 1, "{found} of {failed}");
+    }
 }
 
 #[test]
