@@ -7,6 +7,7 @@ mod drain;
 mod handshake;
 mod queues;
 
+use crate::mount::guard::Guard;
 use crate::mount::{Broker, FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Session};
@@ -63,6 +64,8 @@ pub struct Server<O: Operations> {
     supervision: Option<Arc<Supervision>>,
     /// Where nothing else can cut it off.
     ending: Option<Arc<Ending>>,
+    /// Where this process is there for more than the mount. Dropped when that has ended.
+    guard: Option<Guard>,
 }
 
 impl<O: Operations> Server<O> {
@@ -113,6 +116,7 @@ impl<O: Operations> Server<O> {
         let port = port.with_largest(features.max_write as usize);
         let mut server = Server::new(operations, mount, port, features, supervision, config.stays);
         server.ending = ending;
+        server.guard = config.stays.then(|| server.guarded()).flatten();
         let threads = server.threads(config, options.idle);
         if features.io_uring() && server.start_queues(queues, &threads)? {
             server.transport = Transport::Uring;
@@ -174,7 +178,16 @@ impl<O: Operations> Server<O> {
         session.measures(port.latencies());
         let (lanes, queues, transport) = (Vec::new(), Vec::new(), Transport::Device);
         let supervision = supervision.cloned();
-        Server { mount, port, lanes, queues, transport, session, notifier, supervision, ending: None }
+        let (ending, guard) = (None, None);
+        Server { mount, port, lanes, queues, transport, session, notifier, supervision, ending, guard }
+    }
+
+    /// Who cuts the mount off if this process is killed.
+    fn guarded(&self) -> Option<Guard> {
+        let guard = Guard::begin(self.mount.abort_file()?);
+        guard
+            .inspect_err(|e| tracing::debug!("nobody cuts the mount off if this process is killed: {e}"))
+            .ok()
     }
 
     /// How its lanes are run. Whoever has this keeps the conversation from ending with the last of them.

@@ -68,8 +68,10 @@ impl Fs {
     /// Where a user who is not root serves, what is root's is shown as that user's: so are files that are made here, unless
     /// by [`Fs::as_user`]. What is made there belongs to whoever makes it.
     ///
-    /// This process uses the file system by this library, and keeps out of the directory: if it is killed in the midst of
-    /// a call there, it waits for itself, until somebody else ends the mount (`umount -f DIR`).
+    /// This process uses the file system by this library, and keeps out of the directory. If it is killed in the midst of a
+    /// call there, or while it tells the kernel of a change that somebody there is in the midst of asking about, it waits
+    /// for itself, until the mount is cut off: by a shell that stands by for that, where one can be started, or else by
+    /// somebody (`umount -f DIR`).
     ///
     /// ```no_run
     /// # use narufs::{Fs, MountOptions, ServeOptions};

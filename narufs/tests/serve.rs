@@ -3,7 +3,7 @@
 
 use narufs::*;
 use std::fs::TryLockError;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -145,7 +145,8 @@ fn reading_where_nothing_is_to_change_leaves_access_times_as_they_are() {
 const SERVE_AT: &str = "NARUFS_TEST_SERVE_AT";
 const RUN: &str = "NARUFS_TEST_RUN";
 
-/// Not a test by itself: a program that serves a directory, and has a shell do something there.
+/// Not a test by itself: a program that serves a directory, and has a shell do something there, or does itself what it
+/// should not.
 #[test]
 fn serve_in_a_process_of_its_own() {
     let Some(point) = std::env::var_os(SERVE_AT) else { return };
@@ -153,9 +154,41 @@ fn serve_in_a_process_of_its_own() {
     fs.create_dir("/d").expect("room");
     fs.write("/f", "x").expect("room");
     let _served = fs.serve(&point, &ServeOptions::new()).expect("it can be mounted");
+    let Ok(script) = std::env::var(RUN) else {
+        let here = fs.open("/f").expect("it is there");
+        here.lock().expect("free");
+        let there = std::fs::File::open(Path::new(&point).join("f")).expect("it is there");
+        println!("\nwaiting for itself");
+        return there.lock().expect("it is killed");
+    };
     let mut shell = Command::new("sh");
-    shell.args(["-exc", &std::env::var(RUN).expect("something to do")]);
+    shell.args(["-exc", &script]);
     assert!(shell.current_dir(&point).status().expect("a shell").success());
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn who_is_killed_in_its_own_directory_ends() {
+    let (_fs, _dir, point) = scratch();
+    let mut child = Command::new(std::env::current_exe().expect("a test"));
+    child.args(["--exact", "serve_in_a_process_of_its_own", "--nocapture"]).env(SERVE_AT, &point);
+    let mut child = child.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.expect("text") == "waiting for itself"));
+    let waits = |task: std::io::Result<std::fs::DirEntry>| {
+        let call =
+            std::fs::read_to_string(task.expect("a thread").path().join("syscall")).unwrap_or_default();
+        call.split(' ').next() == Some(libc::SYS_flock.to_string().as_str())
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{}/task", child.id())).expect("it goes on");
+    while !tasks().any(waits) {
+        std::thread::yield_now();
+    }
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+    let dead = std::fs::read_dir(&point).expect_err("nobody answers");
+    assert_eq!(dead.raw_os_error(), Some(libc::ENOTCONN));
+    assert!(Command::new("umount").arg(&point).status().expect("it is installed").success());
 }
 
 /// Another user, who has a name.

@@ -64,10 +64,9 @@ impl Caching {
 /// Mounts a file system at `dir` and serves it until it is unmounted.
 ///
 /// A process may use the mount that it serves. If it is killed in the middle of a call on it, the thread that
-/// waits for the answer keeps the process, and with it the connection, from ending: the mount then hangs until
-/// somebody else cuts it off (`umount -f DIR`). Closing files asks the server nothing, so
-/// that files merely being open do no such harm; a shared map that was written to does. To be safe, a process
-/// uses its own file system through the library, and leaves the mount to others.
+/// waits for the answer keeps the process, and with it the connection, from ending, until the mount's
+/// [guard](crate::mount::guard) cuts it off; where there is none, until somebody else does (`umount -f DIR`). To be
+/// safe, a process uses its own file system through the library, and leaves the mount to others.
 ///
 /// # Errors
 /// Of the mount; or `InvalidInput` for [`Io::Cached`] with [`Caching::Shared`]: what the kernel keeps to itself the

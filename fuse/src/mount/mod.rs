@@ -3,7 +3,8 @@
 //! [`options`] says what is asked for; [`direct`] mounts by mount(2), which takes root; [`helper`] mounts by
 //! `fusermount3` otherwise; [`mountinfo`] reads what is mounted; [`process`] prepares the server's process.
 //!
-//! [`broker`] is how a process has all of this done that has given up doing it.
+//! [`broker`] is how a process has all of this done that has given up doing it, [`guard`] cuts off what a killed one
+//! serves.
 //!
 //! What it leaves to others: everything that is said over the descriptor.
 //!
@@ -12,6 +13,7 @@
 
 pub mod broker;
 pub mod direct;
+pub mod guard;
 pub mod helper;
 pub mod mountinfo;
 pub mod options;

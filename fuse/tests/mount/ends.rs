@@ -6,6 +6,7 @@ use crate::transports::transport;
 use narufs_fuse::control::ServerProcess;
 use narufs_fuse::mount::{self, Broker, FuseOptions, IfBusy, Made, Setting, Transport, mountinfo};
 use narufs_fuse::wire::OpenFlags;
+use narufs_fuse::wire::notify::Notification;
 use narufs_fuse::{Server, ServerConfig};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -160,6 +161,7 @@ fn the_helper_for_those_who_are_not_root_mounts_the_same() {
 
 const SERVE_AT: &str = "NARUFS_FUSE_TEST_SERVE_AT";
 const OPTION: &str = "NARUFS_FUSE_TEST_OPTION";
+const TELLS: &str = "NARUFS_FUSE_TEST_TELLS";
 
 /// Not a test by itself: the process that the tests below start and kill.
 #[test]
@@ -168,8 +170,16 @@ fn serve_in_a_process_of_its_own() {
     let fs = Arc::new(MemFs::new(OpenFlags::empty()));
     let mut options = FuseOptions::new("child");
     assert!(options.apply(&std::env::var(OPTION).unwrap()));
-    let server = Server::start(fs, Path::new(&dir), &options, &ServerConfig::default()).unwrap();
+    let config = ServerConfig { stays: std::env::var_os(TELLS).is_some(), ..ServerConfig::default() };
+    let server = Server::start(Arc::clone(&fs), Path::new(&dir), &options, &config).unwrap();
     println!("\nserving");
+    if config.stays {
+        // Somebody waits for its content with its page locked, and is not answered.
+        fs.wait_for_readers(1);
+        let nodeid = fs.replace(b"gate", b"new");
+        let told = server.notifier().send(&Notification::InvalInode { nodeid, offset: 0, len: 0 });
+        panic!("that does not return: {told:?}");
+    }
     server.wait();
 }
 
@@ -177,9 +187,14 @@ struct Child(std::process::Child);
 
 impl Child {
     fn serve(dir: &Path) -> Child {
+        Child::serve_with(dir, |_| {})
+    }
+
+    fn serve_with(dir: &Path, change: impl FnOnce(&mut Command)) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "ends::serve_in_a_process_of_its_own", "--nocapture"]).env(SERVE_AT, dir);
         command.env(OPTION, format!("transport={}", transport().name()));
+        change(&mut command);
         let mut child = Child(command.stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "serving"), "the server did not start");
@@ -216,6 +231,27 @@ fn after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew() {
     assert!(mountinfo::find(&place.point()).unwrap().is_none(), "the dead mount was not taken away");
 }
 
+fn who_is_killed_while_it_tells_the_kernel_ends() {
+    let place = Place::new();
+    let mut child = Child::serve_with(&place.point(), |command| {
+        command.env(TELLS, "");
+    });
+    let gate = place.point().join("gate");
+    fs::write(&gate, b"old").unwrap();
+    let reader = std::thread::spawn(move || fs::read(gate));
+    // In the kernel, where no signal reaches it.
+    let state = |task: &Path| fs::read_to_string(task.join("stat")).unwrap_or_default();
+    let is_stuck = |task: &Path| state(task).rsplit(") ").next().is_some_and(|rest| rest.starts_with('D'));
+    let tasks = || fs::read_dir(format!("/proc/{}/task", child.0.id())).unwrap();
+    while !tasks().any(|task| is_stuck(&task.unwrap().path())) {
+        std::thread::yield_now();
+    }
+    child.0.kill().unwrap();
+    assert!(!child.0.wait().unwrap().success());
+    assert!(reader.join().unwrap().is_err());
+    assert!(mount::is_dead(&place.point()));
+}
+
 fn who_unmounts_can_wait_for_the_server() {
     let place = Place::new();
     let mut child = Child::serve(&place.point());
@@ -234,5 +270,6 @@ on_each_transport!(
     a_server_that_goes_cuts_off_users_of_a_detached_mount,
     a_mount_is_safe_unless_asked_otherwise_and_can_be_read_only,
     after_a_killed_server_the_place_is_dead_and_can_be_mounted_anew,
+    who_is_killed_while_it_tells_the_kernel_ends,
     who_unmounts_can_wait_for_the_server,
 );
