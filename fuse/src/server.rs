@@ -92,7 +92,8 @@ impl<O: Operations> Server<O> {
             true => queues(fd.as_fd(), &cores, options.transport, &config.session)?,
             false => Vec::new(),
         };
-        let can_be_cut = mount.abort_file().is_some() || !queues.is_empty();
+        // A process that is there for nothing else ends with its mount, and that is an end too.
+        let can_be_cut = !config.stays || mount.abort_file().is_some() || !queues.is_empty();
         let ending = if can_be_cut { None } else { Some(Arc::new(Ending::new()?)) };
         let port = DevicePort::new(fd, config.session.max_write as usize).ended_by(ending.clone());
         let wanted = Config { io_uring: !queues.is_empty(), ..config.session.clone() };
@@ -333,6 +334,8 @@ impl<O: Operations> Drop for Server<O> {
     fn drop(&mut self) {
         // A connection that is gone is not cut: its number may be another mount's by now.
         let gone = self.lanes.iter().any(Lane::is_over);
+        // Its lanes end where it is cut off, whatever is said of the mount.
+        let is_cut = gone || self.mount.abort().is_ok();
         let ended = self.unmount(if gone { IfBusy::Detach } else { IfBusy::Abort });
         if let Err(e) = &ended {
             tracing::error!("{} could not be ended: {e}", self.mount.point().display());
@@ -341,7 +344,7 @@ impl<O: Operations> Drop for Server<O> {
             ending.come();
         }
         // Its threads would wait for ever where nothing has ended it.
-        if ended.is_ok() || self.ending.is_some() {
+        if ended.is_ok() || is_cut || self.ending.is_some() {
             self.wait();
         }
     }

@@ -51,7 +51,7 @@ pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// Closes the file of a descriptor, whose number stays open: nothing can be read from it or written to it any more.
 pub fn let_go(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let nothing = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+    let (nothing, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: the call takes numbers alone, and the one that is replaced stays open, as its owner has it. Guarded by the
     // test of the port that lets its file go.
     match unsafe { libc::dup3(nothing.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
@@ -60,8 +60,20 @@ pub fn let_go(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Gives the calling thread a table of descriptors of its own, in which are the standard ones and one of the file of `kept`;
-/// other threads keep theirs. To be called by a thread that owns no other. Takes Linux 5.9.
+/// Has the calling thread, and what it starts, take no signal. What a write to a pipe without a reader brings is among them.
+pub fn block_signals() -> io::Result<()> {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills the set that the second reads; neither keeps it. Guarded by the test that kills a guard.
+    let failed = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut())
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
+}
+
+/// Gives the calling thread a table of descriptors of its own, in which are one of the file of `kept`, and `/dev/null` in the
+/// place of the standard ones, so that whoever reads from those of the program sees their end; other threads keep theirs. To be
+/// called by a thread that owns no other. Takes Linux 5.9.
 pub fn alone_with(kept: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let number = kept.as_raw_fd();
     let close_range = |first: libc::c_int, last: libc::c_uint, flags: libc::c_uint| {
@@ -75,6 +87,10 @@ pub fn alone_with(kept: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if number > 3 {
         close_range(3, number as libc::c_uint - 1, 0)?;
     }
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
     // SAFETY: it is open in the new table, and nobody else has that. Guarded by the tests that kill who serves.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -85,7 +85,7 @@ pub use open_options::OpenOptions;
 pub use options::{AccessTimes, Durability, FormatOptions, Journal, MountOptions, Origin, ScratchOptions};
 #[cfg(feature = "mount")]
 pub use serve::{ServeOptions, Served};
-pub use waits::noticing_sleep;
+pub use waits::{before_sleep, noticing_sleep};
 
 /// What everything that a program holds must be.
 const _: () = {

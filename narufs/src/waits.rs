@@ -17,10 +17,18 @@ use std::rc::Rc;
 /// ```
 pub fn noticing_sleep<T>(calls: impl FnOnce() -> T) -> (T, bool) {
     let slept = Rc::new(Cell::new(false));
+    let note = Rc::clone(&slept);
+    let done = before_sleep(calls, move || note.set(true));
+    (done, slept.get())
+}
+
+/// Makes calls, and tells each time when this thread is about to sleep in one of them, before it does: what is told may have
+/// others not come to sleep as well.
+pub fn before_sleep<T>(calls: impl FnOnce() -> T, tell: impl Fn() + 'static) -> T {
     let before = Rc::new(set_hook(None));
-    let (note, outer) = (Rc::clone(&slept), Rc::clone(&before));
+    let outer = Rc::clone(&before);
     set_hook(Some(Box::new(move || {
-        note.set(true);
+        tell();
         // Who has asked before is told too.
         if let Some(outer) = &*outer {
             outer();
@@ -29,7 +37,7 @@ pub fn noticing_sleep<T>(calls: impl FnOnce() -> T) -> (T, bool) {
     let before = Before(Some(before));
     let done = calls();
     drop(before);
-    (done, slept.get())
+    done
 }
 
 /// The thread's hook of before, set again on the way out, after a panic too.
@@ -66,6 +74,11 @@ mod tests {
         let (read, slept) = noticing_sleep(|| file.read_cached_at(&mut bytes, 777));
         assert!(read.expect("it is open for reading") && !slept);
         assert!(bytes == content[777..99_777], "the beginning alone has changed");
+        let is_told = Rc::new(Cell::new(false));
+        let (tell, done) = (Rc::clone(&is_told), Rc::clone(&is_told));
+        file.write_all_at(b"more", 0).expect("room");
+        let told_first = before_sleep(|| file.sync_all().map(|()| done.get()), move || tell.set(true));
+        assert!(told_first.is_ok_and(|told| told), "it was told by the time it was synced");
         assert!(
             !file.read_cached_at(&mut bytes, u64::MAX).expect("it is open for reading"),
             "no file is there"

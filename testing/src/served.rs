@@ -12,6 +12,10 @@ use narufs_fuse::mount::{Atime, IfBusy, Transport};
 use narufs_fuse::transport::uring::can_be_had;
 use narufs_fuse::{Caching, EngineOperations, Server, serve};
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// For so long somebody else may look at a mount that is to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The server's memory; `None` is what `narufs mount` takes by itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -127,7 +131,14 @@ impl Served<'_> {
     /// Of the unmount, or what could not be written.
     pub fn stop(self) -> Result<(), String> {
         let Served { server, running, mounted, .. } = self;
-        server.unmount(IfBusy::Refuse).map_err(|e| format!("umount: {e}"))?;
+        // Whoever looks at the mounts of this machine has each for a moment.
+        let begin = Instant::now();
+        while let Err(e) = server.unmount(IfBusy::Refuse) {
+            if e.kind() != std::io::ErrorKind::ResourceBusy || begin.elapsed() > PATIENCE {
+                return Err(format!("umount: {e}"));
+            }
+            std::thread::yield_now();
+        }
         server.wait();
         drop(server);
         running.stop().and_then(|()| mounted.unmount()).map_err(|e| format!("last words: {e}"))

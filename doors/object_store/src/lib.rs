@@ -7,8 +7,8 @@
 //! keys may be prefixes of others. docs/doors/OBJECTS.md has the rest.
 //!
 //! # Threads
-//! Within a runtime of tokio calls run on its threads for what may block, and without one on the thread that asks. While
-//! the device is waited for nobody has a thread.
+//! Within a runtime of tokio calls run on its threads for what may block, small puts and gets on the thread that asks as long
+//! as they have been a matter of memory; without a runtime all do. While an acknowledgement is waited for nobody has a thread.
 //!
 //! # Errors
 //! Those of the trait. [`object_store::Error::Generic`] has the [`narufs::Error`] as its source.

@@ -4,7 +4,8 @@
 //!
 //! # Locks
 //! Whoever gives a name to an object or takes it away holds the lock of that name for as long as it takes to look what is
-//! there and to change it, never while a device is waited for. Two names are locked in the order of their locks.
+//! there and to change it, which may wait for room in the journal or for a page of a directory, but not for what was changed to
+//! be durable. Two names are locked in the order of their locks.
 
 use crate::error::generic;
 use crate::names::STAGING;
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 /// Locks of names.
@@ -150,7 +151,19 @@ impl Mount {
 
     /// Holds a name.
     pub(crate) fn hold(&self, path: &str) -> MutexGuard<'_, ()> {
-        locked(&self.locks[self.lock_of(path)])
+        self.locked_at(self.lock_of(path))
+    }
+
+    fn locked_at(&self, number: usize) -> MutexGuard<'_, ()> {
+        match self.locks[number].try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                // Puts that come are not to wait for it on a thread that has others to serve.
+                self.room.was_not_enough();
+                locked(&self.locks[number])
+            }
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Ok(held) => held,
+        }
     }
 
     /// Holds two names.
@@ -160,8 +173,8 @@ impl Mount {
         other: &str,
     ) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (one, other) = (self.lock_of(one), self.lock_of(other));
-        let first = locked(&self.locks[one.min(other)]);
-        (first, (one != other).then(|| locked(&self.locks[one.max(other)])))
+        let first = self.locked_at(one.min(other));
+        (first, (one != other).then(|| self.locked_at(one.max(other))))
     }
 
     /// Makes durable what has returned.

@@ -3,7 +3,7 @@
 use crate::attributes;
 use crate::error::{generic, not_found, of_object};
 use crate::mount::Mount;
-use crate::run::blocking;
+use crate::run::{blocking, here};
 use crate::store::NarufsStore;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -123,11 +123,8 @@ impl NarufsStore {
     /// As [`object_store::ObjectStore::get_opts`].
     pub(crate) async fn read(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let (mut result, reader) = if self.mount.memory.is_enough() {
-            let (begun, has_slept) = narufs::noticing_sleep(|| self.begin(location, &options));
-            if has_slept {
-                self.mount.memory.was_not_enough();
-            }
-            begun?
+            tokio::task::coop::consume_budget().await;
+            here(&self.mount, |mount| &mount.memory, || self.begin(location, &options))?
         } else {
             let (store, location) = (self.clone(), location.clone());
             blocking(move || store.begin(&location, &options)).await?

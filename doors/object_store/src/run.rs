@@ -1,6 +1,7 @@
 //! Where calls run that may wait, and how an answer waits for the device without a thread.
 
 use crate::error::generic;
+use crate::mount::Mount;
 use object_store::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,7 +51,7 @@ impl Promise {
 pub(crate) struct Memory {
     /// Calls that are still to be made elsewhere.
     elsewhere: AtomicU32,
-    /// How many are, after one that has slept: one in as many, at the most, holds up a thread of the runtime.
+    /// How many are, after one that was about to sleep.
     after_sleep: u32,
 }
 
@@ -60,12 +61,9 @@ impl Memory {
     }
 
     pub(crate) fn is_enough(&self) -> bool {
-        // Relaxed: a guess.
-        let left = self.elsewhere.load(Ordering::Relaxed);
-        if left > 0 {
-            self.elsewhere.store(left - 1, Ordering::Relaxed);
-        }
-        left == 0
+        // Relaxed: nothing hangs on it but where a call is made.
+        let less = |left: u32| left.checked_sub(1);
+        self.elsewhere.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err()
     }
 
     pub(crate) fn was_not_enough(&self) {
@@ -73,17 +71,21 @@ impl Memory {
     }
 }
 
+/// Makes a call on this thread; others that come are made elsewhere from the moment at which it is about to sleep.
+pub(crate) fn here<T>(mount: &Arc<Mount>, memory: fn(&Mount) -> &Memory, call: impl FnOnce() -> T) -> T {
+    let told = Arc::clone(mount);
+    narufs::before_sleep(call, move || memory(&told).was_not_enough())
+}
+
 /// Runs what changes something, and waits until that is durable: on this thread as long as it has been a matter of memory,
 /// for whom a hand-over to another and back costs as much as the call.
 pub(crate) async fn durable_here<T>(
-    memory: &Memory,
+    mount: &Arc<Mount>,
     call: impl FnOnce() -> Result<(T, Promise)>,
 ) -> Result<T> {
-    let (done, has_slept) = narufs::noticing_sleep(call);
-    if has_slept {
-        memory.was_not_enough();
-    }
-    let (done, promise) = done?;
+    // Of many calls in one task the others of the thread get their turns.
+    tokio::task::coop::consume_budget().await;
+    let (done, promise) = here(mount, |mount| &mount.room, call)?;
     promise.wait().await?;
     Ok(done)
 }

@@ -167,9 +167,12 @@ impl std::fmt::Display for NarufsStore {
 #[deny(clippy::missing_trait_methods)]
 impl ObjectStore for NarufsStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let (when, room) = (When::of(opts.mode)?, &self.mount.room);
-        if payload.content_length() <= MOST_IN_RECORD && room.is_enough() {
-            return durable_here(room, || self.put_object(location, &payload, &when, &opts.attributes)).await;
+        let when = When::of(opts.mode)?;
+        if payload.content_length() <= MOST_IN_RECORD && self.mount.room.is_enough() {
+            return durable_here(&self.mount, || {
+                self.put_object(location, &payload, &when, &opts.attributes)
+            })
+            .await;
         }
         let (store, location) = (self.clone(), location.clone());
         durable(move || store.put_object(&location, &payload, &when, &opts.attributes)).await

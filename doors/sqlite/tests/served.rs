@@ -5,7 +5,7 @@ mod shell;
 
 use shell::{Place, Talk};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
@@ -195,6 +195,35 @@ fn the_mount_ends_with_the_last_connection_and_at_the_end_of_the_process() {
     assert_eq!(inside.ask("SELECT count(*) FROM t;"), "200");
     assert!(both.point.join("a.db").exists());
     inside.end("");
+    assert!(!both.is_mounted());
+}
+
+/// The process that would cut a directory off if its server were killed.
+fn guard_of(point: &Path) -> String {
+    let device = std::fs::metadata(point).expect("it is served").dev();
+    let abort = format!("/{}/abort", libc::minor(device));
+    let is_it = |process: &PathBuf| {
+        let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let file = std::fs::read_link(process.join("fd/1")).unwrap_or_default();
+        words.ends_with(b"narufs-guard\0") && file.to_string_lossy().ends_with(&abort)
+    };
+    let mut processes =
+        std::fs::read_dir("/proc").expect("they are listed").map(|entry| entry.expect("read").path());
+    let found = processes.find(is_it).expect("one stands by");
+    found.file_name().expect("a number").to_string_lossy().into_owned()
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_guard_that_is_killed_takes_nobody_with_it() {
+    let both = Both::new();
+    let mut inside = both.inside();
+    inside.ask(ROWS);
+    let kill = ["-9", &guard_of(&both.point)];
+    assert!(std::process::Command::new("kill").args(kill).status().expect("it is installed").success());
+    assert_eq!(inside.ask("UPDATE t SET b = 1; SELECT count(*) FROM t;"), "200");
+    // What it is told at the end is told to nobody.
+    assert_eq!(inside.end("").code(), Some(0));
     assert!(!both.is_mounted());
 }
 

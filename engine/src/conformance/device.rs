@@ -126,9 +126,14 @@ fn what_is_written_durably_is_there_and_counted(device: &dyn BlockDevice) {
     let before = unflushed();
     device.write_durably(3, filled(9, 7), Cause::Journal).expect("write");
     assert!(unflushed() <= before, "no flush need cover it");
+    device.run(vec![Request::write(20, filled(1, 1), Cause::Checkpoint)]).expect("write");
+    let (written, flushes) = (device.writes_completed(), device.flushes());
+    device.write_durably(3, filled(9, 7), Cause::Journal).expect("write");
+    let is_covered = device.writes_flushed() >= written;
+    assert!(!is_covered || device.flushes() > flushes, "nothing else is flushed by it");
     assert_eq!((read_one(device, 3)[0], read_one(device, 9)[4095], read_one(device, 10)[0]), (9, 9, 0));
     let journal = device.counters().into_iter().find(|c| c.cause == Cause::Journal).expect("it is listed");
-    assert_eq!((journal.writes, journal.write_bytes), (1, 7 * BLOCK_SIZE as u64));
+    assert_eq!((journal.writes, journal.write_bytes), (2, 14 * BLOCK_SIZE as u64));
     assert!(device.write_durably(device.blocks(), filled(1, 1), Cause::Journal).is_err());
 }
 

@@ -21,19 +21,29 @@ use std::time::Duration;
 
 /// The process id of the server of the mount at `dir`. ENOTTY: it is not a mount of narufs.
 pub fn server_pid(dir: &Path) -> io::Result<u32> {
-    ask(dir, sys::server_pid)
+    ask_pid(dir, sys::server_pid)
 }
 
-/// Asks the mount at `dir` for a process.
-fn ask(dir: &Path, question: fn(OwnedFd) -> io::Result<u32>) -> io::Result<u32> {
+/// Asks the mount at `dir` for a process. Whose word must do names none but its own.
+fn ask_pid(dir: &Path, question: fn(OwnedFd) -> io::Result<u32>) -> io::Result<u32> {
+    let (pid, owner) = ask(dir, question)?;
+    let is_of = |uid| std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == uid);
+    match owner {
+        Some(uid) if !is_of(uid) => Err(io::Error::other("it names a process that is not its own")),
+        _ => Ok(pid),
+    }
+}
+
+/// Asks the mount at `dir`; its answer, and the user whom it was asked as, if that was another.
+fn ask(dir: &Path, question: fn(OwnedFd) -> io::Result<u32>) -> io::Result<(u32, Option<u32>)> {
     match open(dir).and_then(question) {
         Err(e) if e.raw_os_error() == Some(libc::EACCES) && geteuid().is_root() => {
             match mountinfo::find(&place(dir)?)?.as_ref().and_then(Entry::owner) {
                 Some((0, _)) | None => Err(e),
-                Some((uid, gid)) => ask_as(dir, uid, gid, question),
+                Some((uid, gid)) => Ok((ask_as(dir, uid, gid, question)?, Some(uid))),
             }
         }
-        answer => answer,
+        answer => Ok((answer?, None)),
     }
 }
 
@@ -48,11 +58,7 @@ fn ask_as(dir: &Path, uid: u32, gid: u32, question: fn(OwnedFd) -> io::Result<u3
         question(openat(&root, ".", flags, Mode::empty())?)
     };
     let answer = std::thread::scope(|scope| scope.spawn(ask).join());
-    let pid = answer.unwrap_or_else(|_| Err(io::Error::other("it could not be asked")))?;
-    match std::fs::metadata(format!("/proc/{pid}")) {
-        Ok(process) if process.uid() == uid => Ok(pid),
-        _ => Err(io::Error::other("it names a process that is not its own")),
-    }
+    answer.unwrap_or_else(|_| Err(io::Error::other("it could not be asked")))
 }
 
 /// Kills who serves the mount at `dir` and who would start another server: what it has not written down is lost, as by a
@@ -60,8 +66,8 @@ fn ask_as(dir: &Path, uid: u32, gid: u32, question: fn(OwnedFd) -> io::Result<u3
 pub fn kill(dir: &Path) -> io::Result<()> {
     let pid = |number: u32| i32::try_from(number).ok().and_then(Pid::from_raw);
     let server =
-        pid(ask(dir, sys::server_pid)?).ok_or_else(|| io::Error::other("the mount names no process"))?;
-    let supervisor = pid(ask(dir, sys::last_pid)?).filter(|supervisor| *supervisor != server);
+        pid(ask_pid(dir, sys::server_pid)?).ok_or_else(|| io::Error::other("the mount names no process"))?;
+    let supervisor = pid(ask_pid(dir, sys::last_pid)?).filter(|supervisor| *supervisor != server);
     // Of the two each would replace the other. It is not the server that is stopped: the kernel hangs up a stopped process
     // whose parent has ended.
     supervisor.map_or(Ok(()), |supervisor| kill_process(supervisor, Signal::STOP))?;
@@ -92,7 +98,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// Asks the mount at `dir` who serves it. ENOTTY: it is not a mount of narufs.
     pub fn of(dir: &Path) -> io::Result<ServerProcess> {
-        let pid = i32::try_from(ask(dir, sys::last_pid)?).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(ask_pid(dir, sys::last_pid)?).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the mount names no process"))?;
         let server = server_pid(dir).ok().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let server = server.filter(|server| *server != pid);
@@ -105,7 +111,7 @@ impl ServerProcess {
             pid,
             is_foreign: owner.is_some_and(|(uid, _)| uid != geteuid().as_raw()),
             // An earlier version does not know the question.
-            stays: ask(dir, sys::server_stays).is_ok_and(|stays| stays != 0),
+            stays: ask(dir, sys::server_stays).is_ok_and(|(stays, _)| stays != 0),
             descriptor: pidfd_open(pid, PidfdFlags::empty())?,
             // One that has ended meanwhile is not waited for.
             server: server.and_then(|server| pidfd_open(server, PidfdFlags::empty()).ok()),

@@ -8,9 +8,10 @@
 //!
 //! - *How it learns of that end.* The thread has a table of descriptors of its own, in which is the one end of a pipe.
 //!   Where all the threads of a process have one table, it stays as long as the last of them.
-//! - *What it is.* A shell, for a fork of a large process would keep all of its memory. It ignores the signals of its
-//!   terminal. The shell that was started ends at once and leaves another behind, which is nobody's child: a program
-//!   that waits for all of its children does not wait for a guard.
+//! - *What it is.* A shell, for a fork of a large process would keep all of its memory. It takes no signals and has a group of
+//!   processes of its own, so that what is meant for the program's does not end it. The shell that was started ends at once and
+//!   leaves another behind, which is nobody's child, but where the program is the first process of its container or takes
+//!   orphans in (PR_SET_CHILD_SUBREAPER): elsewhere who waits for all of its children does not wait for a guard.
 //! - *Where there is none* (no shell, or a sandbox that lets none be started) a process that is killed so hangs until
 //!   `umount -f`. It does so too where the guard is killed with it, or where it dumps its core, which all threads wait for.
 
@@ -19,13 +20,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// A word is read where the mount was ended in order. What is written is written to the file that cuts it off.
-const SCRIPT: &str = "cd /; exec 3<&0; (trap '' HUP INT TERM; read -r word <&3 || echo) &";
+const SCRIPT: &str = "cd /; exec 3<&0; (read -r word <&3 || echo) &";
 
 /// Ends with the mount, in order.
 #[derive(Debug)]
@@ -65,8 +67,9 @@ impl Drop for Guard {
 
 /// The life of the thread whose end is waited for. It logs nothing: the log's file is not in its table.
 fn stand(abort: Arc<OwnedFd>, is_over: &Receiver<()>, ready: &Sender<io::Result<()>>) {
+    // Handlers of the program's signals would find its descriptors missing, and a guard that was killed is no reason to end.
     // Who waits for `ready` has the descriptor too, and closes it for all others.
-    let alone = sys::alone_with(abort.as_fd());
+    let alone = sys::block_signals().and_then(|()| sys::alone_with(abort.as_fd()));
     drop(abort);
     let begun = match alone.and_then(start) {
         Ok(pipe) => ready.send(Ok(())).map(|()| pipe).ok(),
@@ -87,7 +90,7 @@ fn stand(abort: Arc<OwnedFd>, is_over: &Receiver<()>, ready: &Sender<io::Result<
 fn start(abort: OwnedFd) -> io::Result<File> {
     let (heard, said) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", SCRIPT, "narufs-guard"]).env_clear();
+    shell.args(["-c", SCRIPT, "narufs-guard"]).env_clear().process_group(0);
     let mut shell = shell.stdin(heard).stdout(abort).stderr(Stdio::null()).spawn()?;
     match shell.wait() {
         Ok(status) if !status.success() => Err(io::Error::other(format!("/bin/sh: {status}"))),

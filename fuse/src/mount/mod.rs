@@ -134,7 +134,7 @@ impl Mount {
     }
 
     /// Nothing, if the connection has ended.
-    fn abort(&self) -> io::Result<()> {
+    pub(crate) fn abort(&self) -> io::Result<()> {
         let Some(control) = &self.control else {
             let why = "the control file system of FUSE (/sys/fs/fuse/connections) could not be reached";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));

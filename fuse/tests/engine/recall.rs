@@ -54,9 +54,16 @@ impl<'f> Writes<'f> {
     fn end(&mut self) -> usize {
         let mut event = [0i64; 4];
         let nothing = std::ptr::null::<libc::timespec>();
-        // SAFETY: there is room for one event, which is four numbers. Guarded as above.
-        let ended =
-            unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, event.as_mut_ptr(), nothing) };
+        let ended = loop {
+            // SAFETY: there is room for one event, which is four numbers. Guarded as above.
+            match unsafe {
+                libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, event.as_mut_ptr(), nothing)
+            } {
+                // What the kernel has a thread do on its way out of a call interrupts it as a signal does.
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                ended => break ended,
+            }
+        };
         assert_eq!((ended, event[2]), (1, BLOCK as i64), "{}", io::Error::last_os_error());
         event[0] as usize
     }

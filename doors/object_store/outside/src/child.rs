@@ -2,10 +2,13 @@
 
 use crate::database::Counts;
 use crate::run::Said;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+
+const SIGKILL: i32 = 9;
 
 /// The process; it does not outlive this.
 pub struct Child {
@@ -61,7 +64,11 @@ impl Child {
         while !opens || self.heard.batches < batches {
             match self.hear() {
                 Some(said) => opens |= matches!(said, Said::Opens),
-                None => bail!("the process has ended by itself: {}", self.child.wait()?),
+                None => {
+                    // What says something else than it should goes on.
+                    self.child.kill()?;
+                    bail!("the process has ended by itself: {}", self.child.wait()?)
+                }
             }
         }
         Ok(())
@@ -70,12 +77,32 @@ impl Child {
     /// Kills it; all that it has said.
     ///
     /// # Errors
+    /// If it had ended before.
+    pub fn kill(self) -> Result<Heard> {
+        let (heard, status) = self.end()?;
+        ensure!(status.signal() == Some(SIGKILL), "the process has ended by itself: {status}");
+        Ok(heard)
+    }
+
+    /// Kills it if it has not ended yet; all that it has said, and how it ended.
+    ///
+    /// # Errors
     /// Those of the process.
-    pub fn kill(mut self) -> Result<Heard> {
+    pub fn end(mut self) -> Result<(Heard, ExitStatus)> {
         self.child.kill()?;
         while self.hear().is_some() {}
-        self.child.wait()?;
-        Ok(self.heard)
+        Ok((self.heard, self.child.wait()?))
+    }
+
+    /// Holds that it has not ended.
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn is_at_work(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the process has ended by itself: {status}"),
+        }
     }
 }
 

@@ -138,8 +138,10 @@ fn lose(trial: &Trial, round: u64, program: &Path) -> Result<Heard> {
     let mut child = Child::start(&drive.disk(), round, Stdio::null())?;
     child.wait_for(batches)?;
     std::thread::sleep(after);
+    child.is_at_work()?;
     drive.lose_power()?;
-    let heard = child.kill()?;
+    // What it makes of that is its affair.
+    let (heard, _) = child.end()?;
     drop(drive);
     trial.place.lose_memory()?;
     Ok(heard)

@@ -204,13 +204,13 @@ impl Talk {
         self.child.wait().expect("it ends");
     }
 
-    /// Has it end in its own way, by these words or at the end of what it reads.
-    pub fn end(mut self, words: &str) {
+    /// Has it end in its own way, by these words or at the end of what it reads; how it did.
+    pub fn end(mut self, words: &str) -> ExitStatus {
         let mut to = self.to.take().expect("it has not ended");
         // One that ends early reads no more.
         let _ = writeln!(to, "{words}");
         drop(to);
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("it ends")
     }
 }
 
