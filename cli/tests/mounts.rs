@@ -135,33 +135,6 @@ fn an_unmount_outlasts_who_is_about_to_go() {
     assert!(unmounted, "nobody is there any more");
 }
 
-/// What is mounted and unmounted where nobody else can look at it, with one umount(2) each time.
-const ALONE: &str = r#"
-trap 'umount -i -l "$point" 2> /dev/null' EXIT
-for round in $(seq 20); do
-    "$narufs" mount "$image" "$point" && umount -i "$point" || exit
-    "$narufs" mount "$image" "$point" || exit
-    head -c 65536 /dev/zero > "$point/file" && sync "$point/file" && rm "$point/file" || exit
-    umount -i "$point" || exit
-done
-"#;
-
-#[test]
-#[ignore = "needs root and /dev/fuse"]
-fn nobody_of_ours_is_at_a_mount_that_works_or_was_written_to() {
-    let place = place();
-    let (image, point) = (place.image(), place.point());
-    // A name space of its own: others look at mounts that they see, and a look lasts for as long as its answer.
-    let mut script = Command::new("unshare");
-    script.args(["--mount", "--propagation", "private", "sh", "-c", ALONE]).stdin(Stdio::null());
-    script.env("narufs", env!("CARGO_BIN_EXE_narufs")).env("image", &image).env("point", &point);
-    let out = script.output().expect("it starts");
-    // The last server has the image until it has ended.
-    let image = File::open(&image).expect("it is there");
-    flock(&image, FlockOperation::LockExclusive).expect("nobody keeps it");
-    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
-}
-
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn of_an_image_that_is_served_a_mount_says_where() {
