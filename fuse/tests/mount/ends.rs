@@ -96,7 +96,9 @@ fn a_server_that_can_cut_nobody_off_ends_all_the_same() {
     let serve = |place: &Place| {
         let mut options = FuseOptions::new("memory");
         options.transport = Transport::Device;
-        let config = ServerConfig { broker: Some(Arc::new(Gentle(place.point()))), ..Default::default() };
+        // Of a process that goes on: of another, its end is the mount's.
+        let broker: Arc<dyn Broker> = Arc::new(Gentle(place.point()));
+        let config = ServerConfig { broker: Some(broker), stays: true, ..Default::default() };
         let fs = Arc::new(MemFs::new(OpenFlags::empty()));
         let server = Server::start(Arc::clone(&fs), &place.point(), &options, &config).unwrap();
         (fs, server, File::create(place.point().join("file")).unwrap())
