@@ -218,7 +218,7 @@ uninstall: ## remove what install made
 	rm -f $(DESTDIR)$(LIBDIR)/narufs-fio.so $(DESTDIR)$(PREFIX)/lib/libnarufs.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/narufs.pc \
 		$(DESTDIR)$(PREFIX)/include/narufs.h $(DESTDIR)$(PREFIX)/share/man/man3/narufs.3
 
-deb: build ## a Debian package: target/debian
+deb: build doors ## a Debian package: target/debian
 	scripts/deb.sh
 
 deb-test: deb static ## package and static program in a Debian of their own: install, mount by fstab, purge (root)

@@ -69,6 +69,13 @@ done
 [[ -e /lib/systemd/system/narufs-mount@.socket ]] || fail "nobody can ask who mounts for units"
 narufs-bench --help >/dev/null
 bash -n /usr/share/bash-completion/completions/narufs
+ldconfig -p | grep -q 'libnarufs\.so\.' || fail "programs in C find no library"
+libdir=$(dirname "$(ldconfig -p | sed -n 's/.*libnarufs\.so\.[0-9]* .*=> //p')")
+for library in "$libdir"/libnarufs.so "$libdir"/libnarufs_sqlite.so "$libdir"/libnarufs_sqlite_preload.so; do
+    ! ldd "$library" | grep 'not found' || fail "$library lacks a library"
+done
+[[ -s /usr/include/narufs.h && -s $libdir/libnarufs.a && -s $libdir/libnarufs_sqlite.a ]] || fail "nothing to build with"
+grep -qx "libdir=$libdir" "$libdir/pkgconfig/narufs.pc" || fail "pkg-config looks elsewhere: $(cat "$libdir/pkgconfig/narufs.pc")"
 
 mkdir -p /srv/naru /srv/fast
 mkfs.narufs /var/lib/naru.img --size 256M >/dev/null

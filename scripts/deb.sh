@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the Debian package target/debian/narufs_VERSION_ARCH.deb of what `make build` has built: lays it out as
-# `make install` does, in a directory of its own, and has cargo-deb pack that. cargo-deb is installed below target if it
+# Makes the Debian package target/debian/narufs_VERSION_ARCH.deb of what `make build doors` has built: lays it out as
+# `make install` does, in a directory of its own, and has cargo-deb pack that. fio's engine, which is for one version of fio,
+# is left out. cargo-deb is installed below target if it
 # is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,10 +17,14 @@ command -v dpkg-shlibdeps >/dev/null || {
 }
 
 root=target/deb/root
+libdir=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 rm -rf target/deb
-make --no-print-directory -s install-files DESTDIR="$PWD/$root" PREFIX=/usr SBINDIR=/usr/sbin PROGRAM=../bin/narufs \
-    ZSHDIR=/usr/share/zsh/vendor-completions UNITDIR=/lib/systemd/system ${NARUFS:+NARUFS="$NARUFS"}
+make --no-print-directory -s install-files install-doors DESTDIR="$PWD/$root" PREFIX=/usr LIBDIR="$libdir" SBINDIR=/usr/sbin \
+    PROGRAM=../bin/narufs ZSHDIR=/usr/share/zsh/vendor-completions UNITDIR=/lib/systemd/system ${NARUFS:+NARUFS="$NARUFS"}
+rm -f "$root$libdir/narufs-fio.so"
 strip --remove-section=.comment --remove-section=.note "$root"/usr/bin/*
+find "$root$libdir" -type f -name '*.so*' -exec strip --strip-unneeded --remove-section=.comment --remove-section=.note {} +
+strip --strip-debug --enable-deterministic-archives "$root$libdir"/*.a
 # What is large or for those who build it is left out.
 doc=$root/usr/share/doc/narufs
 mkdir -p "$doc" "$root/usr/share/lintian/overrides"

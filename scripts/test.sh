@@ -2,8 +2,9 @@
 # Everything that proves narufs, the quick things first; `make test` and CI run it.
 # NARUFS_TEST_SCALE=10 lengthens what is random. Each step prints how long it took. What hangs is shown and ended.
 #
-# Two lanes go side by side once everything is built: what crashes, kills and compares, and fuzzing, in one; models, soak
-# and programs, the last of them on mounts whose servers are killed, in the other. Neither times anything.
+# What tests run is built first, and what is optimised beside the first tests. Then two lanes go side by side: what
+# crashes, kills and compares, and fuzzing, in one; models, soak and programs, the last of them on mounts whose servers
+# are killed, in the other. Neither times anything.
 #
 # Everything is demanded: tests that a plain `cargo test` ignores, for they need root, mounts, loop devices or other
 # programs, run here, and fail where that is missing. It takes root.
@@ -85,20 +86,38 @@ documentation() { # what `cargo doc` warns of fails
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 
+compiled() { # the programs that tests start, too
+    cargo test --locked --no-run && cargo build --locked --bins --tests
+}
+
+doors() { # all of them at once, for which what they share is built once
+    local packages=(narufs narufs-sqlite narufs-sqlite-preload narufs-redb narufs-object-store)
+    cargo test --locked --no-fail-fast "${packages[@]/#/--package=}" --features narufs/mount,narufs-sqlite/mortal \
+        -- --include-ignored --nocapture
+}
+
+optimised() { # what the lanes run, built in the time that tests leave
+    renice -n 19 $BASHPID >/dev/null
+    # shellcheck disable=SC2086 # words of options
+    step build cargo build --locked --release --bins &&
+        step built cargo test --locked $proof -p narufs-testing -p narufs-research --no-run
+}
+
+proof="--profile proof --features planted-bugs,baselines"
 flags=
-step compile cargo test --locked --no-run
+step compile compiled
+optimised &
+building=$!
+# It ends before this does, also where a test has failed.
+trap 'wait "$building" || true' EXIT
 step unit cargo test --locked --no-fail-fast --lib --bins -- --include-ignored
 step doc cargo test --locked --doc
 step rustdoc documentation
 step integration cargo test --locked --no-fail-fast --test '*' -- --include-ignored
-step served cargo test --locked -p narufs --features mount --test serve -- --include-ignored
-step sqlite cargo test --locked -p narufs-sqlite -p narufs-sqlite-preload --features narufs-sqlite/mortal -- --include-ignored --nocapture
-step redb cargo test --locked -p narufs-redb
-step objects cargo test --locked -p narufs-object-store -- --nocapture
-step build cargo build --locked --release --bins
-flags="--profile proof --features planted-bugs,baselines"
-# shellcheck disable=SC2086 # words of options
-step built cargo test --locked $flags -p narufs-testing -p narufs-research --no-run
+step doors doors
+wait "$building"
+trap - EXIT
+flags=$proof
 used &
 other=$!
 status=0

@@ -40,6 +40,7 @@ mod rcu_table;
 mod buffer_pool;
 mod hasher;
 mod scoped;
+mod unwinding;
 pub mod fork;
 pub mod clock;
 pub mod lane;

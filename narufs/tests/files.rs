@@ -278,3 +278,34 @@ fn a_symlink_in_the_place_of_a_directory_is_removed_and_what_it_leads_to_stays()
     assert_eq!(fs.read("/precious/kept").expect("kept"), b"1");
     fs.close().expect("alone");
 }
+
+/// What a program does while a panic of its own unwinds it.
+struct InItsDestructor<'a>(&'a Fs);
+
+impl Drop for InItsDestructor<'_> {
+    fn drop(&mut self) {
+        let file = self.0.create("/log").expect("room");
+        for page in 0..64 {
+            file.write_all_at(&[7; 4096], page * 4096).expect("room");
+        }
+        file.sync_all().expect("a good device");
+        file.set_len(64 * 4096 - 1).expect("room");
+        self.0.rename("/log", "/ended").expect("there");
+        self.0.sync().expect("a good device");
+    }
+}
+
+#[test]
+fn a_program_that_panics_goes_on_here_as_ever() {
+    let (_place, image) = image();
+    let fs = open(&image);
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _end = InItsDestructor(&fs);
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(ended.is_err());
+    assert_eq!(fs.read("/ended").expect("there"), [7; 64 * 4096 - 1]);
+    fs.write("/more", b"it goes on").expect("nothing broke off");
+    fs.close().expect("nothing is open");
+    assert_eq!(open(&image).read("/more").expect("there"), b"it goes on");
+}

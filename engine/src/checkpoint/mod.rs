@@ -59,6 +59,7 @@ use crate::planted::{self, Bug};
 use crate::pmem::DurabilityLevel;
 use crate::store::{MakeRoom, Profile, Short, Store};
 use crate::sync::{Arc, Mutex};
+use crate::unwinding::Unwinding;
 use cleaner::Cleaner;
 use std::fmt;
 use std::time::Instant;
@@ -106,11 +107,11 @@ pub struct Checkpointer {
 
 /// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no
 /// later round may pass their records.
-struct BrokenOff<'s>(&'s Store);
+struct BrokenOff<'s>(&'s Store, Unwinding);
 
 impl Drop for BrokenOff<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.1.has_begun() {
             self.0.fail("a checkpoint broke off");
         }
     }
@@ -166,7 +167,7 @@ impl Checkpointer {
     fn checkpoint_as(&self, steps: Steps) -> Result<()> {
         let mut last = self.last.lock();
         self.store.check_writable()?;
-        let _broken_off = BrokenOff(&self.store);
+        let _broken_off = BrokenOff(&self.store, Unwinding::watch());
         let running = self.store.signal().round_begins();
         let next = RoundId { number: last.number + 1, ..*last };
         let began = Instant::now();

@@ -149,8 +149,7 @@ impl DataPath {
     fn inherit_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: &[Inherited]) -> Result<()> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let mut joining =
-            Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved: 0, upto: 0 };
+        let mut joining = Joining::begin(self.write_back.queue(), inode, 0);
         let kept = pages.partition_point(|one| one.page.page < page_after(size));
         pages[kept..].iter().for_each(|one| self.pool.give_up(one));
         let mut rest = &pages[..kept];

@@ -30,6 +30,7 @@ use crate::format::{Position, SLOT_PAYLOAD, SLOT_SIZE, SlotKind};
 use crate::planted::{self, Bug, kill};
 use crate::sync::atomic::Ordering;
 use crate::takeover;
+use crate::unwinding::Unwinding;
 use crate::{Error, Result};
 
 /// Slots that belong to one record, whatever its state.
@@ -37,6 +38,7 @@ struct Slots<'j> {
     journal: &'j Journal,
     first: Position,
     count: u16,
+    unwinding: Unwinding,
 }
 
 /// Slots taken, not yet written. Dropped so, they are filled with void.
@@ -96,7 +98,7 @@ impl Journal {
         let count = u16::try_from(count).expect("credits are granted for 65535 slots at most");
         let first = self.sequence.reserve(count);
         // From here on the slots must be sealed, whatever happens.
-        let reserved = Reserved(Some(Slots { journal: self, first, count }));
+        let reserved = Reserved(Some(Slots { journal: self, first, count, unwinding: Unwinding::watch() }));
         // Relaxed: a thread that sees the flag up has reserved before any thread that will take it down. If the commit
         // of one that has taken it down had reserved before, this reservation would have acquired that from the tail,
         // and what is seen here could not be older. So as a rule the line of the flag is only read.
@@ -172,7 +174,7 @@ impl<'j> Reserved<'j> {
 
     pub(super) fn commit_slots(journal: &'j Journal) -> Reserved<'j> {
         let (first, count) = journal.sequence.reserve_padded();
-        Reserved(Some(Slots { journal, first, count }))
+        Reserved(Some(Slots { journal, first, count, unwinding: Unwinding::watch() }))
     }
 
     /// Writes the record, and behind it, in slots of its own that say nothing, each of `rest`.
@@ -241,7 +243,7 @@ impl Drop for Reserved<'_> {
         slots.journal.counters.voids.add(1);
         slots.write(SlotKind::Void, &[]);
         slots.seal();
-        if std::thread::panicking() {
+        if slots.unwinding.has_begun() {
             slots.abandon("reserved");
         }
     }

@@ -133,8 +133,7 @@ impl DataPath {
         let data = inode.data();
         let reserved = std::mem::take(&mut ready.reserved);
         let ready = std::mem::take(&mut ready.pages);
-        let mut joining =
-            Joining { queue: self.write_back.queue(), inode, pages: Vec::new(), reserved, upto: 0 };
+        let mut joining = Joining::begin(self.write_back.queue(), inode, reserved);
         for (edit, ready) in edits.iter().zip(ready) {
             let source = match content {
                 Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),

@@ -4,7 +4,7 @@
 use crate::file::writeback::queue::WriteBackQueue;
 use crate::inode::InodeObj;
 use crate::sync::Arc;
-use std::thread::panicking;
+use crate::unwinding::Unwinding;
 
 /// Pages that a writer has made dirty, until they are in the set.
 pub(in crate::file) struct Joining<'p> {
@@ -15,9 +15,15 @@ pub(in crate::file) struct Joining<'p> {
     pub reserved: u64,
     /// How far the content has come, in bytes of the file.
     pub upto: u64,
+    unwinding: Unwinding,
 }
 
-impl Joining<'_> {
+impl<'p> Joining<'p> {
+    /// None yet, of a file for which so many blocks are set aside.
+    pub fn begin(queue: &'p WriteBackQueue, inode: &'p Arc<InodeObj>, reserved: u64) -> Joining<'p> {
+        Joining { queue, inode, pages: Vec::new(), reserved, upto: 0, unwinding: Unwinding::watch() }
+    }
+
     /// They are in the set now.
     pub fn join(&mut self) {
         let (pages, reserved) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.reserved));
@@ -31,7 +37,7 @@ impl Joining<'_> {
 
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
-        if !panicking() {
+        if !self.unwinding.has_begun() {
             return;
         }
         self.join();

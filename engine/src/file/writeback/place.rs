@@ -11,8 +11,8 @@ use crate::meta::{Blocks, Change, Insert, Mapping};
 use crate::pages::FileData;
 use crate::pages::readahead::REQUEST_PAGES;
 use crate::sync::Arc;
+use crate::unwinding::Unwinding;
 use crate::{Error, Result};
-use std::thread::panicking;
 
 /// How a extent of consecutive pages gets its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,7 @@ pub(in crate::file) struct WriteExtent<'p> {
     /// Pages whose copy is newer than what is absorbed, by index.
     pub unsynced: Vec<bool>,
     pub result: Result<()>,
+    pub(super) unwinding: Unwinding,
 }
 
 /// What became of selected pages.
@@ -59,7 +60,7 @@ impl WriteExtent<'_> {
 /// Ends the write-back of its frames, which are wholly dirty again, when a panic unwinds.
 impl Drop for WriteExtent<'_> {
     fn drop(&mut self) {
-        if !panicking() {
+        if !self.unwinding.has_begun() {
             return;
         }
         for found in self.frames.iter().filter(|found| found.flags().contains(FrameState::WRITEBACK)) {
@@ -144,6 +145,7 @@ impl WriteBack {
                     frames: part,
                     unsynced: Vec::new(),
                     result: Ok(()),
+                    unwinding: Unwinding::watch(),
                 });
                 at += count;
             }

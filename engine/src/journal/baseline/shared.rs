@@ -18,6 +18,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{
     Arc, CachePadded, Counter, LaneCounter, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, WaitQueue,
 };
+use crate::unwinding::Unwinding;
 use crate::{Error, Result};
 
 /// Most slots of a transaction that operations may fill: it is one record, whose slots are counted by 16 bits.
@@ -279,7 +280,8 @@ impl Shared {
                 let end = start + 1;
                 self.tail.fetch_max(end, Ordering::Relaxed);
                 let first = if is_first { start } else { end };
-                return Ok(Handle { shared: self, transaction, first, end });
+                let unwinding = Unwinding::watch();
+                return Ok(Handle { shared: self, transaction, first, end, unwinding });
             }
             drop(state);
             let since = Instant::now();

@@ -47,6 +47,7 @@ use crate::journal::{CreditClass, JournalStats, Look, Media, Options};
 use crate::pmem::DurabilityLevel;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, CachePadded, Counter, LaneCounter, Mutex, OnceLock, RwLock, WaitQueue, thread};
+use crate::unwinding::Unwinding;
 use crate::{Error, Result};
 
 /// Least slots of a ring.
@@ -69,6 +70,7 @@ pub(super) struct Handle<'j> {
     pub transaction: u64,
     pub first: Position,
     pub end: Position,
+    pub unwinding: Unwinding,
 }
 
 impl Transactions {
@@ -354,7 +356,7 @@ impl Drop for Transactions {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.unwinding.has_begun() {
             self.shared.fail(format!("the operation at {} broke off", self.first));
         }
         // Release: pairs with the Acquire of the committing thread: it sees all that the handle has done.
