@@ -7,6 +7,7 @@ LIBDIR ?= $(PREFIX)/lib
 SHAREDIR ?= $(PREFIX)/share
 ZSHDIR ?= $(SHAREDIR)/zsh/site-functions
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+GENERATED ?= target/generated
 # Where the names for mount(8) and others lead.
 PROGRAM ?= $(BINDIR)/narufs
 NARUFS = target/release/narufs
@@ -195,11 +196,11 @@ install-files: # what was built: as `install`, and as scripts/deb.sh puts it int
 		ln -sf $(PROGRAM) $(DESTDIR)$(SBINDIR)/$$name; done
 	for library in libnarufs_sqlite.so libnarufs_sqlite_preload.so libnarufs_sqlite.a; do \
 		test ! -e target/release/$$library || install -D -m 0644 -t $(DESTDIR)$(LIBDIR) target/release/$$library; done
-	rm -rf target/generated && $(NARUFS) generate target/generated
-	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/man/man8 target/generated/*.8
-	install -D -m 0644 -t $(DESTDIR)$(ZSHDIR) target/generated/_*
-	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d target/generated/*.fish
-	for file in target/generated/*.bash; do \
+	rm -rf $(GENERATED) && $(NARUFS) generate $(GENERATED)
+	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/man/man8 $(GENERATED)/*.8
+	install -D -m 0644 -t $(DESTDIR)$(ZSHDIR) $(GENERATED)/_*
+	install -D -m 0644 -t $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d $(GENERATED)/*.fish
+	for file in $(GENERATED)/*.bash; do \
 		install -D -m 0644 $$file $(DESTDIR)$(SHAREDIR)/bash-completion/completions/$$(basename $$file .bash); done
 	for unit in $(UNITS); do \
 		sed 's,/usr/local/bin/,$(BINDIR)/,' docs/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; done

@@ -14,6 +14,7 @@ tests() {
     echo "$ROOT" >"$tree/repository"
     cp -r --parents -t "$tree" "${PARTS[@]}"
     strip -g -o "$tree/target/release/narufs" "$NARUFS"
+    if [[ -e $NARUFS-bench ]]; then strip -g -o "$tree/target/release/narufs-bench" "$NARUFS-bench"; fi
     mkdir -p "$tree/target/debug" "$tree/target/tmp"
     if [[ -n ${PROGRAMS:-} ]]; then programs "$tree/target/debug"; fi
     if [[ -n ${DEB:-} ]]; then cp "$DEB" "$tree/narufs.deb"; fi
@@ -38,7 +39,7 @@ PYTHON
 
 kernels() { # VERSION...
     local version status failed=()
-    PARTS=(scripts testing/programs testing/machines) PROGRAMS=${PROGRAMS-1}
+    PARTS=(Makefile scripts docs/systemd testing/programs testing/machines) PROGRAMS=${PROGRAMS-1}
     prepare
     tests
     truncate -s 1G "$RUN/blank.disk"

@@ -19,6 +19,8 @@ jobs=${NARUFS_SUITE_JOBS:-$(nproc)}
 # A test file has so long, in seconds.
 limit=${NARUFS_SUITE_LIMIT:-900}
 export TZ=UTC
+# A core would be dumped into the directory that the process itself serves.
+ulimit -c 0
 
 sources() { # those of the package that is installed, by apt alone
     local version lists=$work/apt

@@ -9,7 +9,6 @@ use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
 use narufs_engine::mkfs::{FormatOptions, format, holds_data};
 use rustix::process::{getegid, geteuid};
-use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,12 +65,7 @@ fn open(args: &Mkfs) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
     };
     let blocks = size.map(|s| s / BLOCK_SIZE as u64);
     let file = match blocks {
-        Some(blocks) if args.sparse && !is_device => {
-            let errno = |e: std::io::Error| Error::Errno(e.raw_os_error().unwrap_or(libc::EIO));
-            let options = OpenOptions::new().write(true).create(true).truncate(false).open(image);
-            options.and_then(|f| f.set_len(blocks * BLOCK_SIZE as u64)).map_err(errno)?;
-            ImageFile::open(image)?
-        }
+        Some(blocks) if args.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,
         None => ImageFile::open(image)?,
     };

@@ -37,7 +37,7 @@ typedef struct narufs_entries narufs_entries;
 /** Writes that are staged. */
 typedef struct narufs_batch narufs_batch;
 
-#define NARUFS_FORMAT_OPTIONS_INIT { sizeof(struct narufs_format_options), 0, 0, 0, 0, 0, NULL, NULL }
+#define NARUFS_FORMAT_OPTIONS_INIT { sizeof(struct narufs_format_options), 0, 0, 0, 0, 0, NULL, NULL, 0 }
 #define NARUFS_MOUNT_OPTIONS_INIT { sizeof(struct narufs_mount_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL }
 #define NARUFS_SCRATCH_OPTIONS_INIT { sizeof(struct narufs_scratch_options), 0, 0, 0, NULL, 0, 0 }
 
@@ -294,6 +294,10 @@ struct narufs_format_options {
      * The name of the file system, 32 bytes at the most; or NULL.
      */
     const char *label;
+    /**
+     * Not 0: no space is reserved for an image that is a file, which takes it as it is written.
+     */
+    int sparse;
 };
 
 /**

@@ -45,6 +45,7 @@ pub struct FormatOptions {
     journal: Journal,
     label: String,
     owner: (u32, u32),
+    sparse: bool,
     force: bool,
 }
 
@@ -79,6 +80,13 @@ impl FormatOptions {
         self
     }
 
+    /// Reserve no space for an image that is a file: it is taken as it is written, and what cannot be written for want of
+    /// it fails.
+    pub fn sparse(mut self, sparse: bool) -> FormatOptions {
+        self.sparse = sparse;
+        self
+    }
+
     /// Make it even where there is a file system already, which is lost.
     pub fn force(mut self, force: bool) -> FormatOptions {
         self.force = force;
@@ -103,6 +111,7 @@ impl FormatOptions {
             journal_path: path.map(words).transpose()?,
             label: self.label.clone(),
             owner: self.owner,
+            sparse: self.sparse,
             force: self.force,
             ..narufs_engine::FormatOptions::default()
         })

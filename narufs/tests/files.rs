@@ -279,6 +279,20 @@ fn a_symlink_in_the_place_of_a_directory_is_removed_and_what_it_leads_to_stays()
     fs.close().expect("alone");
 }
 
+#[test]
+fn a_sparse_image_takes_what_is_written() {
+    let (_place, full) = image();
+    let image = full.with_file_name("sparse");
+    Fs::format(&image, &FormatOptions::new().size(16 << 30).sparse(true)).expect("room for what is written");
+    let taken =
+        |image| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(image).expect("there")) * 512;
+    assert!(taken(&image) < 256 << 20 && taken(&full) >= 16 << 20);
+    let fs = open(&image);
+    fs.write("/f", vec![7; 8 << 20]).expect("room");
+    fs.close().expect("nothing is open");
+    assert_eq!(open(&image).read("/f").expect("there"), vec![7; 8 << 20]);
+}
+
 /// What a program does while a panic of its own unwinds it.
 struct InItsDestructor<'a>(&'a Fs);
 

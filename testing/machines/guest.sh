@@ -12,6 +12,8 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t securityfs securityfs /sys/kernel/security
 mount -t fusectl fusectl /sys/fs/fuse/connections
 ip link set lo up 2>/dev/null
+# As services and logins have it.
+ulimit -n 20000
 ln -sfn /proc/self/fd /dev/fd
 echo user_allow_other >>/etc/fuse.conf
 # Below the path that it has where it was built, for programs know that of each other.

@@ -36,8 +36,8 @@ prepare() {
 
 # Debian 12, as a disk.
 debian() {
-    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,xfsprogs,fdisk,ndctl,fio
-    [[ ! -e $MACHINES/debian.disk ]] || return 0
+    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,xfsprogs,fdisk,ndctl,fio,make
+    [[ -e $MACHINES/debian.disk && $(cat "$MACHINES/debian.has" 2>/dev/null) == "$more" ]] && return 0
     echo "making a Debian 12"
     rm -rf "$MACHINES/debian"
     debootstrap --variant=minbase --include="$more" bookworm "$MACHINES/debian" "$MIRROR" >"$MACHINES/debian.log" ||
@@ -46,6 +46,7 @@ debian() {
     disk "$MACHINES/debian.part" "$MACHINES/debian" 6G root
     rm -rf "$MACHINES/debian"
     mv "$MACHINES/debian.part" "$MACHINES/debian.disk"
+    echo "$more" >"$MACHINES/debian.has"
 }
 
 # apt with sources and lists of its own: kernels of several releases, of which nothing is installed.

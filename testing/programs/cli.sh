@@ -193,7 +193,7 @@ sbin=$(readlink -f /sbin)
 mkdir "$WORK/sbin"
 cp -a "$sbin/." "$WORK/sbin/"
 # Without the libraries of doors/, whose own tests lay them.
-make -s -C "$ROOT" install-files NARUFS="$NARUFS" PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
+make -s -C "$ROOT" install-files NARUFS="$NARUFS" PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin" GENERATED="$WORK/generated"
 for name in {mkfs,fsck,mount,umount,mount.fuse,umount.fuse}.narufs; do
     [[ -x $WORK/sbin/$name ]] || fail "$name is not installed"
 done
@@ -303,5 +303,5 @@ unmount
 fsck -T -t narufs -a "$WORK/volume.img" >/dev/null
 INSIDE
 unshare -m bash -x "$WORK/installed.sh" >"$WORK/log" 2>&1 || { tail -n 20 "$WORK/log"; fail "the installed commands"; }
-make -s -C "$ROOT" uninstall PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin"
+make -s -C "$ROOT" uninstall PREFIX="$WORK/prefix" SBINDIR="$WORK/sbin" GENERATED="$WORK/generated"
 [[ -z $(find "$WORK/prefix" "$WORK/sbin" -name '*narufs*') ]] || fail "uninstall leaves something"

@@ -20,8 +20,11 @@ fn to_format(asked: &narufs_format_options) -> Outcome<FormatOptions> {
         NARUFS_JOURNAL_EMULATED => Journal::Emulated(args::path(asked.journal_path)?.into()),
         _ => return Err(Failure::invalid("journal is none of NARUFS_JOURNAL_...")),
     };
-    let mut options =
-        FormatOptions::new().journal(journal).force(asked.force != 0).owner(asked.uid, asked.gid);
+    let mut options = FormatOptions::new()
+        .journal(journal)
+        .force(asked.force != 0)
+        .owner(asked.uid, asked.gid)
+        .sparse(asked.sparse != 0);
     if asked.bytes > 0 {
         options = options.size(asked.bytes);
     }

@@ -41,6 +41,8 @@ pub struct narufs_format_options {
     pub journal_path: *const c_char,
     /// The name of the file system, 32 bytes at the most; or NULL.
     pub label: *const c_char,
+    /// Not 0: no space is reserved for an image that is a file, which takes it as it is written.
+    pub sparse: c_int,
 }
 
 /// In a ring on the image.

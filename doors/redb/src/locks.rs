@@ -27,6 +27,9 @@ struct Held {
     free: Vec<LockOwner>,
 }
 
+/// The last byte that a range may name, as in redb's own file backend: that of the longest file.
+const LAST: u64 = i64::MAX as u64;
+
 /// Bytes as the file system has them: an end of `u64::MAX` is that of the file, wherever that is.
 fn range(start: Bound<u64>, end: Bound<u64>) -> io::Result<Range<u64>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a range of locks that is none");
@@ -37,10 +40,12 @@ fn range(start: Bound<u64>, end: Bound<u64>) -> io::Result<Range<u64>> {
     };
     let end = match end {
         Bound::Unbounded => u64::MAX,
-        Bound::Included(last) => last.checked_add(1).ok_or_else(invalid)?,
+        Bound::Included(last) => last.checked_add(1).filter(|end| *end < u64::MAX).ok_or_else(invalid)?,
+        Bound::Excluded(u64::MAX) => return Err(invalid()),
         Bound::Excluded(end) => end,
     };
-    if start < end { Ok(start..end) } else { Err(invalid()) }
+    let is_named = start <= LAST && (end == u64::MAX || end - 1 <= LAST);
+    if start < end && is_named { Ok(start..end) } else { Err(invalid()) }
 }
 
 /// An error of a lock. Unsupported means to redb that there are no locks at all, and that it may go on without.

@@ -1,8 +1,9 @@
 //! What `suite.sh` puts in the place of redb's `FileBackend`: a file in an image of narufs for each file of the system.
 //!
-//! Reads, lengths and locks are those of narufs. What is written goes to the file of the system as well, so that tests that
+//! Reads and lengths are those of narufs. What is written goes to the file of the system as well, so that tests that
 //! look at it, or change it while the database is closed, find what they expect; what they have changed is taken over
-//! by the next who opens it. When the last handle of a file is closed both must be the same, to the byte.
+//! by the next who opens it. When the last handle of a file is closed both must be the same, to the byte. Locks are taken
+//! on both, for tests and other processes try those of the system's file.
 
 use crate::{BackendError, DatabaseError, Result, StorageBackend};
 use narufs::{Durability, FormatOptions, Fs, MountOptions, OpenOptions};
@@ -15,6 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use stock::StorageBackend as Stock;
+use stock::backends::FileBackend as System;
 
 /// Of the image; what nobody has written takes no room.
 const SIZE: u64 = 16 << 30;
@@ -49,7 +51,7 @@ fn image() -> PathBuf {
 fn opened() -> narufs::Result<Fs> {
     let image = image();
     if !image.exists() {
-        Fs::format(&image, &FormatOptions::new().size(SIZE))?;
+        Fs::format(&image, &FormatOptions::new().size(SIZE).sparse(true))?;
     }
     // Nothing here takes the power away.
     Fs::open(&image, &MountOptions::new().memory(256 << 20).durability(Durability::Process))
@@ -84,6 +86,8 @@ pub struct FileBackend {
     /// None while it is dropped alone.
     inner: Option<NarufsBackend>,
     file: File,
+    /// redb's own, over the same open file, for its locks.
+    system: System,
     id: Id,
     closed: std::sync::atomic::AtomicBool,
 }
@@ -111,18 +115,37 @@ impl FileBackend {
         }
         let inner = NarufsBackend::open(fs, name(id)).expect("it is there");
         drop(place);
-        FileBackend { inner: Some(inner), file, id, closed: false.into() }
+        let system = System::new(file.try_clone().expect("a descriptor")).expect("a file");
+        FileBackend { inner: Some(inner), file, system, id, closed: false.into() }
     }
 
     fn inner(&self) -> &NarufsBackend {
         self.inner.as_ref().expect("only the drop takes it")
     }
 
+    /// What a try of both has come to; if one of them is held elsewhere, neither is kept.
+    fn both(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+        ours: Result<bool, stock::BackendError>,
+        system: impl FnOnce() -> Result<bool, stock::BackendError>,
+    ) -> Result<bool, BackendError> {
+        if !ours.map_err(told)? {
+            return Ok(false);
+        }
+        let taken = system().map_err(told);
+        if !matches!(taken, Ok(true)) {
+            Stock::unlock_range(self.inner(), start, end).map_err(told)?;
+        }
+        taken
+    }
+
     fn close_once(&self) -> io::Result<()> {
         if self.closed.swap(true, std::sync::atomic::Ordering::AcqRel) {
             return Ok(());
         }
-        let closed = Stock::close(self.inner());
+        let closed = Stock::close(self.inner()).and(Stock::close(&self.system));
         let mut place = place();
         let open = place.open.get_mut(&self.id).expect("it was counted");
         *open -= 1;
@@ -160,27 +183,35 @@ fn told(error: stock::BackendError) -> BackendError {
 
 impl StorageBackend for FileBackend {
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Stock::try_lock_range(self.inner(), start, end).map_err(told)
+        self.both(start, end, Stock::try_lock_range(self.inner(), start, end), || {
+            Stock::try_lock_range(&self.system, start, end)
+        })
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Stock::try_lock_shared_range(self.inner(), start, end).map_err(told)
+        self.both(start, end, Stock::try_lock_shared_range(self.inner(), start, end), || {
+            Stock::try_lock_shared_range(&self.system, start, end)
+        })
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        Stock::lock_range(&self.system, start, end).map_err(told)?;
         Stock::lock_range(self.inner(), start, end).map_err(told)
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        Stock::lock_shared_range(&self.system, start, end).map_err(told)?;
         Stock::lock_shared_range(self.inner(), start, end).map_err(told)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        Stock::unlock_range(self.inner(), start, end).map_err(told)
+        Stock::unlock_range(self.inner(), start, end).map_err(told)?;
+        Stock::unlock_range(&self.system, start, end).map_err(told)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        Stock::query_lock_range(self.inner(), start, end).map_err(told)
+        let ours = Stock::query_lock_range(self.inner(), start, end).map_err(told)?;
+        Ok(ours || Stock::query_lock_range(&self.system, start, end).map_err(told)?)
     }
 
     fn close(&self) -> io::Result<()> {

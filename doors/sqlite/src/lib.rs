@@ -87,6 +87,7 @@ mod mortal;
 mod mount;
 mod open;
 mod outside;
+mod owners;
 mod plain;
 mod shm;
 mod stage;

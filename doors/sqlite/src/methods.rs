@@ -71,21 +71,6 @@ pub unsafe fn put(at: *mut File, handle: Handle) {
     }
 }
 
-/// The database behind what SQLite says is one, if it is of this VFS.
-///
-/// # Safety
-/// `at` is null or an open sqlite3_file.
-pub unsafe fn database(at: *mut c_void) -> Option<Arc<Db>> {
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: an open file begins with its methods; if those are ours, the rest is as well.
-    match unsafe { std::ptr::eq((*at.cast::<File>()).methods, &METHODS).then(|| handle(at.cast())) } {
-        Some(Handle::Db(db)) => Some(Arc::clone(db)),
-        _ => None,
-    }
-}
-
 /// # Safety
 /// `file` is what [`put`] has filled, and is not closed while the answer is used.
 unsafe fn handle<'a>(file: *mut File) -> &'a Handle {

@@ -3,10 +3,10 @@
 #![allow(unsafe_code, reason = "a leaf module: what C calls, with C's pointers; tests/stock.rs")]
 
 use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
-use crate::methods::{self, Opened, changes, database, guarded};
+use crate::methods::{self, Opened, changes, guarded};
 use crate::mount::{Meaning, Place, Wishes, full_name, meaning};
-use crate::open::{self, Asked};
-use crate::outside;
+use crate::open::{self, Asked, Handle};
+use crate::{outside, owners};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
 
@@ -121,9 +121,18 @@ unsafe extern "C" fn x_open(
             theirs = true;
             return Ok(());
         };
-        // SAFETY: see above; names of databases and of their journals are such that these can be asked about them.
-        let asked = unsafe { Asked { flags, wishes: wishes(name, flags), db: owner(name, flags) } };
+        let owner =
+            (flags & ffi::OPEN_MAIN_JOURNAL != 0).then(|| owners::owner(name.addr(), &place)).flatten();
+        // SAFETY: see above; a database's name can be asked for parameters.
+        let asked = unsafe { Asked { flags, wishes: wishes(name, flags), db: owner } };
         let (handle, flags) = open::open(&place, asked)?;
+        if let Handle::Db(db) = &handle
+            && let Some(functions) = ffi::functions()
+        {
+            // SAFETY: the name of a database, as above.
+            let journal = unsafe { (functions.filename_journal)(name) };
+            owners::opened(journal.addr(), db);
+        }
         // SAFETY: see above.
         unsafe {
             methods::put(file, handle);
@@ -156,20 +165,6 @@ unsafe fn wishes(name: *const c_char, flags: c_int) -> Wishes {
         serve: wish(c"serve"),
         makes: true,
     }
-}
-
-/// The database whose journal is opened.
-///
-/// # Safety
-/// `name` is one that SQLite has given to xOpen.
-unsafe fn owner(name: *const c_char, flags: c_int) -> Option<std::sync::Arc<crate::db::Db>> {
-    // Super-journals are looked through by names that know of no database.
-    if flags & ffi::OPEN_MAIN_JOURNAL == 0 {
-        return None;
-    }
-    let functions = ffi::functions()?;
-    // SAFETY: as the caller says: a main journal's name belongs to its database.
-    unsafe { database((functions.database_file_object)(name)) }
 }
 
 unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, durable: c_int) -> c_int {

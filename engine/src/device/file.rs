@@ -65,6 +65,19 @@ impl ImageFile {
     /// Creates (or takes over) a regular file and makes it `blocks` long, its space reserved; a raw device is
     /// opened and must have at least that size.
     pub fn create(path: &Path, blocks: u64) -> Result<Self> {
+        Self::create_with(path, blocks, Self::reserve)
+    }
+
+    /// The same with no space reserved: it is taken as it is written, and writes fail where there is none.
+    pub fn create_sparse(path: &Path, blocks: u64) -> Result<Self> {
+        Self::create_with(path, blocks, |image, blocks| image.lengthen(blocks).map(drop))
+    }
+
+    fn create_with(
+        path: &Path,
+        blocks: u64,
+        lengthen: impl FnOnce(&Self, u64) -> Result<()>,
+    ) -> Result<Self> {
         let image = Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?;
         if image.block_device {
             if image.blocks() < blocks {
@@ -74,7 +87,7 @@ impl ImageFile {
                 )));
             }
         } else {
-            image.reserve(blocks)?;
+            lengthen(&image, blocks)?;
             image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e))?;
         }
         image.blocks.store(blocks, Relaxed);

@@ -37,6 +37,7 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
         )));
     }
     let file = match options.blocks {
+        Some(blocks) if options.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,
         None => ImageFile::open(image)?,
     };
