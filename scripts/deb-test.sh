@@ -70,7 +70,7 @@ done
 narufs-bench --help >/dev/null
 bash -n /usr/share/bash-completion/completions/narufs
 ldconfig -p | grep -q 'libnarufs\.so\.' || fail "programs in C find no library"
-libdir=$(dirname "$(ldconfig -p | sed -n 's/.*libnarufs\.so\.[0-9]* .*=> //p')")
+libdir=$(dirname "$(dpkg -L narufs | grep '/libnarufs\.so$')")
 for library in "$libdir"/libnarufs.so "$libdir"/libnarufs_sqlite.so "$libdir"/libnarufs_sqlite_preload.so; do
     ! ldd "$library" | grep 'not found' || fail "$library lacks a library"
 done

@@ -27,7 +27,8 @@ struct Held {
     free: Vec<LockOwner>,
 }
 
-/// The last byte that a range may name, as in redb's own file backend: that of the longest file.
+/// The last byte that a range may name, and the most that it may have, as in redb's own file backend: those of the longest
+/// file.
 const LAST: u64 = i64::MAX as u64;
 
 /// Bytes as the file system has them: an end of `u64::MAX` is that of the file, wherever that is.
@@ -44,7 +45,7 @@ fn range(start: Bound<u64>, end: Bound<u64>) -> io::Result<Range<u64>> {
         Bound::Excluded(u64::MAX) => return Err(invalid()),
         Bound::Excluded(end) => end,
     };
-    let is_named = start <= LAST && (end == u64::MAX || end - 1 <= LAST);
+    let is_named = start <= LAST && (end == u64::MAX || end - 1 <= LAST && end.saturating_sub(start) <= LAST);
     if start < end && is_named { Ok(start..end) } else { Err(invalid()) }
 }
 
@@ -161,5 +162,8 @@ mod tests {
         assert_eq!(of(Included(3), Excluded(3)), None);
         assert_eq!(of(Excluded(u64::MAX), Unbounded), None);
         assert_eq!(of(Included(0), Included(u64::MAX)), None);
+        assert_eq!(of(Included(1), Excluded(1 << 63)), Some(1..1 << 63));
+        assert_eq!(of(Included(0), Excluded(1 << 63)), None);
+        assert_eq!(of(Included(1 << 63), Included(1 << 63)), None);
     }
 }
