@@ -161,7 +161,7 @@ what=${1:-tcl}
 case $what in
     atomic)
         build atomic -DSQLITE_ENABLE_BATCH_ATOMIC_WRITE testfixture
-        tcl atomic atomic "$@"
+        tcl atomic batch "$@"
         ;;
     tcl | plain)
         build usual "" testfixture
