@@ -179,7 +179,8 @@ impl MultipartStore for NarufsStore {
 
     async fn create_multipart_opts(&self, path: &Path, opts: PutMultipartOptions) -> Result<MultipartId> {
         let uploads = &self.mount.uploads;
-        let id = format!("{:x}", uploads.number());
+        // No other has it, of any process: who goes on after a crash is to find nothing.
+        let id = uuid::Uuid::new_v4().simple().to_string();
         let upload =
             Numbered { path: self.object(path)?, attributes: opts.attributes, parts: Mutex::default() };
         locked(&uploads.open).insert(id.clone(), Arc::new(upload));

@@ -5,6 +5,7 @@ mod place;
 use futures_util::{StreamExt, TryStreamExt};
 use narufs_object_store::NarufsStore;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 use place::{Place, files, keys};
@@ -203,4 +204,21 @@ async fn a_list_of_very_many_is_a_stream() {
     let gone = store.delete_stream(store.list(None).map_ok(|object| object.location).boxed());
     assert_eq!(gone.try_fold(0, |count, _| async move { Ok(count + 1) }).await.expect("all are there"), many);
     assert_eq!(files(&store, "/"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_upload_of_before_is_none_of_now() {
+    let place = Place::new();
+    let at = key("a");
+    let before = place.store().create_multipart(&at).await.expect("an id");
+    let store = place.store();
+    let now = store.create_multipart(&at).await.expect("an id");
+    assert!(matches!(store.put_part(&at, &before, 0, "old".into()).await, Err(Error::NotFound { .. })));
+    let part = store.put_part(&at, &now, 0, "new".into()).await.expect("room");
+    assert!(matches!(
+        store.complete_multipart(&at, &before, vec![part.clone()]).await,
+        Err(Error::NotFound { .. })
+    ));
+    store.complete_multipart(&at, &now, vec![part]).await.expect("all are there");
+    assert_eq!(store.get(&at).await.expect("there").bytes().await.expect("read"), "new");
 }
