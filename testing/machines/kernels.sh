@@ -13,6 +13,8 @@ lacking() { # VERSION TEST...: what takes that version
     linux "$1" || { shift; for test; do without+=(--skip "$test"); done; }
 }
 lacking 6.2 the_kernel_keeps_so_much_and_no_more
+lacking 6.6 every_read_changes_a_strict_access_time direct_writers_of_one_file_leave_their_neighbours_alone \
+    a_file_is_cut_and_grown_under_a_shared_mapping a_shared_mapping_and_reads_and_writes_see_each_other
 lacking 6.14 uring
 tests() { # SECONDS NAME [ARGS...]: a program of the workspace's tests, with what takes root
     check "$1" "$2" "target/debug/$2" --include-ignored --test-threads 2 "${without[@]}" "${@:3}"
