@@ -118,7 +118,7 @@ impl Served<'_> {
         Ok(Served { server, running, mounted, place })
     }
 
-    /// Whether the kernel and the server have O_TMPFILE (Linux 6.2).
+    /// Whether the kernel and the server have O_TMPFILE (Linux 6.1).
     pub fn has_tmpfile(&self) -> bool {
         use rustix::fs::{Mode, OFlags, open};
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -54,7 +54,7 @@ fn run(shape: &Shape, seed: u64) -> Result<usize, String> {
     };
     let (mut model, mut generator) = (Model::default(), Generator::new(seed));
     let mut served = mount()?;
-    assert!(served.has_tmpfile(), "missing: O_TMPFILE over FUSE (Linux 6.2)");
+    assert!(served.has_tmpfile(), "missing: O_TMPFILE over FUSE (Linux 6.1)");
     let mut done = 0;
     for part in 0..shape.parts {
         let mut target = target(&place)?;
@@ -102,7 +102,7 @@ fn run_all(what: &str, seeds: u64, shape: impl Fn(Ring) -> Shape) {
 }
 
 #[test]
-#[ignore = "needs root, /dev/fuse with O_TMPFILE (Linux 6.2) and FUSE over io_uring (Linux 6.14)"]
+#[ignore = "needs root, /dev/fuse with O_TMPFILE (Linux 6.1) and FUSE over io_uring (Linux 6.14)"]
 fn mounts_with_little_memory_agree_with_the_model() {
     run_all("little memory", 24, |ring| Shape {
         ring,
@@ -114,7 +114,7 @@ fn mounts_with_little_memory_agree_with_the_model() {
 }
 
 #[test]
-#[ignore = "needs root, /dev/fuse with O_TMPFILE (Linux 6.2) and FUSE over io_uring (Linux 6.14)"]
+#[ignore = "needs root, /dev/fuse with O_TMPFILE (Linux 6.1) and FUSE over io_uring (Linux 6.14)"]
 fn mounts_as_they_come_agree_with_the_model() {
     run_all("as it comes", 12, |ring| Shape {
         ring,

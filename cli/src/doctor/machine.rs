@@ -12,7 +12,7 @@ const LEAST: (u32, u32) = (5, 4);
 const LEAST_TESTED: (u32, u32) = (6, 1);
 /// What later kernels have: docs/POSIX.md has the table.
 const LATER: [((u32, u32), &str); 5] = [
-    ((6, 2), "O_TMPFILE and direct writes of one file beside each other"),
+    ((6, 2), "direct writes of one file beside each other"),
     ((6, 6), "birth times and maps with strictatime"),
     ((6, 9), "mounts that outlive their server"),
     ((6, 13), "bounds for waiting requests"),
@@ -293,7 +293,7 @@ mod tests {
         for (release, verdict, words) in [
             ("6.18.2-amd64\n", Good, &["Linux 6.18"][..]),
             ("6.9.0", Better, &["bounds for waiting", "io_uring (6.14)"]),
-            ("6.1.0-31-amd64", Better, &["O_TMPFILE", "outlive", "(6.9)"]),
+            ("6.1.0-31-amd64", Better, &["direct writes", "outlive", "(6.9)"]),
             ("5.10.0", Better, &["older than any"]),
             ("4.19.0", Stops, &["5.4"]),
             ("some words", Better, &["not told"]),

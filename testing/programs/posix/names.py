@@ -5,7 +5,6 @@ import os
 import socket
 import stat
 import threading
-import unittest
 
 from common import *
 
@@ -44,10 +43,6 @@ class Names(MountTest):
         self.fails(errno.ELOOP, os.open, "link", os.O_RDONLY | os.O_NOFOLLOW)
 
     def test_tmpfile(self):
-        if kernel() < (6, 2) and os.environ["NARUFS_TEST_FS"] != "ext4":
-            # FUSE of older kernels does not have it; programs fall back on a name.
-            self.fails(errno.EOPNOTSUPP, os.open, ".", O_TMPFILE | os.O_RDWR)
-            return
         fd = self.open(".", O_TMPFILE | os.O_RDWR, 0o600)
         os.write(fd, b"unnamed")
         self.assertEqual(os.fstat(fd).st_nlink, 0)
@@ -59,7 +54,6 @@ class Names(MountTest):
         linkat_empty(other, "other")
         self.assertEqual(sorted(os.listdir()), ["named", "other"])
 
-    @unittest.skipIf(kernel() < (6, 2), "FUSE of this kernel has no O_TMPFILE")
     def test_tmpfile_excl(self):
         fd = self.open(".", O_TMPFILE | os.O_WRONLY | os.O_EXCL, 0o600)
         self.fails(errno.ENOENT, linkat, fd, "named")
