@@ -4,7 +4,7 @@
 
 use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
 use crate::methods::{self, Opened, changes, guarded};
-use crate::mount::{Meaning, Place, Wishes, full_name, meaning};
+use crate::mount::{Meaning, Place, Wishes, full_name, locked, meaning};
 use crate::open::{self, Asked, Handle};
 use crate::{outside, owners};
 use std::ffi::{c_char, c_int, c_void};
@@ -130,8 +130,12 @@ unsafe extern "C" fn x_open(
             && let Some(functions) = ffi::functions()
         {
             // SAFETY: the name of a database, as above.
-            let journal = unsafe { (functions.filename_journal)(name) };
+            let (journal, psow) =
+                unsafe { ((functions.filename_journal)(name), ffi::parameter(name, c"psow")) };
             owners::opened(journal.addr(), db);
+            if psow.is_some_and(is_no) {
+                locked(&db.state).powersafe = false;
+            }
         }
         // SAFETY: see above.
         unsafe {
@@ -147,6 +151,11 @@ unsafe extern "C" fn x_open(
         return unsafe { (below(vfs).open)(below(vfs), name, file, flags, got) };
     }
     outcome
+}
+
+/// Whether a parameter says no, to SQLite.
+fn is_no(word: &str) -> bool {
+    ["0", "no", "off", "false"].iter().any(|no| word.eq_ignore_ascii_case(no))
 }
 
 /// # Safety
