@@ -20,6 +20,7 @@ mod slab;
 mod spill;
 mod unordered;
 mod uring;
+mod whole;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 

@@ -2,16 +2,14 @@
 //!
 //! A batch is carried out by the thread that submits it, one request after the other.
 
-use std::fs::File;
 use std::io::IoSlice;
-use std::os::unix::fs::FileExt;
 
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::ReadWriteFlags;
 
 use super::counters::Counters;
 use super::done::DoneBatches;
-use super::file::{device_error, io_error};
 use super::flush::GroupFlush;
+use super::whole::{read_whole, whole, write_whole};
 use super::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
     check_blocks, read_copied,
@@ -57,16 +55,6 @@ impl PlainDevice {
     }
 }
 
-/// Reads all of `buf`; the end of the file inside it is an error of the device.
-pub(super) fn read_whole(file: &File, buf: &mut [u8], offset: u64) -> Result<()> {
-    file.read_exact_at(buf, offset).map_err(|e| io_error("read", &e))
-}
-
-/// Writes all of `buf`.
-pub(super) fn write_whole(file: &File, buf: &[u8], offset: u64) -> Result<()> {
-    file.write_all_at(buf, offset).map_err(|e| io_error("write", &e))
-}
-
 /// Writes blocks of an image and has them on durable media, by one call where that is the quickest way.
 pub(super) fn write_durably(
     image: &ImageFile,
@@ -91,21 +79,18 @@ pub(super) fn write_durably(
     if image.is_block_device() {
         return and_flush(buf, offset);
     }
-    let mut done = 0;
-    while done < buf.len() {
+    let mut reached = 0;
+    let written = whole("write", buf.len(), |done| {
+        reached = done;
         let rest = [IoSlice::new(&buf[done..])];
-        match rustix::io::pwritev2(image.file(), &rest, offset + done as u64, ReadWriteFlags::DSYNC) {
-            // Direct I/O cannot go on in the midst of a block; a part of one is written again.
-            Ok(bytes) if bytes >= BLOCK_SIZE => done += bytes - bytes % BLOCK_SIZE,
-            Ok(_) => return Err(Error::Device { context: "write", errno: libc::EIO }),
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                return and_flush(&buf[done..], offset + done as u64);
-            }
-            Err(e) => return Err(device_error("write", e)),
+        rustix::io::pwritev2(image.file(), &rest, offset + done as u64, ReadWriteFlags::DSYNC)
+    });
+    match written {
+        Err(Error::Device { errno: libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL, .. }) => {
+            and_flush(&buf[reached..], offset + reached as u64)
         }
+        written => written,
     }
-    Ok(())
 }
 
 /// Reads blocks of an image into memory that direct I/O can reach; false, and nothing is done, if it cannot.

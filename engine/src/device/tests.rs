@@ -104,14 +104,28 @@ fn a_raw_device_is_claimed_and_serves() {
     many_threads_work_side_by_side_from(&*device, device.writes_completed());
 }
 
+/// The end of the file may lie between blocks, or in one, which direct I/O comes to in part.
+fn reports_an_image_that_was_cut_off<D: BlockDevice>(make: impl Fn(ImageFile) -> D) {
+    for end in [8 * BLOCK_SIZE, 8 * BLOCK_SIZE + 100, 10 * BLOCK_SIZE, 10 * BLOCK_SIZE + 512] {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("image");
+        let device = make(ImageFile::create(&path, 16).expect("create"));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
+        file.set_len(end as u64).expect("truncate");
+        let request = Request::read(8, IoBuf::zeroed(4 * BLOCK_SIZE), Cause::Metadata);
+        let read = device.run(vec![request]);
+        assert!(matches!(read, Err(Error::Device { errno: libc::EIO, .. })), "{end}: {read:?}");
+        let read = device.read_into(8, &mut IoBuf::zeroed(4 * BLOCK_SIZE), Cause::Metadata);
+        assert!(matches!(read, Err(Error::Device { errno: libc::EIO, .. })), "{end}: {read:?}");
+    }
+}
+
+#[test]
+fn plain_reports_an_image_that_was_cut_off() {
+    reports_an_image_that_was_cut_off(PlainDevice::new);
+}
+
 #[test]
 fn uring_reports_an_image_that_was_cut_off() {
-    let dir = tempfile::tempdir().expect("tempdir");
-    let path = dir.path().join("image");
-    let image = ImageFile::create(&path, 16).expect("create");
-    let device = UringDevice::new(image).expect("the kernel offers io_uring");
-    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
-    file.set_len(10 * BLOCK_SIZE as u64).expect("truncate");
-    let request = Request::read(8, IoBuf::zeroed(4 * BLOCK_SIZE), Cause::Metadata);
-    assert!(matches!(device.run(vec![request]), Err(Error::Device { errno: libc::EIO, .. })));
+    reports_an_image_that_was_cut_off(|image| UringDevice::new(image).expect("the kernel offers io_uring"));
 }

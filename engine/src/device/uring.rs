@@ -14,14 +14,17 @@
 //!
 //! So a thread that is alone enters the kernel once to submit and once to wait, and is woken by nobody else.
 //!
-//! A request that the kernel did in part is submitted again for the rest; one that it interrupted or
-//! cancelled (its submitter's thread ended) is submitted again whole, by the reaper.
+//! A request that the kernel did in part is submitted again for the rest, from the last whole block on; one that it
+//! interrupted or cancelled (its submitter's thread ended) is submitted again whole, by the reaper.
 
 mod ring;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 use super::counters::Counters;
 use super::flush::GroupFlush;
-use super::plain::{read_straight, read_whole, write_durably, write_whole};
+use super::plain::{read_straight, write_durably};
+use super::whole::{CUT_OFF, MAX_RETRIES, blocks_of, read_whole, write_whole};
 use super::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, ImageFile, IoBuf, Op, Request, Ticket,
     read_copied,
@@ -33,8 +36,6 @@ use ring::{Batch, InFlight, Ring, State};
 const MAX_RINGS: usize = 16;
 /// Completions that a reaper waits for at the most before it looks: others' requests wait with it.
 const MOST_AWAITED: u32 = 8;
-/// How often a request may come back interrupted before the reaper carries it out itself.
-const MAX_RETRIES: u8 = 8;
 
 /// A device served by io_uring.
 pub struct UringDevice {
@@ -62,18 +63,14 @@ impl UringDevice {
     fn complete(&self, ring: &Ring, state: &mut State, slot: usize, result: i32) {
         let flight = state.requests.get_mut(slot);
         let outcome = match usize::try_from(result) {
-            Ok(0) if flight.moved < flight.request.buf.len() => {
-                // The end of the file: someone cut the image off.
-                Some(Err(Error::Device { context: "the image has been truncated", errno: libc::EIO }))
-            }
+            Ok(0) if flight.moved < flight.request.buf.len() => Some(Err(CUT_OFF)),
             Ok(bytes) => {
-                // Whole blocks only: direct I/O cannot continue in the middle of one, and doing the rest of a
-                // block again is harmless.
-                let whole = bytes - bytes % BLOCK_SIZE;
-                flight.moved += whole;
+                let whole = blocks_of(bytes);
                 if whole == 0 {
                     return self.again(ring, state, slot);
                 }
+                flight.moved += whole;
+                flight.retries = 0;
                 (flight.moved >= flight.request.buf.len()).then_some(Ok(()))
             }
             Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) => {
@@ -90,7 +87,7 @@ impl UringDevice {
         }
     }
 
-    /// Submits a request again that made no progress, or carries it out here when that goes on.
+    /// Submits a request again that got no further, or carries it out here when that goes on ([`MAX_RETRIES`]).
     fn again(&self, ring: &Ring, state: &mut State, slot: usize) {
         let flight = state.requests.get_mut(slot);
         flight.retries += 1;
