@@ -5,6 +5,10 @@
 //! sectors that a coin leaves there, each as it was written last; nothing is read or written any more. Left to
 //! `narufs_engine::sim`, which goes through states one by one: an older version of a sector that was written twice.
 
+pub mod faults;
+pub mod shown;
+pub mod told;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use narufs_engine::baseline::{Baselines, JournalBaseline, NAMES, SpillBaseline};
 
 pub mod acl;
 pub mod clients;
+pub mod content;
 pub mod crash;
 pub mod dir_target;
 pub mod drive;

@@ -1,6 +1,6 @@
 //! The simulated device.
 
-use super::media::{Event, Fault, Shared, pages};
+use super::media::{Event, Failure, Fault, Shared, pages};
 use crate::device::{
     BLOCK_SIZE, BlockDevice, Cause, CauseCount, Completion, Counters, DoneBatches, GroupFlush, IoBuf, Op,
     Request, Ticket,
@@ -10,6 +10,8 @@ use crate::{Error, Result};
 
 /// What a discarded block reads as: nothing that anyone wrote.
 const DISCARDED: u8 = 0xdb;
+/// What a read that failed leaves of its buffer where it had not come yet.
+const UNREAD: u8 = 0xdf;
 
 /// The device of [`super::SimMedia`].
 ///
@@ -26,6 +28,10 @@ pub struct SimDevice {
 enum Started {
     Ended(Result<()>),
     InFlight(u64, Result<()>),
+}
+
+fn told(context: &'static str, failure: Option<Failure>) -> Result<()> {
+    failure.map_or(Ok(()), |Failure { errno, .. }| Err(Error::Device { context, errno }))
 }
 
 impl SimDevice {
@@ -48,13 +54,16 @@ impl SimDevice {
         match request.op {
             Op::Read => {
                 let mut world = self.shared.lock();
-                if let Some(errno) = world.fault(|nth| Fault::Read { nth, block, count, cause }, 0) {
-                    return Started::Ended(Err(Error::Device { context: "read", errno }));
-                }
+                let failure = world.fault(|nth| Fault::Read { nth, block, count, cause }, 0);
+                let end = failure.map_or(u64::MAX, |failure| block.saturating_add(failure.done));
                 for (at, into) in (block..).zip(request.buf.chunks_mut(BLOCK_SIZE)) {
-                    world.live.read(at, into);
+                    if at < end {
+                        world.live.read(at, into);
+                    } else {
+                        into.fill(UNREAD);
+                    }
                 }
-                Started::Ended(Ok(()))
+                Started::Ended(told("read", failure))
             }
             Op::Write => self.issue(block, pages(&request.buf), Some(cause)),
             Op::Discard { .. } => {
@@ -67,28 +76,26 @@ impl SimDevice {
     /// Issues a write, which may be made to fail if it has a cause.
     fn issue(&self, block: u64, contents: Vec<Arc<[u8; BLOCK_SIZE]>>, cause: Option<Cause>) -> Started {
         let count = contents.len() as u64;
-        let (write, errno) = {
+        let (write, failure) = {
             let mut world = self.shared.lock();
             world.writes += 1;
-            let errno =
+            let failure =
                 cause.and_then(|cause| world.fault(|nth| Fault::Write { nth, block, count, cause }, 1));
-            (world.writes, errno)
+            (world.writes, failure)
         };
-        let result = errno.map_or(Ok(()), |errno| Err(Error::Device { context: "write", errno }));
-        let failed = result.is_err();
+        // What a crash leaves of one that failed is up to the crash: any of its sectors, these or others.
+        let done = failure.map_or(count, |failure| failure.done.min(count));
         let event = Event::WriteIssued { write, block, contents: contents.clone() };
         self.shared.record(event, |world| {
             if (block..block + count).any(|b| world.in_flight.contains(&b)) {
                 world.overlaps += 1;
             }
             world.in_flight.extend(block..block + count);
-            for (at, page) in (block..).zip(contents) {
-                if !failed {
-                    world.live.set(at, page);
-                }
+            for (at, page) in (block..block + done).zip(contents) {
+                world.live.set(at, page);
             }
         });
-        Started::InFlight(write, result)
+        Started::InFlight(write, told("write", failure))
     }
 
     fn end(&self, request: Request, started: Started, durable: bool) -> Completion {
@@ -148,8 +155,7 @@ impl BlockDevice for SimDevice {
     fn flush_upto(&self, upto: u64) -> Result<()> {
         self.group.flush_upto(upto, || {
             self.shared.record(Event::FlushBegan, |_| ());
-            let fault = self.shared.lock().fault(|nth| Fault::Flush { nth }, 2);
-            let result = fault.map_or(Ok(()), |errno| Err(Error::Device { context: "flush", errno }));
+            let result = told("flush", self.shared.lock().fault(|nth| Fault::Flush { nth }, 2));
             self.shared.record(Event::FlushEnded { ok: result.is_ok() }, |_| ());
             result
         })

@@ -115,7 +115,16 @@ pub enum Fault {
     },
 }
 
-type FaultHook = Box<dyn FnMut(Fault) -> Option<i32> + Send>;
+/// How a request fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// What it is told.
+    pub errno: i32,
+    /// Blocks, from its first one on, that were read or written before; of a flush it says nothing.
+    pub done: u64,
+}
+
+type FaultHook = Box<dyn FnMut(Fault) -> Option<Failure> + Send>;
 type EventHook = Arc<dyn Fn(usize, &Event) + Send + Sync>;
 
 pub(super) struct World {
@@ -131,8 +140,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Asks the test whether a request fails, and with which errno.
-    pub fn fault(&mut self, make: impl FnOnce(u64) -> Fault, kind: usize) -> Option<i32> {
+    /// Asks the test whether a request fails, and how.
+    pub fn fault(&mut self, make: impl FnOnce(u64) -> Fault, kind: usize) -> Option<Failure> {
         let nth = self.fault_counts[kind];
         self.fault_counts[kind] += 1;
         self.fault.as_mut().and_then(|hook| hook(make(nth)))
@@ -246,9 +255,16 @@ impl SimMedia {
         self.shared.lock().overlaps
     }
 
-    /// Sets what decides whether a request fails: it returns the errno, or none to let it pass. It runs under
-    /// the media's lock.
+    /// Sets what decides whether a request fails: it returns the errno, or none to let it pass. Nothing is done of one
+    /// that fails. It runs under the media's lock.
     pub fn set_fault(&self, hook: Option<Box<dyn FnMut(Fault) -> Option<i32> + Send>>) {
+        self.set_failure(hook.map(|mut hook| -> FaultHook {
+            Box::new(move |fault| hook(fault).map(|errno| Failure { errno, done: 0 }))
+        }));
+    }
+
+    /// The same where a first part of what fails is done; in the place of another fault.
+    pub fn set_failure(&self, hook: Option<Box<dyn FnMut(Fault) -> Option<Failure> + Send>>) {
         self.shared.lock().fault = hook;
     }
 

@@ -16,6 +16,8 @@
 //! - a killed process leaves all its stores (the last one perhaps cut short between two words) and all its
 //!   completed writes; its writes in flight may be done or not.
 //!   What was not flushed remains unflushed for the next process;
+//! - a write that failed shows readers as much of it as a test says, and a crash any of its sectors, until they are
+//!   written again; a read that failed leaves in its buffer what no one wrote;
 //! - a discarded block reads as a pattern that no one wrote, so that nobody relies on it.
 //!
 //! Compiled for tests and under the feature `sim`.
@@ -32,5 +34,5 @@ mod tests;
 
 pub use crash::{Crash, CrashPoint, CrashState, CrashStates};
 pub use device::SimDevice;
-pub use media::{CrashPoints, Event, Fault, PmemSpec, SimMedia};
+pub use media::{CrashPoints, Event, Failure, Fault, PmemSpec, SimMedia};
 pub use pmem::SimPmem;

@@ -295,6 +295,35 @@ fn faults_fail_what_they_name_and_leave_anything_behind() {
 }
 
 #[test]
+fn a_short_request_is_done_in_part_and_a_crash_leaves_any_of_it() {
+    let media = SimMedia::new(8, &[]);
+    let device = media.device();
+    device.run((0..3).map(|block| write(block, 1)).collect()).expect("write");
+    device.flush().expect("flush");
+    media.set_failure(Some(Box::new(|fault| match fault {
+        Fault::Write { .. } => Some(Failure { errno: libc::EIO, done: 2 }),
+        Fault::Read { .. } => Some(Failure { errno: libc::EIO, done: 1 }),
+        Fault::Flush { .. } => None,
+    })));
+    let long = IoBuf::from_slice(&[2; 3 * BLOCK_SIZE]);
+    assert!(device.run(vec![Request::write(0, long, Cause::Checkpoint)]).is_err());
+    let ticket = device.submit(vec![Request::read(1, IoBuf::zeroed(2 * BLOCK_SIZE), Cause::Fsck)]);
+    let done = device.wait(ticket).pop().expect("one was asked for");
+    assert!(done.result.is_err());
+    assert_eq!(done.buf[0], 2, "what was read before");
+    assert!(!matches!(done.buf[BLOCK_SIZE], 0..=2), "what nobody wrote");
+    media.set_fault(None);
+    let live = device.run(vec![Request::read(0, IoBuf::zeroed(3 * BLOCK_SIZE), Cause::Fsck)]).expect("read");
+    assert_eq!([0, 1, 2].map(|block| live[0][block * BLOCK_SIZE]), [2, 2, 1]);
+    // A flush covers what was written whole.
+    device.flush().expect("flush");
+    let (whole, _) = outcomes(&media.crash_point(media.events()), Crash::PowerLoss);
+    let any =
+        [1, 2].into_iter().flat_map(|a| [1, 2].map(|b| [a, b])).flat_map(|[a, b]| [1, 2].map(|c| [a, b, c]));
+    assert_eq!(whole, any.collect::<BTreeSet<_>>());
+}
+
+#[test]
 fn a_kill_brings_no_failed_write_back_over_a_later_one() {
     let media = SimMedia::new(8, &[]);
     let device = media.device();

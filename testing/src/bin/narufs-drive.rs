@@ -1,142 +1,32 @@
-//! A drive with a volatile write cache, as a file: `narufs-drive FLUSHED DIR [SEED]` shows at DIR/disk the bytes of
-//! the file FLUSHED, and puts there what was written when it is flushed; see `narufs_testing::drive`. SIGTERM is
-//! the loss of power, at the worst moment: when the next flush is asked for, or after two seconds without one. It says
-//! how many sectors were not flushed and how many of them are there nevertheless (with SEED; without one none is),
-//! and ends. Unmounted, it flushes and ends. It mounts, which takes root.
+//! A drive with a volatile write cache, as a file: `narufs-drive [--told] FLUSHED DIR [SEED]` shows at DIR/disk the
+//! bytes of the file FLUSHED, and puts there what was written when it is flushed; see `narufs_testing::drive`. SIGTERM
+//! is the loss of power, at the worst moment: when the next flush is asked for, or after two seconds without one. It
+//! says how many sectors were not flushed and how many of them are there nevertheless (with SEED; without one none
+//! is), and ends. Unmounted, it flushes and ends. With --told it is told by its standard input which requests fail, are
+//! done in part, or are held; see `narufs_testing::drive::told`. It mounts, which takes root.
 
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
-};
-use narufs_testing::drive::{Access, Drive, SECTOR};
+use narufs_testing::drive::faults::Faults;
+use narufs_testing::drive::shown::show;
+use narufs_testing::drive::told::tell;
+use narufs_testing::drive::{Drive, Lost};
 use parking_lot::Mutex;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use std::error::Error;
-use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, UNIX_EPOCH};
-
-const DISK: INodeNo = INodeNo(2);
-/// Nobody else changes it.
-const VALID: Duration = Duration::from_secs(3600);
+use std::time::Duration;
 
 /// So long a loss of power waits for a flush.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-struct Shown {
-    drive: Arc<Mutex<Drive>>,
-    size: u64,
-    /// Whether the power is to go.
-    to_be_cut: Arc<AtomicBool>,
-    seed: Option<u64>,
-}
-
-impl Shown {
-    fn attributes(&self, ino: INodeNo) -> FileAttr {
-        let is_disk = ino == DISK;
-        FileAttr {
-            ino,
-            size: if is_disk { self.size } else { 0 },
-            blocks: if is_disk { self.size / SECTOR as u64 } else { 0 },
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if is_disk { FileType::RegularFile } else { FileType::Directory },
-            perm: if is_disk { 0o600 } else { 0o700 },
-            nlink: if is_disk { 1 } else { 2 },
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
-    }
-}
-
-impl Filesystem for Shown {
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == "disk" {
-            reply.entry(&VALID, &self.attributes(DISK), Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
-        }
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&VALID, &self.attributes(ino));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // The kernel's cache would stand before the drive's.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        match self.drive.lock().read(offset, size as usize) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(_) => reply.error(Errno::EIO),
-        }
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        // Past its cache the kernel leaves O_DSYNC and RWF_DSYNC to us.
-        let access = if flags.0 & libc::O_DSYNC == 0 { Access::Cached } else { Access::Forced };
-        match self.drive.lock().write(offset, data, access) {
-            Ok(0) if !data.is_empty() => reply.error(Errno::ENOSPC),
-            Ok(written) => reply.written(written as u32),
-            Err(_) => reply.error(Errno::EIO),
-        }
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // That is close(2).
-        reply.ok();
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let mut drive = self.drive.lock();
-        if self.to_be_cut.load(Relaxed) && drive.pending() > 0 {
-            end(&mut drive, self.seed);
-        }
-        match drive.flush() {
-            Ok(()) => reply.ok(),
-            Err(_) => reply.error(Errno::EIO),
-        }
-    }
-}
-
 /// Takes the power away. The end of the process ends the mount: the medium is gone for whoever has it open.
 fn end(drive: &mut Drive, seed: Option<u64>) -> ! {
     let written = drive.written();
-    let said = drive.cut(seed).and_then(|lost| {
-        let (pending, kept) = (lost.pending, lost.kept);
+    let said = drive.cut(seed).and_then(|Lost { pending, kept }| {
         let (forced, flushed) = (written.forced, written.flushed);
         writeln!(
             io::stdout(),
@@ -152,23 +42,37 @@ fn end(drive: &mut Drive, seed: Option<u64>) -> ! {
     }
 }
 
+/// Does as it is told until nobody tells it anything.
+fn listen(faults: &Faults) -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        writeln!(io::stdout(), "{}", tell(faults, &line?))?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let told = words.first().is_some_and(|word| word == "--told");
+    if told {
+        words.remove(0);
+    }
     let (flushed, dir, seed) = match &words[..] {
         [flushed, dir] => (flushed, dir, None),
         [flushed, dir, seed] => (flushed, dir, Some(seed.parse()?)),
-        _ => return Err("narufs-drive FLUSHED DIR [SEED]".into()),
+        _ => return Err("narufs-drive [--told] FLUSHED DIR [SEED]".into()),
     };
-    let drive = Drive::new(OpenOptions::new().read(true).write(true).open(flushed)?)?;
-    let size = drive.size();
-    let drive = Arc::new(Mutex::new(drive));
+    let drive = Arc::new(Mutex::new(Drive::new(OpenOptions::new().read(true).write(true).open(flushed)?)?));
     let mut signals = Signals::new([SIGTERM])?;
-    let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName(flushed.clone()), MountOption::Subtype("narufs-drive".to_owned())];
     let to_be_cut = Arc::new(AtomicBool::new(false));
-    let shown = Shown { drive: Arc::clone(&drive), size, to_be_cut: Arc::clone(&to_be_cut), seed };
-    let session = fuser::Session::new(shown, dir, &config)?;
+    let faults = Arc::new(Faults::default());
+    let session = show(&drive, &faults, Path::new(dir), flushed, {
+        let to_be_cut = Arc::clone(&to_be_cut);
+        move |drive| {
+            if to_be_cut.load(Relaxed) && drive.pending() > 0 {
+                end(drive, seed);
+            }
+        }
+    })?;
     std::thread::spawn({
         let drive = Arc::clone(&drive);
         move || {
@@ -179,6 +83,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     });
+    if told {
+        std::thread::spawn(move || {
+            if let Err(e) = listen(&faults) {
+                eprintln!("narufs-drive: it can be told nothing more: {e}");
+            }
+        });
+    }
     session.run()?;
     drive.lock().flush()?;
     Ok(())

@@ -2,12 +2,13 @@
 //! then the next mount, which must find what was promised.
 
 use super::Tally;
-use super::files::Content;
-use super::plan::{Armed, Lasts, Place, Plan};
+
+use super::plan::{Armed, Extent, Lasts, Place, Plan};
 use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::sim::{Crash, SimMedia};
 use narufs_engine::vfs::{Context, FallocateMode, FileHandle, OpenFlags, SetAttr, WriteFlags};
+use narufs_testing::content::Content;
 use narufs_testing::lab::{Lab, Live, Ring};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -102,17 +103,17 @@ pub fn run(
     Ok(())
 }
 
-/// Runs one life of so many steps, always the same, whose request of that number fails, once or from there on; how many
-/// requests there were before its end.
+/// Runs one life of so many steps, always the same, whose request of that number fails, once or from there on, wholly or
+/// after a part of it was done; how many requests there were before its end.
 pub fn run_with_request(
     (ring, crash): (Ring, Crash),
-    (request, lasts): (u64, Lasts),
+    (request, lasts, extent): (u64, Lasts, Extent),
     steps: usize,
     tally: &mut Tally,
 ) -> Result<u64, String> {
     let mut rng = StdRng::seed_from_u64(1);
     let mut world = World::new(ring, crash, &mut rng)?;
-    let plan = Plan { place: Place::Any, errno: libc::EIO, lasts, spared: request };
+    let plan = Plan { place: Place::Any, errno: libc::EIO, lasts, extent, spared: request };
     world.live(Course { plan, steps, begins: 0, mends: steps }, &mut rng, tally)
 }
 
@@ -163,7 +164,8 @@ impl World {
         tally: &mut Tally,
     ) -> Result<(), String> {
         let (place, errno, lasts) = kind;
-        let plan = Plan { place, errno, lasts, spared: rng.random_range(0..4) };
+        let extent = if rng.random() { Extent::Part } else { Extent::Nothing };
+        let plan = Plan { place, errno, lasts, extent, spared: rng.random_range(0..4) };
         let (begins, mends) = (rng.random_range(0..STEPS / 2), rng.random_range(STEPS / 2..STEPS * 2));
         self.live(Course { plan, steps: STEPS, begins, mends }, rng, tally).map(drop)
     }

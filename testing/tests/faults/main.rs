@@ -15,21 +15,20 @@
 //! | any write, anything | | | |
 //!
 //! crossed with EIO and ENOSPC (the host's own, under a sparse image), for one request, for some, and until it is
-//! mended. What holds in every case: nothing fails before a request did; what fails says EIO, ENOSPC or EROFS, and
+//! mended, before anything of a request is done, and after a first part of it or all of it was. What holds in every case: nothing fails before a request did; what fails says EIO, ENOSPC or EROFS, and
 //! leaves of each byte the old or the new; what an fsync has answered for is there after a crash; who is told once has
 //! everything durable by the next fsync, where the device works again; reads show what was written; blocks and promises
 //! come back; the image is recovered, and fsck finds nothing. That an operation ends at all is what the test's own end
 //! says.
 
 mod durable;
-mod files;
 mod plan;
 mod scratch;
 
 use narufs_engine::sim::Crash;
 use narufs_testing::lab::Ring;
 use narufs_testing::settings;
-use plan::{Lasts, Place};
+use plan::{Extent, Lasts, Place};
 
 const WAYS: [(Ring, Crash); 6] = [
     (Ring::Ssd, Crash::PowerLoss),
@@ -97,21 +96,31 @@ fn no_fault_takes_what_was_promised() {
 /// Steps of the life whose requests fail one by one.
 const STEPS: usize = 1200;
 
-/// Every request of one life in turn, once and for good; every hundredth where `NARUFS_TEST_SCALE` is below 10, other ones
-/// with another `NARUFS_SEED`.
+/// How each of them fails.
+const KINDS: [(Lasts, Extent); 4] = [
+    (Lasts::Once, Extent::Nothing),
+    (Lasts::Once, Extent::Part),
+    (Lasts::Long, Extent::Nothing),
+    (Lasts::Long, Extent::Part),
+];
+
+/// Every request of one life in turn, once and for good, wholly and in part; every hundredth where `NARUFS_TEST_SCALE` is
+/// below 10, other ones with another `NARUFS_SEED`.
 #[test]
 fn no_request_that_fails_takes_what_was_promised() {
     let every = if settings::scale() >= 10 { 1 } else { 100 };
     let run = |way: (Ring, Crash)| {
-        let whole = durable::run_with_request(way, (u64::MAX, Lasts::Once), STEPS, &mut Tally::default());
+        let none = (u64::MAX, Lasts::Once, Extent::Nothing);
+        let whole = durable::run_with_request(way, none, STEPS, &mut Tally::default());
         let whole = whole.map_err(|e| format!("{way:?}: with no fault: {e}"))?;
-        for lasts in [Lasts::Once, Lasts::Long] {
+        for (lasts, extent) in KINDS {
             let mut tally = Tally::default();
             for request in (settings::first_seed() % every..whole).step_by(every as usize) {
-                durable::run_with_request(way, (request, lasts), STEPS, &mut tally)
-                    .map_err(|e| format!("{way:?}, {lasts:?}, request {request} of {whole}: {e}"))?;
+                durable::run_with_request(way, (request, lasts, extent), STEPS, &mut tally).map_err(|e| {
+                    format!("{way:?}, {lasts:?}, {extent:?}, request {request} of {whole}: {e}")
+                })?;
             }
-            println!("each of {whole} requests, {way:?}, {lasts:?}: {tally:?}");
+            println!("each of {whole} requests, {way:?}, {lasts:?}, {extent:?}: {tally:?}");
         }
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! Which requests fail, with what, and for how long.
 
 use narufs_engine::device::Cause;
-use narufs_engine::sim::{Fault, SimMedia};
+use narufs_engine::sim::{Failure, Fault, SimMedia};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,12 +96,32 @@ impl Lasts {
     }
 }
 
+/// What becomes of a request that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Nothing of it is done.
+    Nothing,
+    /// A first part of it is, or all of it.
+    Part,
+}
+
+impl Extent {
+    /// Blocks of the request that are done; another number for each of several.
+    fn done(self, fault: Fault, nth: u64) -> u64 {
+        match (self, fault) {
+            (Extent::Part, Fault::Read { count, .. } | Fault::Write { count, .. }) => 1 + nth % count.max(1),
+            _ => 0,
+        }
+    }
+}
+
 /// A fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub place: Place,
     pub errno: i32,
     pub lasts: Lasts,
+    pub extent: Extent,
     /// Requests at the place that go well before.
     pub spared: u64,
 }
@@ -130,12 +150,15 @@ impl Armed {
     pub fn resume(&self, sim: &SimMedia) {
         let (plan, met, flushes) = (self.plan, Arc::clone(&self.met), Arc::clone(&self.flushes));
         let until = plan.spared.saturating_add(plan.lasts.requests());
-        sim.set_fault(Some(Box::new(move |fault| {
+        sim.set_failure(Some(Box::new(move |fault| {
+            if !plan.place.is_of(fault) {
+                return None;
+            }
             // Relaxed: a count, by whoever has the media's lock.
-            let fails = plan.place.is_of(fault)
-                && (plan.spared..until).contains(&met.fetch_add(1, Ordering::Relaxed));
+            let nth = met.fetch_add(1, Ordering::Relaxed);
+            let fails = (plan.spared..until).contains(&nth);
             flushes.fetch_add(u64::from(fails && matches!(fault, Fault::Flush { .. })), Ordering::Relaxed);
-            fails.then_some(plan.errno)
+            fails.then(|| Failure { errno: plan.errno, done: plan.extent.done(fault, nth) })
         })));
     }
 

@@ -2,8 +2,8 @@
 //! device works again so does the file system.
 
 use super::Tally;
-use super::files::Content;
-use super::plan::{Armed, Lasts, Place, Plan};
+
+use super::plan::{Armed, Extent, Lasts, Place, Plan};
 use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::sim::SimMedia;
@@ -11,6 +11,7 @@ use narufs_engine::vfs::{Context, FallocateMode, FileHandle, OpenFlags, SetAttr,
 use narufs_engine::volume::Mounted;
 use narufs_engine::volume::Running;
 use narufs_engine::volume::scratch::{ScratchOptions, make_on};
+use narufs_testing::content::Content;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -62,7 +63,8 @@ pub fn run(sizes: Sizes, kind: (Place, i32, Lasts), seed: u64, tally: &mut Tally
     // The inodes' own block stays taken.
     let free = scratch.fs().statfs().map_err(said("statfs"))?.blocks_free;
     let (place, errno, lasts) = kind;
-    let plan = Plan { place, errno, lasts, spared: rng.random_range(0..6) };
+    let extent = if rng.random() { Extent::Part } else { Extent::Nothing };
+    let plan = Plan { place, errno, lasts, extent, spared: rng.random_range(0..6) };
     let (begins, mends) = (rng.random_range(0..STEPS / 2), rng.random_range(STEPS / 2..STEPS * 2));
     for step in 0..STEPS {
         if step == begins {
@@ -96,7 +98,8 @@ pub fn fill_with_metadata(errno: i32, background: bool) -> Result<(), String> {
             fs.release(handle, None);
         })
     };
-    let armed = Armed::arm(&sim, Plan { place: Place::Checkpoint, errno, lasts: Lasts::Long, spared: 0 });
+    let (place, lasts, extent) = (Place::Checkpoint, Lasts::Long, Extent::Nothing);
+    let armed = Armed::arm(&sim, Plan { place, errno, lasts, extent, spared: 0 });
     let mut made = 0;
     let refused = loop {
         match make(made) {

@@ -11,11 +11,16 @@ pub struct Content {
 
 impl Content {
     /// A durable one.
+    #[must_use]
     pub fn durable(bytes: Vec<u8>) -> Content {
         Content { versions: vec![Arc::new(bytes)] }
     }
 
     /// What it holds.
+    ///
+    /// # Panics
+    /// Never: there is always one.
+    #[must_use]
     pub fn now(&self) -> &[u8] {
         self.versions.last().expect("there is always one")
     }
@@ -44,12 +49,18 @@ impl Content {
     }
 
     /// Whether a crash may leave this.
+    ///
+    /// # Errors
+    /// In words: which byte may not be there.
     pub fn may_be(&self, seen: &[u8]) -> Result<(), String> {
         mixture(&self.versions, seen)
     }
 
     /// An operation failed which would have left `after`: what is there is of this or that, and is what it holds from
     /// now on.
+    ///
+    /// # Errors
+    /// In words, as above.
     pub fn failed(&mut self, after: Vec<u8>, seen: Vec<u8>) -> Result<(), String> {
         let before = Arc::clone(&self.versions[self.versions.len() - 1]);
         mixture(&[before, Arc::new(after)], &seen)?;
