@@ -1,4 +1,4 @@
-//! A device served by pread and pwrite, for kernels that offer no io_uring.
+//! A device served by pread and pwrite, for kernels that offer no io_uring, and for images on FUSE.
 //!
 //! A batch is carried out by the thread that submits it, one request after the other.
 
