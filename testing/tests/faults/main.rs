@@ -104,11 +104,11 @@ const KINDS: [(Lasts, Extent); 4] = [
     (Lasts::Long, Extent::Part),
 ];
 
-/// Every request of one life in turn, once and for good, wholly and in part; every hundredth where `NARUFS_TEST_SCALE` is
+/// Every request of one life in turn, once and for good, wholly and in part; every two-hundredth where `NARUFS_TEST_SCALE` is
 /// below 10, other ones with another `NARUFS_SEED`.
 #[test]
 fn no_request_that_fails_takes_what_was_promised() {
-    let every = if settings::scale() >= 10 { 1 } else { 100 };
+    let every = if settings::scale() >= 10 { 1 } else { 200 };
     let run = |way: (Ring, Crash)| {
         let none = (u64::MAX, Lasts::Once, Extent::Nothing);
         let whole = durable::run_with_request(way, none, STEPS, &mut Tally::default());
