@@ -110,6 +110,9 @@ signal.pause()";
     let after = std::fs::read_dir(&point).map(drop).map_err(|e| e.raw_os_error());
     drop(stdin);
     let unmounted = Command::new("umount").arg("-l").arg(&point).status().expect("umount is installed");
+    // Who opens it next recovers it, and leaves nothing in memory.
+    let next = run(&image, None, &["sqlite3", "/a.db", "SELECT count(*) FROM t;"]);
     assert_eq!((said(&there).as_str(), after), ("0", Err(Some(libc::ENOTCONN))));
     assert!(unmounted.success());
+    assert_eq!(said(&next), "0");
 }
