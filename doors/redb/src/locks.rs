@@ -40,13 +40,16 @@ fn range(start: Bound<u64>, end: Bound<u64>) -> io::Result<Range<u64>> {
         Bound::Excluded(before) => before.checked_add(1).ok_or_else(invalid)?,
     };
     let end = match end {
-        Bound::Unbounded => u64::MAX,
-        Bound::Included(last) => last.checked_add(1).filter(|end| *end < u64::MAX).ok_or_else(invalid)?,
-        Bound::Excluded(u64::MAX) => return Err(invalid()),
-        Bound::Excluded(end) => end,
+        Bound::Unbounded => None,
+        Bound::Included(last) => Some(last.checked_add(1).ok_or_else(invalid)?),
+        Bound::Excluded(end) => Some(end),
     };
-    let is_named = start <= LAST && (end == u64::MAX || end - 1 <= LAST && end.saturating_sub(start) <= LAST);
-    if start < end && is_named { Ok(start..end) } else { Err(invalid()) }
+    let is_named = |end: u64| start < end && end - 1 <= LAST && end - start <= LAST;
+    if start <= LAST && end.is_none_or(is_named) {
+        Ok(start..end.unwrap_or(u64::MAX))
+    } else {
+        Err(invalid())
+    }
 }
 
 /// An error of a lock. Unsupported means to redb that there are no locks at all, and that it may go on without.

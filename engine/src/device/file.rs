@@ -38,7 +38,6 @@ pub struct ImageFile {
     blocks: AtomicU64,
     direct: bool,
     block_device: bool,
-    on_fuse: bool,
 }
 
 /// Bytes at the beginning of a file or device that are looked at for data.
@@ -163,7 +162,6 @@ impl ImageFile {
         let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;
         let kind = metadata.file_type();
         let blocks = AtomicU64::new(metadata.len() / BLOCK_SIZE as u64);
-        let on_fuse = rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == libc::FUSE_SUPER_MAGIC);
         let image = Self {
             _kept: kept,
             file,
@@ -171,7 +169,6 @@ impl ImageFile {
             blocks,
             direct,
             block_device: kind.is_block_device(),
-            on_fuse,
         };
         if image.block_device {
             image.blocks.store(image.measured()?, Relaxed);
@@ -247,7 +244,7 @@ impl ImageFile {
 
     /// Whether it is a file of another server in user space.
     pub(super) fn is_on_fuse(&self) -> bool {
-        self.on_fuse
+        rustix::fs::fstatfs(&self.file).is_ok_and(|fs| fs.f_type == libc::FUSE_SUPER_MAGIC)
     }
 
     /// Whether it is a raw block device.

@@ -97,6 +97,7 @@ type Act = Box<dyn FnOnce(Outcome) + Send>;
 #[derive(Default)]
 struct State {
     rules: Vec<Rule>,
+    /// But those that are held.
     counts: Counts,
     held: Vec<Act>,
 }
@@ -142,7 +143,6 @@ impl Faults {
             }
             Some(Wrong::Held) => {
                 state.held.push(Box::new(act));
-                state.counts.held = state.held.len() as u64;
                 self.changed.notify_all();
                 return;
             }
@@ -161,7 +161,6 @@ impl Faults {
         let mut state = self.state.lock();
         state.rules.retain(|rule| rule.wrong != Wrong::Held);
         let held = std::mem::take(&mut state.held);
-        state.counts.held = 0;
         drop(state);
         held.into_iter().for_each(|act| act(Outcome::Whole));
     }
@@ -175,13 +174,14 @@ impl Faults {
     /// Requests so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.state.lock().counts
+        let state = self.state.lock();
+        Counts { held: state.held.len() as u64, ..state.counts }
     }
 
     /// Waits until so many requests are held at once.
     pub fn wait_for_held(&self, count: u64) {
         let mut state = self.state.lock();
-        while state.counts.held < count {
+        while (state.held.len() as u64) < count {
             self.changed.wait(&mut state);
         }
     }

@@ -2,7 +2,6 @@
 //! then the next mount, which must find what was promised.
 
 use super::Tally;
-
 use super::plan::{Armed, Extent, Lasts, Place, Plan};
 use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;

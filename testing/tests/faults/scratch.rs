@@ -2,7 +2,6 @@
 //! device works again so does the file system.
 
 use super::Tally;
-
 use super::plan::{Armed, Extent, Lasts, Place, Plan};
 use narufs_engine::Error;
 use narufs_engine::format::ROOT_NID;
