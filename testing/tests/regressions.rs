@@ -247,3 +247,20 @@ fn a_file_of_sixteen_tebibytes_survives_crashes() {
         }
     }
 }
+
+/// A transaction whose record is whole counts, also where it lies in memory whose lines go home by themselves.
+#[cfg(feature = "baselines")]
+#[test]
+fn a_transaction_in_memory_maps_nothing_that_is_not_down() {
+    let baselines = "journal-fine".parse().expect("it is one");
+    let lab = Lab { baselines, slots: 8192, blocks: 2048, ..Lab::tiny(Ring::Nvm) };
+    let bench = Bench::new(lab, Crash::PowerLoss, &setup()).expect("the tree can be made");
+    let ops = [
+        Op::WriteDirect { path: "/a".into(), block: 3, blocks: 2, fill: 27, durable: Durable::No },
+        Op::Mknod { path: "/f".into(), node: Node::File },
+    ];
+    for seed in 30..40 {
+        let effort = Effort { points: 6, in_round: Some(8), ..Effort::SAMPLE };
+        bench.run(&ops, &effort, seed, &mut Tally::default()).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

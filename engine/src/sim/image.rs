@@ -40,10 +40,15 @@ impl Image {
         }
     }
 
-    /// Changes bytes inside one page.
+    /// Changes bytes inside one page: in place, unless a copy shares it.
     pub fn patch(&mut self, page: u64, offset: usize, bytes: &[u8]) {
-        let mut contents = self.get(page).map_or([0; PAGE], |p| **p);
-        contents[offset..offset + bytes.len()].copy_from_slice(bytes);
-        self.set(page, Arc::new(contents));
+        let within = offset..offset + bytes.len();
+        if let Some(own) = self.changes.get_mut(&page) {
+            Arc::make_mut(own)[within].copy_from_slice(bytes);
+            return;
+        }
+        let mut contents = self.base.get(&page).map_or_else(|| Arc::new([0; PAGE]), Arc::clone);
+        Arc::make_mut(&mut contents)[within].copy_from_slice(bytes);
+        self.set(page, contents);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Of blocks, and on the SSD ring: the transaction's record, a void record up to the end of its last block, and a commit
 //! block. On the SSD ring they go to the image in two steps, as jbd2's: the record, then a flush, which covers the file
-//! data too; then the commit block, by a write that is durable when it returns. In memory the record is written, its
-//! lines written back, a fence; file data that it maps are flushed; then the commit block in the same way.
+//! data too; then the commit block, by a write that is durable when it returns. In memory file data that it maps are flushed,
+//! for the scan takes each record that is whole; the record is written, its lines written back, a fence; then the commit
+//! block in the same way.
 //!
 //! Of units in memory: the record and a fence; then a commit record of one slot, which is what the scan goes by, and the
 //! tail word of eight bytes, which is what the published journal goes by, with one fence for both.
@@ -80,6 +81,9 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
         .ok()
         .filter(|_| end - shared.head() <= shared.ring.slots)
         .ok_or_else(|| Error::Refused(format!("a transaction of {slots} slots does not fit the ring")))?;
+    if shared.stream.is_none() {
+        shared.data.flush_upto(depends)?;
+    }
     let mut writer = Writer { shared, at: start, index: 0, count, pending: Vec::new(), crc: 0 };
     writer.push(&logical);
     let mut image = Vec::new();
@@ -93,7 +97,7 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
     let crc = writer.crc;
     persist(shared, start, commit);
     write_home(shared, start, commit)?;
-    // On the SSD ring that has flushed them.
+    // On the SSD ring that has flushed file data, and found it done elsewhere.
     shared.data.flush_upto(depends)?;
     write_commit(shared, start, commit, end, crc)?;
     shared.ends.lock().push_back(end);
