@@ -237,8 +237,9 @@ pub fn is_dead(point: &Path) -> bool {
 
 /// Whether a call on a mount failed because its server is gone.
 pub fn is_gone(e: &io::Error) -> bool {
-    // The last is for a request that found its io_uring gone.
-    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    // The last two are for a request that found its io_uring gone, and for what went before it had answered anything, as
+    // Linux 7.3 says it.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::CONNREFUSED];
     Errno::from_io_error(e).is_some_and(|e| gone.contains(&e))
 }
 

@@ -3,7 +3,7 @@
 use crate::memfs::MemFs;
 use crate::support::{Mounted, Place, mounted, options};
 use crate::transports::transport;
-use narufs_fuse::control::ServerProcess;
+use narufs_fuse::control::{self, ServerProcess};
 use narufs_fuse::mount::{self, Broker, FuseOptions, IfBusy, Made, Setting, Transport, mountinfo};
 use narufs_fuse::wire::OpenFlags;
 use narufs_fuse::wire::notify::Notification;
@@ -155,7 +155,7 @@ fn the_helper_for_those_who_are_not_root_mounts_the_same() {
     assert_eq!(entry.source, "an, image");
     assert!(entry.options.contains("nosuid") && entry.options.contains("nodev"), "{}", entry.options);
     drop(fd);
-    assert!(mount::is_dead(&place.point()));
+    assert!(mount::is_dead(&place.point()), "{:?}", control::server_pid(&place.point()));
     mount::helper::unmount(&place.point(), true).unwrap();
     assert!(mountinfo::find(&place.point()).unwrap().is_none());
     assert!(mount::helper::unmount(&place.point(), true).is_err());
