@@ -136,6 +136,12 @@ listed! {
     NameKept,
     /// Batch: a page goes home before the batch is committed.
     BatchPageHomeEarly,
+    /// Batch: a page goes home before the record that holds it is durable.
+    BatchHomeBeforeRecord,
+    /// Batch: of a page with unsynced bytes the record holds no more than what changes.
+    ChangedOverUnsynced,
+    /// The same of a page whose place was written, and not flushed.
+    ChangedOverUnflushed,
 }
 
 #[cfg(feature = "planted-bugs")]

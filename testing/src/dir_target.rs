@@ -119,11 +119,13 @@ impl DirTarget {
                 f.write_all_at(&vec![*fill; *len as usize], *offset)?;
                 sync_after(&f, *durable)?;
             }
-            Op::Batch { paths, offset, len, fill } => {
+            Op::Batch { paths, offset, len, fill, is_synced } => {
                 let files = [self.file(&paths[0], OFlags::RDWR)?, self.file(&paths[1], OFlags::RDWR)?];
                 for file in files {
                     file.write_all_at(&vec![*fill; *len as usize], *offset)?;
-                    file.sync_all()?;
+                    if *is_synced {
+                        file.sync_all()?;
+                    }
                 }
             }
             Op::Append { path, len, fill } => {

@@ -43,7 +43,7 @@ struct Version {
 /// What an operation that is kept says of a file's older contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
-    /// They are gone: a rename put the file in another's place.
+    /// They are gone: a rename put the file in another's place, or a batch has written to it.
     Since,
     /// They end at this size.
     Cut(usize),
@@ -132,7 +132,8 @@ impl Oracle {
         if outcome.is_ok()
             && let Op::Batch { paths, .. } = op
         {
-            let files = paths.iter().filter_map(|path| self.model().identity(path)).collect();
+            let files: Vec<_> = paths.iter().filter_map(|path| self.model().identity(path)).collect();
+            self.durable.extend(files.iter().map(|file| (*file, number, Bound::Since)));
             self.batches.push((number, files));
         }
         for id in model.files() {
@@ -247,15 +248,22 @@ impl Oracle {
         model: &Model,
         shown: &Tree,
     ) -> Result<(), String> {
-        let (mut old, mut new) = (true, true);
+        let (mut old, mut new) = (Ok(()), Ok(()));
         for id in files {
             let got = model.path_of(*id).and_then(|path| shown.get(&path));
             let (Some(versions), Some(got)) = (self.files.get(id), got) else { continue };
-            let at = versions.partition_point(|version| version.op < *op);
-            old &= fits(&versions[..at], &got.data).is_ok();
-            new &= fits(&versions[at..], &got.data).is_ok();
+            // What was moved keeps the number of what it was before, and its place behind.
+            let (before, behind): (Vec<_>, Vec<_>) =
+                versions.iter().cloned().partition(|version| version.op < *op);
+            old = old.and_then(|()| fits(&before, &got.data));
+            new = new.and_then(|()| fits(&behind, &got.data));
         }
-        if old || new { Ok(()) } else { Err(format!("a part of the batch of operation {op}")) }
+        match (old, new) {
+            (Err(old), Err(new)) => {
+                Err(format!("a part of the batch of operation {op}: not before ({old}), not behind ({new})"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_content(&self, op: usize, id: usize, got: &Shown) -> Result<(), String> {

@@ -335,7 +335,8 @@ impl DataPath {
             let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
             let clean = data.pages.summary().is_clean();
-            if !clean || data.size() != data.logged_size() {
+            // Others may have written it home since it was flushed: the supersede is for what is in place.
+            if !clean || !self.is_flushed(data) || data.size() != data.logged_size() {
                 drop((write_back, credits, removing, range));
                 continue;
             }

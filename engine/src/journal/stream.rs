@@ -185,19 +185,22 @@ impl Journal {
     /// Returns once all promises are kept that were made before the call: every position and write that an
     /// fsync was answered for is durable against a loss of power.
     pub fn keep_promises(&self) -> Result<()> {
-        self.keep_promises_as(Lead::Freely)
+        self.keep_promises_and(0, Lead::Freely)
     }
 
-    /// The same by one whose locks others wait for: it serves them no longer than for itself.
-    pub fn keep_promises_briefly(&self) -> Result<()> {
-        self.keep_promises_as(Lead::Briefly)
+    /// The same by one whose locks others wait for: it serves them no longer than for itself. Everything below `upto` is
+    /// durable, too, if it is sealed.
+    pub fn keep_promises_briefly(&self, upto: Position) -> Result<()> {
+        self.keep_promises_and(upto, Lead::Briefly)
     }
 
-    fn keep_promises_as(&self, lead: Lead) -> Result<()> {
+    fn keep_promises_and(&self, upto: Position, lead: Lead) -> Result<()> {
+        let is_durable = upto <= self.durable();
         match &self.stream {
-            Some(stream) if self.lag.now() > Duration::ZERO || !self.is_kept(stream) => {
-                self.commit_and_flush(stream, 0, lead)
+            Some(stream) if !is_durable || self.lag.now() > Duration::ZERO || !self.is_kept(stream) => {
+                self.commit_and_flush(stream, upto, lead)
             }
+            // On a mapped ring it is since it was sealed.
             _ => Ok(()),
         }
     }

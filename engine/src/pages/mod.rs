@@ -76,6 +76,7 @@ pub(crate) use token::{Logging, UnderWriteBack, WriteBackEnd};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{MAX_FILE_SIZE, Position};
+use crate::planted::{self, Bug};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use sets::Sets;
@@ -151,13 +152,22 @@ impl PageStates {
         Logging::new(self, pages)
     }
 
-    /// As [`PageStates::begin_logging`], of these pages alone, as far as they are dirty.
-    pub fn begin_logging_of(&self, pages: &[u64]) -> Logging<'_> {
+    /// As [`PageStates::begin_logging`], of these pages of a batch alone, as far as they are dirty.
+    pub fn begin_logging_of(&self, pages: impl Iterator<Item = u64>) -> Logging<'_> {
         let mut sets = self.sets.lock();
         sets.being_logged = true;
-        let pages = pages.iter().copied().filter(|page| sets.dirty.remove(page)).collect();
+        let pages = pages.filter(|page| sets.dirty.remove(page)).collect();
         drop(sets);
-        Logging::new(self, pages)
+        Logging::new(self, pages).of_batch()
+    }
+
+    /// The position after the last record of a batch that has pages of this file: before that is durable, none of them may
+    /// be in place. Who writes there has the write-back mutex.
+    pub fn batched_upto(&self) -> Position {
+        if planted::is(Bug::BatchHomeBeforeRecord) {
+            return 0;
+        }
+        self.sets.lock().batched_upto
     }
 
     /// The pages are cached no more, and no block is set aside for `reserved` of them. The caller has their range and

@@ -90,6 +90,8 @@ pub(super) struct Sets {
     unflushed_limit: usize,
     /// A flush failed for a page that has left the cache since: its content is gone.
     pub lost: bool,
+    /// Position after the last record of a batch that has pages of this file: none of them may be in place without it.
+    pub batched_upto: Position,
     /// Blocks set aside for dirty pages without a block.
     pub reserved: u64,
     /// The file was truncated to nothing, and the record of that waits for the new content.

@@ -272,10 +272,10 @@ impl Store {
         Ok(())
     }
 
-    /// The same by one whose locks others wait for.
-    pub fn keep_promises_briefly(&self) -> Result<()> {
+    /// The same by one whose locks others wait for; every record below `upto` is durable, too.
+    pub fn keep_promises_briefly(&self, upto: Position) -> Result<()> {
         let Some(journal) = self.journal() else { return Ok(()) };
-        journal.keep_promises_briefly()?;
+        journal.keep_promises_briefly(upto)?;
         self.tell_durable();
         Ok(())
     }

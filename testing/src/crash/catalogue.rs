@@ -41,8 +41,8 @@ fn direct(p: &str, block: u64, blocks: u32, fill: u8, durable: Durable) -> Op {
 fn rewrite(p: &str, len: u32, fill: u8, direct: bool) -> Op {
     Op::Rewrite { path: path(p), len, fill, direct }
 }
-fn batch(paths: [&str; 2], offset: u64, len: u32, fill: u8) -> Op {
-    Op::Batch { paths: paths.map(path), offset, len, fill }
+fn batch(paths: [&str; 2], offset: u64, len: u32, fill: u8, is_synced: bool) -> Op {
+    Op::Batch { paths: paths.map(path), offset, len, fill, is_synced }
 }
 fn tmpfile(dir: &str, p: &str, len: u32, fill: u8) -> Op {
     Op::Tmpfile { dir: path(dir), path: path(p), len, fill }
@@ -239,9 +239,12 @@ fn writes(fill: &mut impl FnMut() -> u8) -> Vec<Op> {
         direct("/c", 3, 3, fill(), Durable::Fsync),
         direct("/g", 11, 2, fill(), Durable::Sync),
         // In one record, and by way of a staging file: over the end, over holes.
-        batch(["/a", "/b"], 200, 300, fill()),
-        batch(["/b", "/g"], 2 * PAGE + 10, 5 * PAGE as u32, fill()),
-        batch(["/c", "/d/x"], PAGE, 6 * PAGE as u32, fill()),
+        batch(["/a", "/b"], 200, 300, fill(), true),
+        batch(["/b", "/g"], 2 * PAGE + 10, 5 * PAGE as u32, fill(), true),
+        batch(["/c", "/d/x"], PAGE, 6 * PAGE as u32, fill(), true),
+        // Which nobody waits for.
+        batch(["/a", "/g"], 0, 3000, fill(), false),
+        batch(["/g", "/d/x"], PAGE, 5 * PAGE as u32, fill(), false),
         tmpfile("/", "/t", 5000, fill()),
         tmpfile("/d", "/n", 100, fill()),
         tmpfile("/w", "/w/t", 10, fill()),

@@ -314,7 +314,7 @@ impl<'f> LibTarget<'f> {
                 self.copy((from, *from_offset), (to, *to_offset), *len)?;
             }
             Op::Tmpfile { dir, path, len, fill } => self.tmpfile(dir, path, *len, *fill)?,
-            Op::Batch { paths, offset, len, fill } => {
+            Op::Batch { paths, offset, len, fill, is_synced } => {
                 let bytes = vec![*fill; *len as usize];
                 let files = [
                     self.file(&paths[0], OpenFlags::READ_WRITE)?,
@@ -329,7 +329,8 @@ impl<'f> LibTarget<'f> {
                     self.fs.drop_batch(batch);
                     return Err(e);
                 }
-                self.fs.commit_batch(ctx, batch, BatchDurability::Synced)?;
+                let durability = if *is_synced { BatchDurability::Synced } else { BatchDurability::Ordered };
+                self.fs.commit_batch(ctx, batch, durability)?;
             }
             Op::Fsync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), false)?,
             Op::Fdatasync { path } => self.fs.fsync(self.file(path, OpenFlags::empty())?.get(), true)?,

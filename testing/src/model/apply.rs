@@ -155,7 +155,7 @@ impl Model {
                 self.blur(id);
                 Ok(Value::Unit)
             }
-            Op::Batch { paths, offset, len, fill } => {
+            Op::Batch { paths, offset, len, fill, .. } => {
                 let files = [self.file(&paths[0], true)?, self.file(&paths[1], true)?];
                 for id in files {
                     self.write(id, *offset, &vec![*fill; *len as usize]);

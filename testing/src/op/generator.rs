@@ -90,7 +90,8 @@ impl Generator {
         let path = self.path();
         if self.batches && self.rng.random_range(0..16) == 0 {
             let (paths, offset) = ([path, self.path()], self.offset());
-            return Op::Batch { paths, offset, len: self.len(), fill: self.fill() };
+            let is_synced = self.rng.random();
+            return Op::Batch { paths, offset, len: self.len(), fill: self.fill(), is_synced };
         }
         match self.rng.random_range(0..100) {
             0..12 => Op::Create { path, exclusive: self.rng.random() },

@@ -209,13 +209,14 @@ pub enum Op {
         len: u32,
         fill: u8,
     },
-    /// One write to each of two files, which are synced before, as one atomic batch; no more than two synced writes on
-    /// what knows no batches.
+    /// One write to each of two files, which are synced before, as one atomic batch that is waited for or not; no more
+    /// than two writes, synced or not, on what knows no batches.
     Batch {
         paths: [String; 2],
         offset: u64,
         len: u32,
         fill: u8,
+        is_synced: bool,
     },
     Fsync {
         path: String,
@@ -278,7 +279,7 @@ impl Op {
             | Op::Fdatasync { .. }
             | Op::FsyncDir { .. }
             | Op::SyncAll
-            | Op::Batch { .. } => true,
+            | Op::Batch { is_synced: true, .. } => true,
             Op::Write { durable, .. } | Op::WriteDirect { durable, .. } => *durable != Durable::No,
             _ => false,
         }

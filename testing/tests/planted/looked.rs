@@ -217,18 +217,48 @@ pub fn copy_of_a_dead_original() -> Result<(), String> {
     if is_its_own { Ok(()) } else { Err("a copy is not what it was".into()) }
 }
 
+/// What a batch over two files is written over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// What lies in its place, durably.
+    Durable,
+    /// The same, and nobody waits for the batch: its pages go home by a sync.
+    DurableUnwaited,
+    /// What of it does not change lies in memory alone.
+    Unsynced,
+    /// The same, in its place without a flush.
+    Unflushed,
+}
+
 /// A batch over two files that is crashed wherever it can be: both show all of it, or nothing.
 pub fn page_of_a_batch_that_goes_home_early() -> Result<(), String> {
-    batch_of(3000)
+    batch_of(3000, Over::Durable)
 }
 
 /// The same of one that is moved behind its commit.
 pub fn page_of_a_large_batch_that_is_moved_early() -> Result<(), String> {
-    batch_of(12_288)
+    batch_of(12_288, Over::Durable)
 }
 
-fn batch_of(len: usize) -> Result<(), String> {
+/// The same of one that nobody waits for.
+pub fn pages_of_a_batch_that_go_home_before_its_record() -> Result<(), String> {
+    batch_of(3000, Over::DurableUnwaited)
+}
+
+/// The same of one of which a part was there already, unsynced.
+pub fn batch_that_changes_a_part_of_what_is_unsynced() -> Result<(), String> {
+    batch_of(4096, Over::Unsynced)
+}
+
+/// The same, in its place.
+pub fn batch_that_changes_a_part_of_what_is_unflushed() -> Result<(), String> {
+    batch_of(4096, Over::Unflushed)
+}
+
+fn batch_of(len: usize, over: Over) -> Result<(), String> {
     let root = Context::root();
+    // In the place of 1s, of which the first of the files has 2s already where that is unsynced.
+    let offset = if len < 4096 { 100 } else { 0 };
     for ring in [Ring::Ssd, Ring::Nvm] {
         let lab = Lab::tiny(ring);
         let sim = lab.format();
@@ -241,14 +271,30 @@ fn batch_of(len: usize) -> Result<(), String> {
             fs.fsync(&file, false).map_err(told)?;
             files.push(file);
         }
-        // Records of what the files held would hide what goes home early: a redo writes it once more.
+        // Records of what the files held would hide what goes home early: a redo writes it once more. The second round
+        // finds that the first has left none.
         fs.checkpointer().checkpoint().map_err(told)?;
+        fs.mkdir(&root, ROOT_NID, b"d", 0o755).map_err(told)?;
+        fs.checkpointer().checkpoint().map_err(told)?;
+        let mut bytes = vec![2; len];
+        if matches!(over, Over::Unsynced | Over::Unflushed) {
+            let direct = if over == Over::Unflushed { OpenFlags::DIRECT } else { OpenFlags::empty() };
+            let writer = fs.open(&root, files[0].nid(), OpenFlags::READ_WRITE | direct).map_err(told)?;
+            fs.write(&root, &writer, 0, &[2; 4096], WriteFlags::empty()).map_err(told)?;
+            fs.release(writer, None);
+            bytes[700] = 3;
+        }
         let from = sim.events();
         let mut batch = Batch::default();
         for file in &files {
-            fs.stage(&mut batch, file, 100, &vec![2; len]).map_err(told)?;
+            fs.stage(&mut batch, file, offset, &bytes).map_err(told)?;
         }
-        fs.commit_batch(&root, batch, BatchDurability::Synced).map_err(told)?;
+        if over == Over::DurableUnwaited {
+            fs.commit_batch(&root, batch, BatchDurability::Ordered).map_err(told)?;
+            fs.syncfs().map_err(told)?;
+        } else {
+            fs.commit_batch(&root, batch, BatchDurability::Synced).map_err(told)?;
+        }
         let mut points = sim.crash_points();
         points.skip_to(from);
         for (events, point) in (from..).zip(points) {
@@ -260,12 +306,19 @@ fn batch_of(len: usize) -> Result<(), String> {
                     let found = live.fs().lookup(&root, ROOT_NID, name).map_err(|e| said(told(e)))?;
                     let file =
                         live.fs().open(&root, found.nid, OpenFlags::empty()).map_err(|e| said(told(e)))?;
-                    let mut bytes = [0; 8192];
-                    live.fs().read(&file, 0, &mut bytes).map_err(|e| said(told(e)))?;
+                    let mut now = [0; 4096];
+                    live.fs().read(&file, offset, &mut now[..len.min(4096)]).map_err(|e| said(told(e)))?;
                     live.fs().release(file, None);
-                    shown.push([bytes[100], bytes[3099]]);
+                    let read = &now[..len.min(4096)];
+                    let is_new = read == &bytes[..read.len()];
+                    shown.push((is_new, read.iter().all(|byte| *byte == 1), read[700]));
                 }
-                if shown.iter().any(|bytes| *bytes != shown[0] || bytes[0] != bytes[1]) {
+                let [(new_a, old_a, changed), (new_b, old_b, _)] = shown[..] else {
+                    unreachable!("two files");
+                };
+                // Of the first what was unsynced may be there without the batch.
+                let old_a = old_a || bytes[700] == 3 && changed != 3;
+                if !(new_a && new_b || old_a && old_b) {
                     return Err(said(format!("a part of a batch: {shown:?}")));
                 }
             }

@@ -8,9 +8,11 @@ mod mounted;
 mod taken_over;
 
 use looked::{
-    append_behind_absorbed_bytes, commit_beside_an_open_reservation, copy_of_a_dead_original,
-    id_of_an_undurable_removal, journal_of_an_earlier_mount, page_of_a_batch_that_goes_home_early,
-    page_of_a_large_batch_that_is_moved_early, walk_to_a_removed_name,
+    append_behind_absorbed_bytes, batch_that_changes_a_part_of_what_is_unflushed,
+    batch_that_changes_a_part_of_what_is_unsynced, commit_beside_an_open_reservation,
+    copy_of_a_dead_original, id_of_an_undurable_removal, journal_of_an_earlier_mount,
+    page_of_a_batch_that_goes_home_early, page_of_a_large_batch_that_is_moved_early,
+    pages_of_a_batch_that_go_home_before_its_record, walk_to_a_removed_name,
 };
 use mounted::{a_call_happens_once, a_name_that_others_have_seen, a_write_that_another_has_followed};
 use taken_over::{
@@ -84,6 +86,9 @@ fn check_of(bug: Bug) -> Check {
             Looked(page_of_a_batch_that_goes_home_early),
             Looked(page_of_a_large_batch_that_is_moved_early),
         ]),
+        Bug::BatchHomeBeforeRecord => Looked(pages_of_a_batch_that_go_home_before_its_record),
+        Bug::ChangedOverUnsynced => Looked(batch_that_changes_a_part_of_what_is_unsynced),
+        Bug::ChangedOverUnflushed => Looked(batch_that_changes_a_part_of_what_is_unflushed),
         Bug::NoFence | Bug::NoWriteBack => Crash(NVM, CLOSE, vec![create("/n")]),
         Bug::TornSlotAccepted | Bug::EpochBeforeHome => Crash(NVM, CLOSE, vec![create("/n"), create("/m")]),
         Bug::NoCommitFlush => Crash(SSD, CLOSE, vec![create("/n"), sync_dir()]),

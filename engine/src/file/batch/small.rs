@@ -8,6 +8,7 @@ use crate::device::{BLOCK_SIZE, IoBuf};
 use crate::file::SyncKind;
 use crate::file::data_path::DataPath;
 use crate::file::read::fill::zero_beyond;
+use crate::file::sync::sectors::Sectors;
 use crate::file::sync::several::Joint;
 use crate::file::write::edits::{Content, Edit, Ready, ReadyPages};
 use crate::file::write::reservation::FrameReservation;
@@ -18,7 +19,9 @@ use crate::lock::BytesGuard;
 use crate::meta::{Mapping, Need};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug};
+use crate::store::Store;
 use crate::sync::{Arc, MutexGuard};
+use crate::unwinding::Unwinding;
 
 /// Neighbouring pages that a node of a file's tree takes at least, one after the other.
 const NODE_PAGES: usize = 32;
@@ -29,9 +32,30 @@ struct Job<'p> {
     edits: Vec<Edit>,
     bytes: Vec<u8>,
     ready: Option<ReadyPages<'p>>,
-    /// What frames held that were there before; none for those that were not.
-    before: Vec<(u64, Option<IoBuf>)>,
-    size: u64,
+    /// What frames held that were there before, in the order of their pages.
+    before: Vec<Before>,
+    /// Where the file ends afterwards, if that is beyond where it ends now.
+    grown: Option<u64>,
+}
+
+/// A page before it changes.
+struct Before {
+    page: u64,
+    /// None if it was not cached.
+    bytes: Option<IoBuf>,
+    /// The sectors that the record is to hold; none for all that is dirty.
+    sectors: Option<Sectors>,
+}
+
+/// A batch that is in memory and may be in no record. Dropped before the write-back mutexes are.
+struct HalfBatch<'s>(&'s Store, Unwinding);
+
+impl Drop for HalfBatch<'_> {
+    fn drop(&mut self) {
+        if self.1.has_begun() {
+            self.0.fail("a batch broke off before its record");
+        }
+    }
 }
 
 /// What came of an attempt.
@@ -138,14 +162,13 @@ impl DataPath {
                     continue;
                 }
             };
-            for job in &mut jobs {
-                self.remember(job);
-                self.copy_job(job);
-            }
+            jobs.iter_mut().for_each(|job| self.remember(job));
+            let _half = HalfBatch(self.meta.store(), Unwinding::watch());
+            jobs.iter_mut().for_each(|job| self.copy_job(job));
             let joint = jobs.iter().map(|job| Joint {
                 inode: job.inode,
-                pages: job.before.iter().map(|(page, _)| *page).collect(),
-                size: job.size,
+                pages: job.before.iter().map(|before| (before.page, before.sectors)).collect(),
+                grown: job.grown,
             });
             let logged = self.journal.log_several(handle, joint.collect());
             match logged {
@@ -198,7 +221,9 @@ impl DataPath {
     fn job_of<'p>(&self, file: &'p StagedFile) -> Result<Job<'p>> {
         let (inode, data) = (&file.inode, file.inode.data());
         self.settle_size(inode, file.end)?;
+        // Of a file that does not grow others may change it behind the pages of the batch: it is theirs to record.
         let size = data.size();
+        let grown = (file.end > size.min(data.logged_size())).then_some(file.end);
         let mut edits = Vec::with_capacity(file.pages.len() + 1);
         let mut bytes = Vec::with_capacity(file.pages.len() * BLOCK_SIZE);
         if file.end > size && !size.is_multiple_of(PAGE) && !file.pages.contains_key(&page_of(size)) {
@@ -207,8 +232,11 @@ impl DataPath {
         }
         for (page, staged) in &file.pages {
             let from = bytes.len();
+            // Of the page where the file ends, what lies behind that is whatever was there before, and becomes zeros.
+            let zeros_follow =
+                *page == page_of(size) && !size.is_multiple_of(PAGE) && file.end > (page + 1) * PAGE;
             let within = match staged.ranges.as_slice() {
-                [one] => {
+                [one] if !zeros_follow => {
                     bytes.extend_from_slice(&staged.bytes[one.clone()]);
                     one.clone()
                 }
@@ -225,7 +253,7 @@ impl DataPath {
             edits.push(Edit { page: *page, within, part: from..bytes.len() });
         }
         edits.sort_by_key(|edit| edit.page);
-        Ok(Job { inode, edits, bytes, ready: None, before: Vec::new(), size: size.max(file.end) })
+        Ok(Job { inode, edits, bytes, ready: None, before: Vec::new(), grown })
     }
 
     /// What a page of a file of `size` bytes holds, for one who has its range.
@@ -243,20 +271,33 @@ impl DataPath {
         }
     }
 
-    /// Keeps what the frames hold that are about to change.
+    /// Keeps what the frames hold that are about to change, and sees what of it changes. The caller has the range and the
+    /// write-back mutex.
     fn remember(&self, job: &mut Job<'_>) {
         let Some(ready) = &job.ready else { return };
+        let data = job.inode.data();
+        let recorded = data.size().min(data.logged_size());
+        let is_flushed = self.is_flushed(data) || planted::is(Bug::ChangedOverUnflushed);
         for (edit, ready) in job.edits.iter().zip(&ready.pages) {
-            let before = match ready {
+            let page = edit.page;
+            let (mut content, mut sectors) = (None, None);
+            match ready {
                 None => continue,
-                Some(Ready::Fresh { .. }) => None,
+                Some(Ready::Fresh { .. }) => {}
                 Some(Ready::Cached(found)) => {
                     let mut bytes = IoBuf::unwiped(BLOCK_SIZE);
                     found.read(0, &mut bytes);
-                    Some(bytes)
+                    let flags = found.flags();
+                    let is_dirty = flags.contains(FrameState::DIRTY) && !flags.contains(FrameState::SYNCED);
+                    let is_there = !is_dirty || planted::is(Bug::ChangedOverUnsynced);
+                    if is_flushed && is_there && (page + 1) * PAGE <= recorded {
+                        let new = &job.bytes[edit.part.clone()];
+                        sectors = Some(Sectors::that_change(&bytes, edit.within.start, new));
+                    }
+                    content = Some(bytes);
                 }
-            };
-            job.before.push((edit.page, before));
+            }
+            job.before.push(Before { page, bytes: content, sectors });
         }
     }
 
@@ -270,8 +311,8 @@ impl DataPath {
     /// The size, and what a successor is to know.
     fn show_job(&self, job: &Job<'_>) {
         let data = job.inode.data();
-        if job.size > data.size() {
-            data.set_size(job.size);
+        if let Some(size) = job.grown.filter(|size| *size > data.size()) {
+            data.set_size(size);
         }
         self.keep(job.inode);
         self.write_back.queue().add(job.inode);
@@ -280,9 +321,9 @@ impl DataPath {
     /// Nothing was logged: the frames get back what they held. The caller has the range and the write-back mutex.
     fn undo(&self, job: &Job<'_>) {
         let data = job.inode.data();
-        for (page, before) in &job.before {
+        for Before { page, bytes, .. } in &job.before {
             let found = data.index.get(*page).and_then(|slot| self.pool.find(slot, Use::No));
-            match (before, found) {
+            match (bytes, found) {
                 (Some(bytes), Some(found)) => {
                     let mut latched = found.latch();
                     latched.write(0, bytes);

@@ -17,6 +17,7 @@ use crate::buffer_pool;
 use crate::cache::Use;
 use crate::cache::{Found, FramePool, FrameState};
 use crate::device::BLOCK_SIZE;
+use crate::file::sync::sectors::{SECTOR, Sectors};
 use crate::file::writeback::preallocation::{block_behind, room_ahead};
 use crate::file::writeback::{WriteBack, key_of};
 use crate::format::{DataKey, Nid, Position};
@@ -27,9 +28,6 @@ use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::{Arc, LaneCounter, Mutex};
 use std::collections::BTreeMap;
-
-/// The grain at which unsynced writes may survive a crash.
-const SECTOR: usize = 512;
 
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
 const ABSORB_PAGES: usize = 64;
@@ -250,7 +248,8 @@ impl DataJournal {
         let mut taken = Vec::new();
         let mut change = Change::default();
         let most = (need.runs, self.limit);
-        let outcome = self.take_in(inode, &absorbing.pages, size, most, &mut taken, &mut change);
+        let all_dirty = |_| None;
+        let outcome = self.take_in(inode, &absorbing.pages, all_dirty, (size, most), &mut taken, &mut change);
         planted::panic_at(Spot::Taken);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
@@ -289,13 +288,14 @@ impl DataJournal {
         Ok(Some(end))
     }
 
-    /// Copies dirty bytes into a record and gives new pages their blocks; false if they are too many.
+    /// Copies dirty bytes into a record, of a page that was nowhere but in its place or in records these sectors alone,
+    /// and gives new pages their blocks; false if they are too many.
     pub(super) fn take_in<'p>(
         &'p self,
         inode: &Arc<InodeObj>,
         pages: &[u64],
-        size: u64,
-        (most_runs, most_bytes): (usize, usize),
+        sectors: impl Fn(u64) -> Option<Sectors>,
+        (size, (most_runs, most_bytes)): (u64, (usize, usize)),
         taken: &mut Vec<Taken<'p>>,
         change: &mut Change,
     ) -> Result<bool> {
@@ -338,10 +338,12 @@ impl DataJournal {
             // with those bytes too.
             let valid = (size.saturating_sub(page * PAGE).min(PAGE) as usize).max(dirty.end);
             // Whole sectors: redo may meet a home copy that is newer, and must not mix the two within one.
-            let sectors = start / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
-            let range = if whole { 0..BLOCK_SIZE } else { sectors };
-            sum += range.len();
-            if !range.is_empty() {
+            let dirty_sectors = start / SECTOR * SECTOR..dirty.end.next_multiple_of(SECTOR).min(valid);
+            let changed = sectors(page).filter(|_| !whole);
+            let dirty = if whole { 0..BLOCK_SIZE } else { dirty_sectors };
+            let dirty = (changed.is_none() && !dirty.is_empty()).then_some(dirty);
+            for range in dirty.into_iter().chain(changed.into_iter().flat_map(Sectors::runs)) {
+                sum += range.len();
                 let at = page * PAGE + range.start as u64;
                 let goes_on = |(key, bytes): &(DataKey, Vec<u8>)| {
                     key.offset.get() + bytes.len() as u64 == at && bytes.len() + range.len() <= RUN_BYTES

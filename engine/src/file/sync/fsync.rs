@@ -178,6 +178,16 @@ impl DataPath {
         WrittenHome { pages, before, last }
     }
 
+    /// Whether all of a file that is in place is durable there. The caller has the write-back mutex.
+    pub(in crate::file) fn is_flushed(&self, data: &FileData) -> bool {
+        let device = self.meta.store().device();
+        if data.was_written_before() {
+            data.wrote(device.writes_completed());
+            data.all_flushed();
+        }
+        data.last_write() <= device.writes_flushed()
+    }
+
     /// Leaves the flush of what was written home to the commit that covers the next record, or promise: should it
     /// fail, the journal fails with it.
     pub(in crate::file) fn leave_to_commit(&self, data: &FileData) -> Result<()> {

@@ -5,4 +5,5 @@ pub(in crate::file) mod data_journal;
 pub(in crate::file) mod fsync;
 pub(in crate::file) mod old_content;
 mod reclaim;
+pub(in crate::file) mod sectors;
 pub(in crate::file) mod several;

@@ -51,11 +51,11 @@ impl DataJournal {
             return Ok(());
         }
         let count = requests.len() as u64;
-        // It may be younger than an fsync that was answered already.
+        // It may be younger than an fsync that was answered already, and than a batch that nobody waits for.
         let kept = if planted::is(Bug::HomeBeforePromised) {
             Ok(())
         } else {
-            self.meta.store().keep_promises_briefly()
+            self.meta.store().keep_promises_briefly(data.pages.batched_upto())
         };
         let written = kept.and_then(|()| self.meta.store().device().run(requests).map(drop));
         data.wrote(self.meta.store().device().writes_completed());

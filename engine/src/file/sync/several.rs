@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::file::sync::data_journal::{Absorbing, DataJournal};
+use crate::file::sync::sectors::Sectors;
 use crate::format::Position;
 use crate::inode::InodeObj;
 use crate::meta::Change;
@@ -9,11 +10,20 @@ use crate::planted::{self, Bug, Spot};
 use crate::store::Handle;
 use crate::sync::Arc;
 
-/// Dirty pages of one file, and the size that comes with them.
+/// Dirty pages of one file.
 pub(in crate::file) struct Joint<'p> {
     pub inode: &'p Arc<InodeObj>,
-    pub pages: Vec<u64>,
-    pub size: u64,
+    /// In ascending order. Where sectors are named, the others of the page are durable, or in records, as they are.
+    pub pages: Vec<(u64, Option<Sectors>)>,
+    /// Where the file ends with them, if that is beyond where it ends now.
+    pub grown: Option<u64>,
+}
+
+impl Joint<'_> {
+    fn sectors(&self, page: u64) -> Option<Sectors> {
+        let at = self.pages.binary_search_by_key(&page, |(page, _)| *page).ok()?;
+        self.pages[at].1
+    }
 }
 
 impl DataJournal {
@@ -22,15 +32,18 @@ impl DataJournal {
     pub fn log_several(&self, handle: Handle<'_>, files: Vec<Joint<'_>>) -> Result<Position> {
         let (mut absorbing, mut taken, mut changes) = (Vec::new(), Vec::new(), Vec::new());
         let mut outcome = Ok(());
-        for Joint { inode, pages, size } in &files {
+        for file in &files {
+            let Joint { inode, pages, grown } = file;
             let data = inode.data();
-            let logging = data.pages.begin_logging_of(pages);
+            let logging = data.pages.begin_logging_of(pages.iter().map(|(page, _)| *page));
             // Before the record is logged, as for an fsync.
             self.files.lock().insert(inode.nid(), Arc::clone(inode));
             let (mut of_file, mut change) = (Vec::new(), Change::default());
-            let all = (usize::MAX, usize::MAX);
-            outcome = self.take_in(inode, &logging, *size, all, &mut of_file, &mut change).map(drop);
-            change.size = (*size != data.logged_size()).then_some(*size);
+            let size = data.size().max(grown.unwrap_or(0));
+            let (changed, all) = (|page| file.sectors(page), (usize::MAX, usize::MAX));
+            outcome =
+                self.take_in(inode, &logging, changed, (size, all), &mut of_file, &mut change).map(drop);
+            change.size = grown.filter(|size| *size != data.logged_size());
             absorbing.push(Absorbing { journal: self, inode, pages: logging });
             taken.push(of_file);
             changes.push((inode.as_ref(), change));
@@ -51,8 +64,10 @@ impl DataJournal {
             Ok(end) => {
                 absorbing.iter_mut().for_each(|file| file.pages.record_logged(end));
                 planted::panic_at(Spot::Absorbed);
-                for ((file, taken), Joint { size, .. }) in absorbing.into_iter().zip(taken).zip(&files) {
-                    file.landed(taken, end, *size, false);
+                for ((file, taken), Joint { inode, grown, .. }) in
+                    absorbing.into_iter().zip(taken).zip(&files)
+                {
+                    file.landed(taken, end, grown.unwrap_or(inode.data().logged_size()), false);
                 }
             }
             Err(_) => {

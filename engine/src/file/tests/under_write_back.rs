@@ -61,7 +61,11 @@ fn a_size_is_recorded_only_when_what_it_shows_is_down() {
             .prepare(&file, 0..PAGES_END, Order::PRESSURE, room, None)
             .expect("no truncation meanwhile");
         path.write(&file, At::Append, &[2; 100]).expect("room");
-        path.write_back.submit(&mut prepared.extents.iter_mut().collect::<Vec<_>>(), Order::PRESSURE.cause);
+        path.write_back.submit(
+            &mut prepared.extents.iter_mut().collect::<Vec<_>>(),
+            0,
+            Order::PRESSURE.cause,
+        );
         path.write_back.record(prepared, image.device.writes_completed()).expect("no faults");
     }
     path.record_rest(&file, SyncKind::Data).expect("no faults");

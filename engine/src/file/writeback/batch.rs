@@ -158,9 +158,11 @@ impl WriteBack {
             guards.push(guard);
             prepared.push(one);
         }
+        let batched_upto =
+            prepared.iter().map(|one| one.inode.data().pages.batched_upto()).max().unwrap_or(0);
         let mut extents: Vec<_> = prepared.iter_mut().flat_map(|one| &mut one.extents).collect();
         extents.sort_by_key(|extent| extent.block);
-        self.submit(&mut extents, order.cause);
+        self.submit(&mut extents, batched_upto, order.cause);
         let completed = self.meta.store().device().writes_completed();
         for (one, guard) in prepared.into_iter().zip(guards) {
             let data = one.inode.data();

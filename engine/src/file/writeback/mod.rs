@@ -266,7 +266,8 @@ impl WriteBack {
         let Some(mut prepared) = self.prepare(inode, pages, order, room, None) else {
             return Ok(Some(from));
         };
-        self.submit(&mut prepared.extents.iter_mut().collect::<Vec<_>>(), order.cause);
+        let extents = &mut prepared.extents.iter_mut().collect::<Vec<_>>();
+        self.submit(extents, inode.data().pages.batched_upto(), order.cause);
         planted::panic_at(Spot::Written);
         self.record(prepared, self.meta.store().device().writes_completed())
     }

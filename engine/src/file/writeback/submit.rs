@@ -6,6 +6,7 @@ use super::place::{Place, WriteExtent};
 use crate::cache::FrameState;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, Completion, IoBuf, Op, Request, Ticket};
 use crate::file::writeback::WriteBack;
+use crate::format::Position;
 use crate::pages::readahead::REQUEST_PAGES;
 use crate::planted::{self, Bug, Spot};
 use std::collections::VecDeque;
@@ -26,8 +27,14 @@ impl WriteBack {
 
     /// Copies and writes. Extents that lie one behind the other on the device share a request; the device works on
     /// some while the next are copied, and so many are under way that it never waits. A extent that fails where
-    /// nothing is recorded yet is tried once more elsewhere, one that shared its request once more alone.
-    pub(in crate::file) fn submit(&self, extents: &mut [&mut WriteExtent<'_>], cause: Cause) {
+    /// nothing is recorded yet is tried once more elsewhere, one that shared its request once more alone. What a record of
+    /// a batch may hold lies below `batched_upto`: of that no page is in place before the record is durable.
+    pub(in crate::file) fn submit(
+        &self,
+        extents: &mut [&mut WriteExtent<'_>],
+        batched_upto: Position,
+        cause: Cause,
+    ) {
         let device = &**self.meta.store().device();
         let share = self.bounce.share(pages_of(extents).min(MOST_SUBMITTED_PAGES));
         // With a small share the device has half of it while the other half is copied.
@@ -63,7 +70,7 @@ impl WriteBack {
             let in_place = batch.iter().any(|group| group[0].place == Place::Mapped);
             if in_place
                 && !planted::is(Bug::HomeBeforePromised)
-                && let Err(e) = self.meta.store().keep_promises_briefly()
+                && let Err(e) = self.meta.store().keep_promises_briefly(batched_upto)
             {
                 batch.into_iter().flatten().for_each(|extent| extent.result = Err(e.clone()));
                 continue;

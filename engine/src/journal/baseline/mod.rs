@@ -266,9 +266,10 @@ impl MountJournal {
     }
 
     /// See [`Journal::keep_promises_briefly`].
-    pub fn keep_promises_briefly(&self) -> Result<()> {
+    pub fn keep_promises_briefly(&self, upto: Position) -> Result<()> {
         match self {
-            MountJournal::Ours(journal) => journal.keep_promises_briefly(),
+            MountJournal::Ours(journal) => journal.keep_promises_briefly(upto),
+            _ if upto > self.committed(DurabilityLevel::Power) => self.commit_upto(upto, Durability::Power),
             _ => Ok(()),
         }
     }

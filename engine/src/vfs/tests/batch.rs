@@ -149,6 +149,96 @@ fn a_crash_leaves_all_of_a_batch_or_none() {
     }
 }
 
+/// Committed, and not yet durable: what goes home of it meanwhile comes behind its record.
+#[test]
+fn a_batch_that_nobody_waits_for_is_whole_while_it_goes_home() {
+    for kind in KINDS {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let handles: Vec<_> = FILES.iter().zip(old()).map(|(name, bytes)| file(fs, name, &bytes)).collect();
+        fs.checkpointer().checkpoint().expect("memory");
+        let from = sim.events();
+        let batch = staged(fs, &handles, &some());
+        fs.commit_batch(&root(), batch, BatchDurability::Ordered).expect("memory");
+        fs.syncfs().expect("memory");
+        let (was, mut is) = (old(), old());
+        apply(&mut is, &some());
+        drop(handles);
+        run.end();
+        after(&sim, from, (sim.events() - from).div_ceil(100), 3, |state, crash| {
+            let run = begin(kind, &state.restart());
+            let now = contents(run.fs());
+            let whole = now == was || now == is;
+            assert!(whole, "{kind:?} {crash:?}: {state}: {}", difference(&was, &is, &now));
+        });
+    }
+}
+
+/// A file that ended within a page, and is in place with more than that: what a batch does to it, and what crashes leave.
+fn cut_files(
+    end: u64,
+    append: Option<(u64, usize)>,
+    writes: &[(u64, usize)],
+    mut judge: impl FnMut(&[u8]) -> bool,
+) {
+    for kind in KINDS {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let handle = file(fs, "a", &[7; 8192]);
+        fs.checkpointer().checkpoint().expect("memory");
+        for size in [end + 100, end] {
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.setattr(&root(), handle.nid(), Some(&handle), &set).expect("open");
+            // What the second leaves in memory alone ends where the first has ended.
+            if size > end {
+                fs.fsync(&handle, false).expect("memory");
+            }
+        }
+        if let Some((offset, len)) = append {
+            fs.write(&root(), &handle, offset, &vec![9; len], WriteFlags::empty()).expect("room");
+        }
+        let from = sim.events();
+        let mut batch = Batch::default();
+        for (offset, len) in writes {
+            fs.stage(&mut batch, &handle, *offset, &vec![9; *len]).expect("room");
+        }
+        fs.commit_batch(&root(), batch, BatchDurability::Synced).expect("memory");
+        let live = content(fs, handle.nid());
+        assert!(judge(&live), "{kind:?}: {live:?}");
+        drop(handle);
+        drop(run);
+        after(&sim, from, 1, 4, |state, crash| {
+            let run = begin(kind, &state.restart());
+            let nid = run.fs().lookup(&root(), ROOT_NID, b"a").expect("there").nid;
+            let now = content(run.fs(), nid);
+            assert!(judge(&now), "{kind:?} {crash:?}: {state}: {} bytes, {now:?}", now.len());
+        });
+    }
+}
+
+#[test]
+fn a_batch_records_the_size_of_a_file_that_it_makes_longer_alone() {
+    // Unsynced, behind an end from which on its place holds what was cut off.
+    cut_files(5000, Some((5000, 3000)), &[(0, 4096)], |now| {
+        let is_cut = now.len() == 5100;
+        is_cut || now.len() <= 8000 && now.iter().skip(5000).all(|byte| *byte == 9 || *byte == 0)
+    });
+}
+
+#[test]
+fn the_page_where_a_file_has_ended_has_zeros_behind_a_batch() {
+    cut_files(400, None, &[(2000, 100), (12_288, 100)], |now| {
+        let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        match now.len() {
+            400 | 500 => true,
+            12_388 => zeros(&now[400..2000]) && zeros(&now[2100..12_288]),
+            _ => false,
+        }
+    });
+}
+
 #[test]
 #[cfg(feature = "planted-bugs")]
 fn a_page_that_goes_home_early_is_noticed() {
