@@ -2,7 +2,8 @@
 # Everything that proves narufs, the quick things first; `make test` and CI run it.
 # NARUFS_TEST_SCALE=10 lengthens what is random. Each step prints how long it took. What hangs is shown and ended.
 #
-# What tests run is built first, and what is optimised beside the first tests. Then two lanes go side by side: what
+# What tests run is built first, and what is optimised beside the first tests: by the profile *proof*, which takes half of
+# what a release takes. Then two lanes go side by side: what
 # crashes, kills and compares, and fuzzing, in one; models, soak and programs, the last of them on mounts whose servers
 # are killed, in the other. Neither times anything.
 #
@@ -63,17 +64,23 @@ summary() { # LOG: how many tests it ran, or what else it says
         sub(/^(soak: )?RESULT /, "") { printf "%s%s", n++ ? "; " : "", $0 }' "$1"
 }
 
-model() { # loom|shuttle
-    local packages=(-p narufs-engine)
+model() { # loom|shuttle OPTIONS...
+    local which=$1 packages=(-p narufs-engine)
+    shift
     # For loom these crates are the lanes, and the table of handles, alone.
-    if [[ $1 == loom ]]; then packages+=(-p narufs-research -p narufs-c); fi
-    RUSTFLAGS="--cfg $1" cargo test --locked --profile proof "${packages[@]}" --lib --target-dir "target/$1" "$1_"
+    if [[ $which == loom ]]; then packages+=(-p narufs-research -p narufs-c); fi
+    RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/as-$which \
+        cargo test --locked --profile proof "${packages[@]}" --lib "$@" "${which}_"
+}
+
+models() {
+    model loom --no-run && model shuttle --no-run
 }
 
 used() { # models, and what programs do: one lane
     step loom model loom && step shuttle model shuttle && step fio scripts/within.sh $limit doors/fio/test.sh target/tmp/laid/usr &&
         step soak scripts/within.sh $limit scripts/soak.sh $((60 * NARUFS_TEST_SCALE)) && step programs scripts/programs.sh &&
-        NARUFS_OUTLIVE=target/proof/narufs-outlive step outlive scripts/within.sh $limit scripts/outlive.sh
+        step outlive scripts/within.sh $limit scripts/outlive.sh
 }
 
 proved() { # what crashes, kills and compares: the other lane
@@ -99,10 +106,13 @@ doors() { # all of them at once, for which what they share is built once
 optimised() { # what the lanes run, built in the time that tests leave
     renice -n 19 $BASHPID >/dev/null
     # shellcheck disable=SC2086 # words of options
-    step build cargo build --locked --release --bins &&
-        step built cargo test --locked $proof -p narufs-testing -p narufs-research --no-run
+    step build cargo build --locked --profile proof --bins &&
+        step built cargo test --locked $proof -p narufs-testing -p narufs-research --no-run &&
+        step models models
 }
 
+# The lanes' programs.
+export NARUFS=$PWD/target/proof/narufs NARUFS_OUTLIVE=$PWD/target/proof/narufs-outlive
 proof="--profile proof --features planted-bugs,baselines"
 flags=
 step compile compiled

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 FSX=$TARGET/tools/bin/fsx
-[[ -x $FSX ]] || cargo install --locked --quiet --root "$TARGET/tools" fsx --version 0.3.2
+[[ -x $FSX ]] || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo install --locked --quiet --root "$TARGET/tools" fsx --version 0.3.2
 operations=$((15000 * SCALE))
 
 volume volume 2G

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 PJDFSTEST=$TARGET/tools/bin/pjdfstest
-[[ -x $PJDFSTEST ]] || cargo install --locked --quiet --root "$TARGET/tools" pjdfstest --version 0.2.2
+[[ -x $PJDFSTEST ]] || cargo install --debug --locked --quiet --root "$TARGET/tools" pjdfstest --version 0.2.2
 
 mkdir "$WORK/second"
 mount -t tmpfs narufs-second "$WORK/second"

@@ -101,6 +101,7 @@ async fn every_end(durability: Durability, ends: &[Crash]) {
         known.push((objects, media.events()));
     }
     let last = media.events();
+    let mut early = 0;
     for &end in ends {
         let mut points = media.crash_points();
         let (mut looked_at, mut unanswered) = (0, 0);
@@ -129,8 +130,10 @@ async fn every_end(durability: Durability, ends: &[Crash]) {
         println!(
             "{durability:?}, {end:?}: {looked_at} states, {unanswered} of them with what was not acknowledged"
         );
-        assert!(unanswered > 0, "some change is there before it is acknowledged");
+        early += unanswered;
     }
+    // Of those that lose power hardly any: most changes are one write that is durable when it returns.
+    assert!(early > 0, "some change is there before it is acknowledged");
 }
 
 #[tokio::test]

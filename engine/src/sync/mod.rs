@@ -1,12 +1,12 @@
 //! The one place that chooses between the real synchronisation primitives and those of a model checker.
 //!
 //! Everything in the engine that threads share goes through this module, so that models check the production
-//! types themselves. `RUSTFLAGS="--cfg loom"` selects loom, `--cfg shuttle` selects shuttle, nothing selects
-//! the atomics and threads of the standard library and the locks of parking_lot:
+//! types themselves. `--cfg loom` selects loom, `--cfg shuttle` selects shuttle, nothing selects the atomics and threads of the
+//! standard library and the locks of parking_lot:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom"    cargo test -p narufs --release --lib loom_    --target-dir target/loom
-//! RUSTFLAGS="--cfg shuttle" cargo test -p narufs --release --lib shuttle_ --target-dir target/shuttle
+//! RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/as-loom    cargo test -p narufs-engine --profile proof --lib loom_
+//! RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/as-shuttle cargo test -p narufs-engine --profile proof --lib shuttle_
 //! ```
 //!
 //! loom tries every interleaving and every value a load may see, but treats SeqCst accesses as AcqRel (its
