@@ -311,13 +311,13 @@ impl DataPath {
         let _removing = data.removing.lock();
         let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
         let write_back = data.write_back.lock();
-        self.drop_pages(data, pages.clone());
         let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
         if data.pages.has_records(pages.clone()) {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
             change.supersede.push(key_of(inode.as_ref(), at, len));
         }
-        let left = self.meta.log(credits, inode, change)?.left;
+        let drop_pages = || self.drop_pages(data, pages.clone());
+        let left = self.meta.log_after(credits, inode, change, drop_pages)?.left;
         data.pages.forget_records(&pages);
         drop(write_back);
         left.map_or(Ok(()), |left| self.meta.free_rest(inode, left))
@@ -348,9 +348,12 @@ impl DataPath {
             // The range keeps everybody from the file; the moves take credits.
             drop(write_back);
             let size = move_extents(data.size())?;
+            // A record of somebody else's has one size or the other, and not the old one behind this.
+            let write_back = data.write_back.lock();
             data.set_size(size);
             data.set_logged_size(size);
             inode.settle_kept();
+            drop(write_back);
             // Writes in place come next: a crash must not show them where the blocks were before.
             let store = self.meta.store();
             return store.commit_upto(store.tail(), self.meta.durability());

@@ -118,11 +118,11 @@ impl DataPath {
             let _removing = data.removing.lock();
             let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
-            self.drop_pages(data, pages.clone());
             data.set_size(size);
             // Before the record: a successor cuts what is longer than this.
             inode.settle_kept();
             if data.pages.is_truncate_pending() {
+                self.drop_pages(data, pages);
                 return Ok(());
             }
             let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
@@ -131,7 +131,15 @@ impl DataPath {
             if data.pages.has_records(page_of(size)..PAGES_END) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
-            let left = self.meta.log(credits, inode, change)?.left;
+            let drop_pages = || self.drop_pages(data, pages.clone());
+            let left = match self.meta.log_after(credits, inode, change, drop_pages) {
+                Ok(logged) => logged.left,
+                Err(e) => {
+                    data.set_size(old);
+                    inode.settle_kept();
+                    return Err(e);
+                }
+            };
             data.set_logged_size(logged);
             inode.settle_kept();
             data.pages.forget_records(&pages);

@@ -1,7 +1,7 @@
 //! Orphans and intents: what recovery must finish.
 
-use super::BLOCK_SIZE;
 use super::{BLOCK_HEADER_SIZE, U32, U64};
+use super::{BLOCK_SIZE, MAX_FILE_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What is to be finished.
@@ -42,6 +42,26 @@ pub struct OrphanEntry {
     pub progress: U64,
 }
 const _: () = assert!(size_of::<OrphanEntry>() == ORPHAN_ENTRY_SIZE);
+
+impl OrphanEntry {
+    /// What is wrong with the range of a collapse or an insertion, of a file of so many bytes.
+    pub fn range_problem(&self, size: u64) -> Option<String> {
+        let block = BLOCK_SIZE as u64;
+        let (from, to, progress) = (self.arg0.get(), self.arg1.get(), self.progress.get());
+        let is_within = match self.intent.get() {
+            collapse if collapse == Intent::Collapse as u32 => {
+                let last = to.div_ceil(block);
+                from / block < last && to <= MAX_FILE_SIZE && (progress == 0 || progress >= last)
+            }
+            insert if insert == Intent::Insert as u32 => {
+                let end = |at: u64| at.checked_add(to).is_some_and(|end| end <= MAX_FILE_SIZE);
+                to > 0 && end(from) && end(size)
+            }
+            _ => true,
+        };
+        (!is_within).then(|| format!("{from}, {to} and {progress} are no range that is moved"))
+    }
+}
 
 /// Bytes of [`OrphanEntry`].
 pub const ORPHAN_ENTRY_SIZE: usize = 40;

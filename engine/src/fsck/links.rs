@@ -128,6 +128,9 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
             Some(record) if !orphan && record.file_type() != Some(FileType::Regular) => {
                 Some("the inode is no regular file".into())
             }
+            Some(_) if intent == Intent::Collapse as u32 || intent == Intent::Insert as u32 => {
+                state.inode(nid).and_then(|inode| entry.range_problem(inode.size.get()))
+            }
             Some(_) if intent == Intent::Batch as u32 => match state.inode(nid) {
                 Some(mut inode) => batches::problem(state, &mut inode, &entry)?,
                 None => None,

@@ -114,6 +114,11 @@ impl InodeSpace {
         }
     }
 
+    /// Whether it was begun and has not ended.
+    pub fn is_begun(&self, nid: Nid, intent: Intent) -> bool {
+        self.intents[shard(nid)].lock().contains_key(&(nid, intent as u32))
+    }
+
     /// It is finished, or not needed any more. Nothing if there is no such entry.
     pub fn end_intent(&self, h: &mut Handle<'_>, nid: Nid, intent: Intent) -> Result<()> {
         let key = (nid, intent as u32);

@@ -105,6 +105,18 @@ impl Meta {
     /// Records a change that is within its credits. Takes the inode lock exclusively. Volatile blocks named in
     /// `insert` belong to the file once it succeeds, and still to the caller if it fails.
     pub fn log(&self, room: Room<'_>, inode: &InodeObj, change: Change) -> Result<Logged> {
+        self.log_after(room, inode, change, || ())
+    }
+
+    /// The same, with what must not have happened if the change cannot be staged, which may read the device: it is done
+    /// just before the record is logged, with the inode lock in hand.
+    pub fn log_after(
+        &self,
+        room: Room<'_>,
+        inode: &InodeObj,
+        change: Change,
+        staged: impl FnOnce(),
+    ) -> Result<Logged> {
         let Room { handle: mut h, drops_all, in_root } = room;
         #[cfg(all(test, not(any(loom, shuttle))))]
         {
@@ -126,6 +138,7 @@ impl Meta {
         }
         let drops_content = change.remove.as_ref().is_some_and(|range| range.start == 0);
         let Edited { draft, left, picked } = self.edit_as(&mut h, inode, &image, change, drops_all)?;
+        staged();
         if drops_content {
             inode.decides_truncation();
         }

@@ -269,6 +269,7 @@ impl Vfs {
             } else {
                 self.data.truncate_keeping_times(inode, size)?;
             }
+            self.sync_cut(inode)?;
         }
         Ok(self.attr_of(inode, &inode.lock.read()))
     }

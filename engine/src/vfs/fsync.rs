@@ -42,6 +42,17 @@ impl Vfs {
         let _ = self.sync(handle, datasync, Wait::Calling(done, Some(&mut later)));
     }
 
+    /// A file's size was changed: that is durable on return where every change is to be.
+    pub(super) fn sync_cut(&self, inode: &Arc<InodeObj>) -> Result<()> {
+        if !self.options.sync {
+            return Ok(());
+        }
+        let begun = self.data.begin_fsync(inode, SyncKind::All);
+        let upto = begun.as_ref().map(BegunSync::upto).map_err(Clone::clone);
+        let committed = upto.and_then(|upto| self.meta.store.settle_upto(upto, self.meta.durability));
+        self.data.end_fsync(inode, begun, committed, &ErrorMark::of(Some(inode.data())))
+    }
+
     /// The one way of an fsync: what it covers is logged, or written home, then committed, and then it ends.
     fn sync(&self, handle: impl Deref<Target = FileHandle>, datasync: bool, wait: Wait<'_>) -> Result<()> {
         let kind = if datasync { SyncKind::Data } else { SyncKind::All };

@@ -54,12 +54,21 @@ impl Vfs {
         Ok(())
     }
 
-    /// Where nothing is written, and so no batch finished: the files that one is to change are neither the old nor the new,
-    /// and nobody is to read them.
+    /// Where nothing is written, and so no batch finished, nor a range that is freed or moved: the files are neither the old
+    /// nor the new, and nobody is to read them.
     pub(crate) fn bar_unfinished(&self) -> Result<()> {
-        let entries = self.meta.space.entries();
-        for entry in entries.iter().filter(|entry| entry.intent.get() == Intent::Batch as u32) {
-            let Some(staging) = self.target(entry.nid.get(), entry.generation.get())? else { continue };
+        for entry in &self.meta.space.entries() {
+            let Some(inode) = self.target(entry.nid.get(), entry.generation.get())? else { continue };
+            let moves = [Intent::Collapse, Intent::Insert].iter().any(|i| *i as u32 == entry.intent.get());
+            // Behind the end, what a truncation has left is seen by nobody.
+            let punches = entry.intent.get() == Intent::Punch as u32 && entry.arg0.get() < inode.size();
+            if moves || punches {
+                inode.poison();
+            }
+            if entry.intent.get() != Intent::Batch as u32 {
+                continue;
+            }
+            let staging = inode;
             for run in self.data.batch_runs(&staging, entry)? {
                 if let Some(target) = self.target(run.nid.get(), run.generation.get())? {
                     target.poison();
@@ -91,6 +100,12 @@ impl Vfs {
             Ok(_) | Err(Error::Errno(_)) => return self.drop_intent(nid, intent),
             Err(e) => return Err(e),
         };
+        if intent != Intent::Orphan
+            && intent != Intent::Batch
+            && let Some(detail) = problem(entry, &inode)
+        {
+            return Err(Error::Corrupt { what: "orphan entry", place: format!("nid {nid}"), detail });
+        }
         const BLOCK: u64 = crate::device::BLOCK_SIZE as u64;
         let (first, last) = (entry.arg0.get() / BLOCK, entry.arg1.get().div_ceil(BLOCK));
         match intent {
@@ -132,4 +147,12 @@ impl Vfs {
         self.meta.space.end_intent(&mut h, nid, intent)?;
         h.commit().map(drop)
     }
+}
+
+/// What keeps an intent about a file's pages from being acted on.
+fn problem(entry: &OrphanEntry, inode: &InodeObj) -> Option<String> {
+    if inode.file_type() != FileType::Regular {
+        return Some("the inode is no regular file".into());
+    }
+    entry.range_problem(inode.size())
 }

@@ -139,7 +139,7 @@ impl Vfs {
         }
         inode.touch_content();
         self.data.keep(inode);
-        Ok(())
+        self.sync_cut(inode)
     }
 
     /// Makes a regular file if the name does not exist (which EXCLUSIVE demands) and opens it. The last member

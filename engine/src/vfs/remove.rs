@@ -258,6 +258,10 @@ impl Vfs {
 
     /// The same for one that the kernel does not hold.
     pub(super) fn free_unheld(&self, inode: &Arc<InodeObj>) {
+        // What a committed batch has still to move is for the next mount.
+        if self.meta.space.is_begun(inode.nid(), Intent::Batch) {
+            return;
+        }
         if !inode.holds.retire() {
             return self.pending_eviction.held(inode);
         }

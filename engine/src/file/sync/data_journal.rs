@@ -23,7 +23,7 @@ use crate::file::writeback::{WriteBack, key_of};
 use crate::format::{DataKey, Nid, Position};
 use crate::inode::InodeObj;
 use crate::meta::{Blocks, Change, Insert, MAX_RUNS, Mapping, Meta, Need};
-use crate::pages::{Logging, OldContentBudget};
+use crate::pages::{FileData, Logging, OldContentBudget};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::{Arc, LaneCounter, Mutex};
@@ -249,12 +249,16 @@ impl DataJournal {
         let mut change = Change::default();
         let most = (need.runs, self.limit);
         let all_dirty = |_| None;
-        let outcome = self.take_in(inode, &absorbing.pages, all_dirty, (size, most), &mut taken, &mut change);
+        let outcome = if truncates || !grows_over_clean(data, size, &absorbing.pages) {
+            self.take_in(inode, &absorbing.pages, all_dirty, (size, most), &mut taken, &mut change)
+        } else {
+            Ok(false)
+        };
         planted::panic_at(Spot::Taken);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
             let stale = !change.supersede.is_empty();
-            // Every dirty page below the size is in this record, that of the recorded end among them.
+            // Every dirty page below the size is in this record, and that of the recorded end, if the file grows over it.
             change.size = (size != data.logged_size()).then_some(size);
             if truncates {
                 change.remove = Some(0..PAGES_END);
@@ -379,4 +383,12 @@ impl DataJournal {
         }
         Ok(true)
     }
+}
+
+/// Whether the file grows over a page that it ended in and that is not among these: a write home has taken it, which may not
+/// be flushed, and live records may hold less of it. A size beyond would show what its place had held before.
+fn grows_over_clean(data: &FileData, size: u64, pages: &[u64]) -> bool {
+    let logged = data.logged_size();
+    let page = page_of(logged);
+    size > logged && !logged.is_multiple_of(PAGE) && size > page * PAGE && !pages.contains(&page)
 }

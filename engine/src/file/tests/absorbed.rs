@@ -1,6 +1,7 @@
 //! What an fsync has promised outlives the head's way past its record, and does not depend on who writes it.
 
 use super::image::{Fsync as _, MetaImage, content, path};
+use crate::file::sync::data_journal::Absorb;
 use crate::file::write::Outcome;
 use crate::file::write::edits::Content;
 use crate::file::write::reservation::FrameReservation;
@@ -136,4 +137,29 @@ fn an_append_that_another_fsync_meets_is_not_taken_for_absorbed() {
     path.fsync(&file, SyncKind::All, &mark).expect("the writer's");
     let seen = after_a_crash(&image);
     assert_eq!((&seen[..100], &seen[100..]), (&[1; 100][..], &[2; 100][..]));
+}
+
+/// Written home without a flush, a page is no ground for a size beyond it.
+#[test]
+fn a_file_that_grows_over_a_page_on_its_way_home_shows_nothing_of_its_place() {
+    for seed in 0..20 {
+        let image = MetaImage::new(1000, true);
+        let path = path(&image, 16);
+        let file = image.open(1);
+        let mark = ErrorMark::of(Some(file.data()));
+        path.write(&file, At::Append, &[1; 4096]).expect("room");
+        path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+        path.truncate(&file, 100).expect("room");
+        path.write(&file, At::Offset(4096), &[7; 4096]).expect("room");
+        path.pre_checkpoint(image.tail()).expect("no faults");
+        // The first half of an fsync: the second flushes.
+        path.journal.absorb(&file, Absorb::Synced, None).expect("no faults");
+        drop((path, file));
+        image.crash(&mut StdRng::seed_from_u64(seed));
+        let seen = content(&super::image::path(&image, 16), &image.open(1));
+        assert!(seen[..100].iter().all(|byte| *byte == 1));
+        let gap = &seen[100..seen.len().min(4096)];
+        assert!(gap.iter().all(|byte| [0, 1].contains(byte)), "seed {seed}: {gap:?}");
+        assert!(seen.len() != 8192 || gap.iter().all(|byte| *byte == 0), "seed {seed}: {gap:?}");
+    }
 }

@@ -123,3 +123,40 @@ fn when_nothing_can_be_flushed_writes_fail_instead_of_waiting() {
     image.device.fail_flushes.store(false, SeqCst);
     path.sync_all(|| Ok(())).expect("what was accepted goes home");
 }
+
+/// The record of what is removed may take the device to be read: where that fails nothing has been removed.
+#[test]
+fn a_removal_that_cannot_be_recorded_leaves_what_was_synced() {
+    type Removal = fn(&crate::file::DataPath, &crate::sync::Arc<crate::inode::InodeObj>) -> crate::Result<()>;
+    let punch: Removal =
+        |path, file| path.fallocate(file, crate::vfs::FallocateMode::PunchHole, 0, 900 * 4096);
+    let cut: Removal = |path, file| path.truncate(file, 4096);
+    for remove in [punch, cut] {
+        let image = MetaImage::new(3000, true);
+        let path = path(&image, 64);
+        let file = image.open(1);
+        for page in 0..450 {
+            path.write(&file, At::Offset(page * 8192), &[1; 4096]).expect("room");
+        }
+        path.sync_all(|| Ok(())).expect("no faults");
+        image.checkpoint();
+        drop((path, file));
+        image.crash(&mut rand::rng());
+        let (path, file) = (super::image::path(&image, 64), image.open(1));
+        let mark = ErrorMark::of(Some(file.data()));
+        for offset in [0, 8192] {
+            path.write(&file, At::Offset(offset), &[9; 4096]).expect("room");
+        }
+        path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+        image.device.fail_reads.store(true, SeqCst);
+        assert!(is_eio(remove(&path, &file)), "nothing that it needs is in memory");
+        image.device.fail_reads.store(false, SeqCst);
+        let now = content(&path, &file);
+        assert_eq!((now.len(), now[0], now[8192], now[16_384]), (449 * 8192 + 4096, 9, 9, 1));
+        image.checkpoint();
+        drop((path, file));
+        image.crash(&mut rand::rng());
+        let now = content(&super::image::path(&image, 64), &image.open(1));
+        assert_eq!((now.len(), now[0], now[8192], now[16_384]), (449 * 8192 + 4096, 9, 9, 1));
+    }
+}

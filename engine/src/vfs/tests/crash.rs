@@ -1,6 +1,7 @@
 //! Crashes of a whole file system on simulated media: blocks that are reused, and work that recovery finishes.
 
 use super::*;
+use crate::format::Intent;
 use crate::format::JournalKind;
 use crate::journal::ring_bytes;
 use crate::pmem::DurabilityLevel;
@@ -233,6 +234,27 @@ pub(super) fn scattered(fs: &Vfs, name: &str, count: u64) -> FileHandle {
     handle
 }
 
+/// What a mount that may not write shows of the file.
+fn seen_by_a_reader(kind: JournalKind, sim: &SimMedia) -> Result<Vec<u8>> {
+    let options = ImageOptions { background: false, lanes: 1, read_only: true, ..ImageOptions::default() };
+    let mounted = mount(idle(kind, sim), &options)?;
+    let options = AssembleOptions {
+        data: DataOptions::with_memory(1 << 20),
+        background: false,
+        fs: VfsOptions { read_only: true, ..VfsOptions::default() },
+        ..AssembleOptions::default()
+    };
+    let running = Running::start(mounted.checkpointer(), &options)?;
+    let fs = running.fs();
+    let nid = fs.lookup(&root(), ROOT_NID, b"f")?.nid;
+    let handle = fs.open(&root(), nid, OpenFlags::empty())?;
+    let mut bytes = vec![0; fs.getattr(nid)?.size as usize];
+    let read = fs.read(&handle, 0, &mut bytes);
+    fs.release(handle, None);
+    running.stop()?;
+    read.map(|_| bytes)
+}
+
 /// Runs an operation of many records on a file of 12 scattered blocks, crashes it everywhere, and expects the
 /// content before it or after it; and in either case nothing to be left to do, and no block to be lost.
 fn crash_of(operation: impl Fn(&Vfs, &FileHandle), before_or_after: [&[u8]; 2]) {
@@ -246,6 +268,13 @@ fn crash_of(operation: impl Fn(&Vfs, &FileHandle), before_or_after: [&[u8]; 2]) 
         run.store().commit_upto(run.store().tail(), Durability::Power).expect("memory");
         let mut seen = [0, 0];
         after(&sim, from, 1, 2, |state, _| {
+            match seen_by_a_reader(kind, &state.restart()) {
+                Ok(now) => {
+                    let is_whole = before_or_after.iter().any(|numbers| now == blocks(numbers));
+                    assert!(is_whole, "{kind:?}: {state}: a reader sees a part");
+                }
+                Err(e) => assert_eq!(e.errno(), libc::EIO, "{kind:?}: {state}: {e}"),
+            }
             let again = state.restart();
             let run = begin(kind, &again);
             let fs = run.fs();
@@ -323,4 +352,36 @@ fn a_rename_over_a_file_leaves_the_old_or_the_new_content() {
         fs.rename(&root(), ROOT_NID, b"new", ROOT_NID, b"f", RenameFlags::empty()).expect("there");
     };
     crash_of(save, [WHOLE, &[9, 9, 9]]);
+}
+
+/// Ranges that no file can have are told, and not walked.
+#[test]
+fn a_move_over_a_range_that_cannot_be_is_damage() {
+    let kind = JournalKind::Ssd;
+    for (intent, range) in [
+        (Intent::Collapse, [0, 0]),
+        (Intent::Collapse, [8192, 4096]),
+        (Intent::Collapse, [0, u64::MAX]),
+        (Intent::Insert, [0, u64::MAX]),
+        (Intent::Insert, [4096, 0]),
+    ] {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let handle = scattered(fs, "f", 12);
+        let mut h = fs.meta().begin(8).expect("room");
+        let (nid, generation) = (handle.nid(), handle.inode.generation());
+        fs.meta().space.begin_intent(&mut h, nid, generation, intent, range).expect("room");
+        h.commit().expect("memory");
+        fs.syncfs().expect("memory");
+        drop((handle, run));
+        let mounted = mount(idle(kind, &sim), &ImageOptions { background: false, ..ImageOptions::default() });
+        let mounted = mounted.expect("recovered");
+        let options = AssembleOptions { background: false, ..AssembleOptions::default() };
+        let started = Running::start(mounted.checkpointer(), &options);
+        assert!(matches!(started, Err(Error::Corrupt { .. })), "{intent:?} {range:?}");
+        drop(mounted);
+        let report = crate::fsck::check(&idle(kind, &sim), &crate::fsck::Options::default()).expect("memory");
+        assert!(!report.issues.is_empty(), "{intent:?} {range:?}");
+    }
 }

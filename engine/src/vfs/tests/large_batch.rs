@@ -309,3 +309,57 @@ fn a_manifest_that_cannot_be_is_refused_and_mended() {
         assert!(!run.fs().meta().space.entries().iter().any(is_batch));
     }
 }
+
+/// Mounts once, with one read that fails, and unmounts; whether the batch was still to be finished then.
+fn mounted_with_a_fault(kind: JournalKind, sim: &SimMedia, failing: u64) -> Result<bool> {
+    let mut reads = 0;
+    sim.set_fault(Some(Box::new(move |fault| {
+        let is_read = matches!(fault, crate::sim::Fault::Read { .. });
+        reads += u64::from(is_read);
+        (is_read && reads == failing).then_some(libc::EIO)
+    })));
+    let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
+    let mounted = mount(idle(kind, sim), &options)?;
+    let options = AssembleOptions {
+        data: DataOptions::with_memory(1 << 20),
+        background: false,
+        ..AssembleOptions::default()
+    };
+    let running = Running::start(mounted.checkpointer(), &options)?;
+    let is_pending = !running.fs().meta().space.entries().is_empty();
+    running.stop()?;
+    mounted.unmount()?;
+    Ok(is_pending)
+}
+
+#[test]
+fn a_batch_that_could_not_be_finished_is_there_for_the_mount_after_an_unmount() {
+    for kind in KINDS {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let handles = three(fs);
+        for page in 0..12 {
+            fs.write(&root(), &handles[0], 2 * page * PAGE, &[1; 4096], WriteFlags::empty()).expect("room");
+            fs.write(&root(), &handles[1], page * PAGE, &[2; 4096], WriteFlags::empty()).expect("room");
+            fs.syncfs().expect("memory");
+        }
+        fs.checkpointer().checkpoint().expect("memory");
+        pending(&run, &[run_to(&handles[2], 0, 2, 2), run_to(&handles[0], 20, 0, 2)], |_, _| ());
+        handles.into_iter().for_each(std::mem::forget);
+        drop(run);
+        let mut left = 0;
+        for failing in 1..60 {
+            let point = sim.crash_point(sim.events());
+            let state = point.states(crate::sim::Crash::ProcessKill, 0).next().expect("one");
+            let again = state.restart();
+            let was_left = matches!(mounted_with_a_fault(kind, &again, failing), Ok(true));
+            again.set_fault(None);
+            left += usize::from(was_left);
+            let shown = mounts(kind, &again, false).expect("whole");
+            assert_eq!(shown[2], [7; 2 * 4096], "{kind:?}, read {failing}");
+            assert_eq!(shown[0][20 * 4096..22 * 4096], [7; 2 * 4096], "{kind:?}, read {failing}");
+        }
+        assert!(left > 0, "{kind:?}: no read stands in the way of the moves alone");
+    }
+}
