@@ -85,8 +85,10 @@ impl NarufsStore {
             // rename(2) leaves two names of one file as they are.
             fs.remove_file(&old).map_err(|e| of_object(from, e))?;
         } else {
-            named(&self.mount, &new, || fs.rename_to(&old, fs, &new, RenameMode::Replace))
-                .map_err(generic)?;
+            let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
+            named(&self.mount, &new, || fs.rename_to(&old, fs, &new, mode)).map_err(|e| {
+                if !replace && e.errno() == libc::EEXIST { is_there_already(to) } else { generic(e) }
+            })?;
         }
         drop(held);
         self.prune(&old);

@@ -66,7 +66,8 @@ impl NarufsStoreBuilder {
     }
 
     /// The directory of the image that the objects lie in; by default its root. It is made if it is not there. Stores in
-    /// directories of each other see each other's files as none of theirs, mostly: let them lie beside each other.
+    /// directories of each other see each other's files as none of theirs, mostly: let them lie beside each other. `..`
+    /// is refused, and a symbolic link is not taken for what it leads to: updates by the two do not know of each other.
     pub fn directory(mut self, path: impl Into<String>) -> NarufsStoreBuilder {
         self.directory = path.into();
         self
@@ -123,8 +124,17 @@ impl NarufsStore {
     }
 
     pub(crate) fn in_mount(mount: Arc<Mount>, directory: &str) -> Result<NarufsStore> {
-        let parts = directory.split('/').filter(|part| !part.is_empty());
-        let root: String = parts.flat_map(|part| ["/", part]).collect();
+        // Locks go by names: each directory has one.
+        let mut root = String::new();
+        for part in directory.split('/').filter(|part| !matches!(*part, "" | ".")) {
+            if part == ".." {
+                return Err(generic(format!(
+                    "{directory}: name the directory that it leads to, without `..`"
+                )));
+            }
+            root.push('/');
+            root.push_str(part);
+        }
         mount.prepare(&root).map_err(generic)?;
         Ok(NarufsStore { mount, root: root.into() })
     }

@@ -10,7 +10,7 @@ use crate::error::{generic, is_there_already, of_object, precondition};
 use crate::mount::{Moment, Mount};
 use crate::run::Promise;
 use crate::store::NarufsStore;
-use narufs::{Commit, File, Metadata, OpenOptions};
+use narufs::{Commit, File, Metadata, OpenOptions, RenameMode};
 use object_store::path::Path;
 use object_store::{Attributes, PutMode, PutPayload, PutResult, Result};
 
@@ -178,11 +178,18 @@ impl NarufsStore {
             fs.link_file(&file, name.path()).map_err(generic)?;
             moment = Some(name);
         }
+        // Who comes by another way than this lock is not replaced either.
+        let (free, mode) = match when {
+            When::Free => (true, RenameMode::NoReplace),
+            _ => (false, RenameMode::Replace),
+        };
         named(&self.mount, path, || match &moment {
-            Some(moment) => fs.rename(moment.path(), path),
+            Some(moment) => fs.rename_to(moment.path(), fs, path, mode),
             None => fs.link_file(&file, path),
         })
-        .map_err(generic)?;
+        .map_err(|e| {
+            if free && e.errno() == libc::EEXIST { is_there_already(location) } else { generic(e) }
+        })?;
         drop(held);
         if let Some(moment) = moment {
             moment.moved_away();

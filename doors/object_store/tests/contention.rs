@@ -79,6 +79,71 @@ async fn of_those_who_replace_a_version_one_has_replaced_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn stores_of_one_directory_know_of_each_other_however_it_is_written() {
+    const TASKS: u64 = 8;
+    const EACH: u64 = 50;
+    let place = Place::new();
+    let root = place.store();
+    let stores = ["x", "./x", "/x/.", "x//"].map(|directory| root.beside(directory).expect("room"));
+    let key = Path::from("counter");
+    stores[0].put(&key, 0_u64.to_le_bytes().to_vec().into()).await.expect("room");
+    all(TASKS, |task| {
+        let (store, key) = (stores[task as usize % stores.len()].clone(), key.clone());
+        async move {
+            let mut done = 0;
+            while done < EACH {
+                let there = store.get(&key).await.expect("always there");
+                let version = UpdateVersion { e_tag: there.meta.e_tag.clone(), version: None };
+                let bytes = there.bytes().await.expect("read");
+                let next = u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) + 1;
+                let next = next.to_le_bytes().to_vec().into();
+                match store.put_opts(&key, next, PutMode::Update(version).into()).await {
+                    Ok(_) => done += 1,
+                    Err(Error::Precondition { .. }) => {}
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+    })
+    .await;
+    let bytes = stores[1].get(&key).await.expect("there").bytes().await.expect("read");
+    assert_eq!(bytes[..], (TASKS * EACH).to_le_bytes());
+    let refused = root.beside("x/../y").expect_err("it may lead through a link");
+    assert!(refused.to_string().contains("name the directory that it leads to, without `..`"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_to_be_new_replaces_nothing_that_comes_by_another_name_of_its_directory() {
+    let place = Place::new();
+    let root = place.store();
+    let one = root.beside("x").expect("room");
+    root.fs().symlink("x", "/link").expect("room");
+    // It has locks of its own.
+    let other = root.beside("link").expect("it leads to a directory");
+    for round in 0..20 {
+        let key = Path::from(format!("{round}"));
+        let made = all(16, |n| {
+            let (store, key) = (if n % 2 == 0 { one.clone() } else { other.clone() }, key.clone());
+            async move {
+                if n < 8 {
+                    return store
+                        .put_opts(&key, vec![1; 100_000].into(), PutMode::Create.into())
+                        .await
+                        .map(drop);
+                }
+                let mine = Path::from(format!("{key}-{n}"));
+                store.put(&mine, vec![2; 10].into()).await.expect("room");
+                store.rename_if_not_exists(&mine, &key).await
+            }
+        });
+        let made = made.await;
+        assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "round {round}");
+        let mut others = made.iter().filter_map(|made| made.as_ref().err());
+        assert!(others.all(|e| matches!(e, Error::AlreadyExists { .. })), "{made:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn puts_and_deletes_in_directories_that_come_and_go() {
     let place = Place::new();
     let store = place.store();

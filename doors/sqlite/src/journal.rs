@@ -5,7 +5,8 @@ use crate::db::{Db, State, code, filled};
 use crate::ffi::{
     Answer, IOERR_DELETE, IOERR_DELETE_NOENT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE, log,
 };
-use crate::mount::{Mount, Place, is_written_in, locked};
+use crate::mount::{Mount, has_read, is_written_in, locked};
+use crate::names::Place;
 use crate::open::{give_to_owner, mode_of};
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ pub enum Journal {
 /// An open journal.
 pub struct JournalFile {
     db: Arc<Db>,
+    /// Its full name.
+    name: String,
     /// Whether this is its writer's, and not that of one who looks what it says.
     writer: bool,
 }
@@ -63,8 +66,7 @@ pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
     finalize(db, &mut state);
     state.set_journal(&db.mount, Journal::Memory(Vec::new()));
     drop(state);
-    locked(&OPEN).insert(place.name(), Arc::downgrade(db));
-    JournalFile { db: Arc::clone(db), writer: true }
+    JournalFile::of_writer(db, place)
 }
 
 /// Opens a hot journal that is really there for the connection that plays it back.
@@ -75,8 +77,7 @@ pub fn take_over(db: &Arc<Db>, place: &Place, file: File) -> JournalFile {
     // Whoever has written it may not have synced it.
     state.journal_unsynced = true;
     drop(state);
-    locked(&OPEN).insert(place.name(), Arc::downgrade(db));
-    JournalFile { db: Arc::clone(db), writer: true }
+    JournalFile::of_writer(db, place)
 }
 
 /// A database has no journal that could be asked for any more.
@@ -93,7 +94,7 @@ fn owner(place: &Place) -> Option<Arc<Db>> {
 
 /// Opens a journal in memory to look at it.
 pub fn look_at(place: &Place) -> Option<JournalFile> {
-    owner(place).map(|db| JournalFile { db, writer: false })
+    owner(place).map(|db| JournalFile { db, name: place.name(), writer: false })
 }
 
 /// Whether there is such a journal in memory.
@@ -139,6 +140,7 @@ pub fn remove(mount: &Mount, place: &Place, durable: bool) -> Answer {
 /// The transaction is over.
 pub fn finalize(db: &Db, state: &mut State) {
     crate::supers::leave(db, state);
+    has_read();
     state.committed = false;
     state.failed = false;
     state.journal_unsynced = false;
@@ -179,6 +181,17 @@ pub fn write_real(db: &Db, journal: &Journal) -> narufs::Result<File> {
 }
 
 impl JournalFile {
+    fn of_writer(db: &Arc<Db>, place: &Place) -> JournalFile {
+        let journal = JournalFile { db: Arc::clone(db), name: place.name(), writer: true };
+        journal.is_known();
+        journal
+    }
+
+    /// From now on the name leads to this one.
+    fn is_known(&self) {
+        locked(&OPEN).insert(self.name.clone(), Arc::downgrade(&self.db));
+    }
+
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
         let state = locked(&self.db.state);
         let read = match &state.journal {
@@ -202,6 +215,8 @@ impl JournalFile {
                 let mut content = Vec::new();
                 put(&mut content, bytes, offset)?;
                 state.set_journal(&self.db.mount, Journal::Memory(content));
+                // Another connection may have had the name in between.
+                self.is_known();
             }
             Journal::Memory(content) => {
                 let was_hot = is_hot(content);
@@ -280,6 +295,7 @@ impl JournalFile {
         if !self.writer {
             return;
         }
+        has_read();
         let mut state = locked(&self.db.state);
         if matches!(state.journal, Journal::None) {
             forget(&self.db);

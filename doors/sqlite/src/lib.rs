@@ -45,11 +45,12 @@
 //! much, or if one of the databases has a real journal, the super-journal is made a real file before any real journal
 //! is, or can name it (a journal whose super-journal is not there counts as finalized). Names in them begin with the
 //! image's path; a real journal keeps that in an attribute, so that they are found in its own image where that was moved
-//! or copied since. What another image would have that is not found is a failure, and not taken for gone. xDelete
-//! without a sync of the directory is SQLite's clean-up of one that has failed, and commits nothing. Databases in
-//! different images get a batch each, one after the other; a database elsewhere (another VFS) is committed by itself: in
-//! these cases a crash may fall between, which is what SQLite promises of super-journals across file systems that do not
-//! know of each other.
+//! or copied since. With NARUFS_SQLITE_AT they are plain, and a second attribute has what that meant: where it means
+//! another image by now, one that is not there is a failure as well. What another image would have that is not found is
+//! a failure, and not taken for gone. xDelete without a sync of the directory is SQLite's clean-up of one that has
+//! failed, and commits nothing. Databases in different images get a batch each, one after the other; a database
+//! elsewhere (another VFS) is committed by itself: in these cases a crash may fall between, which is what SQLite
+//! promises of super-journals across file systems that do not know of each other.
 //!
 //! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
 //! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the
@@ -85,6 +86,7 @@ mod methods;
 #[cfg(feature = "mortal")]
 mod mortal;
 mod mount;
+mod names;
 mod open;
 mod outside;
 mod owners;
@@ -93,6 +95,7 @@ mod shm;
 mod stage;
 mod supers;
 mod vfs;
+mod wishes;
 
 pub use ffi::Functions;
 pub use mount::{Mounted, keep_open};

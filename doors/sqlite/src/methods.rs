@@ -4,7 +4,8 @@
 
 use crate::db::{AtomicStep, Db};
 use crate::ffi::{self, Answer, File, Methods, NOTFOUND, OK};
-use crate::mount::{Meaning, locked, meaning};
+use crate::mount::{has_read, locked};
+use crate::names::{Meaning, meaning};
 use crate::open::Handle;
 use crate::shm::Part;
 use crate::supers;
@@ -94,7 +95,11 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
             journal.close();
             Ok(())
         }
-        Handle::Super(_) | Handle::Plain(_) => Ok(()),
+        Handle::Plain(_) => {
+            has_read();
+            Ok(())
+        }
+        Handle::Super(_) => Ok(()),
     })
 }
 

@@ -1,24 +1,19 @@
-//! The images that this process has open, and which image and path a name stands for.
-//!
-//! A full name is `IMAGE::/PATH`, so that what SQLite derives from it (`-journal`, `-wal`, names of super-journals, which
-//! it writes into journals) leads to the same image, in this process and in the next. Where the environment names an
-//! image, names are plain paths: NARUFS_SQLITE_AT, if it is set, is the directory that stands for its root, and what lies
-//! elsewhere is none of ours.
+//! The images that this process has open.
 //!
 //! All that use an image share one [`Fs`]. It is closed when the last file of it is; a [`Mounted`] keeps it open.
 
 use crate::ffi::{Answer, CANTOPEN, IOERR_FSYNC, log};
+use crate::names::{Environment, Meaning, Place, canonical, meaning};
 use crate::shm::Shared;
-use narufs::{Durability, File, FormatOptions, Fs, MountOptions, Origin, ServeOptions, Served, XattrMode};
+use crate::wishes::{Wishes, bytes};
+use narufs::{File, FormatOptions, Fs, MountOptions, ServeOptions, Served, XattrMode};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
-
-/// Between the image and the path in it.
-const BETWEEN: &str = "::/";
 
 /// An image that is open.
 pub struct Mount {
@@ -46,13 +41,6 @@ impl Drop for Closed {
         }
         CLOSED.notify_all();
     }
-}
-
-/// A path in an image.
-#[derive(Clone)]
-pub struct Place {
-    pub image: PathBuf,
-    pub path: String,
 }
 
 /// Keeps an image open, whatever connections come and go.
@@ -94,175 +82,10 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn of_environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// The one name of an image, however it is written.
-pub fn canonical(image: &Path) -> PathBuf {
-    let absolute = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
-    absolute.canonicalize().unwrap_or(absolute)
-}
-
-impl Place {
-    /// The full name.
-    pub fn name(&self) -> String {
-        format!("{}::{}", self.image.display(), self.path)
-    }
-}
-
-/// The full name for one that a user gives, with the image that a URI names beside it, if any.
-pub fn full_name(name: &str, image: Option<&str>) -> String {
-    let place = |image: &str, path: &str| {
-        Place { image: canonical(Path::new(image)), path: format!("/{}", normal(path)) }.name()
-    };
-    match (image, name.split_once(BETWEEN)) {
-        (Some(image), _) => place(image, name),
-        (None, Some((image, path))) => place(image, path),
-        (None, None) => {
-            let absolute = std::path::absolute(name).unwrap_or_else(|_| name.into());
-            let is_root = of_environment("NARUFS_SQLITE_AT").is_none();
-            if is_root { format!("/{}", normal(name)) } else { absolute.to_string_lossy().into_owned() }
-        }
-    }
-}
-
-/// A path from the root on without its first slash, and without what leads nowhere.
-pub fn normal(path: &str) -> String {
-    let mut parts = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            name => parts.push(name),
-        }
-    }
-    parts.join("/")
-}
-
-/// What a name means.
-pub enum Meaning {
-    /// A path in an image.
-    Ours(Place),
-    /// A file of the system: the system's VFS has it.
-    Theirs,
-    /// Nothing: no image is named.
-    Nothing,
-}
-
-/// Whether a name is a full one, of an image.
-pub fn meant_in_an_image(name: &str) -> bool {
-    name.contains(BETWEEN)
-}
-
 /// The images that are open now. Not to be called by who holds [`OPEN`]: the last to have one closes it.
 pub fn open_mounts() -> Vec<Arc<Mount>> {
     let open = locked(&OPEN);
     open.values().filter_map(Weak::upgrade).collect()
-}
-
-/// What a name, full or not, means.
-pub fn meaning(name: &str) -> Meaning {
-    if let Some((image, path)) = name.split_once(BETWEEN) {
-        // Canonical since it was made a full name.
-        return Meaning::Ours(Place { image: image.into(), path: format!("/{}", normal(path)) });
-    }
-    let Some(image) = of_environment("NARUFS_SQLITE_IMAGE") else { return Meaning::Nothing };
-    let image = known(&image);
-    let Some(at) = of_environment("NARUFS_SQLITE_AT") else {
-        return Meaning::Ours(Place { image, path: format!("/{}", normal(name)) });
-    };
-    let absolute = std::path::absolute(name).unwrap_or_else(|_| name.into());
-    let below = format!("/{}", normal(&absolute.to_string_lossy()));
-    match Path::new(&below).strip_prefix(&at) {
-        Ok(path) => Meaning::Ours(Place { image, path: format!("/{}", path.display()) }),
-        Err(_) => Meaning::Theirs,
-    }
-}
-
-/// The canonical name of the environment's image, asked of the system once.
-fn known(image: &str) -> PathBuf {
-    static LAST: Mutex<Option<(String, PathBuf)>> = Mutex::new(None);
-    let mut last = locked(&LAST);
-    match &*last {
-        Some((name, canonical)) if name == image => canonical.clone(),
-        _ => {
-            let canonical = canonical(Path::new(image));
-            // One that is yet to be made may have another then.
-            *last = canonical.exists().then(|| (image.to_owned(), canonical.clone()));
-            canonical
-        }
-    }
-}
-
-/// How an image is to be opened, in words: of a URI's parameters or of the environment.
-#[derive(Debug, Clone, Default)]
-pub struct Wishes {
-    pub durability: Option<String>,
-    pub memory: Option<String>,
-    /// Where the image is not there, one of this size is made, for a database.
-    pub size: Option<String>,
-    pub makes: bool,
-    /// What an image is that was not closed: copied or moved.
-    pub origin: Option<String>,
-    /// The directory where others look in.
-    pub serve: Option<String>,
-}
-
-impl Wishes {
-    /// Those of the environment, for what is not wished yet; it names one directory, where its own image is served.
-    fn or_environment(mut self, image: &Path) -> Wishes {
-        self.durability = self.durability.or_else(|| of_environment("NARUFS_SQLITE_DURABILITY"));
-        self.memory = self.memory.or_else(|| of_environment("NARUFS_SQLITE_MEMORY"));
-        self.size = self.size.or_else(|| of_environment("NARUFS_SQLITE_SIZE"));
-        self.origin = self.origin.or_else(|| of_environment("NARUFS_SQLITE_ORIGIN"));
-        let own = of_environment("NARUFS_SQLITE_IMAGE");
-        if own.is_none_or(|own| known(&own) == image) {
-            self.serve = self.serve.or_else(|| of_environment("NARUFS_SQLITE_SERVE"));
-        }
-        self
-    }
-
-    fn options(&self) -> Result<MountOptions, String> {
-        let mut options = MountOptions::new();
-        if let Some(words) = &self.durability {
-            options = options.durability(durability(words)?);
-        }
-        if let Some(words) = &self.memory {
-            options = options.memory(bytes(words)?);
-        }
-        options = match self.origin.as_deref() {
-            None => options,
-            Some("copied") => options.origin(Origin::Copied),
-            Some("moved") => options.origin(Origin::Moved),
-            Some(words) => return Err(format!("origin={words}: say copied or moved")),
-        };
-        Ok(options)
-    }
-}
-
-fn durability(words: &str) -> Result<Durability, String> {
-    match words {
-        "power" => Ok(Durability::Power),
-        "process" => Ok(Durability::Process),
-        _ => {
-            let ms =
-                words.strip_prefix("window=").and_then(|w| w.strip_suffix("ms")).and_then(|w| w.parse().ok());
-            let ms = ms.ok_or_else(|| format!("durability={words}: say power, process or window=100ms"))?;
-            Ok(Durability::Window(Duration::from_millis(ms)))
-        }
-    }
-}
-
-fn bytes(words: &str) -> Result<u64, String> {
-    let wrong = || format!("{words}: say a number of bytes, or one with K, M or G");
-    let (digits, unit) = match words.char_indices().last() {
-        Some((at, 'K' | 'k')) => (&words[..at], 10),
-        Some((at, 'M' | 'm')) => (&words[..at], 20),
-        Some((at, 'G' | 'g')) => (&words[..at], 30),
-        _ => (words, 0),
-    };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << unit)).ok_or_else(wrong)
 }
 
 /// The image, opened unless it is open already.
@@ -283,31 +106,113 @@ pub fn mount(image: &Path, wishes: Wishes) -> Answer<Arc<Mount>> {
 }
 
 thread_local! {
-    /// The image whose journal this thread has last begun to look through, and its name when that was written.
-    static READS: RefCell<(Weak<Mount>, Vec<u8>)> = RefCell::default();
+    /// The journal that this thread has last begun to look through.
+    static READS: RefCell<Reads> = RefCell::default();
+}
+
+/// What is known of a journal that is looked through.
+#[derive(Default)]
+struct Reads {
+    /// Its image, and the name of that when it was written.
+    mount: Weak<Mount>,
+    name: Vec<u8>,
+    /// What plain names meant then: nothing, where the environment had none. None if that was not kept.
+    environment: Option<Vec<u8>>,
+    /// Until it has been played back.
+    plays: bool,
 }
 
 /// Where a journal that is a file says what its image was called.
 const WRITTEN_IN: &str = "user.narufs.image";
 
+/// And what plain names meant.
+const WRITTEN_WITH: &str = "user.narufs.environment";
+
 /// A journal keeps the name by which it, and a super-journal that it names, was known.
 pub fn is_written_in(mount: &Mount, journal: &File) -> narufs::Result<()> {
-    journal.set_xattr(WRITTEN_IN, mount.image().as_os_str().as_bytes(), XattrMode::Any)
+    journal.set_xattr(WRITTEN_IN, mount.image().as_os_str().as_bytes(), XattrMode::Any)?;
+    let environment = Environment::now().map(|now| now.in_bytes()).unwrap_or_default();
+    journal.set_xattr(WRITTEN_WITH, &environment, XattrMode::Any)
 }
 
 /// A journal is looked through: what it names is found by [`mount_of`].
 pub fn reads(mount: &Arc<Mount>, journal: &File) {
-    READS.replace((Arc::downgrade(mount), journal.xattr(WRITTEN_IN).unwrap_or_default()));
+    READS.replace(Reads {
+        mount: Arc::downgrade(mount),
+        name: journal.xattr(WRITTEN_IN).unwrap_or_default(),
+        environment: journal.xattr(WRITTEN_WITH).ok(),
+        plays: true,
+    });
+}
+
+/// A journal was played back, or could not be: names that are asked for are those of new ones.
+pub fn has_read() {
+    // At the end of a thread there is none any more.
+    let _ = READS.try_with(|reads| reads.borrow_mut().plays = false);
+}
+
+/// Why a plain name that a journal in play has means something else than it did, if so. What it leads to then says
+/// nothing of that journal.
+pub fn misleads(name: &str) -> Option<String> {
+    READS.with_borrow(|reads| {
+        let own = reads.mount.upgrade().filter(|_| reads.plays)?;
+        let own_name = Path::new(OsStr::from_bytes(&reads.name));
+        let now = match meaning(name) {
+            // As [`mount_of`] finds it.
+            Meaning::Ours(place) if !is_open(&place.image) && place.image == own_name => {
+                Some(Place { image: own.image().to_owned(), ..place })
+            }
+            Meaning::Ours(place) => Some(place),
+            _ => None,
+        };
+        let then = reads.environment.as_deref();
+        let environment = then.filter(|then| !then.is_empty()).map(Environment::of_bytes);
+        let meant = match environment.as_ref().map(|environment| environment.meaning(name)) {
+            // Its own image may have been moved or copied since.
+            Some(Meaning::Ours(place)) if place.image == own_name => {
+                Some(Place { image: own.image().to_owned(), ..place })
+            }
+            Some(Meaning::Ours(place)) => Some(place),
+            _ if then.is_some() => None,
+            // Who kept nothing of it was in a process with that image, or at a directory where it was.
+            _ => now.clone().map(|place| Place { image: own.image().to_owned(), ..place }),
+        };
+        if now.is_none() && reads.name.is_empty() {
+            let image = own.image().display();
+            return Some(format!(
+                "named by a journal in {image} that was written through a directory; mount the image there and open \
+                 the database with stock SQLite, which plays that back"
+            ));
+        }
+        if now.as_ref().map(Place::name) == meant.as_ref().map(Place::name) {
+            return None;
+        }
+        let what_to_do = match &meant {
+            Some(place) => {
+                let at = environment.and_then(|environment| environment.at);
+                let at = at.map_or(String::new(), |at| format!(" and NARUFS_SQLITE_AT={at}"));
+                format!("set NARUFS_SQLITE_IMAGE={}{at} to play that back", place.image.display())
+            }
+            None => "it was a file of the system; set NARUFS_SQLITE_AT to a directory that it is not below, to \
+                     play that back"
+                .to_owned(),
+        };
+        Some(format!("named by a journal in {}, and leads elsewhere now: {what_to_do}", own.image().display()))
+    })
+}
+
+/// Whether this process has an image open.
+fn is_open(image: &Path) -> bool {
+    locked(&OPEN).get(image).is_some_and(|mount| mount.strong_count() > 0)
 }
 
 /// The image of a file that is no database. An image that this process has not open is named by a journal alone; where it
 /// is the journal's own as it was called when that was written, it may have been moved or copied since.
 pub fn mount_of(place: &Place) -> Answer<Arc<Mount>> {
-    let is_open = locked(&OPEN).get(&place.image).is_some_and(|mount| mount.strong_count() > 0);
-    if !is_open
-        && let Some(mount) = READS.with_borrow(|(mount, name)| {
-            let same = name.as_slice() == place.image.as_os_str().as_bytes();
-            mount.upgrade().filter(|_| same)
+    if !is_open(&place.image)
+        && let Some(mount) = READS.with_borrow(|reads| {
+            let same = reads.name.as_slice() == place.image.as_os_str().as_bytes();
+            reads.mount.upgrade().filter(|_| same)
         })
     {
         return Ok(mount);

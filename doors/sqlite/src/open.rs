@@ -7,9 +7,11 @@ use crate::ffi::{
     OPEN_WAL, log,
 };
 use crate::journal::{self, JournalFile};
-use crate::mount::{Mount, Place, Wishes, mount, mount_of, reads};
+use crate::mount::{Mount, mount, mount_of, reads};
+use crate::names::Place;
 use crate::plain::Plain;
 use crate::supers::{self, SuperFile};
+use crate::wishes::Wishes;
 use narufs::{File, Metadata, OpenOptions};
 use std::ffi::c_int;
 use std::os::unix::fs::PermissionsExt;

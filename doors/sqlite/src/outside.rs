@@ -4,7 +4,8 @@
 //! several databases has left names below that directory, which mean nothing in the image: taken for a name of it, the
 //! super-journal would not be there, and SQLite would throw the journal away and leave its database torn.
 
-use crate::mount::{Place, meant_in_an_image, normal, open_mounts};
+use crate::mount::{misleads, open_mounts};
+use crate::names::{Place, meant_in_an_image, normal};
 use std::path::Path;
 
 /// The database that the name of a super-journal begins with, if it is one: SQLite makes them so.
@@ -34,10 +35,17 @@ pub fn is_others(name: &str, place: &Place) -> bool {
     mount.is_some_and(|mount| mount.fs.metadata(db).is_err_and(|e| e.errno() == libc::ENOENT))
 }
 
+/// Why a name that leads to nothing says nothing of whether those have committed whose journal has it, if so: it is
+/// that of a super-journal, in an environment that gave it another meaning.
+pub fn is_elsewhere(name: &str) -> Option<String> {
+    database_of(name).filter(|_| meaning(name).is_none()).and_then(|_| misleads(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::{Wishes, mount};
+    use crate::mount::mount;
+    use crate::wishes::Wishes;
 
     #[test]
     #[ignore = "needs root and /dev/fuse"]

@@ -6,7 +6,8 @@
 //! journals belong to nobody, and are files.
 
 use crate::db::Db;
-use crate::mount::{Place, locked};
+use crate::mount::locked;
+use crate::names::Place;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 

@@ -8,7 +8,8 @@
 use crate::db::{Db, State, code, filled};
 use crate::ffi::{Answer, IOERR_DELETE, IOERR_WRITE};
 use crate::journal;
-use crate::mount::{Mount, Place, locked};
+use crate::mount::{Mount, locked};
+use crate::names::Place;
 use narufs::{Commit, OpenOptions};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -92,11 +93,20 @@ impl Super {
         if !self.members.is_empty() {
             self.make_real()?;
         }
-        for db in &self.members {
+        // What no journal undoes (`journal_mode=MEMORY` and `OFF`) comes last: nothing but the removal may fail after it.
+        let (undone, others): (Vec<_>, Vec<_>) =
+            self.members.iter().partition(|db| locked(&db.state).journal.is_hot());
+        for db in undone {
             let mut state = locked(&db.state);
             db.spill(&mut state)?;
             // Once this name is gone, a journal without it undoes its database alone.
             journal::sync(&mut state)?;
+            db.is_home(&mut state)?;
+        }
+        for db in others {
+            let mut state = locked(&db.state);
+            // Pages that went home one by one would be torn by a crash.
+            db.commit(&mut state, Commit::Durable)?;
             db.is_home(&mut state)?;
         }
         if self.real {

@@ -4,8 +4,10 @@
 
 use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
 use crate::methods::{self, Opened, changes, guarded};
-use crate::mount::{Meaning, Place, Wishes, full_name, locked, meaning};
+use crate::mount::locked;
+use crate::names::{Meaning, Place, full_name, meaning};
 use crate::open::{self, Asked, Handle};
+use crate::wishes::Wishes;
 use crate::{outside, owners};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -121,6 +123,14 @@ unsafe extern "C" fn x_open(
             theirs = true;
             return Ok(());
         };
+        // SAFETY: see above; a database's name can be asked for parameters.
+        if flags & ffi::OPEN_MAIN_DB != 0 && unsafe { ffi::parameter(name, c"nolock") }.is_some_and(is_yes) {
+            // Whether a write belongs to a transaction is seen by the locks.
+            let name = place.name();
+            let why = "nolock=1: without locks no transaction is whole after a crash; leave nolock out";
+            ffi::log(CANTOPEN, &format!("{name}: {why}"));
+            return Err(CANTOPEN);
+        }
         let owner =
             (flags & ffi::OPEN_MAIN_JOURNAL != 0).then(|| owners::owner(name.addr(), &place)).flatten();
         // SAFETY: see above; a database's name can be asked for parameters.
@@ -156,6 +166,12 @@ unsafe extern "C" fn x_open(
 /// Whether a parameter says no, to SQLite.
 fn is_no(word: &str) -> bool {
     ["0", "no", "off", "false"].iter().any(|no| word.eq_ignore_ascii_case(no))
+}
+
+/// Whether a parameter says yes, to SQLite. What is a number but 0 does.
+fn is_yes(word: &str) -> bool {
+    let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+    is_number && !is_no(word) || ["on", "yes", "true"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
 }
 
 /// # Safety
@@ -203,6 +219,10 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
         let there = open::access(&place, how)?;
         // SAFETY: see above.
         let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
+        if !there && let Some(why) = outside::is_elsewhere(name) {
+            ffi::log(ffi::IOERR_ACCESS, &format!("{name}: {why}"));
+            return Err(ffi::IOERR_ACCESS);
+        }
         if !there && outside::is_others(name, &place) {
             ffi::log(
                 ffi::IOERR_ACCESS,
@@ -217,8 +237,24 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
         unsafe { is.write(c_int::from(there)) };
         Ok(())
     });
+    if !theirs {
+        return outcome;
+    }
     // SAFETY: see above.
-    if theirs { unsafe { (below(vfs).access)(below(vfs), name, how, is) } } else { outcome }
+    let code = unsafe { (below(vfs).access)(below(vfs), name, how, is) };
+    guarded(|| {
+        // SAFETY: see above; what was answered is there.
+        let is_nothing = code == OK && unsafe { *is == 0 };
+        if is_nothing
+            // SAFETY: see above.
+            && let Some(name) = unsafe { ffi::words(name) }
+            && let Some(why) = outside::is_elsewhere(name)
+        {
+            ffi::log(ffi::IOERR_ACCESS, &format!("{name}: {why}"));
+            return Err(ffi::IOERR_ACCESS);
+        }
+        if code == OK { Ok(()) } else { Err(code) }
+    })
 }
 
 unsafe extern "C" fn x_full_pathname(

@@ -8,6 +8,7 @@ mod shell;
 
 use shell::{Place, said};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 /// A transaction, and what must be there before and after it.
 struct Case {
@@ -20,6 +21,8 @@ struct Case {
     step: usize,
     /// Pieces of a transaction in memory; what is more has a real journal.
     pieces: &'static str,
+    /// The directory that stands for the image of the environment, where that gives names their meaning.
+    at: Option<&'static str>,
 }
 
 const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
@@ -45,13 +48,23 @@ impl Case {
         seen
     }
 
+    /// A shell in the environment that this is about, with an image.
+    fn shell(&self, place: &Place, image: &Place) -> Command {
+        let mut shell = place.shell();
+        if let Some(at) = self.at {
+            shell.env("NARUFS_SQLITE_IMAGE", &image.image).env("NARUFS_SQLITE_AT", at);
+        }
+        shell
+    }
+
     /// What the transaction is run as, with a number of calls to live for.
     fn run(&self, place: &Place, dies_at: usize) -> bool {
-        let mut shell = place.shell();
+        let mut shell = self.shell(place, place);
         shell.env("NARUFS_SQLITE_DIE_AT", dies_at.to_string()).env("NARUFS_SQLITE_PIECES", self.pieces);
+        let name = |name: &str| self.at.map_or_else(|| place.uri(name), |at| format!("{at}/{name}"));
         let attach =
-            if self.attaches() { format!("ATTACH '{}' AS other;", place.uri("b.db")) } else { String::new() };
-        let said = said(shell, &format!(".open {}\n{attach}\n{}", place.uri("a.db"), self.sql));
+            if self.attaches() { format!("ATTACH '{}' AS other;", name("b.db")) } else { String::new() };
+        let said = said(shell, &format!(".open {}\n{attach}\n{}", name("a.db"), self.sql));
         let dead = said.status.signal().is_some();
         assert!(dead || said.status.success(), "{}: {said:?}", self.name);
         dead
@@ -111,12 +124,12 @@ impl Case {
 
 fn case(name: &'static str, rows: String, sql: &str, step: usize) {
     let size = if step > 100 { "320M" } else { "24M" };
-    Case { name, prepare: rows, sql: sql.to_owned(), size, step, pieces: "" }.every_end();
+    Case { name, prepare: rows, sql: sql.to_owned(), size, step, pieces: "", at: None }.every_end();
 }
 
 /// With a real journal from the eighth page on.
 fn case_of_few_pieces(name: &'static str, rows: String, sql: String) {
-    Case { name, prepare: rows, sql, size: "24M", step: 11, pieces: "8" }.every_end();
+    Case { name, prepare: rows, sql, size: "24M", step: 11, pieces: "8", at: None }.every_end();
 }
 
 #[test]
@@ -164,6 +177,56 @@ fn a_real_journal_of_one_whose_syncs_are_off() {
 fn real_journals_of_two_databases() {
     let sql = "PRAGMA cache_size=4; BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2998); COMMIT;";
     case_of_few_pieces("two real journals", rows(16, 3000), sql.to_owned());
+}
+
+/// Names without an image may mean another one when journals are played back than they did when those were written.
+#[test]
+fn journals_of_two_databases_are_played_back_or_kept_whatever_image_the_environment_names() {
+    let sql = "PRAGMA cache_size=4;
+        BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2998); COMMIT;";
+    for at in ["", "/srv/data"] {
+        let case = Case {
+            name: "plain names",
+            prepare: rows(16, 3000),
+            sql: sql.to_owned(),
+            size: "24M",
+            step: 1,
+            // So each is durable with its sync, before all are committed.
+            pieces: "0",
+            at: Some(at),
+        };
+        let (made, elsewhere) = (Place::of_size(case.size), Place::of_size(case.size));
+        for name in ["a.db", "b.db"] {
+            made.sql(name, &case.prepare);
+        }
+        let seen = |place: &Place, image: &Place| {
+            let (a, b) = (place.uri("a.db"), place.uri("b.db"));
+            let seen = said(case.shell(place, image), &format!(".open {a}\n{SEEN}\n.open {b}\n{SEEN}\n"));
+            if seen.status.success() { Ok(seen.out) } else { Err(seen.err) }
+        };
+        let old = seen(&made, &made).expect("it is whole");
+        let whole = made.copied("image");
+        assert!(!case.run(&whole, usize::MAX), "it ends by itself");
+        let new = seen(&whole, &whole).expect("it is whole");
+        let end = case.lives_for(&made);
+        let mut kept = 0;
+        for dies_at in (end.saturating_sub(70)..end).step_by(3) {
+            let place = made.copied("image");
+            assert!(case.run(&place, dies_at), "cut at {dies_at}");
+            match seen(&place, &elsewhere) {
+                Ok(seen) => assert!(seen == old || seen == new, "{at} cut at {dies_at}: {seen}"),
+                Err(why) => {
+                    let what_to_do = format!("set NARUFS_SQLITE_IMAGE={}", place.image.display());
+                    assert!(why.contains(&what_to_do), "{at} cut at {dies_at}: {why}");
+                    kept += 1;
+                }
+            }
+            let seen = seen(&place, &place).expect("it is the image that was meant");
+            assert!(seen == old || seen == new, "{at} cut at {dies_at}: {seen}");
+        }
+        println!("at {at:?}: {kept} kept");
+        assert_eq!(kept > 0, !at.is_empty(), "a full name has its image in it");
+    }
 }
 
 #[test]

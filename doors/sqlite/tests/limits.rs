@@ -59,6 +59,22 @@ fn a_journal_without_room_undoes_nothing_of_what_comes_after_it() {
 }
 
 #[test]
+fn a_database_without_locks_is_refused() {
+    let place = Place::new();
+    place.sql("a.db", "CREATE TABLE t(a);");
+    for yes in ["1", "2", "on", "TRUE", "yes"] {
+        let said = place.run(&format!(".open {}&nolock={yes}\nINSERT INTO t VALUES(1);", place.uri("a.db")));
+        assert!(said.err.contains("leave nolock out"), "{yes}: {said:?}");
+    }
+    for harmless in ["nolock=0", "nolock=off", "immutable=1"] {
+        let said = place.run(&format!(".open {}&{harmless}\nSELECT count(*) FROM t;", place.uri("a.db")));
+        assert_eq!(said.out, "0\n", "{harmless}: {said:?}");
+    }
+    let said = place.run(&format!(".open {}&immutable=1\nINSERT INTO t VALUES(1);", place.uri("a.db")));
+    assert!(said.err.contains("readonly"), "{said:?}");
+}
+
+#[test]
 fn a_log_that_is_written_back_without_syncs_is_whole_after_a_kill() {
     let place = Place::new();
     place.sql("a.db", "PRAGMA journal_mode=wal; CREATE TABLE t(a INTEGER PRIMARY KEY, b);");

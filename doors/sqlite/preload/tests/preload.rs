@@ -82,6 +82,52 @@ print(c.execute('select count(*) from u').fetchone()[0])";
     assert_eq!(said(&run(&image, None, &["python3", "-c", python])), "0");
 }
 
+/// The journal of a connection that keeps it open has its name again with each transaction, whoever had it in between.
+#[test]
+fn two_databases_whose_commit_has_no_room_are_rolled_back_after_another_connection_had_their_journals() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let image = dir.path().join("image");
+    let python = "import sqlite3
+def opened(name):
+    c = sqlite3.connect(name, isolation_level=None, timeout=0)
+    c.execute('create table t(a integer primary key, b)')
+    c.execute('insert into t(b) values(1), (1), (1)')
+    return c
+def told(why, c, sql, *values):
+    try:
+        c.execute(sql, values)
+    except sqlite3.OperationalError as e:
+        assert why in str(e), e
+        return True
+filler, one, two = [opened(name) for name in ('/filler.db', '/a.db', '/b.db')]
+filler.execute('pragma synchronous=off')
+for size in 400000, 40000:
+    while not told('full', filler, 'insert into t(b) values(zeroblob(?))', size):
+        pass
+one.execute('attach ? as other', ('/b.db',))
+one.execute('pragma main.journal_mode=persist')
+one.execute('pragma other.journal_mode=persist')
+# Its lock has the journal stay open behind the commit.
+rows = one.execute('select a from other.t')
+rows.fetchone()
+one.executescript('begin; update main.t set b = 2; update other.t set b = 2; commit')
+two.execute('begin')
+two.execute('update t set b = 3')
+assert told('locked', two, 'commit')
+two.execute('rollback')
+one.execute('begin')
+one.execute('update other.t set b = 4')
+one.execute('insert into main.t(b) values(zeroblob(2000000))')
+assert told('full', one, 'commit')
+del rows
+print(one.execute('select (select sum(b) from main.t), (select sum(b) from other.t)').fetchone())";
+    assert_eq!(said(&run(&image, None, &["python3", "-c", python])), "(6, 6)");
+    let sql = "PRAGMA integrity_check; SELECT sum(b) FROM t;";
+    for name in ["/a.db", "/b.db"] {
+        assert_eq!(said(&run(&image, None, &["sqlite3", name, sql])), "ok\n6");
+    }
+}
+
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn others_look_in_while_a_program_uses_it_and_a_child_that_outlives_it_keeps_nobody_waiting() {
