@@ -1,7 +1,7 @@
 //! Copies and renames: of names alone. An object is never changed, so a copy is another name of the same file.
 
 use crate::attributes;
-use crate::error::{generic, is_there_already, not_found, of_object};
+use crate::error::{generic, is_there_already, not_found, of_object, of_target};
 use crate::run::Promise;
 use crate::store::NarufsStore;
 use crate::write::{When, named, there};
@@ -86,9 +86,8 @@ impl NarufsStore {
             fs.remove_file(&old).map_err(|e| of_object(from, e))?;
         } else {
             let mode = if replace { RenameMode::Replace } else { RenameMode::NoReplace };
-            named(&self.mount, &new, || fs.rename_to(&old, fs, &new, mode)).map_err(|e| {
-                if !replace && e.errno() == libc::EEXIST { is_there_already(to) } else { generic(e) }
-            })?;
+            named(&self.mount, &new, || fs.rename_to(&old, fs, &new, mode))
+                .map_err(|e| of_target(to, !replace, e))?;
         }
         drop(held);
         self.prune(&old);

@@ -24,6 +24,11 @@ pub(crate) fn of_object(location: &Path, error: narufs::Error) -> Error {
     }
 }
 
+/// What was to get this name, and to be `new` there.
+pub(crate) fn of_target(location: &Path, new: bool, error: narufs::Error) -> Error {
+    if new && error.errno() == libc::EEXIST { is_there_already(location) } else { generic(error) }
+}
+
 pub(crate) fn is_there_already(location: &Path) -> Error {
     Error::AlreadyExists { path: location.to_string(), source: "it is there".into() }
 }

@@ -6,7 +6,7 @@
 //! those before.
 
 use crate::attributes;
-use crate::error::{generic, is_there_already, of_object, precondition};
+use crate::error::{generic, is_there_already, of_object, of_target, precondition};
 use crate::mount::{Moment, Mount};
 use crate::run::Promise;
 use crate::store::NarufsStore;
@@ -187,9 +187,7 @@ impl NarufsStore {
             Some(moment) => fs.rename_to(moment.path(), fs, path, mode),
             None => fs.link_file(&file, path),
         })
-        .map_err(|e| {
-            if free && e.errno() == libc::EEXIST { is_there_already(location) } else { generic(e) }
-        })?;
+        .map_err(|e| of_target(location, free, e))?;
         drop(held);
         if let Some(moment) = moment {
             moment.moved_away();

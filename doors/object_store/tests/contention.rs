@@ -46,6 +46,24 @@ async fn of_those_who_make_an_object_one_has_made_it() {
     }
 }
 
+/// Adds one to a counter so many times, each time to the version that it has read; how often that was another's by then.
+async fn counts(store: &NarufsStore, key: &Path, each: u64) -> u64 {
+    let (mut done, mut lost) = (0, 0);
+    while done < each {
+        let there = store.get(key).await.expect("always there");
+        let version = UpdateVersion { e_tag: there.meta.e_tag.clone(), version: None };
+        let bytes = there.bytes().await.expect("read");
+        let next = u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) + 1;
+        let next = next.to_le_bytes().to_vec().into();
+        match store.put_opts(key, next, PutMode::Update(version).into()).await {
+            Ok(_) => done += 1,
+            Err(Error::Precondition { .. }) => lost += 1,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    lost
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_those_who_replace_a_version_one_has_replaced_it() {
     const TASKS: u64 = 16;
@@ -56,22 +74,7 @@ async fn of_those_who_replace_a_version_one_has_replaced_it() {
     store.put(&key, 0_u64.to_le_bytes().to_vec().into()).await.expect("room");
     let lost = all(TASKS, |_| {
         let (store, key) = (store.clone(), key.clone());
-        async move {
-            let (mut done, mut lost) = (0, 0_u64);
-            while done < EACH {
-                let there = store.get(&key).await.expect("always there");
-                let version = UpdateVersion { e_tag: there.meta.e_tag.clone(), version: None };
-                let bytes = there.bytes().await.expect("read");
-                let next = u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) + 1;
-                let next = next.to_le_bytes().to_vec().into();
-                match store.put_opts(&key, next, PutMode::Update(version).into()).await {
-                    Ok(_) => done += 1,
-                    Err(Error::Precondition { .. }) => lost += 1,
-                    Err(e) => panic!("{e}"),
-                }
-            }
-            lost
-        }
+        async move { counts(&store, &key, EACH).await }
     });
     println!("{} puts were too late", lost.await.into_iter().sum::<u64>());
     let bytes = store.get(&key).await.expect("there").bytes().await.expect("read");
@@ -89,21 +92,7 @@ async fn stores_of_one_directory_know_of_each_other_however_it_is_written() {
     stores[0].put(&key, 0_u64.to_le_bytes().to_vec().into()).await.expect("room");
     all(TASKS, |task| {
         let (store, key) = (stores[task as usize % stores.len()].clone(), key.clone());
-        async move {
-            let mut done = 0;
-            while done < EACH {
-                let there = store.get(&key).await.expect("always there");
-                let version = UpdateVersion { e_tag: there.meta.e_tag.clone(), version: None };
-                let bytes = there.bytes().await.expect("read");
-                let next = u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) + 1;
-                let next = next.to_le_bytes().to_vec().into();
-                match store.put_opts(&key, next, PutMode::Update(version).into()).await {
-                    Ok(_) => done += 1,
-                    Err(Error::Precondition { .. }) => {}
-                    Err(e) => panic!("{e}"),
-                }
-            }
-        }
+        async move { counts(&store, &key, EACH).await }
     })
     .await;
     let bytes = stores[1].get(&key).await.expect("there").bytes().await.expect("read");

@@ -168,6 +168,13 @@ fn is_no(word: &str) -> bool {
     ["0", "no", "off", "false"].iter().any(|no| word.eq_ignore_ascii_case(no))
 }
 
+/// A name that leads to nothing may say so to SQLite, unless a journal in play means another thing by it.
+fn is_nowhere(name: &str) -> Answer {
+    let Some(why) = outside::is_elsewhere(name) else { return Ok(()) };
+    ffi::log(ffi::IOERR_ACCESS, &format!("{name}: {why}"));
+    Err(ffi::IOERR_ACCESS)
+}
+
 /// Whether a parameter says yes, to SQLite. What is a number but 0 does.
 fn is_yes(word: &str) -> bool {
     let is_number = word.starts_with(|first: char| first.is_ascii_digit());
@@ -219,9 +226,8 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
         let there = open::access(&place, how)?;
         // SAFETY: see above.
         let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
-        if !there && let Some(why) = outside::is_elsewhere(name) {
-            ffi::log(ffi::IOERR_ACCESS, &format!("{name}: {why}"));
-            return Err(ffi::IOERR_ACCESS);
+        if !there {
+            is_nowhere(name)?;
         }
         if !there && outside::is_others(name, &place) {
             ffi::log(
@@ -248,10 +254,8 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
         if is_nothing
             // SAFETY: see above.
             && let Some(name) = unsafe { ffi::words(name) }
-            && let Some(why) = outside::is_elsewhere(name)
         {
-            ffi::log(ffi::IOERR_ACCESS, &format!("{name}: {why}"));
-            return Err(ffi::IOERR_ACCESS);
+            is_nowhere(name)?;
         }
         if code == OK { Ok(()) } else { Err(code) }
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Checkpointer;
 use crate::journal::Durability;
 use crate::planted::{self, Spot};
-use crate::store::{Store, Woken};
+use crate::store::{BrokenOff, Store, Woken};
 use crate::sync::{Arc, thread};
 
 /// A thread, which sleeps while it has nothing to do; it ends when this is dropped.
@@ -52,20 +52,9 @@ impl Background {
     }
 }
 
-/// Makes the file system read-only if a thread is left by a panic that others wait for.
-struct BrokenOff<'s>(&'s Store, &'static str);
-
-impl Drop for BrokenOff<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(self.1);
-        }
-    }
-}
-
 fn run_rounds(checkpointer: &Checkpointer, interval: Duration) {
     let store = checkpointer.store();
-    let _broken_off = BrokenOff(store, "the thread that runs checkpoints broke off");
+    let _broken_off = BrokenOff::watch(store, "the thread that runs checkpoints broke off");
     loop {
         let outcome = match store.signal().wait(interval) {
             Woken::Stop => return,
@@ -87,7 +76,8 @@ fn run_rounds(checkpointer: &Checkpointer, interval: Duration) {
 
 fn keep_promises(store: &Store, window: Duration) {
     let Some(journal) = store.journal() else { return };
-    let _broken_off = BrokenOff(store, "the thread that keeps what fsyncs were answered for broke off");
+    let _broken_off =
+        BrokenOff::watch(store, "the thread that keeps what fsyncs were answered for broke off");
     while journal.wait_due(window) {
         if let Err(e) = store.keep_promises() {
             // As above.

@@ -57,9 +57,8 @@ use crate::format::{Position, SLOT_SIZE};
 use crate::journal::{Durability, MountJournal};
 use crate::planted::{self, Bug};
 use crate::pmem::DurabilityLevel;
-use crate::store::{MakeRoom, Profile, Short, Store};
+use crate::store::{BrokenOff, MakeRoom, Profile, Short, Store};
 use crate::sync::{Arc, Mutex};
-use crate::unwinding::Unwinding;
 use cleaner::Cleaner;
 use std::fmt;
 use std::time::Instant;
@@ -103,18 +102,6 @@ pub struct Checkpointer {
     last: Mutex<RoundId>,
     cleaner: Cleaner,
     stats: stats::Counters,
-}
-
-/// Makes the file system read-only if a round is left by a panic: pages that it had claimed are on no list, and no
-/// later round may pass their records.
-struct BrokenOff<'s>(&'s Store, Unwinding);
-
-impl Drop for BrokenOff<'_> {
-    fn drop(&mut self) {
-        if self.1.has_begun() {
-            self.0.fail("a checkpoint broke off");
-        }
-    }
 }
 
 impl Checkpointer {
@@ -167,7 +154,8 @@ impl Checkpointer {
     fn checkpoint_as(&self, steps: Steps) -> Result<()> {
         let mut last = self.last.lock();
         self.store.check_writable()?;
-        let _broken_off = BrokenOff(&self.store, Unwinding::watch());
+        // Pages that a round has claimed are on no list, and no later one may pass their records.
+        let _broken_off = BrokenOff::watch(&self.store, "a checkpoint broke off");
         let running = self.store.signal().round_begins();
         let next = RoundId { number: last.number + 1, ..*last };
         let began = Instant::now();

@@ -1,7 +1,6 @@
 //! Orphans and intents: what recovery must finish.
 
-use super::{BLOCK_HEADER_SIZE, U32, U64};
-use super::{BLOCK_SIZE, MAX_FILE_SIZE};
+use super::{BLOCK_HEADER_SIZE, BLOCK_SIZE, MAX_FILE_SIZE, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What is to be finished.
@@ -44,16 +43,29 @@ pub struct OrphanEntry {
 const _: () = assert!(size_of::<OrphanEntry>() == ORPHAN_ENTRY_SIZE);
 
 impl OrphanEntry {
+    /// What is to be finished; none if that is unknown.
+    pub fn what(&self) -> Option<Intent> {
+        let all = [
+            Intent::Orphan,
+            Intent::Truncate,
+            Intent::Punch,
+            Intent::Collapse,
+            Intent::Insert,
+            Intent::Batch,
+        ];
+        all.into_iter().find(|intent| *intent as u32 == self.intent.get())
+    }
+
     /// What is wrong with the range of a collapse or an insertion, of a file of so many bytes.
     pub fn range_problem(&self, size: u64) -> Option<String> {
         let block = BLOCK_SIZE as u64;
         let (from, to, progress) = (self.arg0.get(), self.arg1.get(), self.progress.get());
-        let is_within = match self.intent.get() {
-            collapse if collapse == Intent::Collapse as u32 => {
+        let is_within = match self.what() {
+            Some(Intent::Collapse) => {
                 let last = to.div_ceil(block);
                 from / block < last && to <= MAX_FILE_SIZE && (progress == 0 || progress >= last)
             }
-            insert if insert == Intent::Insert as u32 => {
+            Some(Intent::Insert) => {
                 let end = |at: u64| at.checked_add(to).is_some_and(|end| end <= MAX_FILE_SIZE);
                 to > 0 && end(from) && end(size)
             }

@@ -113,25 +113,23 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
             continue;
         }
         let record = state.records.get(nid).filter(|r| r.file_type().is_some());
-        let (intent, orphan) = (entry.intent.get(), entry.intent.get() == Intent::Orphan as u32);
-        let known = (Intent::Orphan as u32..=Intent::Batch as u32).contains(&intent);
+        let intent = entry.what();
+        let (orphan, batch) = (intent == Some(Intent::Orphan), intent == Some(Intent::Batch));
         let problem = match record {
-            _ if !known => Some(format!("intent {intent} is unknown")),
+            _ if intent.is_none() => Some(format!("intent {} is unknown", entry.intent)),
             None => Some("the inode is free".into()),
             Some(record) if record.generation != entry.generation.get() => {
                 Some(format!("generation {}, the inode has {}", entry.generation, record.generation))
             }
-            Some(record) if (orphan || intent == Intent::Batch as u32) && record.links > 0 => {
-                Some("the inode has a name".into())
-            }
+            Some(record) if (orphan || batch) && record.links > 0 => Some("the inode has a name".into()),
             Some(record) if orphan && record.orphan => Some("the inode is listed already".into()),
             Some(record) if !orphan && record.file_type() != Some(FileType::Regular) => {
                 Some("the inode is no regular file".into())
             }
-            Some(_) if intent == Intent::Collapse as u32 || intent == Intent::Insert as u32 => {
+            Some(_) if matches!(intent, Some(Intent::Collapse | Intent::Insert)) => {
                 state.inode(nid).and_then(|inode| entry.range_problem(inode.size.get()))
             }
-            Some(_) if intent == Intent::Batch as u32 => match state.inode(nid) {
+            Some(_) if batch => match state.inode(nid) {
                 Some(mut inode) => batches::problem(state, &mut inode, &entry)?,
                 None => None,
             },

@@ -8,25 +8,12 @@ use super::Meta;
 use crate::Result;
 use crate::format::Position;
 use crate::planted::{self, Spot};
-use crate::store::{Handle, Store};
-use crate::unwinding::Unwinding;
-
-/// A record was logged, and is being installed in the objects in memory. Dropped before the locks of the objects are.
-#[must_use = "to be dropped when memory says what the record does"]
-pub(crate) struct InstallGuard<'s>(&'s Store, Unwinding);
-
-impl Drop for InstallGuard<'_> {
-    fn drop(&mut self) {
-        if self.1.has_begun() {
-            self.0.fail("an operation broke off behind its record");
-        }
-    }
-}
+use crate::store::{BrokenOff, Handle};
 
 impl Meta {
     /// Commits an operation whose caller then changes objects in memory; the end of its record.
-    pub(crate) fn commit(&self, h: Handle<'_>) -> Result<(Position, InstallGuard<'_>)> {
-        let guard = InstallGuard(self.store(), Unwinding::watch());
+    pub(crate) fn commit(&self, h: Handle<'_>) -> Result<(Position, BrokenOff<'_>)> {
+        let guard = BrokenOff::watch(self.store(), "an operation broke off behind its record");
         let end = h.commit()?;
         planted::panic_at(Spot::Committed);
         Ok((end, guard))

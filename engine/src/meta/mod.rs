@@ -30,7 +30,6 @@ pub use crate::nat::IdWork;
 pub use change::{Blocks, Change, Insert, Logged, MAX_NEW_RUNS, MAX_RUNS, Mapping, Need, ROOM_CHANGED};
 pub(crate) use free_inode::FREE_SLOTS;
 pub use inode_space::{InodeSpace, NewSlot};
-pub(crate) use install::InstallGuard;
 pub use log::Room;
 pub(crate) use log::{INODE_SLOTS, KEY_BYTES};
 

@@ -37,7 +37,7 @@ impl Meta {
 
     /// Nothing of a batch is left: the image need not say any more that there may be. It does so when it is unmounted.
     pub(crate) fn forget_batches(&self) {
-        let is_batch = |entry: &OrphanEntry| entry.intent.get() == Intent::Batch as u32;
+        let is_batch = |entry: &OrphanEntry| entry.what() == Some(Intent::Batch);
         if !self.space.entries().iter().any(is_batch) {
             let mut on_media = self.store.superblock_on_media();
             let bits = on_media.incompat.get() & !Incompat::BATCHES.bits();

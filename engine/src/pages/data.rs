@@ -144,6 +144,13 @@ impl FileData {
         self.written_before.store(false, Ordering::Release);
     }
 
+    /// What was written before the file came into memory counts as written with so many completed: a flush of these
+    /// covers it.
+    pub(crate) fn dated(&self, completed: u64) {
+        self.wrote(completed);
+        self.all_flushed();
+    }
+
     pub(crate) fn wrote(&self, completed: u64) {
         // AcqRel: pairs with the Acquire in `last_write`.
         self.last_write.fetch_max(completed, Ordering::AcqRel);

@@ -152,13 +152,18 @@ impl PageStates {
         Logging::new(self, pages)
     }
 
-    /// As [`PageStates::begin_logging`], of these pages of a batch alone, as far as they are dirty.
+    /// As [`PageStates::begin_logging`], of these pages alone, as far as they are dirty.
     pub fn begin_logging_of(&self, pages: impl Iterator<Item = u64>) -> Logging<'_> {
         let mut sets = self.sets.lock();
         sets.being_logged = true;
         let pages = pages.filter(|page| sets.dirty.remove(page)).collect();
         drop(sets);
-        Logging::new(self, pages).of_batch()
+        Logging::new(self, pages)
+    }
+
+    /// A record of a batch that ends there has pages of this file. The caller has the write-back mutex.
+    pub fn batched(&self, end: Position) {
+        self.sets.lock().batched_upto = end;
     }
 
     /// The position after the last record of a batch that has pages of this file: before that is durable, none of them may

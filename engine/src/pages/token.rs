@@ -107,7 +107,6 @@ pub(crate) struct Logging<'s> {
     pages: Vec<u64>,
     /// The position after their record, once it is logged.
     end: Option<Position>,
-    is_batch: bool,
     is_finished: bool,
 }
 
@@ -120,21 +119,12 @@ pub(crate) struct LoggingEnd<'l> {
 
 impl<'s> Logging<'s> {
     pub(super) fn new(states: &'s PageStates, pages: Vec<u64>) -> Logging<'s> {
-        Logging { states, pages, end: None, is_batch: false, is_finished: false }
-    }
-
-    /// They are a batch's: a crash is to leave all of them or none.
-    pub(super) fn of_batch(mut self) -> Logging<'s> {
-        self.is_batch = true;
-        self
+        Logging { states, pages, end: None, is_finished: false }
     }
 
     /// Their record is in the journal, up to this position.
     pub fn record_logged(&mut self, end: Position) {
         self.end = Some(end);
-        if self.is_batch {
-            self.states.sets.lock().batched_upto = end;
-        }
     }
 
     /// Nothing was logged: the pages are dirty again. No failure: they go another way.

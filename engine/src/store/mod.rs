@@ -5,6 +5,7 @@
 //! and takes no lock on behalf of its callers. Writing pages home is the checkpoint's.
 
 mod begin;
+mod broken_off;
 #[cfg(feature = "baselines")]
 mod buffer;
 mod changes;
@@ -33,6 +34,7 @@ pub use page::{Page, PageRef};
 pub use profile::Profile;
 pub use signal::Signal;
 
+pub(crate) use broken_off::BrokenOff;
 pub(crate) use delta::fill_bits;
 pub(crate) use load::verify;
 pub(crate) use make_room::{MakeRoom, Short};

@@ -47,10 +47,7 @@ impl Vfs {
         if !self.options.sync {
             return Ok(());
         }
-        let begun = self.data.begin_fsync(inode, SyncKind::All);
-        let upto = begun.as_ref().map(BegunSync::upto).map_err(Clone::clone);
-        let committed = upto.and_then(|upto| self.meta.store.settle_upto(upto, self.meta.durability));
-        self.data.end_fsync(inode, begun, committed, &ErrorMark::of(Some(inode.data())))
+        self.fsync(&self.handle(Arc::clone(inode), OpenFlags::empty()), false)
     }
 
     /// The one way of an fsync: what it covers is logged, or written home, then committed, and then it ends.

@@ -37,11 +37,10 @@ impl Vfs {
         // Moves of extents first: an inode that is freed needs none of them.
         entries.sort_by_key(|e| (e.nid.get(), std::cmp::Reverse(e.intent.get())));
         let batches: Vec<Nid> =
-            entries.iter().filter(|e| e.intent.get() == Intent::Batch as u32).map(|e| e.nid.get()).collect();
+            entries.iter().filter(|e| e.what() == Some(Intent::Batch)).map(|e| e.nid.get()).collect();
         for entry in entries {
             let given_up = || self.meta.inode(entry.nid.get()).is_ok_and(|inode| !inode.is_usable());
-            if entry.intent.get() == Intent::Orphan as u32 && batches.contains(&entry.nid.get()) && given_up()
-            {
+            if entry.what() == Some(Intent::Orphan) && batches.contains(&entry.nid.get()) && given_up() {
                 // It has what is still to be moved.
                 continue;
             }
@@ -59,20 +58,18 @@ impl Vfs {
     pub(crate) fn bar_unfinished(&self) -> Result<()> {
         for entry in &self.meta.space.entries() {
             let Some(inode) = self.target(entry.nid.get(), entry.generation.get())? else { continue };
-            let moves = [Intent::Collapse, Intent::Insert].iter().any(|i| *i as u32 == entry.intent.get());
-            // Behind the end, what a truncation has left is seen by nobody.
-            let punches = entry.intent.get() == Intent::Punch as u32 && entry.arg0.get() < inode.size();
-            if moves || punches {
-                inode.poison();
-            }
-            if entry.intent.get() != Intent::Batch as u32 {
-                continue;
-            }
-            let staging = inode;
-            for run in self.data.batch_runs(&staging, entry)? {
-                if let Some(target) = self.target(run.nid.get(), run.generation.get())? {
-                    target.poison();
+            match entry.what() {
+                Some(Intent::Collapse | Intent::Insert) => inode.poison(),
+                // Behind the end, what a truncation has left is seen by nobody.
+                Some(Intent::Punch) if entry.arg0.get() < inode.size() => inode.poison(),
+                Some(Intent::Batch) => {
+                    for run in self.data.batch_runs(&inode, entry)? {
+                        if let Some(target) = self.target(run.nid.get(), run.generation.get())? {
+                            target.poison();
+                        }
+                    }
                 }
+                _ => {}
             }
         }
         Ok(())
@@ -80,15 +77,7 @@ impl Vfs {
 
     fn finish_intent(&self, entry: &OrphanEntry) -> Result<()> {
         let (nid, progress) = (entry.nid.get(), entry.progress.get());
-        let intents = [
-            Intent::Orphan,
-            Intent::Truncate,
-            Intent::Punch,
-            Intent::Collapse,
-            Intent::Insert,
-            Intent::Batch,
-        ];
-        let Some(intent) = intents.into_iter().find(|i| *i as u32 == entry.intent.get()) else {
+        let Some(intent) = entry.what() else {
             return Err(Error::Corrupt {
                 what: "orphan entry",
                 place: format!("nid {nid}"),
@@ -100,8 +89,7 @@ impl Vfs {
             Ok(_) | Err(Error::Errno(_)) => return self.drop_intent(nid, intent),
             Err(e) => return Err(e),
         };
-        if intent != Intent::Orphan
-            && intent != Intent::Batch
+        if !matches!(intent, Intent::Orphan | Intent::Batch)
             && let Some(detail) = problem(entry, &inode)
         {
             return Err(Error::Corrupt { what: "orphan entry", place: format!("nid {nid}"), detail });

@@ -9,9 +9,8 @@ use crate::dir::{self, Insertion};
 use crate::format::{INODE_INLINE_SIZE, Inode, InodeFlags, Intent, XATTR_SYMLINK};
 use crate::inode::{Holds, InodeLocation, InodeObj, fresh_image};
 use crate::lock::{Access, StripeSet};
-use crate::meta::InstallGuard;
 use crate::planted::{self, Bug};
-use crate::store::{Handle, PageRef};
+use crate::store::{BrokenOff, Handle, PageRef};
 use crate::sync::Arc;
 use crate::takeover::requests;
 use crate::xattr::{self, Attributes};
@@ -196,7 +195,7 @@ impl Vfs {
         mut h: Handle<'_>,
         made: Made,
         by: u64,
-    ) -> Result<(Arc<InodeObj>, Position, InstallGuard<'_>)> {
+    ) -> Result<(Arc<InodeObj>, Position, BrokenOff<'_>)> {
         Meta::stage_on(&mut h, &made.node, &made.inode, &made.image);
         self.meta.table.insert(Arc::clone(&made.inode));
         if !planted::is(Bug::MadeAfterUnlock) {

@@ -121,7 +121,7 @@ impl Vfs {
         Ok(handle)
     }
 
-    fn handle(&self, inode: Arc<InodeObj>, flags: OpenFlags) -> FileHandle {
+    pub(super) fn handle(&self, inode: Arc<InodeObj>, flags: OpenFlags) -> FileHandle {
         let mark = (inode.file_type() == FileType::Regular).then(|| {
             if flags.writes() {
                 self.data.opened(&inode);

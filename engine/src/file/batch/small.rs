@@ -19,9 +19,8 @@ use crate::lock::BytesGuard;
 use crate::meta::{Mapping, Need};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug};
-use crate::store::Store;
+use crate::store::BrokenOff;
 use crate::sync::{Arc, MutexGuard};
-use crate::unwinding::Unwinding;
 
 /// Neighbouring pages that a node of a file's tree takes at least, one after the other.
 const NODE_PAGES: usize = 32;
@@ -45,17 +44,6 @@ struct Before {
     bytes: Option<IoBuf>,
     /// The sectors that the record is to hold; none for all that is dirty.
     sectors: Option<Sectors>,
-}
-
-/// A batch that is in memory and may be in no record. Dropped before the write-back mutexes are.
-struct HalfBatch<'s>(&'s Store, Unwinding);
-
-impl Drop for HalfBatch<'_> {
-    fn drop(&mut self) {
-        if self.1.has_begun() {
-            self.0.fail("a batch broke off before its record");
-        }
-    }
 }
 
 /// What came of an attempt.
@@ -163,7 +151,8 @@ impl DataPath {
                 }
             };
             jobs.iter_mut().for_each(|job| self.remember(job));
-            let _half = HalfBatch(self.meta.store(), Unwinding::watch());
+            // It is in memory, and may be in no record.
+            let _half = BrokenOff::watch(self.meta.store(), "a batch broke off before its record");
             jobs.iter_mut().for_each(|job| self.copy_job(job));
             let joint = jobs.iter().map(|job| Joint {
                 inode: job.inode,

@@ -182,8 +182,7 @@ impl DataPath {
     pub(in crate::file) fn is_flushed(&self, data: &FileData) -> bool {
         let device = self.meta.store().device();
         if data.was_written_before() {
-            data.wrote(device.writes_completed());
-            data.all_flushed();
+            data.dated(device.writes_completed());
         }
         data.last_write() <= device.writes_flushed()
     }
@@ -194,8 +193,7 @@ impl DataPath {
         let WrittenHome { before, last, .. } = self.written(data);
         self.meta.order_after(last)?;
         if before {
-            data.wrote(last);
-            data.all_flushed();
+            data.dated(last);
         }
         data.pages.flushed(self.meta.store().device().writes_flushed());
         Ok(())

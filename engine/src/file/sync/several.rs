@@ -62,7 +62,10 @@ impl DataJournal {
         });
         match logged {
             Ok(end) => {
-                absorbing.iter_mut().for_each(|file| file.pages.record_logged(end));
+                for file in &mut absorbing {
+                    file.inode.data().pages.batched(end);
+                    file.pages.record_logged(end);
+                }
                 planted::panic_at(Spot::Absorbed);
                 for ((file, taken), Joint { inode, grown, .. }) in
                     absorbing.into_iter().zip(taken).zip(&files)

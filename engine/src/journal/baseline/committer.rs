@@ -97,7 +97,7 @@ fn commit(shared: &Shared, number: u64) -> Result<()> {
     let crc = writer.crc;
     persist(shared, start, commit);
     write_home(shared, start, commit)?;
-    // On the SSD ring that has flushed file data, and found it done elsewhere.
+    // On the SSD ring that has flushed them; in memory they were before.
     shared.data.flush_upto(depends)?;
     write_commit(shared, start, commit, end, crc)?;
     shared.ends.lock().push_back(end);

@@ -1,8 +1,7 @@
 //! Crashes of a whole file system on simulated media: blocks that are reused, and work that recovery finishes.
 
 use super::*;
-use crate::format::Intent;
-use crate::format::JournalKind;
+use crate::format::{Intent, JournalKind};
 use crate::journal::ring_bytes;
 use crate::pmem::DurabilityLevel;
 use crate::sim::{Crash, CrashState, PmemSpec, SimMedia};
@@ -26,8 +25,13 @@ impl Simulated {
     }
     /// Unmounts.
     pub fn end(self) {
-        self.running.stop().expect("memory");
-        self.mounted.unmount().expect("memory");
+        self.try_end().expect("memory");
+    }
+
+    /// The same where that may fail.
+    pub(super) fn try_end(self) -> Result<()> {
+        self.running.stop()?;
+        self.mounted.unmount()
     }
 }
 
@@ -107,6 +111,29 @@ fn begin_as(
         ..AssembleOptions::default()
     };
     Simulated { running: Running::start(mounted.checkpointer(), &options).expect("whole"), mounted }
+}
+
+/// A mount that may fail, and that may write or not.
+pub(super) fn tried(kind: JournalKind, sim: &SimMedia, read_only: bool) -> Result<Simulated> {
+    let options = ImageOptions { background: false, lanes: 1, read_only, ..ImageOptions::default() };
+    let mounted = mount(idle(kind, sim), &options)?;
+    let options = AssembleOptions {
+        data: DataOptions::with_memory(1 << 20),
+        background: false,
+        fs: VfsOptions { read_only, ..VfsOptions::default() },
+        ..AssembleOptions::default()
+    };
+    Ok(Simulated { running: Running::start(mounted.checkpointer(), &options)?, mounted })
+}
+
+/// What a file in the root holds, if that may be read.
+pub(super) fn read_of(fs: &Vfs, name: &str) -> Result<Vec<u8>> {
+    let nid = fs.lookup(&root(), ROOT_NID, name.as_bytes())?.nid;
+    let handle = fs.open(&root(), nid, OpenFlags::empty())?;
+    let mut bytes = vec![0; fs.getattr(nid)?.size as usize];
+    let read = fs.read(&handle, 0, &mut bytes);
+    fs.release(handle, None);
+    read.map(|_| bytes)
 }
 
 /// Some states that a crash of either kind after each `step`th event from `from` on may leave.
@@ -236,23 +263,10 @@ pub(super) fn scattered(fs: &Vfs, name: &str, count: u64) -> FileHandle {
 
 /// What a mount that may not write shows of the file.
 fn seen_by_a_reader(kind: JournalKind, sim: &SimMedia) -> Result<Vec<u8>> {
-    let options = ImageOptions { background: false, lanes: 1, read_only: true, ..ImageOptions::default() };
-    let mounted = mount(idle(kind, sim), &options)?;
-    let options = AssembleOptions {
-        data: DataOptions::with_memory(1 << 20),
-        background: false,
-        fs: VfsOptions { read_only: true, ..VfsOptions::default() },
-        ..AssembleOptions::default()
-    };
-    let running = Running::start(mounted.checkpointer(), &options)?;
-    let fs = running.fs();
-    let nid = fs.lookup(&root(), ROOT_NID, b"f")?.nid;
-    let handle = fs.open(&root(), nid, OpenFlags::empty())?;
-    let mut bytes = vec![0; fs.getattr(nid)?.size as usize];
-    let read = fs.read(&handle, 0, &mut bytes);
-    fs.release(handle, None);
-    running.stop()?;
-    read.map(|_| bytes)
+    let run = tried(kind, sim, true)?;
+    let read = read_of(run.fs(), "f");
+    run.running.stop()?;
+    read
 }
 
 /// Runs an operation of many records on a file of 12 scattered blocks, crashes it everywhere, and expects the
@@ -375,12 +389,8 @@ fn a_move_over_a_range_that_cannot_be_is_damage() {
         h.commit().expect("memory");
         fs.syncfs().expect("memory");
         drop((handle, run));
-        let mounted = mount(idle(kind, &sim), &ImageOptions { background: false, ..ImageOptions::default() });
-        let mounted = mounted.expect("recovered");
-        let options = AssembleOptions { background: false, ..AssembleOptions::default() };
-        let started = Running::start(mounted.checkpointer(), &options);
+        let started = tried(kind, &sim, false).map(drop);
         assert!(matches!(started, Err(Error::Corrupt { .. })), "{intent:?} {range:?}");
-        drop(mounted);
         let report = crate::fsck::check(&idle(kind, &sim), &crate::fsck::Options::default()).expect("memory");
         assert!(!report.issues.is_empty(), "{intent:?} {range:?}");
     }

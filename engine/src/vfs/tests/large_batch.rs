@@ -1,7 +1,7 @@
 //! Batches that no record has room for: what crashes leave, what they cost, and what the next mount finds.
 
 use super::batch::{FILES, KINDS, Writes, apply, contents, file, many, old, some, staged, torn_by};
-use super::crash::{Simulated, after, begin, idle, media};
+use super::crash::{Simulated, after, begin, idle, media, read_of, tried};
 use super::*;
 use crate::file::encode_manifest;
 use crate::format::{BatchRun, Incompat, Intent, JournalKind, U32, U64};
@@ -10,7 +10,6 @@ use crate::fsck::{IssueKind, Options, Report, check};
 use crate::planted::Bug;
 use crate::sim::{Crash, Event, SimMedia};
 use crate::superblock;
-use crate::volume::{AssembleOptions, ImageOptions, Running, mount};
 
 const PAGE: u64 = 4096;
 
@@ -221,27 +220,9 @@ fn run_to(target: &FileHandle, page: u64, source: u64, pages: u32) -> BatchRun {
 
 /// Whether a mount that may write, or may not, can be had.
 fn mounts(kind: JournalKind, sim: &SimMedia, read_only: bool) -> Result<Vec<Vec<u8>>> {
-    let options = ImageOptions { background: false, lanes: 1, read_only, ..ImageOptions::default() };
-    let mounted = mount(idle(kind, sim), &options)?;
-    let options = AssembleOptions {
-        data: DataOptions::with_memory(1 << 20),
-        background: false,
-        fs: VfsOptions { read_only, ..VfsOptions::default() },
-        ..AssembleOptions::default()
-    };
-    let running = Running::start(mounted.checkpointer(), &options)?;
-    let fs = running.fs();
-    let read = |name: &str| {
-        let nid = fs.lookup(&root(), ROOT_NID, name.as_bytes())?.nid;
-        let handle = fs.open(&root(), nid, OpenFlags::empty())?;
-        let mut bytes = vec![0; fs.getattr(nid)?.size as usize];
-        let read = fs.read(&handle, 0, &mut bytes);
-        fs.release(handle, None);
-        read.map(|_| bytes)
-    };
-    let read: Result<Vec<_>> = FILES.iter().map(|name| read(name)).collect();
-    running.stop()?;
-    mounted.unmount()?;
+    let run = tried(kind, sim, read_only)?;
+    let read = FILES.iter().map(|name| read_of(run.fs(), name)).collect();
+    run.try_end()?;
     read
 }
 
@@ -305,7 +286,7 @@ fn a_manifest_that_cannot_be_is_refused_and_mended() {
         assert!(checked(kind, &sim, false).issues.is_empty(), "{which}");
         assert!(mounts(kind, &sim, false).expect("mended") == old(), "{which}");
         let run = begin(kind, &sim);
-        let is_batch = |entry: &crate::format::OrphanEntry| entry.intent.get() == Intent::Batch as u32;
+        let is_batch = |entry: &crate::format::OrphanEntry| entry.what() == Some(Intent::Batch);
         assert!(!run.fs().meta().space.entries().iter().any(is_batch));
     }
 }
@@ -318,17 +299,9 @@ fn mounted_with_a_fault(kind: JournalKind, sim: &SimMedia, failing: u64) -> Resu
         reads += u64::from(is_read);
         (is_read && reads == failing).then_some(libc::EIO)
     })));
-    let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
-    let mounted = mount(idle(kind, sim), &options)?;
-    let options = AssembleOptions {
-        data: DataOptions::with_memory(1 << 20),
-        background: false,
-        ..AssembleOptions::default()
-    };
-    let running = Running::start(mounted.checkpointer(), &options)?;
-    let is_pending = !running.fs().meta().space.entries().is_empty();
-    running.stop()?;
-    mounted.unmount()?;
+    let run = tried(kind, sim, false)?;
+    let is_pending = !run.fs().meta().space.entries().is_empty();
+    run.try_end()?;
     Ok(is_pending)
 }
 
