@@ -35,6 +35,12 @@ impl DataPath {
             let next = (page + mapping.len()).min(end);
             let is_data = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
             let first_dirty = if is_data { None } else { self.first_dirty(inode, page..next) };
+            let hole = || (page..next).find(|page| self.first_dirty(inode, *page..page + 1).is_none());
+            let first_hole = if is_data || to == SeekTo::Data { None } else { hole() };
+            // What was dirty when it was mapped may have been recorded, and have left, before it was looked for.
+            if !is_data && self.meta.map(inode, page)? != mapping {
+                continue;
+            }
             match to {
                 SeekTo::Data if is_data => return Ok((page * PAGE).max(offset)),
                 SeekTo::Data => {
@@ -42,16 +48,11 @@ impl DataPath {
                         return Ok((dirty * PAGE).max(offset));
                     }
                 }
-                SeekTo::Hole if !is_data => {
-                    let mut hole = page;
-                    while hole < next && self.first_dirty(inode, hole..hole + 1).is_some() {
-                        hole += 1;
-                    }
-                    if hole < next {
+                SeekTo::Hole => {
+                    if let Some(hole) = first_hole {
                         return Ok((hole * PAGE).max(offset));
                     }
                 }
-                SeekTo::Hole => {}
             }
             page = next;
         }
@@ -62,11 +63,10 @@ impl DataPath {
     }
 
     /// The first page of a range that is cached though nothing written lies on the device: it is dirty, or
-    /// under write-back.
+    /// under write-back. It may be recorded and leave at any moment.
     fn first_dirty(&self, inode: &InodeObj, pages: Range<u64>) -> Option<u64> {
         let mut first = None;
         inode.data().index.each(pages, &mut |page, slot| {
-            // It stays: the range is shared.
             if first.is_none() && slot.is_cached() {
                 first = Some(page);
             }

@@ -53,12 +53,15 @@ impl Meta {
         }
         let root = Root::load(&inode.lock.read())?;
         let Ok(logical) = u32::try_from(page) else { return Ok(Mapping::Hole { len: 1 }) };
-        Ok(match extent::lookup(&*self.store, &root, logical)? {
+        let mapping = match extent::lookup(&*self.store, &root, logical)? {
             extent::Mapping::Hole { len } => Mapping::Hole { len },
             extent::Mapping::Mapped { block, len, unwritten } => {
                 Mapping::Mapped { block, len: u64::from(len), unwritten }
             }
-        })
+        };
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        super::hooks::Hooks::run(&self.hooks.when_mapped);
+        Ok(mapping)
     }
 
     /// How many of `need.runs` fit one record beside the rest of `need`; 0 if not even that fits.

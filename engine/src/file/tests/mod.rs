@@ -11,6 +11,7 @@ mod mounted;
 mod overlapping;
 mod pressure;
 mod read_only;
+mod recorded_meanwhile;
 mod replaced;
 mod streaming;
 mod under_write_back;

@@ -8,7 +8,7 @@ use crate::file::write::joining::Joining;
 use crate::file::write::reservation::FrameReservation;
 use crate::inode::InodeObj;
 use crate::meta::{Mapping, Meta};
-use crate::pages::PAGE;
+use crate::pages::{PAGE, page_of};
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -42,6 +42,14 @@ pub(in crate::file) struct Edit {
     pub part: Range<usize>,
 }
 
+impl Edit {
+    /// `len` bytes at `offset`, which lie in one page.
+    pub fn within_page(offset: u64, len: usize) -> Edit {
+        let start = (offset % PAGE) as usize;
+        Edit { page: page_of(offset), within: start..start + len, part: 0..len }
+    }
+}
+
 /// What a step writes.
 #[derive(Clone, Copy)]
 pub(in crate::file) enum Content<'a> {
@@ -71,14 +79,17 @@ impl DataPath {
     ) -> Result<std::result::Result<ReadyPages<'p>, usize>> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let mut ready = Vec::with_capacity(edits.len());
+        // All that is cached is pinned before anything is mapped: a page that is dirty without a block may be recorded, and
+        // leave, at any moment before. What is mapped afterwards of the others stays, for they have nothing to record.
+        let cached = |edit: &Edit| {
+            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot, Use::Yes));
+            found.map(Ready::Cached)
+        };
+        let mut ready: Vec<_> = edits.iter().map(cached).collect();
         let mut reserve = 0;
         let mut known: Option<(u64, Mapping)> = None;
         for (i, edit) in edits.iter().enumerate() {
-            let found = data.index.get(edit.page).and_then(|slot| self.pool.find(slot, Use::Yes));
-            if let Some(found) = found {
-                // It is mapped, or dirty with a block set aside.
-                ready.push(Some(Ready::Cached(found)));
+            if ready[i].is_some() {
                 continue;
             }
             let (at, mapping) = match known {
@@ -90,12 +101,12 @@ impl DataPath {
             let zeros_over_nothing = tail_only || matches!(content, Content::Zeros(_));
             let mapped = matches!(mapping, Mapping::Mapped { unwritten: false, .. });
             if !mapped && zeros_over_nothing {
-                ready.push(None);
                 continue;
             }
             let Some(frame) = frames.pop().or_else(|| self.pool.take()) else {
                 let have = ready.iter().filter(|r| matches!(r, Some(Ready::Fresh { .. }))).count();
-                return Ok(Err(edits.len() - i + have));
+                let missing = ready[i..].iter().filter(|r| r.is_none()).count();
+                return Ok(Err(missing + have));
             };
             let valid = size.saturating_sub(edit.page * PAGE).min(PAGE) as usize;
             let partial = edit.within.start.min(valid) > 0 || edit.within.end < valid;
@@ -114,7 +125,7 @@ impl DataPath {
                     reserve += 1;
                 }
             }
-            ready.push(Some(Ready::Fresh { frame, base, flags }));
+            ready[i] = Some(Ready::Fresh { frame, base, flags });
         }
         if reserve > 0 {
             self.reserve(reserve)?;
