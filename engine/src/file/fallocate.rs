@@ -316,8 +316,20 @@ impl DataPath {
             let (at, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
             change.supersede.push(key_of(inode.as_ref(), at, len));
         }
-        let drop_pages = || self.drop_pages(data, pages.clone());
-        let left = self.meta.log_after(credits, inode, change, drop_pages)?.left;
+        let mut are_gone = false;
+        let drop_pages = || {
+            are_gone = true;
+            self.drop_pages(data, pages.clone());
+        };
+        let left = match self.meta.log_after(credits, inode, change, drop_pages) {
+            Ok(logged) => logged.left,
+            Err(e) => {
+                if are_gone {
+                    self.give_up(data, &pages);
+                }
+                return Err(e);
+            }
+        };
         data.pages.forget_records(&pages);
         drop(write_back);
         left.map_or(Ok(()), |left| self.meta.free_rest(inode, left))

@@ -11,8 +11,7 @@ use crate::cache::FrameState;
 use crate::file::data_path::{DataPath, check_size};
 use crate::file::sync::data_journal::Absorb;
 use crate::file::sync::fsync::SyncKind;
-use crate::file::write::Outcome;
-use crate::file::write::edits::Content;
+use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
 use crate::file::writeback::{Order, key_of};
 use crate::inode::InodeObj;
@@ -64,10 +63,11 @@ impl DataPath {
             drop(guards);
             self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
-        self.drop_pages(data, 0..PAGES_END);
         data.set_size(0);
         data.pages.begin_truncate(dropped);
+        // Before the frames go: a successor would take what is mapped for what was written.
         self.keep_truncate(inode);
+        self.drop_pages(data, 0..PAGES_END);
         self.write_back.pending().add(inode);
         self.write_back.queue().add_emptied(inode);
         Ok(())
@@ -75,7 +75,7 @@ impl DataPath {
 
     /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
     /// many extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
-    fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
+    pub(in crate::file) fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
             return Ok(Some(extents));
         }
@@ -104,25 +104,31 @@ impl DataPath {
             }
             let pages = page_after(size)..PAGES_END;
             let tail = (pages.start * PAGE).min(old).saturating_sub(size) as usize;
-            if tail > 0 {
-                // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
-                match self.edit(inode, size, Content::Zeros(tail), old, &mut frames)? {
-                    Outcome::Done => {}
-                    Outcome::Frames(count) => {
-                        drop(guard);
-                        frames = self.reserve_frames(frames, count)?;
-                        continue;
-                    }
+            let content = Content::Zeros(tail);
+            let edits: Vec<_> = (tail > 0).then(|| Edit::within_page(size, tail)).into_iter().collect();
+            let ready = match self.make_ready(inode, &edits, content, old, &mut frames)? {
+                Ok(ready) => ready,
+                Err(count) => {
+                    drop(guard);
+                    frames = self.reserve_frames(frames, count)?;
+                    continue;
                 }
-            }
+            };
             let _removing = data.removing.lock();
             let credits = self.meta.credits(inode, Need { runs: 1, ..Need::default() })?;
             let write_back = data.write_back.lock();
             data.set_size(size);
             // Before the record: a successor cuts what is longer than this.
             inode.settle_kept();
+            // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
+            let mut is_cut = false;
+            let cut_off = || {
+                is_cut = true;
+                self.copy_in(inode, &edits, content, ready);
+                self.drop_pages(data, pages.clone());
+            };
             if data.pages.is_truncate_pending() {
-                self.drop_pages(data, pages);
+                cut_off();
                 return Ok(());
             }
             let mut change = Change { remove: Some(pages.clone()), ..Change::default() };
@@ -131,12 +137,14 @@ impl DataPath {
             if data.pages.has_records(page_of(size)..PAGES_END) {
                 change.supersede.push(key_of(inode.as_ref(), size, u64::MAX - size));
             }
-            let drop_pages = || self.drop_pages(data, pages.clone());
-            let left = match self.meta.log_after(credits, inode, change, drop_pages) {
+            let left = match self.meta.log_after(credits, inode, change, cut_off) {
                 Ok(logged) => logged.left,
                 Err(e) => {
                     data.set_size(old);
                     inode.settle_kept();
+                    if is_cut {
+                        self.give_up(data, &pages);
+                    }
                     return Err(e);
                 }
             };
@@ -146,6 +154,14 @@ impl DataPath {
             drop(write_back);
             return left.map_or(Ok(()), |left| self.meta.free_rest(inode, left));
         }
+    }
+
+    /// Pages are thrown away, and the journal has failed before it had the record that says so: what is mapped there may be
+    /// older than what an fsync has answered for, which only the next mount brings back. Nobody reads the file until then.
+    /// The caller has the range and the write-back mutex.
+    pub(in crate::file) fn give_up(&self, data: &FileData, pages: &Range<u64>) {
+        data.poison();
+        data.pages.forget_records(pages);
     }
 
     /// Throws cached pages away. The caller has their range and the write-back mutex.

@@ -181,8 +181,8 @@ impl FileData {
         !self.unordered.load(Ordering::Relaxed)
     }
 
-    /// An operation of many records has failed between two of them; the intent that it has logged is acted on by the
-    /// next mount. Until then what the file holds is neither the old nor the new, and what would be written there
+    /// An operation of many records has failed between two of them, or one whose pages are gone before its record: the next
+    /// mount acts on the intent that was logged, or brings the pages back. Until then what the file holds is neither the old nor the new, and what would be written there
     /// would be freed or moved: nobody reads or changes it any more.
     pub fn poison(&self) {
         // Relaxed: whoever fails has the range; its release publishes it.

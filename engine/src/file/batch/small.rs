@@ -320,7 +320,11 @@ impl DataPath {
                         data.pages.dirtied(vec![*page], 0);
                     }
                 }
-                _ => self.drop_pages(data, *page..*page + 1),
+                (_, found) => {
+                    // Whoever throws a page away waits for its pins.
+                    drop(found);
+                    self.drop_pages(data, *page..*page + 1);
+                }
             }
         }
         self.write_back.queue().add(job.inode);

@@ -2,8 +2,13 @@
 
 use super::image::{Fsync as _, MetaImage, content, path};
 use crate::Error;
-use crate::file::{At, ErrorMark, SyncKind};
+use crate::file::batch::StagedFile;
+use crate::file::{At, DataPath, ErrorMark, SyncKind};
+use crate::inode::InodeObj;
+use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
+
+type Removal = fn(&DataPath, &Arc<InodeObj>) -> crate::Result<()>;
 
 fn is_eio<T>(result: crate::Result<T>) -> bool {
     result.is_err_and(|e: Error| e.errno() == libc::EIO)
@@ -127,11 +132,11 @@ fn when_nothing_can_be_flushed_writes_fail_instead_of_waiting() {
 /// The record of what is removed may take the device to be read: where that fails nothing has been removed.
 #[test]
 fn a_removal_that_cannot_be_recorded_leaves_what_was_synced() {
-    type Removal = fn(&crate::file::DataPath, &crate::sync::Arc<crate::inode::InodeObj>) -> crate::Result<()>;
     let punch: Removal =
         |path, file| path.fallocate(file, crate::vfs::FallocateMode::PunchHole, 0, 900 * 4096);
     let cut: Removal = |path, file| path.truncate(file, 4096);
-    for remove in [punch, cut] {
+    let cut_within: Removal = |path, file| path.truncate(file, 8192 + 100);
+    for remove in [punch, cut, cut_within] {
         let image = MetaImage::new(3000, true);
         let path = path(&image, 64);
         let file = image.open(1);
@@ -151,12 +156,59 @@ fn a_removal_that_cannot_be_recorded_leaves_what_was_synced() {
         image.device.fail_reads.store(true, SeqCst);
         assert!(is_eio(remove(&path, &file)), "nothing that it needs is in memory");
         image.device.fail_reads.store(false, SeqCst);
-        let now = content(&path, &file);
-        assert_eq!((now.len(), now[0], now[8192], now[16_384]), (449 * 8192 + 4096, 9, 9, 1));
+        let assert_is_there = |now: &[u8]| {
+            let seen = (now.len(), now[0], now[8192], now[8192 + 100], now[16_384]);
+            assert_eq!(seen, (449 * 8192 + 4096, 9, 9, 9, 1));
+        };
+        assert_is_there(&content(&path, &file));
         image.checkpoint();
         drop((path, file));
         image.crash(&mut rand::rng());
-        let now = content(&super::image::path(&image, 64), &image.open(1));
-        assert_eq!((now.len(), now[0], now[8192], now[16_384]), (449 * 8192 + 4096, 9, 9, 1));
+        assert_is_there(&content(&super::image::path(&image, 64), &image.open(1)));
     }
+}
+
+/// The pages go just before the record: if the journal fails in between nobody reads what is mapped in their place.
+#[test]
+fn a_removal_that_the_journal_has_not_got_shows_nothing_and_stops_nobody() {
+    let punch: Removal = |path, file| path.fallocate(file, crate::vfs::FallocateMode::PunchHole, 4096, 4096);
+    let cut: Removal = |path, file| path.truncate(file, 100);
+    for remove in [punch, cut] {
+        let image = MetaImage::new(100, true);
+        let path = path(&image, 16);
+        let file = image.open(1);
+        path.write(&file, At::Offset(0), &[9; 8192]).expect("room");
+        let mark = ErrorMark::of(Some(file.data()));
+        path.fsync(&file, SyncKind::All, &mark).expect("absorbed");
+        let meta = image.meta();
+        let store = Arc::clone(meta.store());
+        let fail = move |_: &_| store.journal().expect("there is one").fail("a test".into());
+        *meta.hooks.when_reachable.lock() = Some(Box::new(fail));
+        assert!(remove(&path, &file).is_err());
+        assert!(is_eio(path.read(&file, 4096, &mut [0; 100])), "what lies there was never the file's");
+        path.pre_checkpoint(image.tail()).expect("it waits for nobody");
+        drop((path, file));
+        image.crash_as_it_is(&mut rand::rng());
+        let now = content(&super::image::path(&image, 16), &image.open(1));
+        assert!(now == [9; 8192]);
+    }
+}
+
+/// A page of a batch that was not cached before goes again.
+#[test]
+fn a_batch_that_cannot_be_recorded_leaves_what_there_was() {
+    let image = MetaImage::new(100, true);
+    let path = path(&image, 16);
+    let file = image.open(1);
+    path.write(&file, At::Offset(0), &[1; 4096]).expect("room");
+    path.write(&file, At::Offset(8192), &[1; 4096]).expect("room");
+    path.sync_all(|| Ok(())).expect("no faults");
+    let mut staged = StagedFile::of(&file);
+    staged.stage(0, &[9; 8192]);
+    let store = Arc::clone(image.meta().store());
+    let fail = move || store.journal().expect("there is one").fail("a test".into());
+    *image.meta().hooks.when_allocated.lock() = Some(Box::new(fail));
+    assert!(path.commit_in_record(&[staged]).is_err(), "all of it is in memory by then");
+    let now = content(&path, &file);
+    assert_eq!((now[0], now[4095], now[4096], now[8192]), (1, 1, 0, 1));
 }

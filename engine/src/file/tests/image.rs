@@ -271,12 +271,17 @@ impl MetaImage {
     /// Loses power, recovers, and finishes what was begun. On an SSD some prefix of the records beyond the last commit
     /// survives: power may be lost in the midst of another.
     pub fn crash(&self, rng: &mut impl Rng) {
-        self.ballast.lock().take();
         if self.kind != JournalKind::Pmem {
             self.device.hold_flushes(true);
             self.commit();
             self.device.hold_flushes(false);
         }
+        self.crash_as_it_is(rng);
+    }
+
+    /// The same where the journal may have failed, or nothing else is to survive.
+    pub fn crash_as_it_is(&self, rng: &mut impl Rng) {
+        self.ballast.lock().take();
         *self.live.lock() = None;
         self.device.crash(rng);
         if self.kind != JournalKind::Pmem {
