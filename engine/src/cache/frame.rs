@@ -172,10 +172,19 @@ impl Frame {
 
     /// From unpinned, unlatched, with none of `without`, to busy. Gives the flags it had.
     pub(super) fn claim(&self, without: FrameState) -> Option<FrameState> {
+        self.claim_with(0, without)
+    }
+
+    /// The same by the only one who has a pin, which goes.
+    pub(super) fn claim_pinned(&self) -> Option<FrameState> {
+        self.claim_with(1, FrameState::empty())
+    }
+
+    fn claim_with(&self, pins: u64, without: FrameState) -> Option<FrameState> {
         let without = without | FrameState::LATCH | FrameState::WRITEBACK | FrameState::BUSY;
         // Relaxed: the exchange below decides.
         let seen = self.state.load(Ordering::Relaxed);
-        if seen & (PINS | without.bits()) != 0 {
+        if seen & (PINS | without.bits()) != pins {
             return None;
         }
         let busy = (seen / VERSION).wrapping_add(1).wrapping_mul(VERSION) | FrameState::BUSY.bits();

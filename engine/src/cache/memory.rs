@@ -119,6 +119,10 @@ impl FrameMemory {
         if let Some(region) = &self.region {
             return region.release(first as usize, count);
         }
+        // The kernel gives back whole pages of its own, and counts one that is begun as whole.
+        if rustix::param::page_size() != BLOCK_SIZE {
+            return;
+        }
         // SAFETY: the frames lie within the mapping, as just checked, and nobody has bytes of theirs that count, as
         // the caller has promised: a thread that copies without a pin finds the frame busy afterwards. A failure leaves
         // the memory where it is. Guarded by `frames_that_are_not_kept_go_back_to_the_system`.

@@ -387,11 +387,12 @@ impl FramePool {
                 return None;
             }
             let frame = &self.frames[(named - 1) as usize];
-            // The slot may be left, and the frame reused, between the load and the claim: then the frame's
-            // slot is another one, and it is put back as it was.
-            if let Some(flags) = frame.claim(FrameState::empty()) {
-                // Relaxed: this thread holds the frame.
-                if std::ptr::eq(frame.slot.load(Ordering::Relaxed), slot) {
+            // The slot may be left, and the frame reused, between the load and the pin: it is looked at again, and a frame
+            // of another page is never claimed, for a successor would find it as one that holds nothing.
+            if frame.pin(Use::No) {
+                if slot.named() == named
+                    && let Some(flags) = frame.claim_pinned()
+                {
                     self.leave_slot(frame, None);
                     self.eviction.left(flags);
                     if flags.contains(FrameState::DIRTY) {
@@ -400,8 +401,6 @@ impl FramePool {
                     self.free.give_back(named - 1, &self.memory);
                     return Some(Removed { flags });
                 }
-                frame.publish(flags);
-                self.eviction.joins(&self.frames, named - 1);
                 frame.unpin();
             }
             pause(&mut round);

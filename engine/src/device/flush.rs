@@ -51,6 +51,13 @@ impl GroupFlush {
         self.completed.fetch_add(1, Ordering::Release);
     }
 
+    /// A write that was to reach media by itself has failed: as a flush that has, it may have used up the one report of what
+    /// was lost before it.
+    pub fn write_through_failed(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.failed.get_or_insert(error);
+    }
+
     /// Why nothing that is written counts as durable any more, if a flush has failed.
     pub fn check(&self) -> Result<()> {
         self.state.lock().failed.clone().map_or(Ok(()), Err)
@@ -185,6 +192,17 @@ mod tests {
         assert_eq!(group.flush_upto(2, || Err(eio.clone())), Err(eio.clone()));
         assert_eq!(group.flush_upto(2, || Ok(())), Err(eio));
         assert_eq!(group.flush_upto(1, || Ok(())), Ok(()), "what was covered stays covered");
+    }
+
+    #[test]
+    fn a_write_through_that_fails_is_a_flush_that_fails() {
+        let group = GroupFlush::default();
+        group.flush_upto(1, || Ok(())).expect("flush");
+        group.write_completed();
+        let eio = Error::Device { context: "write", errno: libc::EIO };
+        group.write_through_failed(eio.clone());
+        assert_eq!(group.flush_upto(2, || Ok(())), Err(eio.clone()));
+        assert_eq!((group.check(), group.flush_upto(1, || Ok(()))), (Err(eio), Ok(())));
     }
 
     #[test]

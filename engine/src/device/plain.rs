@@ -89,7 +89,7 @@ pub(super) fn write_durably(
         Err(Error::Device { errno: libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL, .. }) => {
             and_flush(&buf[reached..], offset + reached as u64)
         }
-        written => written,
+        written => written.inspect_err(|error| group.write_through_failed(error.clone())),
     }
 }
 

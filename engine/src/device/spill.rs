@@ -116,9 +116,18 @@ fn nameless() -> std::io::Result<File> {
             std::fs::remove_file(&path)?;
             Ok(file)
         }
-        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+        Err(e) if is_no_place(&e) => {
             Ok(rustix::fs::memfd_create("narufs-spill", rustix::fs::MemfdFlags::CLOEXEC)?.into())
         }
         Err(e) => Err(e),
     }
+}
+
+/// Whether no file can be made there at all: it may not, it is read-only, or it is not there.
+fn is_no_place(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem | Kind::NotFound | Kind::NotADirectory
+    )
 }
