@@ -61,6 +61,19 @@ impl Budget {
         subtract(&self.pot, n)
     }
 
+    /// Takes `n` blocks, or none; from what is kept back as well where there are no others.
+    pub fn take_even_reserved(&self, n: u64) -> bool {
+        if self.take(n) {
+            return true;
+        }
+        let taken = self.take_up_to(n);
+        let is_enough = subtract(&self.reserve, n - taken);
+        if !is_enough {
+            self.pot.fetch_add(taken, Relaxed);
+        }
+        is_enough
+    }
+
     /// Takes `n` blocks or as many as there are.
     pub fn take_up_to(&self, n: u64) -> u64 {
         if self.take(n) {
@@ -168,6 +181,15 @@ mod tests {
         assert_eq!((budget.available(), budget.reserved()), (4, 10));
         assert_eq!(budget.take_up_to(9), 4);
         lane::pin(None);
+    }
+
+    #[test]
+    fn what_is_kept_back_is_given_to_who_was_promised_it_before() {
+        let budget = Budget::new(100, 20);
+        assert!(!budget.take(85) && budget.take_even_reserved(85));
+        assert_eq!((budget.available(), budget.reserved()), (0, 15));
+        assert!(!budget.take_even_reserved(16));
+        assert_eq!((budget.available(), budget.reserved()), (0, 15));
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Alloc {
         if let Some(last) = old.groups().checked_sub(1) {
             self.free_behind(store, &on_media, &sb, last)?;
         }
-        superblock::write(store.device().as_ref(), &mut sb)?;
+        superblock::write_both(store.device().as_ref(), &mut sb)?;
         *on_media = sb;
         store.set_blocks(blocks);
         self.add_blocks(&sb);

@@ -157,6 +157,16 @@ impl Alloc {
         Ok(reservation)
     }
 
+    /// As [`Alloc::reserve_delayed`], of what was promised before: see [`Reservation::extend_again`].
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub fn reserve_again(&self, blocks: u64) -> Result<Reservation> {
+        let mut reservation = Reservation::empty(self);
+        reservation.extend_again(blocks)?;
+        Ok(reservation)
+    }
+
     /// As [`Alloc::reserve_delayed`], for blocks that are mapped at once: see [`Reservation::extend_for_record`].
     ///
     /// # Errors

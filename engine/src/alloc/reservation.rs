@@ -58,6 +58,21 @@ impl Reservation {
         Ok(())
     }
 
+    /// Promises `more` blocks to what a predecessor was promised them for: where they are scarce, without extent blocks of
+    /// their own, and from what is kept back.
+    ///
+    /// # Errors
+    /// As [`Reservation::extend`].
+    pub fn extend_again(&mut self, more: u64) -> Result<()> {
+        if self.extend(more).is_err() {
+            if !self.alloc.shared.budget.take_even_reserved(more) {
+                return Err(no_space());
+            }
+            self.blocks += more;
+        }
+        Ok(())
+    }
+
     /// Promises `more` extent blocks.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //!
 //! # Taking over
 //! Nobody else uses the files yet. Recovery has brought back what records hold; of each file, then:
-//! 1. a truncation to nothing is done, if no whole record has done it;
+//! 1. a truncation to nothing waits again, if no whole record has done it;
 //! 2. the pages within the size that was kept (that of the recovered inode where none was) become dirty pages of the file,
 //!    in the frames in which they lie; those beyond are of no use;
 //! 3. a file that is longer than that was being cut: it is cut; one that is shorter becomes as long, by writes that nothing
@@ -119,9 +119,19 @@ impl DataPath {
     fn inherit_file(&self, inode: &Arc<InodeObj>, kept: &KeptInode, pages: &[Inherited]) -> Result<()> {
         let Some(memory) = &self.takeover else { return Ok(()) };
         let data = inode.data();
-        if kept.truncate_pending {
-            self.cut(inode, 0)?;
-            memory.inodes().set_truncate_pending(kept.slot, false);
+        let dropped =
+            if kept.truncate_pending && self.write_back.keeps() { self.droppable(inode)? } else { None };
+        match dropped {
+            // The old content stays until a record has the new, as before; nothing else is mapped from now on.
+            Some(dropped) => {
+                data.set_size(0);
+                data.pages.begin_truncate(dropped);
+            }
+            None if kept.truncate_pending => {
+                self.cut(inode, 0)?;
+                memory.inodes().set_truncate_pending(kept.slot, false);
+            }
+            None => {}
         }
         // Before a page can be written back: the record would hold all of the smaller size, and settle the slot.
         let grows = kept.size > data.size();
@@ -131,6 +141,14 @@ impl DataPath {
         // Not before: cutting would store the size that the file has now.
         inode.inherit_kept(memory, kept);
         self.inherit_pages(inode, kept.size, pages)?;
+        if dropped.is_some() {
+            // Who writes it back by now has the mutex until the truncation waits no more.
+            let _quiet = data.write_back.lock();
+            if data.pages.is_truncate_pending() {
+                self.write_back.pending().add(inode);
+                self.write_back.queue().add_emptied(inode);
+            }
+        }
         if kept.size < data.size() {
             self.cut(inode, kept.size)?;
         } else if grows {
@@ -163,7 +181,7 @@ impl DataPath {
                 Mapping::Mapped { .. } => (FrameState::empty(), 0),
                 Mapping::Hole { .. } => (FrameState::RESERVED, 1),
             };
-            self.meta.reserve(each * run.len() as u64)?;
+            self.meta.reserve_again(each * run.len() as u64)?;
             for one in run {
                 let page = one.page.page;
                 let valid = (size - page * PAGE).min(PAGE) as usize;

@@ -84,6 +84,13 @@ impl Meta {
         Ok(())
     }
 
+    /// The same for what a predecessor has set them aside for: others may have to wait for room.
+    pub fn reserve_again(&self, blocks: u64) -> Result<()> {
+        let reserved = self.alloc.reserve_again(blocks)?;
+        self.keep_reserved(reserved);
+        Ok(())
+    }
+
     /// The same for blocks that are to be mapped at once: as many as one record takes, and the rest is given back. All
     /// that statfs shows can be had so.
     pub fn reserve_for_record(&self, blocks: u64) -> Result<()> {

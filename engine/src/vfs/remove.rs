@@ -262,7 +262,12 @@ impl Vfs {
         if self.meta.space.is_begun(inode.nid(), Intent::Batch) {
             return;
         }
-        if !inode.holds.retire() {
+        // Who was in line to be asked about may have got a name since, or get one before it is retired.
+        if inode.nlink() != 0 || !inode.holds.retire() {
+            return self.pending_eviction.held(inode);
+        }
+        if inode.nlink() != 0 {
+            inode.holds.revive();
             return self.pending_eviction.held(inode);
         }
         self.pending_eviction.frees(inode.nid());

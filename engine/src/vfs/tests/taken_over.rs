@@ -1,6 +1,6 @@
 //! What a successor knows of the requests and of the inodes that a predecessor has left.
 
-use super::crash::{begin_with, media};
+use super::crash::{after, begin, begin_with, media, read_of};
 use super::*;
 use crate::format::JournalKind;
 use crate::sync::Mutex;
@@ -171,6 +171,98 @@ fn an_inode_without_names_is_freed_when_the_kernel_has_it_no_more() {
         assert_eq!(errno(third.fs().getattr(nid)), libc::ESTALE);
     }
     assert!(third.fs().meta().space.entries().is_empty());
+}
+
+/// Who is in line to be asked about may get a name meanwhile.
+#[test]
+fn a_file_that_gets_a_name_before_the_kernel_is_asked_stays() {
+    for kind in KINDS {
+        let sim = media(kind, 8192);
+        let memory = Takeover::create(1).expect("memory");
+        let first = begin_with(kind, &sim, Some(&memory));
+        let (entry, open) =
+            first.fs().tmpfile(&root(), ROOT_NID, 0o600, OpenFlags::READ_WRITE).expect("made");
+        first.fs().write(&root(), &open, 0, b"content", WriteFlags::empty()).expect("room");
+        first.fs().fsync(&open, false).expect("memory");
+        forget((open, first));
+        let second = begin_with(kind, &sim, Some(&killed(&memory)));
+        let fs = second.fs();
+        fs.link(&root(), entry.nid, ROOT_NID, b"named").expect("it is there");
+        fs.forget(entry.nid, 2);
+        fs.forget_all();
+        assert_eq!(read_of(fs, "named").expect("it is a file's name"), b"content");
+        second.end();
+    }
+}
+
+/// What is rewritten from nothing is old or new, whichever server began and whichever way it ends.
+#[test]
+fn what_was_being_replaced_by_a_killed_server_is_old_or_new_after_a_loss_of_power() {
+    for kind in KINDS {
+        let sim = media(kind, 8192);
+        let memory = Takeover::create(256).expect("memory");
+        let first = begin_with(kind, &sim, Some(&memory));
+        let (old, new) = (vec![1; 3 * 4096 + 5], vec![2; 2 * 4096 + 7]);
+        let fs = first.fs();
+        let handle = fs.create(&root(), ROOT_NID, b"f", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        fs.write(&root(), &handle, 0, &old, WriteFlags::empty()).expect("room");
+        fs.fsync(&handle, false).expect("memory");
+        let size = SetAttr { size: Some(0), ..SetAttr::default() };
+        fs.setattr_open(&root(), &handle, &size).expect("open for writing");
+        fs.write(&root(), &handle, 0, &new, WriteFlags::empty()).expect("room");
+        forget((handle, first));
+        let second = begin_with(kind, &sim, Some(&killed(&memory)));
+        let fs = second.fs();
+        assert!(read_of(fs, "f").expect("there") == new);
+        let other = fs.create(&root(), ROOT_NID, b"other", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        fs.fsync(&other, false).expect("memory");
+        forget((other, second));
+        after(&sim, sim.events(), 1, 8, |state, crash| {
+            let third = begin(kind, &state.restart());
+            let seen = read_of(third.fs(), "f").expect("there");
+            assert!(seen == old || seen == new, "{kind:?}, {crash:?}: {} bytes", seen.len());
+        });
+    }
+}
+
+/// What the first server has promised is not promised to others by the next.
+#[test]
+fn a_full_image_is_taken_over() {
+    for kind in KINDS {
+        let sim = media(kind, 1024);
+        let memory = Takeover::create(256).expect("memory");
+        let first = begin_with(kind, &sim, Some(&memory));
+        let fs = first.fs();
+        let ballast = fs.create(&root(), ROOT_NID, b"ballast", 0o644, OpenFlags::READ_WRITE).expect("room").1;
+        let files: Vec<_> = (0..120)
+            .map(|n| {
+                let name = format!("f{n}");
+                fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, OpenFlags::READ_WRITE).expect("room").1
+            })
+            .collect();
+        let available = fs.meta().alloc.statfs_available();
+        fs.fallocate(
+            &root(),
+            &ballast,
+            FallocateMode::Allocate { keep_size: false },
+            0,
+            (available - 90) * 4096,
+        )
+        .expect("room");
+        let write = |file: &FileHandle| fs.write(&root(), file, 0, &[7; 4096], WriteFlags::empty());
+        let written = files.iter().take_while(|file| write(file).is_ok()).count();
+        assert!(written < files.len(), "it is full");
+        forget((ballast, files, first));
+        let second = begin_with(kind, &sim, Some(&killed(&memory)));
+        for n in 0..written {
+            assert!(read_of(second.fs(), &format!("f{n}")).expect("there") == [7; 4096], "{kind:?}, {n}");
+        }
+        second.end();
+        let third = begin(kind, &sim);
+        for n in 0..written {
+            assert!(read_of(third.fs(), &format!("f{n}")).expect("there") == [7; 4096], "{kind:?}, {n}");
+        }
+    }
 }
 
 /// Everything of a file that a program sees.
