@@ -78,16 +78,34 @@ impl Vfs {
         Entry { nid: inode.nid(), generation: inode.generation(), attr }
     }
 
-    /// Changes the image of an inode in one record; `change` says whether there is something to log.
+    /// Slots of a change of an inode that makes its attributes longer by so many bytes at the most.
+    fn attribute_slots(&self, image: &Inode, more: usize) -> Result<u32> {
+        let present = self.attribute_bytes(image)?;
+        let attributes = present.map_or(more, |bytes| bytes + more);
+        let rewrites = present.is_some() || more > 0;
+        Ok(ATTR_SLOTS + if rewrites { xattr::slots(attributes + 8192) } else { 0 })
+    }
+
+    /// Changes the image of an inode in one record, which makes its attributes longer by so many bytes at the most; `change`
+    /// says whether there is something to log.
     pub(super) fn change(
         &self,
         inode: &Arc<InodeObj>,
-        slots: u32,
+        more: usize,
         mut change: impl FnMut(&mut crate::store::Handle<'_>, &Inode, &mut Draft) -> Result<bool>,
     ) -> Result<()> {
         let end = self.alloc_room(|| {
-            let mut h = self.meta.begin(slots)?;
-            let mut image = inode.lock.write();
+            let mut slots = self.attribute_slots(&inode.lock.read(), more)?;
+            let (mut h, mut image) = loop {
+                let h = self.meta.begin(slots)?;
+                let image = inode.lock.write();
+                // Others may have made the attributes longer while this waited.
+                let needed = self.attribute_slots(&image, more)?;
+                if needed <= slots {
+                    break (h, image);
+                }
+                slots = needed;
+            };
             if inode.holds.is_gone() {
                 return Err(Error::Errno(libc::ESTALE));
             }
@@ -170,12 +188,10 @@ impl Vfs {
             }
             self.writable()?;
         }
-        let at = now();
         let times = [set.atime, set.mtime];
-        let explicit = times.iter().any(|t| matches!(t, SetTime::At(_)));
-        let before = self.attribute_bytes(inode)?;
-        let slots = ATTR_SLOTS + before.map_or(0, |bytes| xattr::slots(bytes + 8192));
-        let mut lists = None;
+        // What is not both, or comes with a size, is for who owns it.
+        let explicit = times.iter().any(|t| matches!(t, SetTime::At(_)))
+            || set.size.is_none() && times.contains(&SetTime::Now) && times.contains(&SetTime::Omit);
         // To the same size, too: what a truncation takes does not depend on what is there.
         let resizes = set.size.is_some();
         let strips = set.uid.is_some() || set.gid.is_some() || set.kill_suidgid || resizes;
@@ -188,7 +204,8 @@ impl Vfs {
         if !changes {
             return Ok(self.attr_of(inode, &inode.lock.read()));
         }
-        self.change(inode, slots, |h, image, draft| {
+        self.change(inode, 0, |h, image, draft| {
+            let at = now();
             let owner = image.uid.get();
             let is_master = ctx.is_root() || ctx.is_checked();
             let owns = is_master || ctx.uid == owner;
@@ -216,10 +233,10 @@ impl Vfs {
                     return Err(Error::Errno(libc::EPERM));
                 }
                 mode = mode & libc::S_IFMT | new & 0o7777;
-                if !is_dir && !is_master && !ctx.in_group(draft.image.gid.get()) {
+                if !is_master && !ctx.in_group(draft.image.gid.get()) {
                     mode &= !libc::S_ISGID;
                 }
-                if before.is_some() {
+                if image.xattr_block.get() != 0 {
                     let old = self.acls(inode, image)?;
                     if let Some(access) = &old.access {
                         let mut access = Acl::clone(access);
@@ -230,10 +247,7 @@ impl Vfs {
                         };
                         xattr::put(&mut attributes, acl::ACCESS, Some(access.encode()));
                         changed = Some(attributes);
-                        lists = Some(Arc::new(Acls {
-                            access: Some(Arc::new(access)),
-                            default: old.default.clone(),
-                        }));
+                        *inode.acls.write() = None;
                     }
                 }
             }
@@ -258,9 +272,6 @@ impl Vfs {
             if let Some(attributes) = changed {
                 xattr::stage(&self.meta.alloc, h, &mut draft.image, &attributes)?;
             }
-            if lists.is_some() {
-                *inode.acls.write() = None;
-            }
             Ok(true)
         })?;
         if let Some(size) = set.size {
@@ -278,14 +289,11 @@ impl Vfs {
     /// setuid and setgid unless the caller is `privileged`.
     pub(super) fn strip(&self, inode: &Arc<InodeObj>, privileged: bool) -> Result<()> {
         let bits = |mode| if privileged { 0 } else { stripped(mode) };
-        let has_capability = self.has_capability(inode)?;
-        if !has_capability && bits(inode.mode()) == 0 {
+        if !self.has_capability(inode)? && bits(inode.mode()) == 0 {
             return Ok(());
         }
-        let bytes = if has_capability { self.attribute_bytes(inode)? } else { None };
-        let slots = ATTR_SLOTS + bytes.map_or(0, |bytes| xattr::slots(bytes + 8192));
-        self.change(inode, slots, |h, image, draft| {
-            if let Some(rest) = self.without_capability(inode, image, has_capability)? {
+        self.change(inode, 0, |h, image, draft| {
+            if let Some(rest) = self.without_capability(inode, image, true)? {
                 xattr::stage(&self.meta.alloc, h, &mut draft.image, &rest)?;
             }
             let mode = u32::from(image.mode.get());

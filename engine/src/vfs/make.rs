@@ -47,11 +47,6 @@ struct Made {
     node: PageRef,
 }
 
-/// Whether a directory has got attributes since it was asked what it hands down, and said that it had none.
-fn are_short(inherited: u32, image: &Inode) -> bool {
-    inherited == 0 && image.xattr_block.get() != 0
-}
-
 impl Vfs {
     /// Makes a directory; `mode` before the umask.
     pub fn mkdir(&self, ctx: &Context, parent: Nid, name: &[u8], mode: u32) -> Result<Entry> {
@@ -110,17 +105,27 @@ impl Vfs {
         }
     }
 
-    /// Slots of what a directory hands down: its default list, twice. None for one that had no attributes: a thread
-    /// that finds some when it is locked asks again, see [`are_short`].
+    /// Slots of what a directory hands down: its default list, twice. A thread that finds more when it is locked asks again,
+    /// see [`Vfs::are_short`].
     fn inherited_slots(&self, dir: &InodeObj) -> Result<u32> {
         // A directory that many make files in is not locked twice for that.
         if !dir.has_attributes() {
             return Ok(0);
         }
-        let image = dir.lock.read();
-        let list = self.acls(dir, &image)?.default.as_ref().map_or(0, |list| list.encode().len());
-        // It may become longer until the directory is locked, by so much at the most.
+        self.slots_of_default(dir, &dir.lock.read())
+    }
+
+    fn slots_of_default(&self, dir: &InodeObj, image: &Inode) -> Result<u32> {
+        if image.xattr_block.get() == 0 {
+            return Ok(0);
+        }
+        let list = self.acls(dir, image)?.default.as_ref().map_or(0, |list| list.encode().len());
         Ok(xattr::slots(2 * list + 8192))
+    }
+
+    /// Whether a directory, now locked, has more to hand down than when it was asked.
+    fn are_short(&self, inherited: u32, dir: &InodeObj, image: &Inode) -> Result<bool> {
+        Ok(self.slots_of_default(dir, image)? > inherited)
     }
 
     /// Allocates an inode in `h` and gives it owner, mode and attributes as `dir` hands them down.
@@ -236,7 +241,7 @@ impl Vfs {
                 let mut h = self.meta.begin(slots + inherited)?;
                 if is_dir {
                     let mut image = dir.lock.write();
-                    if are_short(inherited, &image) {
+                    if self.are_short(inherited, dir, &image)? {
                         continue;
                     }
                     self.may_search(ctx, dir, &image)?;
@@ -270,7 +275,7 @@ impl Vfs {
                     return Ok((Ok(inode), end));
                 }
                 let image = dir.lock.read();
-                if are_short(inherited, &image) {
+                if self.are_short(inherited, dir, &image)? {
                     continue;
                 }
                 self.may_search(ctx, dir, &image)?;
@@ -316,7 +321,7 @@ impl Vfs {
                 let inherited = self.inherited_slots(&dir)?;
                 let h = self.meta.begin(MAKE_SLOTS + inherited)?;
                 let image = dir.lock.read();
-                if !are_short(inherited, &image) {
+                if !self.are_short(inherited, &dir, &image)? {
                     break (h, image);
                 }
             };

@@ -1,6 +1,5 @@
 //! Extended attributes.
 
-use super::attr::ATTR_SLOTS;
 use super::*;
 use crate::acl::{self, Acl};
 use crate::inode::InodeObj;
@@ -82,9 +81,7 @@ impl Vfs {
             Some(v) if is_list && v.len() > 4 => Some(Acl::parse(v)?),
             _ => None,
         };
-        let before = self.attribute_bytes(inode)?.unwrap_or(0);
-        let slots = ATTR_SLOTS + xattr::slots(before + value.map_or(0, <[u8]>::len) + name.len() + 8192);
-        self.change(inode, slots, |h, image, draft| {
+        self.change(inode, value.map_or(0, <[u8]>::len) + name.len(), |h, image, draft| {
             if is_list {
                 if !ctx.is_root() && !ctx.is_checked() && ctx.uid != image.uid.get() {
                     return Err(Error::Errno(libc::EPERM));
@@ -134,14 +131,12 @@ impl Vfs {
         })
     }
 
-    /// Bytes of the attributes that lie in blocks, if any do. They may grow before the lock is taken: a
-    /// record that is planned by them allows for some more.
-    pub(super) fn attribute_bytes(&self, inode: &InodeObj) -> Result<Option<usize>> {
-        let image = inode.lock.read();
+    /// Bytes of the attributes that lie in blocks, if any do. The caller holds the inode's lock.
+    pub(super) fn attribute_bytes(&self, image: &Inode) -> Result<Option<usize>> {
         if image.xattr_block.get() == 0 {
             return Ok(None);
         }
-        let attributes = xattr::read(&self.meta.store, &image)?;
+        let attributes = xattr::read(&self.meta.store, image)?;
         Ok(Some(attributes.iter().map(|(n, v)| n.len() + v.len() + 8).sum()))
     }
 
