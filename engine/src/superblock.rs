@@ -177,6 +177,15 @@ pub fn write(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
     device.flush()
 }
 
+/// Writes both copies, one after the other: whichever is lost later, the other says the same.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_both(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
+    write(device, sb)?;
+    write(device, sb)
+}
+
 fn crc(sb: &Superblock) -> u32 {
     crc32c::crc32c(sb.as_bytes().get(4..).unwrap_or(&[]))
 }

@@ -29,8 +29,7 @@ impl Meta {
         let mut sb = *on_media;
         sb.incompat.set(sb.incompat.get() | Incompat::BATCHES.bits());
         // Both copies: the loss of one is not to bring back a superblock without it.
-        superblock::write(self.store.device().as_ref(), &mut sb)?;
-        superblock::write(self.store.device().as_ref(), &mut sb)?;
+        superblock::write_both(self.store.device().as_ref(), &mut sb)?;
         *on_media = sb;
         Ok(())
     }

@@ -56,8 +56,8 @@ use crate::sync::Arc;
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
 use fresh::{Fresh, write_anew};
-use ring::not_made;
 pub(crate) use ring::{Ring, foreign, lost};
+use ring::{later, not_made};
 
 /// What a file system lies on.
 #[derive(Clone)]
@@ -181,11 +181,14 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let unclean = sb.state.get() == STATE_MOUNTED;
     let read_only = to_read || sb.state.get() == STATE_DAMAGED;
-    let mut new_journal = None;
+    let (mut new_journal, mut given_up) = (None, 0);
     let header = match ring.find(&sb, &device)? {
         Ring::Ours(header) => Some(header),
         Ring::None(absence) if unclean && !options.discard_journal => {
             return Err(Error::Refused(lost(&absence)));
+        }
+        Ring::None(absence) if ring.is_later(&sb, &absence) && !options.discard_journal => {
+            return Err(Error::Refused(later(&absence)));
         }
         Ring::None(absence) if absence.is_to_be_kept() && !read_only => {
             return Err(Error::Refused(foreign(&absence)));
@@ -194,6 +197,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             return Err(Error::Refused(not_made(&absence)));
         }
         Ring::None(absence) => {
+            given_up = absence.epoch();
             if sb.epoch.get() > 0 && !read_only {
                 tracing::warn!("{absence}; a new one is made");
                 new_journal = Some(absence);
@@ -256,8 +260,10 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         return Ok(mounted(checkpointer, sb));
     }
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
-    // Not more than one ahead of the ring, however often a crash came between the superblock and the header.
-    sb.epoch.set(header.map_or(sb.epoch.get(), |header| header.epoch.get()) + 1);
+    // Not more than one ahead of the ring, however often a crash came between the superblock and the header; and ahead of what
+    // a ring that is given up was written in, whose slots may still lie there.
+    let last = header.map_or(sb.epoch.get().max(given_up), |header| header.epoch.get());
+    sb.epoch.set(last + 1);
     if planted::is(Bug::StaleTimeline)
         && let Some(header) = &header
     {
@@ -271,8 +277,10 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         sb.ring_uuid = *uuid::Uuid::new_v4().as_bytes();
     }
     let header_first = anew || planted::is(Bug::HeaderBeforeSuperblock);
+    // Before anything is logged both copies say that it is mounted: what the one alone would say of an older mount would have
+    // the journal given up.
     if !header_first {
-        superblock::write(store.device().as_ref(), &mut sb)?;
+        superblock::write_both(store.device().as_ref(), &mut sb)?;
     }
     let signal = Arc::clone(store.signal());
     #[cfg(feature = "baselines")]
@@ -296,7 +304,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         },
     )?;
     if header_first {
-        superblock::write(store.device().as_ref(), &mut sb)?;
+        superblock::write_both(store.device().as_ref(), &mut sb)?;
     }
     if let Some(made) = made {
         made.keep();

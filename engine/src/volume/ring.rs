@@ -193,6 +193,14 @@ impl Absence {
         matches!(self, Absence::OtherImage(_) | Absence::OtherVersion(_)) || self.is_newer_inside()
     }
 
+    /// The number of the mount in which a ring was last written that is the image's, but of another mount.
+    pub(super) fn epoch(&self) -> u64 {
+        match self {
+            Absence::OtherMount { ring, .. } => *ring,
+            _ => 0,
+        }
+    }
+
     /// Whether a newer build has written the ring of the image itself.
     fn is_newer_inside(&self) -> bool {
         matches!(self, Absence::OtherVersionInside(_) | Absence::OtherVersionStaged { .. })
@@ -208,6 +216,15 @@ pub(crate) fn lost(absence: &Absence) -> String {
         "{absence}; the image was not unmounted cleanly, and what it had not checkpointed (operations and \
          absorbed data) may be lost without its journal: bring that back, or give it up with narufs fsck IMAGE \
          --repair --discard-journal"
+    )
+}
+
+/// The refusal of an image that is said to be clean, and whose own ring says that it was mounted since.
+pub(super) fn later(absence: &Absence) -> String {
+    format!(
+        "{absence}, which was mounted since it was said to be clean: the newer copy of its superblock is lost, and what the \
+         journal holds may be lost without it; look for errors of the device and try again, or give the journal up with \
+         narufs fsck IMAGE --repair --discard-journal"
     )
 }
 
@@ -283,6 +300,12 @@ impl RingMedia {
                     .map_or(Absence::Damaged, Absence::OtherVersionInside)))
             }
         }
+    }
+
+    /// Whether a ring in the image is of a mount that the superblock knows nothing of. One outside may be newer than an image
+    /// that was brought back from a backup.
+    pub(super) fn is_later(&self, sb: &Superblock, absence: &Absence) -> bool {
+        matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_)) && absence.epoch() > sb.epoch.get()
     }
 
     /// Whether it is not there, and no mount makes it.

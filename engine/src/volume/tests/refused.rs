@@ -137,6 +137,56 @@ fn an_older_image_is_told_from_an_older_journal() {
     assert!(why.contains("newer than the image: of mount 3, the image of mount 1"), "{why}");
 }
 
+/// Either copy of the superblock may be lost at any time: the other knows of the mount.
+#[test]
+fn a_lost_copy_of_the_superblock_takes_nothing_with_it() {
+    for kind in [Kind::Mapped, Kind::Ssd] {
+        for copy in crate::format::SUPERBLOCK_BLOCKS {
+            for fails in [false, true] {
+                let sim = kind.make();
+                mount(kind.media(&sim), &options()).expect("clean").unmount().expect("works");
+                let mounted = mount(kind.media(&sim), &options()).expect("clean");
+                work(&sim, &mounted, 0, 7).expect("writable");
+                drop(mounted);
+                let junk = crate::device::IoBuf::from_slice(&[7; 4096]);
+                let request = crate::device::Request::write(copy, junk, crate::device::Cause::Superblock);
+                if fails {
+                    sim.lose(&[copy], false);
+                } else {
+                    sim.device().run(vec![request]).expect("memory");
+                }
+                let mounted = mount(kind.media(&sim), &options()).expect("it recovers");
+                assert_eq!(read(mounted.store()).expect("whole"), oracle(7)[7], "copy {copy}, {fails}");
+                mounted.unmount().expect("works");
+            }
+        }
+    }
+}
+
+/// What an older build has left says of its mount in one copy alone.
+#[test]
+fn a_clean_image_whose_own_ring_was_mounted_since_is_refused_until_that_is_given_up() {
+    let sim = Kind::Ssd.make();
+    let media = || Kind::Ssd.media(&sim);
+    mount(media(), &options()).expect("clean").unmount().expect("works");
+    let clean = superblock::read(sim.device().as_ref()).expect("valid");
+    let mounted = mount(media(), &options()).expect("clean");
+    work(&sim, &mounted, 0, 7).expect("writable");
+    drop(mounted);
+    superblock::write_both(sim.device().as_ref(), &mut clean.clone()).expect("memory");
+    for read_only in [false, true] {
+        let how = ImageOptions { read_only, ..options() };
+        let Err(Error::Refused(why)) = mount(media(), &how).map(drop) else { panic!("not refused") };
+        assert!(why.contains("newer than the image") && why.contains("--discard-journal"), "{why}");
+    }
+    let given_up = ImageOptions { discard_journal: true, ..options() };
+    let mounted = mount(media(), &given_up).expect("given up");
+    let epoch = mounted.store().superblock_on_media().epoch.get();
+    assert!(epoch > clean.epoch.get() + 1, "slots of the lost mount may verify");
+    mounted.unmount().expect("works");
+    mount(media(), &options()).expect("clean").unmount().expect("works");
+}
+
 #[test]
 fn a_first_header_is_that_of_a_ring_never_mounted() {
     let memory = ring(&[1; 16], &[2; 16], 64);
