@@ -87,7 +87,8 @@ cuts() { # VERSION RING
     truncate -s 256M "$RUN/image"
     for ((cut = 0; cut <= count; cut++)); do
         name=nvdimm-$2-$cut status=0
-        MACHINE=q35,nvdimm=on MEMORY=2G,slots=2,maxmem=4G WORDS="ring=$2 boot=$cut of=$count" launch "$name" "$1" 3600 nvdimm \
+        # In so many boots the kernel changes its code, now and then, where the other processor's thread is emulating it.
+        ACCEL=tcg,thread=single MACHINE=q35,nvdimm=on MEMORY=2G,slots=2,maxmem=4G WORDS="ring=$2 boot=$cut of=$count" launch "$name" "$1" 3600 nvdimm \
             -object "memory-backend-file,id=memory,share=on,mem-path=$RUN/memory,size=768M" \
             -device nvdimm,id=nvdimm,memdev=memory \
             -drive "file=$RUN/image,format=raw,if=virtio,cache=writeback"

@@ -138,7 +138,7 @@ launch() {
     { cat "$dir/initramfs.gz"; (cd "$ROOT/testing/machines" && echo init | cpio -o -H newc --quiet | gzip -1); } >"$RUN/initramfs.gz"
     # Of what these disks hold nothing has to outlive the machine. A busy host is late with timers: the kernel need not check
     # them, and takes the time from the processor: a clock that is a device is emulated as well.
-    TMPDIR=$RUN timeout --kill-after=10 "$limit" qemu-system-x86_64 -M "${MACHINE:-q35}" -cpu max -smp 2 -m "${MEMORY:-2G}" \
+    TMPDIR=$RUN timeout --kill-after=10 "$limit" qemu-system-x86_64 -M "${MACHINE:-q35}" -accel "${ACCEL:-tcg}" -cpu max -smp 2 -m "${MEMORY:-2G}" \
         -nodefaults -display none -no-user-config -nic none -pidfile "$RUN/$name.pid" \
         -chardev "file,id=console,path=$RUN/$name.console" -serial chardev:console \
         -chardev "file,id=told,path=$RUN/$name.told" -serial chardev:told \
