@@ -24,11 +24,17 @@ use std::process::Stdio;
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 impl Supervisor {
-    /// Says to the server that this process keeps the mount.
-    pub(super) fn adopt(&mut self) {
+    /// Says to the server that this process keeps the mount. Fails if it has not waited, and lives: another one keeps it.
+    pub(super) fn adopt(&mut self) -> Result<(), Failure> {
+        let is_said = self.server.tell(&ToServer::Kept { supervisor: std::process::id() });
+        if let Err(e) = is_said
+            && !self.server.ends_within(&Timespec { tv_sec: 1, tv_nsec: 0 })
+        {
+            return Err(Failure::about(Status::Failed, &self.dir, format!("the server has not waited: {e}")));
+        }
         self.control = open_control();
-        self.say(&ToServer::Kept { supervisor: std::process::id() });
         tracing::warn!("{}: its supervisor is gone; this process goes on in its place", self.dir.display());
+        Ok(())
     }
 }
 

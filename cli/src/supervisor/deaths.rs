@@ -1,14 +1,20 @@
 //! When a supervisor gives up: its servers die one after the other.
 //!
 //! Who kills servers from outside may do so as often as he likes, as long as each begins to serve. Those that do not come
-//! so far, and those that die of themselves, would go on doing so.
+//! so far, and those that die of themselves, would go on doing so. What may pass (no memory, no process to be had, a device
+//! that fails for a moment) is given some seconds: from the third in a row on each begins later than the one before.
 
 use super::NANOSECONDS;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Servers in a row that did not begin to serve.
 const MOST_UNREADY: u32 = 10;
+/// Of these, those that are followed at once.
+const AT_ONCE: u32 = 3;
+/// What the next waits, in milliseconds: twice as long each time.
+const FIRST_PAUSE: u64 = 50;
 /// Servers that died of themselves within [`WINDOW_SECONDS`].
 const MOST_FAULTS: usize = 20;
 const WINDOW_SECONDS: u64 = 60;
@@ -32,6 +38,14 @@ impl Deaths {
     /// A server serves.
     pub fn ready(&mut self) {
         self.unready = 0;
+    }
+
+    /// How long to wait before the next server is started.
+    pub fn pause(&self) -> Duration {
+        match self.unready.checked_sub(AT_ONCE) {
+            Some(doublings) => Duration::from_millis(FIRST_PAUSE << doublings.min(MOST_UNREADY)),
+            None => Duration::ZERO,
+        }
     }
 
     /// A server is gone; `of_itself`: by its own fault. Why no other is to be started, if so.
@@ -65,6 +79,19 @@ mod tests {
             assert!((1..MOST_UNREADY).all(|_| deaths.note(false, false, now).is_none()));
         }
         assert!(deaths.note(false, false, now).is_some_and(|why| why.contains("10 servers in a row")));
+    }
+
+    #[test]
+    fn what_may_pass_is_given_some_seconds() {
+        let (mut deaths, mut waited) = (Deaths::default(), Duration::ZERO);
+        for number in 1..MOST_UNREADY {
+            assert_eq!(deaths.note(false, false, 5), None);
+            assert_eq!(deaths.pause().is_zero(), number < AT_ONCE);
+            waited += deaths.pause();
+        }
+        assert!((5..15).contains(&waited.as_secs()), "{waited:?}");
+        deaths.ready();
+        assert_eq!(deaths.pause(), Duration::ZERO);
     }
 
     #[test]

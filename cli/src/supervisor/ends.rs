@@ -59,9 +59,21 @@ impl Supervisor {
         {
             return Some(Err(self.give_up(&why)));
         }
-        match self.program.start(&self.arguments, &self.kept, Some((death, died_at)), &self.deaths) {
-            Ok(server) => self.server = server,
-            Err(e) => return Some(Err(self.give_up(&format!("no server can be started: {e}")))),
+        loop {
+            std::thread::sleep(self.deaths.pause());
+            match self.program.start(&self.arguments, &self.kept, Some((death, died_at)), &self.deaths) {
+                Ok(server) => {
+                    self.server = server;
+                    break;
+                }
+                // There may be no process or no memory to be had at the moment: as a server that ends at once.
+                Err(e) => {
+                    tracing::error!(mount = %self.dir.display(), "no server can be started, it is tried again: {e}");
+                    if self.deaths.note(false, false, now()).is_some() {
+                        return Some(Err(self.give_up(&format!("no server can be started: {e}"))));
+                    }
+                }
+            }
         }
         for _ in 0..self.unmounts {
             self.say(&ToServer::Unmount);

@@ -131,7 +131,7 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
         trial: None,
     };
     if state.is_apart {
-        supervisor.adopt();
+        supervisor.adopt()?;
     }
     supervisor.keep_in_store();
     supervisor.keep(None::<fn(&[String])>)

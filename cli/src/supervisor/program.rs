@@ -4,6 +4,7 @@
 use super::channel::{self, Death, MOST_DESCRIPTORS, ToServer};
 use super::deaths::Deaths;
 use narufs_fuse::mount::process::exit_status;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
@@ -38,6 +39,13 @@ pub struct Running {
     pub socket: OwnedFd,
     /// Whether it has said that it serves.
     pub is_ready: bool,
+}
+
+impl Running {
+    /// Whether it ends while this waits.
+    pub fn ends_within(&self, time: &Timespec) -> bool {
+        poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(time)).is_ok_and(|ready| ready > 0)
+    }
 }
 
 impl Program {
@@ -80,10 +88,13 @@ impl Program {
         channel::send(&socket, &go(death, deaths), &[])?;
         let mut command = self.command();
         command.args(["mount", "--supervised"]).args(arguments).stdin(theirs).stdout(Stdio::null());
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         // This process's duplicate of the server's end goes: the end of the server is to be the end of the conversation.
         drop(command);
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
+            // Nobody would know of its end.
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
         // Nothing is lost with the child's own handle: it is waited for by the descriptor.
         Ok(Running { pidfd, socket, is_ready: false })
     }
