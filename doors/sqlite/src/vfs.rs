@@ -19,6 +19,9 @@ const NAME: &std::ffi::CStr = c"narufs";
 const TEMPORARY: c_int =
     ffi::OPEN_TEMP_DB | ffi::OPEN_TRANSIENT_DB | ffi::OPEN_TEMP_JOURNAL | ffi::OPEN_SUBJOURNAL;
 
+/// What SQLite puts behind the name of a database, at the most: that of a super-journal is one as well.
+const LONGEST_SUFFIX: usize = "-mjXXXXXX9XX".len();
+
 /// The one that was registered, once there is one.
 static REGISTERED: Mutex<Option<usize>> = Mutex::new(None);
 
@@ -54,7 +57,8 @@ unsafe fn made(unix: *mut Vfs) -> Vfs {
     Vfs {
         version: below.version.min(3),
         file_bytes: below.file_bytes.max(size_of::<Opened>() as c_int),
-        longest_path: below.longest_path.max(4096),
+        // SQLite's own buffers for names, of pages and on the stack, have room for no more than its own VFS takes.
+        longest_path: below.longest_path,
         next: std::ptr::null_mut(),
         name: NAME.as_ptr(),
         app: unix.cast(),
@@ -262,17 +266,24 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
 }
 
 unsafe extern "C" fn x_full_pathname(
-    _: *mut Vfs,
+    vfs: *mut Vfs,
     name: *const c_char,
     room: c_int,
     into: *mut c_char,
 ) -> c_int {
-    guarded(|| {
+    let mut theirs = false;
+    let outcome = guarded(|| {
         // SAFETY: see above; SQLite asks for the full name of a database alone, as a URI gave it.
         let (words, image) = unsafe { (ffi::words(name).ok_or(CANTOPEN)?, ffi::parameter(name, c"image")) };
+        theirs = image.is_none() && matches!(meaning(words), Meaning::Theirs);
+        if theirs {
+            return Ok(());
+        }
         let full = full_name(words, image);
         let bytes = full.as_bytes();
-        if bytes.len() >= room.max(0) as usize {
+        let most = (room.max(0) as usize).saturating_sub(LONGEST_SUFFIX + 1);
+        if bytes.len() > most {
+            ffi::log(CANTOPEN, &format!("SQLite takes full names of {most} bytes at the most: {full}"));
             return Err(CANTOPEN);
         }
         // SAFETY: see above; the name and its end fit.
@@ -281,7 +292,9 @@ unsafe extern "C" fn x_full_pathname(
             into.add(bytes.len()).write(0);
         }
         Ok(())
-    })
+    });
+    // SAFETY: see above. Where symbolic links lead the system's VFS finds out here, for it opens none.
+    if theirs { unsafe { (below(vfs).full_pathname)(below(vfs), name, room, into) } } else { outcome }
 }
 
 /// The entry point of the extension, for `load_extension` and for `sqlite3_auto_extension` of a program that links the
