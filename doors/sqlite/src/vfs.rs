@@ -135,8 +135,12 @@ unsafe extern "C" fn x_open(
             ffi::log(CANTOPEN, &format!("{name}: {why}"));
             return Err(CANTOPEN);
         }
-        let owner =
-            (flags & ffi::OPEN_MAIN_JOURNAL != 0).then(|| owners::owner(name.addr(), &place)).flatten();
+        let end = match flags & (ffi::OPEN_MAIN_JOURNAL | ffi::OPEN_WAL) {
+            ffi::OPEN_MAIN_JOURNAL => Some("-journal"),
+            ffi::OPEN_WAL => Some("-wal"),
+            _ => None,
+        };
+        let owner = end.and_then(|end| owners::owner(name.addr(), &place, end));
         // SAFETY: see above; a database's name can be asked for parameters.
         let asked = unsafe { Asked { flags, wishes: wishes(name, flags), db: owner } };
         let (handle, flags) = open::open(&place, asked)?;
@@ -144,9 +148,14 @@ unsafe extern "C" fn x_open(
             && let Some(functions) = ffi::functions()
         {
             // SAFETY: the name of a database, as above.
-            let (journal, psow) =
-                unsafe { ((functions.filename_journal)(name), ffi::parameter(name, c"psow")) };
-            owners::opened(journal.addr(), db);
+            let (journal, log, psow) = unsafe {
+                (
+                    (functions.filename_journal)(name),
+                    (functions.filename_wal)(name),
+                    ffi::parameter(name, c"psow"),
+                )
+            };
+            owners::opened([journal.addr(), log.addr()], db);
             if psow.is_some_and(is_no) {
                 locked(&db.state).powersafe = false;
             }
