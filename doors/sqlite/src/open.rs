@@ -43,7 +43,7 @@ pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
     let creates = flags & OPEN_CREATE != 0;
     if flags & OPEN_SUPER_JOURNAL != 0 && creates {
         let mount = mount(&place.image, asked.wishes)?;
-        return Ok((Handle::Super(supers::create(mount, place.clone())), flags));
+        return Ok((Handle::Super(supers::create(&mount, place.clone())), flags));
     }
     if flags & OPEN_SUPER_JOURNAL != 0
         && let Some(made) = supers::open(place)

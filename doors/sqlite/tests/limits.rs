@@ -3,7 +3,7 @@
 mod shell;
 
 use narufs::{Fs, MountOptions, OpenOptions};
-use shell::{Place, said};
+use shell::{Place, Talk, said};
 use std::os::unix::fs::PermissionsExt;
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
@@ -143,6 +143,37 @@ fn what_lies_beside_a_database_is_its_owner_s_and_no_more_to_others_than_it_is()
         }
         fs.close().expect("it is whole");
     }
+}
+
+/// SQLite forgets a super-journal that no journal has named yet when the commit fails.
+#[test]
+fn a_super_journal_that_had_no_room_keeps_no_image_open() {
+    let (full, place) = (Place::of_size("16M"), Place::new());
+    full.sql("main.db", "CREATE TABLE t(a);");
+    for name in ["a.db", "b.db"] {
+        place.sql(name, ROWS);
+    }
+    let mut fill =
+        format!(".bail off\n.open {}\nPRAGMA synchronous=off; CREATE TABLE f(b);", full.uri("filler.db"));
+    for (bytes, times) in [(400_000, 40), (40_000, 20), (4000, 40)] {
+        fill += &format!("INSERT INTO f VALUES(zeroblob({bytes}));\n").repeat(times);
+    }
+    assert!(full.run(&fill).err.contains("full"));
+    let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=20");
+    let (main, a, b) = (full.uri("main.db"), place.uri("a.db"), place.uri("b.db"));
+    let said = shell.ask(&format!(
+        ".bail off\n.open {main}\nATTACH '{a}' AS a; ATTACH '{b}' AS b; PRAGMA a.cache_size=5;
+         BEGIN; UPDATE a.t SET b = 1 WHERE a < 200; UPDATE b.t SET b = 1 WHERE a = 1; COMMIT;\n.open :memory:"
+    ));
+    assert!(said.contains("full"), "{said}");
+    assert_eq!(full.sql("main.db", "SELECT count(*) FROM t;"), "0");
+    drop(shell);
+    assert_eq!(place.sql("a.db", "SELECT sum(length(b)) FROM t; PRAGMA integrity_check;"), "4500000\nok");
+    let fs = Fs::open(&full.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    let mut names = fs.read_dir("/").expect("it is there").map(|entry| entry.expect("it is whole"));
+    assert!(names.all(|entry| !entry.file_name().to_string_lossy().contains("-mj")), "nothing is left of it");
+    drop(names);
+    fs.close().expect("it is whole");
 }
 
 /// SQLite reads the name of a super-journal into a page's room before it looks at its checksum.
