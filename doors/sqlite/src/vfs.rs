@@ -4,7 +4,7 @@
 
 use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
 use crate::methods::{self, Opened, changes, guarded};
-use crate::mount::locked;
+use crate::mount::{locked, names_the_system_s};
 use crate::names::{Meaning, Place, full_name, meaning};
 use crate::open::{self, Asked, Handle};
 use crate::wishes::Wishes;
@@ -81,8 +81,8 @@ pub fn at_exit(call: extern "C" fn()) {
 // SAFETY of all that follows: SQLite calls these with the VFS that was registered, names that end, and places that have
 // room for what is asked for.
 
-/// Where a name leads; the system's VFS, if it is its business.
-unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
+/// Where a name leads; the system's VFS, if it is its business. That of a database is none that a journal has.
+unsafe fn place(name: *const c_char, is_database: bool) -> Answer<Option<Place>> {
     // SAFETY: see above.
     let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
     if let Some(place) = outside::meaning(name) {
@@ -91,6 +91,7 @@ unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
     match meaning(name) {
         Meaning::Ours(place) => Ok(Some(place)),
         Meaning::Theirs => Ok(None),
+        Meaning::Nothing if !is_database && names_the_system_s() => Ok(None),
         Meaning::Nothing => {
             ffi::log(
                 CANTOPEN,
@@ -123,7 +124,7 @@ unsafe extern "C" fn x_open(
             return Ok(());
         }
         // SAFETY: see above.
-        let Some(place) = (unsafe { place(name)? }) else {
+        let Some(place) = (unsafe { place(name, flags & ffi::OPEN_MAIN_DB != 0)? }) else {
             theirs = true;
             return Ok(());
         };
@@ -216,7 +217,7 @@ unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, durable: c_int
     let mut theirs = false;
     let outcome = changes(|| {
         // SAFETY: see above.
-        match unsafe { place(name)? } {
+        match unsafe { place(name, false)? } {
             Some(place) => open::delete(&place, durable != 0),
             None => {
                 theirs = true;
@@ -232,7 +233,7 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
     let mut theirs = false;
     let outcome = guarded(|| {
         // SAFETY: see above.
-        let Some(place) = (unsafe { place(name)? }) else {
+        let Some(place) = (unsafe { place(name, false)? }) else {
             theirs = true;
             return Ok(());
         };
