@@ -2,7 +2,8 @@
 //! it is first needed.
 //!
 //! Invariants: what it is given holds nothing of the file system that would keep it from being closed, but until it has
-//! been run; the thread ends, and has run everything, before the file system is closed.
+//! been run; the thread ends, and has run everything, before the file system is closed, unless one that it tells has the
+//! last handle: then it closes the file system itself, and what is behind finds everything durable.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -47,7 +48,10 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.calls = None;
+        // Who is told may have the last handle of the file system; this thread then goes on to its end by itself.
+        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take()
+            && !is_this(&thread)
             && thread.join().is_err()
         {
             tracing::error!("the thread that waits for commits has panicked");

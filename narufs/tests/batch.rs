@@ -96,6 +96,31 @@ fn what_is_told_later_holds_no_threads() {
     fs.close().expect("nothing is open");
 }
 
+/// Who is told may let the last handle go: the file system is closed there, and those behind it are told too.
+#[test]
+fn a_file_system_whose_last_handle_goes_when_a_sync_is_told_is_closed() {
+    let (place, fs) = image();
+    let files = ["/a", "/b"].map(|path| std::sync::Arc::new(fs.create(path).expect("room")));
+    files[0].write_all_at(b"told", 0).expect("room");
+    let (let_go, goes) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let (kept, tell_first) = (std::sync::Arc::clone(&files[0]), tell.clone());
+    files[0].sync_all_then(move |outcome| {
+        goes.recv().expect("it is the last by then");
+        drop(kept);
+        tell_first.send(outcome.map_err(|e| e.errno())).expect("somebody listens");
+    });
+    files[1].sync_all_then(move |outcome| {
+        tell.send(outcome.map_err(|e| e.errno())).expect("somebody listens");
+    });
+    drop((files, fs));
+    let_go.send(()).expect("it waits");
+    assert_eq!(told.iter().collect::<Vec<_>>(), [Ok(()), Ok(())]);
+    let fs = Fs::open(place.path().join("image"), &MountOptions::new()).expect("it was closed");
+    assert_eq!(fs.read("/a").expect("there"), b"told");
+    fs.close().expect("nothing is open");
+}
+
 /// Writes of every other page of two files, of so many pages in all; some of them in part.
 fn large(fs: &Fs, pages: u64) {
     let mut both = OpenOptions::new();

@@ -6,12 +6,13 @@ use crate::ffi::{
 };
 use crate::journal::{self, Journal};
 use crate::mount::{Mount, locked};
+use crate::plain::Plain;
 use crate::shm::Part;
 use crate::stage::Stage;
 use crate::supers;
 use narufs::{Batch, Commit, File};
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Pieces (4 KiB) of a transaction that are kept in memory; what is larger has a real journal. 256 MiB.
 #[cfg(not(feature = "mortal"))]
@@ -53,6 +54,8 @@ pub struct State {
     /// The commit comes with the end of a super-journal; whether it is to be durable.
     pub awaits: Option<bool>,
     pub index: Option<Part>,
+    /// The open log.
+    pub log: Weak<Plain>,
     pub persist_wal: bool,
     pub powersafe: bool,
 }
@@ -87,6 +90,7 @@ impl Db {
             checkpoint: None,
             awaits: None,
             index: None,
+            log: Weak::new(),
             persist_wal: false,
             powersafe: true,
         };
@@ -289,14 +293,16 @@ impl Db {
         outcome
     }
 
-    /// The end of a transaction that was not synced.
+    /// The end of a transaction that was not synced: it is to outlive the process, as everywhere.
     pub fn phase_two(&self) -> Answer {
         let mut state = locked(&self.state);
         if state.awaits.is_some() {
             return Ok(());
         }
         state.finished = true;
-        self.commit(&mut state, Commit::Ordered)
+        self.commit(&mut state, Commit::Ordered)?;
+        // A commit that lies in the log alone, which SQLite syncs with `synchronous=FULL` only.
+        state.log.upgrade().map_or(Ok(()), |log| log.settle())
     }
 
     /// BEGIN_, COMMIT_ and ROLLBACK_ATOMIC_WRITE.

@@ -98,7 +98,7 @@ pub struct Vfs {
 type VfsFind = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type VfsRegister = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
-type FilenameJournal = unsafe extern "C" fn(*const c_char) -> *const c_char;
+type FilenameOf = unsafe extern "C" fn(*const c_char) -> *const c_char;
 type Malloc = unsafe extern "C" fn(c_int) -> *mut c_void;
 type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 type LibversionNumber = unsafe extern "C" fn() -> c_int;
@@ -110,7 +110,8 @@ pub struct Functions {
     pub vfs_find: VfsFind,
     pub vfs_register: VfsRegister,
     pub uri_parameter: UriParameter,
-    pub filename_journal: FilenameJournal,
+    pub filename_journal: FilenameOf,
+    pub filename_wal: FilenameOf,
     pub malloc: Malloc,
     pub log: Log,
     pub libversion_number: LibversionNumber,
@@ -147,6 +148,7 @@ impl Functions {
                     b"sqlite3_log" => 167,
                     b"sqlite3_uri_parameter" => 189,
                     b"sqlite3_filename_journal" => 247,
+                    b"sqlite3_filename_wal" => 248,
                     _ => return None,
                 };
                 Some(*table.add(at))
@@ -169,8 +171,11 @@ impl Functions {
                 uri_parameter: std::mem::transmute::<*const c_void, UriParameter>(find(
                     c"sqlite3_uri_parameter",
                 )?),
-                filename_journal: std::mem::transmute::<*const c_void, FilenameJournal>(find(
+                filename_journal: std::mem::transmute::<*const c_void, FilenameOf>(find(
                     c"sqlite3_filename_journal",
+                )?),
+                filename_wal: std::mem::transmute::<*const c_void, FilenameOf>(find(
+                    c"sqlite3_filename_wal",
                 )?),
                 malloc: std::mem::transmute::<*const c_void, Malloc>(find(c"sqlite3_malloc")?),
                 log: std::mem::transmute::<*const c_void, Log>(find(c"sqlite3_log")?),

@@ -128,13 +128,19 @@ pub fn remove(mount: &Mount, place: &Place, durable: bool) -> Answer {
         libc::ENOENT => IOERR_DELETE_NOENT,
         _ => code(&e, IOERR_DELETE),
     })?;
-    if durable {
-        let parent = place.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
-        let parent = if parent.is_empty() { "/" } else { parent };
-        let synced = mount.fs.open_dir(parent).and_then(|dir| dir.sync_all());
-        synced.map_err(|e| code(&e, IOERR_FSYNC))?;
+    if durable { sync_names(mount, place) } else { Ok(()) }
+}
+
+/// Makes the names of the directory durable that a file lies in, or lay.
+pub fn sync_names(mount: &Mount, place: &Place) -> Answer {
+    #[cfg(feature = "mortal")]
+    if crate::mortal::fails() {
+        return Err(IOERR_FSYNC);
     }
-    Ok(())
+    let parent = place.path.rsplit_once('/').map_or("/", |(parent, _)| parent);
+    let parent = if parent.is_empty() { "/" } else { parent };
+    let synced = mount.fs.open_dir(parent).and_then(|dir| dir.sync_all());
+    synced.map_err(|e| code(&e, IOERR_FSYNC))
 }
 
 /// The transaction is over.

@@ -1,5 +1,5 @@
-//! Ends the process at a call of SQLite's, makes its memory small, and locks the bytes that SQLite's own test programs
-//! lock, for tests: feature `mortal` alone.
+//! Ends the process at a call of SQLite's, has the sync of a directory fail, makes memory small, and locks the bytes that
+//! SQLite's own test programs lock, for tests: feature `mortal` alone.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,16 @@ static PENDING: LazyLock<u64> = LazyLock::new(|| {
 /// The first of the bytes that are locked: SQLite's test programs move it.
 pub fn pending_byte() -> u64 {
     *PENDING
+}
+
+static FAILS: LazyLock<AtomicU64> = LazyLock::new(|| {
+    let at = std::env::var("NARUFS_SQLITE_FAIL_SYNC").ok().and_then(|at| at.parse().ok());
+    AtomicU64::new(at.unwrap_or(u64::MAX))
+});
+
+/// Whether this sync of a directory, whose number the environment names, fails.
+pub fn fails() -> bool {
+    FAILS.fetch_sub(1, Ordering::Relaxed) == 1
 }
 
 /// Called before and after each call that may change something: the one whose number the environment names is the last.

@@ -151,6 +151,13 @@ pub fn has_read() {
     let _ = READS.try_with(|reads| reads.borrow_mut().plays = false);
 }
 
+/// Whether plain names that the journal has which this thread has last begun to look through were the system's: without
+/// an environment a database of an image has no other.
+pub fn names_the_system_s() -> bool {
+    // At the end of a thread there is none any more.
+    READS.try_with(|reads| reads.borrow().environment.as_ref().is_some_and(Vec::is_empty)).unwrap_or(false)
+}
+
 /// Why a plain name that a journal in play has means something else than it did, if so. What it leads to then says
 /// nothing of that journal.
 pub fn misleads(name: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use crate::ffi::{
     OPEN_WAL, log,
 };
 use crate::journal::{self, JournalFile};
-use crate::mount::{Mount, mount, mount_of, reads};
+use crate::mount::{Mount, locked, mount, mount_of, reads};
 use crate::names::Place;
 use crate::plain::Plain;
 use crate::supers::{self, SuperFile};
@@ -26,14 +26,14 @@ pub enum Handle {
     /// What several journals name.
     Super(SuperFile),
     /// Everything else.
-    Plain(Plain),
+    Plain(Arc<Plain>),
 }
 
 /// What is asked for, beside the name.
 pub struct Asked {
     pub flags: c_int,
     pub wishes: Wishes,
-    /// The database whose journal this is.
+    /// The database whose journal or log this is.
     pub db: Option<Arc<Db>>,
 }
 
@@ -43,7 +43,7 @@ pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
     let creates = flags & OPEN_CREATE != 0;
     if flags & OPEN_SUPER_JOURNAL != 0 && creates {
         let mount = mount(&place.image, asked.wishes)?;
-        return Ok((Handle::Super(supers::create(mount, place.clone())), flags));
+        return Ok((Handle::Super(supers::create(&mount, place.clone())), flags));
     }
     if flags & OPEN_SUPER_JOURNAL != 0
         && let Some(made) = supers::open(place)
@@ -68,14 +68,20 @@ pub fn open(place: &Place, asked: Asked) -> Answer<(Handle, c_int)> {
     if flags & OPEN_MAIN_JOURNAL != 0 {
         reads(&mount, &file);
     }
-    if let Some(db) = asked.db
+    if let Some(db) = &asked.db
+        && flags & OPEN_MAIN_JOURNAL != 0
         && flags & OPEN_READWRITE != 0
         && !creates
     {
-        return Ok((Handle::Journal(journal::take_over(&db, place, file)), flags));
+        return Ok((Handle::Journal(journal::take_over(db, place, file)), flags));
     }
     let mut plain = Plain::new(mount, file, flags & OPEN_MAIN_JOURNAL != 0 && creates);
     plain.gone = (flags & OPEN_DELETEONCLOSE != 0).then(|| place.path.clone());
+    plain.settles = flags & OPEN_WAL != 0 && asked.db.is_none();
+    let plain = Arc::new(plain);
+    if let Some(db) = asked.db.filter(|_| flags & OPEN_WAL != 0) {
+        locked(&db.state).log = Arc::downgrade(&plain);
+    }
     Ok((Handle::Plain(plain), flags))
 }
 

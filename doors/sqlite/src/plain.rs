@@ -15,6 +15,10 @@ pub struct Plain {
     counts: bool,
     /// A name that was not synced yet.
     is_new: AtomicBool,
+    /// Whether what was written may go with the process.
+    unsettled: AtomicBool,
+    /// A log whose commits nobody tells of: each write is to outlive the process.
+    pub settles: bool,
     /// To be removed when it is closed.
     pub gone: Option<String>,
 }
@@ -24,7 +28,8 @@ impl Plain {
         if counts {
             mount.real_journals.fetch_add(1, Ordering::SeqCst);
         }
-        Plain { mount, file, counts, is_new: AtomicBool::new(true), gone: None }
+        let (is_new, unsettled) = (AtomicBool::new(true), AtomicBool::new(false));
+        Plain { mount, file, counts, is_new, unsettled, settles: false, gone: None }
     }
 
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Answer {
@@ -33,7 +38,20 @@ impl Plain {
     }
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
-        self.file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))
+        self.unsettled.store(true, Ordering::Relaxed);
+        self.file.write_all_at(bytes, offset).map_err(|e| code(&e, IOERR_WRITE))?;
+        if self.settles { self.settle() } else { Ok(()) }
+    }
+
+    /// What was written outlives the process from now on.
+    pub(crate) fn settle(&self) -> Answer {
+        if !self.unsettled.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.file.sync_process().map_err(|e| {
+            self.unsettled.store(true, Ordering::Relaxed);
+            code(&e, IOERR_FSYNC)
+        })
     }
 
     pub(crate) fn truncate(&self, len: u64) -> Answer {
@@ -46,7 +64,9 @@ impl Plain {
         } else {
             self.file.sync_data()
         };
-        synced.map_err(|e| code(&e, IOERR_FSYNC))
+        synced.map_err(|e| code(&e, IOERR_FSYNC))?;
+        self.unsettled.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn size(&self) -> Answer<u64> {

@@ -13,14 +13,17 @@ use crate::names::Place;
 use narufs::{Commit, OpenOptions};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 struct Super {
-    mount: Arc<Mount>,
+    /// SQLite forgets one that no journal names yet when a commit fails: it keeps no image open.
+    mount: Weak<Mount>,
     place: Place,
     content: Vec<u8>,
     /// Whether it is a file, durable.
     real: bool,
+    /// Its name could not be kept when the commit failed: whoever looks for it takes all of them for committed.
+    gone: bool,
     /// Those that wait.
     members: Vec<Arc<Db>>,
 }
@@ -34,17 +37,20 @@ pub struct SuperFile {
 static OPEN: LazyLock<Mutex<HashMap<String, Super>>> = LazyLock::new(Mutex::default);
 
 /// Makes one.
-pub fn create(mount: Arc<Mount>, place: Place) -> SuperFile {
+pub fn create(mount: &Arc<Mount>, place: Place) -> SuperFile {
     let name = place.name();
-    let made = Super { mount, place, content: Vec::new(), real: false, members: Vec::new() };
-    locked(&OPEN).insert(name.clone(), made);
+    let mount = Arc::downgrade(mount);
+    let made = Super { mount, place, content: Vec::new(), real: false, gone: false, members: Vec::new() };
+    let mut all = locked(&OPEN);
+    all.retain(|_, one| one.is_there());
+    all.insert(name.clone(), made);
     SuperFile { name }
 }
 
 /// Opens one that this process has made.
 pub fn open(place: &Place) -> Option<SuperFile> {
     let name = place.name();
-    locked(&OPEN).contains_key(&name).then_some(SuperFile { name })
+    locked(&OPEN).get(&name).is_some_and(Super::is_there).then_some(SuperFile { name })
 }
 
 /// Lets a database's commit wait for the end of a super-journal. False if that is none of this process's.
@@ -67,6 +73,15 @@ pub fn leave(db: &Db, state: &mut State) {
 }
 
 impl Super {
+    /// Whether its image is open; else the next who opens that has what is on the medium.
+    fn is_there(&self) -> bool {
+        self.mount.strong_count() > 0
+    }
+
+    fn mount(&self) -> Answer<Arc<Mount>> {
+        self.mount.upgrade().ok_or(IOERR_WRITE)
+    }
+
     fn make_real(&mut self) -> Answer {
         if !self.real {
             self.write_out()?;
@@ -77,11 +92,17 @@ impl Super {
 
     fn write_out(&self) -> Answer {
         let options = OpenOptions::new().write(true).create(true).truncate(true).no_follow(true).clone();
-        let written = self.mount.fs.open_with(&self.place.path, &options).and_then(|file| {
+        let mount = self.mount()?;
+        let fs = &mount.fs;
+        let written = fs.open_with(&self.place.path, &options).and_then(|file| {
             file.write_all_at(&self.content, 0)?;
             file.sync_all()
         });
-        written.map_err(|e| code(&e, IOERR_WRITE))
+        written.map_err(|e| {
+            // Nobody would take it away: SQLite may have no journal yet that names it. It may not have been made.
+            let _ = fs.remove_file(&self.place.path);
+            code(&e, IOERR_WRITE)
+        })
     }
 
     /// All that waits becomes content.
@@ -110,9 +131,20 @@ impl Super {
             db.is_home(&mut state)?;
         }
         if self.real {
-            journal::remove(&self.mount, &self.place, true)?;
+            let mount = self.mount()?;
+            journal::remove(&mount, &self.place, false)?;
+            if let Err(code) = journal::sync_names(&mount, &self.place) {
+                self.is_named_again();
+                return Err(code);
+            }
         }
         Ok(())
+    }
+
+    /// SQLite is about to roll back by journals that nobody would play back without this name.
+    fn is_named_again(&mut self) {
+        self.real = false;
+        self.gone = self.make_real().is_err();
     }
 
     /// One batch for each image; gives whether everything had room.
@@ -161,22 +193,22 @@ pub fn delete(place: &Place, commits: bool) -> Option<Answer> {
     let mut ended = locked(&OPEN).remove(&name)?;
     let outcome = match (commits, ended.real) {
         (true, _) => ended.commit(),
-        (false, true) => journal::remove(&ended.mount, place, false),
+        (false, true) => ended.mount().and_then(|mount| journal::remove(&mount, place, false)),
         (false, false) => Ok(()),
     };
-    if let Err(code) = outcome {
+    if outcome.is_err() && !ended.gone {
         locked(&OPEN).insert(name, ended);
-        return Some(Err(code));
+        return Some(outcome);
     }
     for db in ended.members {
         locked(&db.state).awaits = None;
     }
-    Some(Ok(()))
+    Some(outcome)
 }
 
 /// Makes those real that are in memory: a journal in any image may name one in any other.
 pub fn make_real() -> Answer {
-    locked(&OPEN).values_mut().try_for_each(Super::make_real)
+    locked(&OPEN).values_mut().filter(|one| one.is_there()).try_for_each(Super::make_real)
 }
 
 impl SuperFile {
@@ -202,7 +234,7 @@ impl SuperFile {
             }
             one.content.extend_from_slice(bytes);
             // A journal that is real, of another connection, may have made it so.
-            if one.real { one.write_out() } else { Ok(()) }
+            if std::mem::take(&mut one.real) { one.make_real() } else { Ok(()) }
         })
     }
 
@@ -212,7 +244,7 @@ impl SuperFile {
 
     /// A journal that is real already may name it.
     pub fn sync(&self) -> Answer {
-        self.with(Ok(()), |one| match one.mount.real_journals.load(SeqCst) {
+        self.with(Ok(()), |one| match one.mount()?.real_journals.load(SeqCst) {
             0 => Ok(()),
             _ => one.make_real(),
         })

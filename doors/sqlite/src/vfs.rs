@@ -4,7 +4,7 @@
 
 use crate::ffi::{self, Answer, CANTOPEN, File, Functions, OK, Vfs};
 use crate::methods::{self, Opened, changes, guarded};
-use crate::mount::locked;
+use crate::mount::{locked, names_the_system_s};
 use crate::names::{Meaning, Place, full_name, meaning};
 use crate::open::{self, Asked, Handle};
 use crate::wishes::Wishes;
@@ -18,6 +18,9 @@ const NAME: &std::ffi::CStr = c"narufs";
 /// What is not for narufs: it has no name that outlives its connection.
 const TEMPORARY: c_int =
     ffi::OPEN_TEMP_DB | ffi::OPEN_TRANSIENT_DB | ffi::OPEN_TEMP_JOURNAL | ffi::OPEN_SUBJOURNAL;
+
+/// What SQLite puts behind the name of a database, at the most: that of a super-journal is one as well.
+const LONGEST_SUFFIX: usize = "-mjXXXXXX9XX".len();
 
 /// The one that was registered, once there is one.
 static REGISTERED: Mutex<Option<usize>> = Mutex::new(None);
@@ -54,7 +57,8 @@ unsafe fn made(unix: *mut Vfs) -> Vfs {
     Vfs {
         version: below.version.min(3),
         file_bytes: below.file_bytes.max(size_of::<Opened>() as c_int),
-        longest_path: below.longest_path.max(4096),
+        // SQLite's own buffers for names, of pages and on the stack, have room for no more than its own VFS takes.
+        longest_path: below.longest_path,
         next: std::ptr::null_mut(),
         name: NAME.as_ptr(),
         app: unix.cast(),
@@ -77,8 +81,8 @@ pub fn at_exit(call: extern "C" fn()) {
 // SAFETY of all that follows: SQLite calls these with the VFS that was registered, names that end, and places that have
 // room for what is asked for.
 
-/// Where a name leads; the system's VFS, if it is its business.
-unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
+/// Where a name leads; the system's VFS, if it is its business. That of a database is none that a journal has.
+unsafe fn place(name: *const c_char, is_database: bool) -> Answer<Option<Place>> {
     // SAFETY: see above.
     let name = unsafe { ffi::words(name) }.ok_or(CANTOPEN)?;
     if let Some(place) = outside::meaning(name) {
@@ -87,6 +91,7 @@ unsafe fn place(name: *const c_char) -> Answer<Option<Place>> {
     match meaning(name) {
         Meaning::Ours(place) => Ok(Some(place)),
         Meaning::Theirs => Ok(None),
+        Meaning::Nothing if !is_database && names_the_system_s() => Ok(None),
         Meaning::Nothing => {
             ffi::log(
                 CANTOPEN,
@@ -119,7 +124,7 @@ unsafe extern "C" fn x_open(
             return Ok(());
         }
         // SAFETY: see above.
-        let Some(place) = (unsafe { place(name)? }) else {
+        let Some(place) = (unsafe { place(name, flags & ffi::OPEN_MAIN_DB != 0)? }) else {
             theirs = true;
             return Ok(());
         };
@@ -131,8 +136,12 @@ unsafe extern "C" fn x_open(
             ffi::log(CANTOPEN, &format!("{name}: {why}"));
             return Err(CANTOPEN);
         }
-        let owner =
-            (flags & ffi::OPEN_MAIN_JOURNAL != 0).then(|| owners::owner(name.addr(), &place)).flatten();
+        let end = match flags & (ffi::OPEN_MAIN_JOURNAL | ffi::OPEN_WAL) {
+            ffi::OPEN_MAIN_JOURNAL => Some("-journal"),
+            ffi::OPEN_WAL => Some("-wal"),
+            _ => None,
+        };
+        let owner = end.and_then(|end| owners::owner(name.addr(), &place, end));
         // SAFETY: see above; a database's name can be asked for parameters.
         let asked = unsafe { Asked { flags, wishes: wishes(name, flags), db: owner } };
         let (handle, flags) = open::open(&place, asked)?;
@@ -140,9 +149,14 @@ unsafe extern "C" fn x_open(
             && let Some(functions) = ffi::functions()
         {
             // SAFETY: the name of a database, as above.
-            let (journal, psow) =
-                unsafe { ((functions.filename_journal)(name), ffi::parameter(name, c"psow")) };
-            owners::opened(journal.addr(), db);
+            let (journal, log, psow) = unsafe {
+                (
+                    (functions.filename_journal)(name),
+                    (functions.filename_wal)(name),
+                    ffi::parameter(name, c"psow"),
+                )
+            };
+            owners::opened([journal.addr(), log.addr()], db);
             if psow.is_some_and(is_no) {
                 locked(&db.state).powersafe = false;
             }
@@ -203,7 +217,7 @@ unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, durable: c_int
     let mut theirs = false;
     let outcome = changes(|| {
         // SAFETY: see above.
-        match unsafe { place(name)? } {
+        match unsafe { place(name, false)? } {
             Some(place) => open::delete(&place, durable != 0),
             None => {
                 theirs = true;
@@ -219,7 +233,7 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
     let mut theirs = false;
     let outcome = guarded(|| {
         // SAFETY: see above.
-        let Some(place) = (unsafe { place(name)? }) else {
+        let Some(place) = (unsafe { place(name, false)? }) else {
             theirs = true;
             return Ok(());
         };
@@ -262,17 +276,24 @@ unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, how: c_int, is
 }
 
 unsafe extern "C" fn x_full_pathname(
-    _: *mut Vfs,
+    vfs: *mut Vfs,
     name: *const c_char,
     room: c_int,
     into: *mut c_char,
 ) -> c_int {
-    guarded(|| {
+    let mut theirs = false;
+    let outcome = guarded(|| {
         // SAFETY: see above; SQLite asks for the full name of a database alone, as a URI gave it.
         let (words, image) = unsafe { (ffi::words(name).ok_or(CANTOPEN)?, ffi::parameter(name, c"image")) };
+        theirs = image.is_none() && matches!(meaning(words), Meaning::Theirs);
+        if theirs {
+            return Ok(());
+        }
         let full = full_name(words, image);
         let bytes = full.as_bytes();
-        if bytes.len() >= room.max(0) as usize {
+        let most = (room.max(0) as usize).saturating_sub(LONGEST_SUFFIX + 1);
+        if bytes.len() > most {
+            ffi::log(CANTOPEN, &format!("SQLite takes full names of {most} bytes at the most: {full}"));
             return Err(CANTOPEN);
         }
         // SAFETY: see above; the name and its end fit.
@@ -281,7 +302,9 @@ unsafe extern "C" fn x_full_pathname(
             into.add(bytes.len()).write(0);
         }
         Ok(())
-    })
+    });
+    // SAFETY: see above. Where symbolic links lead the system's VFS finds out here, for it opens none.
+    if theirs { unsafe { (below(vfs).full_pathname)(below(vfs), name, room, into) } } else { outcome }
 }
 
 /// The entry point of the extension, for `load_extension` and for `sqlite3_auto_extension` of a program that links the

@@ -82,3 +82,27 @@ fn what_was_answered_outlives_kills() {
     }
     println!("{kills} kills");
 }
+
+/// What a commit that nobody syncs leaves to the machine elsewhere is there as long as the machine is.
+#[test]
+fn commits_outlive_kills_whatever_synchronous_is() {
+    let place = Place::of_size("256M");
+    for (mode, locking, synchronous) in [
+        ("wal", "normal", "normal"),
+        ("wal", "exclusive", "normal"),
+        ("wal", "normal", "off"),
+        ("delete", "normal", "off"),
+    ] {
+        let name = format!("{mode}-{locking}-{synchronous}.db");
+        place.sql(&name, &format!("PRAGMA journal_mode={mode}; CREATE TABLE t(a INTEGER PRIMARY KEY, b);"));
+        let set = format!("PRAGMA locking_mode={locking}; PRAGMA synchronous={synchronous};");
+        // The first and the last are small, the second is more than one record of the journal takes at once.
+        let large = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+            INSERT INTO t(b) SELECT zeroblob(3000) FROM n;";
+        let sql = format!("{set} INSERT INTO t VALUES(1, 1); {large} INSERT INTO t(b) VALUES(1);");
+        let said = place.run(&format!(".open {}\n{sql}\n.system kill -9 $PPID\n", place.uri(&name)));
+        assert!(!said.status.success(), "{said:?}");
+        let found = place.sql(&name, "SELECT count(*) FROM t; PRAGMA integrity_check;");
+        assert_eq!(found, "102\nok", "{name}");
+    }
+}

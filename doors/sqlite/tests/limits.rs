@@ -3,7 +3,7 @@
 mod shell;
 
 use narufs::{Fs, MountOptions, OpenOptions};
-use shell::{Place, said};
+use shell::{Place, Talk, said};
 use std::os::unix::fs::PermissionsExt;
 
 const ROWS: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
@@ -143,4 +143,68 @@ fn what_lies_beside_a_database_is_its_owner_s_and_no_more_to_others_than_it_is()
         }
         fs.close().expect("it is whole");
     }
+}
+
+/// SQLite forgets a super-journal that no journal has named yet when the commit fails.
+#[test]
+fn a_super_journal_that_had_no_room_keeps_no_image_open() {
+    let (full, place) = (Place::of_size("16M"), Place::new());
+    full.sql("main.db", "CREATE TABLE t(a);");
+    for name in ["a.db", "b.db"] {
+        place.sql(name, ROWS);
+    }
+    let mut fill =
+        format!(".bail off\n.open {}\nPRAGMA synchronous=off; CREATE TABLE f(b);", full.uri("filler.db"));
+    for (bytes, times) in [(400_000, 40), (40_000, 20), (4000, 40)] {
+        fill += &format!("INSERT INTO f VALUES(zeroblob({bytes}));\n").repeat(times);
+    }
+    assert!(full.run(&fill).err.contains("full"));
+    let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=20");
+    let (main, a, b) = (full.uri("main.db"), place.uri("a.db"), place.uri("b.db"));
+    let said = shell.ask(&format!(
+        ".bail off\n.open {main}\nATTACH '{a}' AS a; ATTACH '{b}' AS b; PRAGMA a.cache_size=5;
+         BEGIN; UPDATE a.t SET b = 1 WHERE a < 200; UPDATE b.t SET b = 1 WHERE a = 1; COMMIT;\n.open :memory:"
+    ));
+    assert!(said.contains("full"), "{said}");
+    assert_eq!(full.sql("main.db", "SELECT count(*) FROM t;"), "0");
+    drop(shell);
+    assert_eq!(place.sql("a.db", "SELECT sum(length(b)) FROM t; PRAGMA integrity_check;"), "4500000\nok");
+    let fs = Fs::open(&full.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    let mut names = fs.read_dir("/").expect("it is there").map(|entry| entry.expect("it is whole"));
+    assert!(names.all(|entry| !entry.file_name().to_string_lossy().contains("-mj")), "nothing is left of it");
+    drop(names);
+    fs.close().expect("it is whole");
+}
+
+/// SQLite reads the name of a super-journal into a page's room before it looks at its checksum.
+#[test]
+fn a_journal_that_names_what_is_longer_than_a_page_does_no_harm() {
+    let place = Place::new();
+    place.sql("a.db", "PRAGMA page_size=512; CREATE TABLE t(a); INSERT INTO t VALUES(1);");
+    let mut journal = vec![b'x'; 4000];
+    journal.extend_from_slice(&4000_u32.to_be_bytes());
+    journal.extend_from_slice(&[0; 4]);
+    journal.extend_from_slice(&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7]);
+    let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    fs.write("/a.db-journal", &journal).expect("room");
+    fs.close().expect("it is whole");
+    assert_eq!(place.sql("a.db", "SELECT count(*) FROM t; PRAGMA integrity_check;"), "1\nok");
+}
+
+#[test]
+fn a_name_that_leaves_no_room_for_that_of_a_super_journal_is_refused() {
+    let place = Place::new();
+    let longest = 500 - place.image.as_os_str().len() - "::/".len();
+    let name = |len: usize| [&"d/".repeat(len / 2)[..], &"f".repeat(len % 2)].concat();
+    let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+    fs.create_dir_all(format!("/{}", "d/".repeat(longest / 2))).expect("room");
+    fs.close().expect("it is whole");
+    let opens = |len: usize| {
+        let name = format!("{}f", &name(len)[..len - 1]);
+        place.run(&format!(".open {}\nCREATE TABLE IF NOT EXISTS t(a);", place.uri(&name)))
+    };
+    let refused = opens(longest + 1);
+    assert!(refused.err.contains("full names of 500 bytes at the most"), "{refused:?}");
+    let taken = opens(longest);
+    assert!(taken.status.success(), "{taken:?}");
 }

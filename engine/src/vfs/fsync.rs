@@ -23,6 +23,15 @@ impl Vfs {
         self.sync(handle, datasync, Wait::Sleeping)
     }
 
+    /// Returns when the data of the file, and every operation that returned before, survive the end of the process: what
+    /// was written or logged does, so that no commit and no flush is waited for. To a loss of power it was not synced.
+    pub fn fsync_process(&self, handle: &FileHandle) -> Result<()> {
+        match handle.mark.as_deref() {
+            Some(mark) => self.data.sync_process(&handle.inode, mark),
+            None => self.log_dir(handle).map(drop),
+        }
+    }
+
     /// As [`Vfs::fsync`], but `done` is called with the outcome, by this thread or another; it must neither sleep
     /// nor take locks of the file system. The handle is let go before anything is waited for: this thread may
     /// come to serve others for long.

@@ -91,6 +91,16 @@ impl File {
         self.ask("sync_data", |engine, handle| engine.fsync(handle, true))
     }
 
+    /// Returns when the content, and every change of metadata that returned before, survive the end of the process, whatever
+    /// [`Durability`](crate::Durability) says: no flush of the device is waited for. A loss of power may take it, as what
+    /// was never synced.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_process(&self) -> Result<()> {
+        self.ask("sync_process", |engine, handle| engine.fsync_process(handle))
+    }
+
     /// As [`File::sync_all`], but `done` is called with the outcome, by this thread or another, as soon as it is known: it
     /// must neither wait nor use the file system. What is synced is what was written before the call. Any number of syncs
     /// can wait to be told, and none of them has a thread: one of the file system does for all.

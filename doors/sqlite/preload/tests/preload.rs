@@ -62,6 +62,36 @@ fn what_does_not_lie_where_the_image_stands_is_the_system_s() {
 }
 
 #[test]
+fn a_path_of_the_system_that_is_longer_than_sqlite_takes_is_refused() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+    let mut long = dir.path().to_owned();
+    for _ in 0..3 {
+        long.push("d".repeat(200));
+    }
+    std::fs::create_dir_all(&long).expect("room");
+    let long = long.join("a.db");
+    let made = run(&image, Some(&at), &["sqlite3", &long.to_string_lossy(), "CREATE TABLE t(a);"]);
+    assert!(String::from_utf8_lossy(&made.stderr).contains("unable to open"), "{made:?}");
+    assert!(!long.exists());
+}
+
+#[test]
+fn a_database_of_the_system_opens_by_a_symbolic_link() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+    let (real, link, inward) =
+        (dir.path().join("real.db"), dir.path().join("link.db"), dir.path().join("inward.db"));
+    std::os::unix::fs::symlink(&real, &link).expect("room");
+    std::os::unix::fs::symlink(at.join("a.db"), &inward).expect("room");
+    said(&run(&image, Some(&at), &["sqlite3", &link.to_string_lossy(), "CREATE TABLE t(a);"]));
+    assert!(real.exists());
+    said(&run(&image, Some(&at), &["sqlite3", &inward.to_string_lossy(), "CREATE TABLE u(a);"]));
+    let there = said(&run(&image, None, &["sqlite3", "/a.db", ".tables"]));
+    assert_eq!(there, "u", "a link to where the image stands leads into it");
+}
+
+#[test]
 fn what_still_reads_goes_on_beside_a_rollback() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
     let image = dir.path().join("image");

@@ -160,6 +160,11 @@ impl Talk {
         talk
     }
 
+    /// With the extension, one more variable of the environment (`NAME=value`), and no database.
+    pub fn with(place: &Place, variable: &str) -> Talk {
+        Talk::begin(place.shell_by(&[&AT_ONCE[..], &["env", variable, "sqlite3"]].concat()))
+    }
+
     /// With nothing but SQLite's own VFS.
     pub fn outside(path: &std::path::Path) -> Talk {
         let mut command = Command::new(AT_ONCE[0]);

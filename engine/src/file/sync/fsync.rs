@@ -120,6 +120,14 @@ impl DataPath {
         result.and(told)
     }
 
+    /// An fsync against the end of the process alone: its first part. What that has written home is still to be flushed by
+    /// the next.
+    pub fn sync_process(&self, inode: &Arc<InodeObj>, mark: &ErrorMark) -> Result<()> {
+        let begun = self.begin_fsync(inode, SyncKind::Data);
+        let told = inode.data().check(mark);
+        begun.map(drop).and(told)
+    }
+
     /// Records what fsync owes beyond the data: superseded records, size, times.
     pub(in crate::file) fn record_rest(&self, inode: &Arc<InodeObj>, kind: SyncKind) -> Result<()> {
         let data = inode.data();
