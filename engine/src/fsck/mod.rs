@@ -7,7 +7,8 @@
 //! Most of an image is sound, and that it is, threads find out (`parallel`); what is not, one finds and mends, so
 //! that issues and their order do not depend on how many look.
 //!
-//! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first.
+//! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first. One whose journal
+//! was given up is marked as damaged from then on until it is checked.
 //!
 //! What this leaves to others: replaying the journal (recovery), locking the image (the caller
 //! does, for the time of the call), talking to the user.
@@ -91,8 +92,8 @@ pub type ProgressFn = Arc<dyn Fn(Stage, u64, u64) + Send + Sync>;
 pub struct Options {
     /// Mend what can be mended; otherwise nothing is written.
     pub repair: bool,
-    /// With `repair`: give up a journal that is missing or damaged. The image is then as of its last
-    /// checkpoint, or as far as the journal is whole.
+    /// With `repair`: give up a journal that is missing, or what lies beyond its damage. The image is then as of its
+    /// last checkpoint, or as far as the journal is whole.
     pub discard_journal: bool,
     /// Threads that look at the image, besides the one that calls; 0: as many as there are cores.
     pub threads: usize,
@@ -199,7 +200,8 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         check_copies(&image, &mut findings);
         recover::check_areas(&image, &mut findings)?;
     }
-    if sb.state.get() == STATE_DAMAGED {
+    // One whose journal was given up a moment ago is marked for that alone.
+    if sb.state.get() == STATE_DAMAGED && !unclean {
         let detail = "damage was found earlier, or a repair was interrupted".into();
         findings.add(IssueKind::MarkedDamaged, Location::default(), detail, Outcome::Mendable);
         repair::resume(&image)?;

@@ -14,7 +14,7 @@ use crate::sync::Arc;
 use crate::volume::{Absence, ImageOptions, Media, Ring, foreign, lost, mount};
 use crate::{Error, Result};
 
-/// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
+/// Recovers by a mount and an unmount, which leave an image whose journal is given up marked as damaged. False: it stays as it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
     let mut options = ImageOptions { background: false, trust_journal: true, ..ImageOptions::default() };
     let (kind, why) = match mount(media.clone(), &options) {
