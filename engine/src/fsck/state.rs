@@ -5,6 +5,7 @@ use super::issue::{Issue, IssueKind, Location, Outcome};
 use super::records::Records;
 use super::{Progress, Stage};
 use crate::Result;
+use crate::extent::Run;
 use crate::format::{BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockKind, Inode, Nid};
 use crate::inode::FileType;
 use crate::superblock::{group_blocks, group_start};
@@ -61,6 +62,8 @@ pub(super) struct State<'a> {
     pub records: Records,
     /// Entries to be put elsewhere once everything is claimed.
     pub moves: Vec<Move>,
+    /// Runs that seem to be a directory's buckets, and perhaps are not.
+    pub doubtful: Vec<(Nid, Run)>,
     /// Entries to be removed: the directory, and what the entry leads to.
     pub removals: Vec<(Nid, Nid)>,
     taken: Option<Bits>,
@@ -79,6 +82,7 @@ impl<'a> State<'a> {
             metadata: Bits::new(blocks),
             records: Records::default(),
             moves: Vec::new(),
+            doubtful: Vec::new(),
             removals: Vec::new(),
             taken: None,
         }

@@ -2,6 +2,7 @@
 //! nothing that an image can hold makes the check panic or run on.
 
 mod journal;
+mod owners;
 mod plants;
 mod tool;
 
