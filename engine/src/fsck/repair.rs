@@ -27,6 +27,16 @@ const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
 /// Where entries begin in a header block.
 const ENTRIES: usize = size_of::<DoubleWriteHeader>();
 
+/// Says in the superblock that damage is left; nothing else is written.
+pub(super) fn mark(device: &dyn BlockDevice, image: &Image) -> Result<()> {
+    let mut sb = image.sb;
+    if sb.state.get() == STATE_DAMAGED {
+        return Ok(());
+    }
+    sb.state.set(STATE_DAMAGED);
+    superblock::write(device, &mut sb)
+}
+
 /// Writes the plan; `state` is what the superblock says afterwards.
 pub(super) fn carry_out(
     device: &dyn BlockDevice,

@@ -1,7 +1,7 @@
 //! What one round of the check knows so far, and how its findings are kept.
 
 use super::image::{BATCH, Bits, Image};
-use super::issue::{Issue, IssueKind, Location, Outcome};
+use super::issue::{Issue, IssueKind, Location, Outcome, Severity};
 use super::records::Records;
 use super::{Progress, Stage};
 use crate::Result;
@@ -20,12 +20,40 @@ pub(super) struct Findings {
     pub issues: Vec<Issue>,
     /// Issues found beyond those kept.
     pub more: u64,
+    /// Those of them that stay as they are.
+    pub more_left: u64,
     /// Mends planned in this round.
     pub mends: u64,
+    /// One of those only counted stays, and is no minor one.
+    worse_left: bool,
     seen: HashSet<(IssueKind, Location, String)>,
 }
 
 impl Findings {
+    /// Begins a round: what is left of the one before will be found again.
+    pub fn begin_round(&mut self) {
+        self.mends = 0;
+        self.more -= self.more_left;
+        (self.more_left, self.worse_left) = (0, false);
+    }
+
+    /// Whether something stays as it is that a mount should not write upon.
+    pub fn is_damage_left(&self) -> bool {
+        let stays = |issue: &Issue| {
+            matches!(issue.outcome, Outcome::Left(_)) && issue.kind.severity() > Severity::Minor
+        };
+        self.worse_left || self.issues.iter().any(stays)
+    }
+
+    /// Leaves all that would have been mended.
+    pub fn leave(&mut self, why: &str) {
+        for issue in self.issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
+            issue.outcome = Outcome::Left(why.into());
+        }
+        self.worse_left |= self.more > self.more_left;
+        self.more_left = self.more;
+    }
+
     /// Adds a finding, once.
     pub fn add(&mut self, kind: IssueKind, place: Location, detail: String, outcome: Outcome) {
         if outcome == Outcome::Mendable {
@@ -33,6 +61,10 @@ impl Findings {
         }
         if self.issues.len() >= MOST_ISSUES {
             self.more += 1;
+            if matches!(outcome, Outcome::Left(_)) {
+                self.more_left += 1;
+                self.worse_left |= kind.severity() > Severity::Minor;
+            }
         } else if self.seen.insert((kind, place, detail.clone())) {
             self.issues.push(Issue { kind, place, detail, outcome });
         }

@@ -95,9 +95,9 @@ fn take(
         Ok(bytes) => node_block(state, block, nids, &bytes, strays, sound),
         Err(why) => {
             state.claim_metadata(block);
-            let why = format!("{why}: copy the image to a sound device, then repair the copy");
             let detail = format!("the node block of {} inodes cannot be read", nids.len());
-            state.left(IssueKind::InodeChecksum, Location::block(block), detail, &why);
+            // What is left because of it: the check ends after this part.
+            state.found(IssueKind::InodeChecksum, Location::block(block), format!("{detail}: {why}"));
             Ok(())
         }
     }

@@ -4,6 +4,8 @@
 mod journal;
 mod owners;
 mod plants;
+mod reads;
+mod room;
 mod tool;
 
 use super::*;
