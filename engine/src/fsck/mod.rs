@@ -208,11 +208,12 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         check_copies(&image, &mut findings);
         recover::check_areas(&image, &mut findings)?;
     }
+    let mut saved = Vec::new();
     // One whose journal was given up a moment ago is marked for that alone.
     if sb.state.get() == STATE_DAMAGED && !unclean {
         let detail = "damage was found earlier, or a repair was interrupted".into();
         findings.add(IssueKind::MarkedDamaged, Location::default(), detail, Outcome::Mendable);
-        repair::resume(&image)?;
+        saved = repair::resume(&image)?;
     }
     let (counts, end) = plan(&mut image, &mut findings, &mut progress)?;
     match end {
@@ -234,7 +235,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         let mended = findings.issues.iter().any(|issue| issue.outcome == Outcome::Mended);
         let state = if damaged { STATE_DAMAGED } else { STATE_CLEAN };
         if end == End::Settled && mended {
-            repair::carry_out(&*media.device, &image, state, &mut progress)?;
+            repair::carry_out(&*media.device, &image, &saved, state, &mut progress)?;
         } else if damaged {
             repair::mark(&*media.device, &image)?;
         }

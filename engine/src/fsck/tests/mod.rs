@@ -5,6 +5,7 @@ mod journal;
 mod owners;
 mod plants;
 mod reads;
+mod resumed;
 mod room;
 mod tool;
 
