@@ -324,6 +324,7 @@ fn numbers(state: &mut State<'_>) -> Result<()> {
         if expected_links(nid, record, file_type) != Some(record.nlink)
             || file_type == FileType::Directory && record.parent != expected_parent(nid, record)
             || record.flagged && !record.listed
+            || record.dead && has_name(nid, record)
         {
             wrong.push((record.entry().block(), nid));
         }
@@ -356,16 +357,25 @@ fn numbers(state: &mut State<'_>) -> Result<()> {
                 state.found(IssueKind::OrphanFlag, place, "it is in no orphan table".into());
                 inode.flags.set(inode.flags.get() & !InodeFlags::ORPHAN.bits());
             }
+            if record.dead && has_name(*nid, &record) {
+                let detail = "the directory says that it is removed, and has a name".into();
+                state.found(IssueKind::InodeFlags, place, detail);
+                inode.flags.set(inode.flags.get() & !InodeFlags::DEAD.bits());
+            }
             state.put_inode(*nid, &inode)?;
         }
     }
     Ok(())
 }
 
+/// Whether there is a way to an inode by names, or is to be one.
+fn has_name(nid: Nid, record: &super::records::Record) -> bool {
+    nid == ROOT_NID || record.links > 0
+}
+
 /// Links that an inode has; none where that cannot be said.
 fn expected_links(nid: Nid, record: &super::records::Record, file_type: FileType) -> Option<u32> {
-    let named = nid == ROOT_NID || record.links > 0;
-    Some(match (file_type, named) {
+    Some(match (file_type, has_name(nid, record)) {
         (FileType::Directory, true) => record.subdirs.saturating_add(2),
         (_, true) => record.links,
         // Its links went with its last name.

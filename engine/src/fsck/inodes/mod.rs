@@ -109,6 +109,7 @@ fn note(state: &mut State<'_>, nid: Nid, said: &Said) {
         record.nlink = said.nlink;
         record.parent = said.parent;
         record.flagged = said.flagged;
+        record.dead = said.dead;
     }
 }
 
