@@ -9,7 +9,7 @@ use crate::extent::Run;
 use crate::format::{BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockKind, Inode, Nid};
 use crate::inode::FileType;
 use crate::superblock::{group_blocks, group_start};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Issues kept at the most; further ones are only counted.
 const MOST_ISSUES: usize = 100_000;
@@ -99,6 +99,8 @@ pub(super) struct State<'a> {
     /// Entries to be removed: the directory, and what the entry leads to.
     pub removals: Vec<(Nid, Nid)>,
     taken: Option<Bits>,
+    /// The first group that may have a free row of so many blocks: nothing is freed in a round.
+    first_free: BTreeMap<u32, u64>,
 }
 
 impl<'a> State<'a> {
@@ -117,6 +119,7 @@ impl<'a> State<'a> {
             doubtful: Vec::new(),
             removals: Vec::new(),
             taken: None,
+            first_free: BTreeMap::new(),
         }
     }
 
@@ -225,21 +228,27 @@ impl<'a> State<'a> {
     /// Takes a free row of blocks, of one group; none if there is no such row.
     pub fn allocate(&mut self, len: u32, metadata: bool) -> Result<Option<u64>> {
         let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);
+        // Where there is no shorter row there is no longer one.
+        let from = self.first_free.range(..=len).map(|(_, group)| *group).max().unwrap_or(0);
         let taken = self.taken()?;
-        let mut found = None;
-        'groups: for group in 0..groups {
+        let (mut found, mut found_in) = (None, groups);
+        'groups: for group in from..groups {
             let (first, blocks) = (group_start(&sb, group), group_blocks(&sb, group));
             let mut free = 0;
             for at in 1..blocks.min(BLOCKS_PER_GROUP) {
                 free = if taken.has(first + at) { 0 } else { free + 1 };
                 if free == len {
-                    found = Some(first + at + 1 - u64::from(len));
+                    (found, found_in) = (Some(first + at + 1 - u64::from(len)), group);
                     break 'groups;
                 }
             }
         }
-        let Some(start) = found else { return Ok(None) };
+        let Some(start) = found else {
+            self.first_free.insert(len, found_in);
+            return Ok(None);
+        };
         taken.add_all(start, u64::from(len));
+        self.first_free.insert(len, found_in);
         self.claims.add_all(start, u64::from(len));
         if metadata {
             self.metadata.add_all(start, u64::from(len));
