@@ -84,10 +84,12 @@ fn print(args: &Fsck, report: &Report) {
             say!("{image}: data of {files} in {}", count(counts.rows, "row of blocks", "rows of blocks"));
         }
     }
-    let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + report.more;
+    let mended = report.more - report.more_left;
+    let more = if args.repair || args.automatic { report.more_left } else { report.more };
+    let left = report.issues.iter().filter(|i| i.outcome != Outcome::Mended).count() as u64 + more;
     match (report.status(), left) {
         (0, _) => say!("{image}: clean"),
-        (1, _) => say!("{image}: {} mended", problems(report.issues.len() as u64)),
+        (1, _) => say!("{image}: {} mended", problems(report.issues.len() as u64 + mended)),
         (_, left) if args.repair || args.automatic => say!("{image}: {} left", problems(left)),
         (_, left) if report.issues.iter().any(|i| i.kind == IssueKind::RingMissing) => {
             say!("{image}: {}; nothing else was checked", problems(left));

@@ -345,7 +345,7 @@ struct narufs_mount_options {
      */
     int sync;
     /**
-     * Not 0: give up what only the journal holds, which is lost.
+     * Not 0: give up what of the journal is lost; where something is, the image can be read only until a repair by fsck.
      */
     int discard_journal;
     /**

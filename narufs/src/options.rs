@@ -239,7 +239,8 @@ impl MountOptions {
         self
     }
 
-    /// Give up what only the journal holds: for an image whose journal is lost.
+    /// Give up what of the journal is lost: for an image whose journal is gone or damaged. Where something is given up, the
+    /// image is marked as damaged and can be read only, until `narufs fsck --repair` has been through it.
     pub fn discard_journal(mut self, discard: bool) -> MountOptions {
         self.discard_journal = discard;
         self

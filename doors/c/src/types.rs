@@ -76,7 +76,7 @@ pub struct narufs_mount_options {
     pub lazy_times: c_int,
     /// Not 0: every change is durable when it returns.
     pub sync: c_int,
-    /// Not 0: give up what only the journal holds, which is lost.
+    /// Not 0: give up what of the journal is lost; where something is, the image can be read only until a repair by fsck.
     pub discard_journal: c_int,
     /// The path of the journal, if it is not the one that the image names; or NULL.
     pub journal: *const c_char,

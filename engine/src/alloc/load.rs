@@ -11,6 +11,7 @@ use crate::error::OnDamage;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind};
 use crate::lane;
 use crate::store::{Profile, Store};
+use crate::superblock::Bounds;
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
 use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
 use crate::{Error, Result};
@@ -35,7 +36,7 @@ impl Alloc {
         let superblock = store.superblock();
         let groups_start = superblock.groups_start.get();
         let blocks = superblock.blocks.get();
-        let count = blocks.saturating_sub(groups_start).div_ceil(BLOCKS_PER_GROUP);
+        let count = Bounds::of(superblock).groups();
         let wanted: Vec<_> =
             (0..count).map(|index| (groups_start + index * BLOCKS_PER_GROUP, BlockKind::Bitmap)).collect();
         let mut groups = Vec::with_capacity(wanted.len());

@@ -197,8 +197,8 @@ impl ImageFile {
         self.blocks.load(Relaxed)
     }
 
-    /// Blocks of the block device as it is now.
-    fn measured(&self) -> Result<u64> {
+    /// Blocks of the file or device as it is now.
+    pub(super) fn measured(&self) -> Result<u64> {
         let bytes = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))
             .map_err(|e| device_error("measure the device", e))?;
         Ok(bytes / BLOCK_SIZE as u64)

@@ -235,6 +235,14 @@ pub trait BlockDevice: Send + Sync {
         self.flush_upto(self.writes_completed())
     }
 
+    /// Blocks that it has by now: a file or a device may have become larger since it was opened.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn measure(&self) -> Result<u64> {
+        Ok(self.blocks())
+    }
+
     /// Makes the device have `blocks` blocks at the least: a file is made longer, its space reserved unless
     /// `sparse`; a block device that has become larger is measured again.
     ///

@@ -126,6 +126,10 @@ impl BlockDevice for PlainDevice {
         write_durably(&self.image, &self.counters, &self.group, block, &buf, cause)
     }
 
+    fn measure(&self) -> Result<u64> {
+        self.image.measured()
+    }
+
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse)
     }

@@ -121,6 +121,16 @@ fn reports_an_image_that_was_cut_off<D: BlockDevice>(make: impl Fn(ImageFile) ->
 }
 
 #[test]
+fn a_file_that_was_made_longer_by_others_is_measured_anew() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    let device = PlainDevice::new(ImageFile::create(&path, 16).expect("create"));
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("open");
+    file.set_len(24 * BLOCK_SIZE as u64).expect("longer");
+    assert_eq!((device.blocks(), device.measure()), (16, Ok(24)));
+}
+
+#[test]
 fn plain_reports_an_image_that_was_cut_off() {
     reports_an_image_that_was_cut_off(PlainDevice::new);
 }

@@ -137,6 +137,10 @@ impl BlockDevice for UringDevice {
         self.image.blocks()
     }
 
+    fn measure(&self) -> Result<u64> {
+        self.image.measured()
+    }
+
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
         self.image.grow(blocks, sparse)
     }

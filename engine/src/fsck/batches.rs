@@ -62,17 +62,25 @@ pub(super) fn problem(
         return Ok(Some("the manifest of its batch does not verify".into()));
     };
     let mut moved = entry.progress.get();
+    let mut sources = Vec::with_capacity(runs.len());
     for run in &runs {
         let pages = u64::from(run.pages.get());
         let skipped = moved.min(pages);
         moved -= skipped;
-        let (mut page, end) = (run.source.get() + skipped, run.source.get() + pages);
+        sources.push((run.source.get() + skipped, run.source.get() + pages));
+    }
+    // Each page once, however many runs name it.
+    sources.sort_unstable();
+    let mut done = 0;
+    for (from, end) in sources {
+        let mut page = from.max(done);
         while page < end {
             let Some(found) = there.run_at(page) else {
                 return Ok(Some(format!("page {page} of what its batch is to move is not there")));
             };
             page = found.end();
         }
+        done = done.max(end);
     }
     Ok(None)
 }

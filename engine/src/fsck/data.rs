@@ -11,7 +11,7 @@ use crate::Result;
 use crate::extent::Run;
 use crate::format::Nid;
 use crate::inode::FileType;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// What threads see in a chunk of node blocks.
 struct Looks {
@@ -111,9 +111,13 @@ pub(super) fn check(state: &mut State<'_>) -> Result<(u64, u64)> {
             Ok(())
         },
     )?;
+    // Whatever becomes of them, nobody else gets what is theirs alone.
+    for run in contested.iter().flat_map(|(_, runs)| runs) {
+        state.claims.add_all(run.block, run.len.into());
+    }
     for (nid, runs) in contested {
         let Some(mut inode) = state.inode(nid) else { continue };
-        let mut visitor = Relocate { nid, runs: runs.into_iter().collect() };
+        let mut visitor = Relocate { nid, runs: runs.iter().map(|run| (run.logical, run.first)).collect() };
         if extents::walk(state, &mut inode, &mut visitor)? {
             state.put_inode(nid, &inode)?;
         }
@@ -147,12 +151,12 @@ fn take(state: &mut State<'_>, nid: Nid, runs: &[(u64, u32)], blocks: u64) -> bo
 
 /// Claims the data of one inode and puts its count right; the rows of blocks that they lie in. `contested` gets the runs
 /// that others own in part.
-fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) -> Result<u64> {
+fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<Contested>)>) -> Result<u64> {
     let kind = state.records.get(nid).and_then(|record| record.file_type());
     let (Some(file_type), Some(mut inode)) = (kind, state.inode(nid)) else { return Ok(0) };
     let mut found = 0;
     if file_type == FileType::Regular {
-        let mut claim = Claim { nid, contested: Vec::new(), rows: Rows::default(), blocks: 0 };
+        let mut claim = Claim { contested: Vec::new(), rows: Rows::default(), blocks: 0 };
         extents::walk(state, &mut inode, &mut claim)?;
         found = claim.rows.count;
         if !claim.contested.is_empty() {
@@ -172,10 +176,18 @@ fn claim(state: &mut State<'_>, nid: Nid, contested: &mut Vec<(Nid, Vec<u32>)>) 
     Ok(found)
 }
 
+/// A run that others own in part.
+struct Contested {
+    logical: u32,
+    block: u64,
+    len: u32,
+    /// The first block that another owns.
+    first: u64,
+}
+
 /// Claims runs; those that others own in part are noted.
 struct Claim {
-    nid: Nid,
-    contested: Vec<u32>,
+    contested: Vec<Contested>,
     rows: Rows,
     blocks: u64,
 }
@@ -190,10 +202,8 @@ impl Visitor for Claim {
         if !state.claims.none_of(run.block, len) {
             let first =
                 (run.block..run.block + len).find(|block| state.claims.has(*block)).unwrap_or(run.block);
-            let detail =
-                format!("something else owns it too; the file maps {len} blocks from {} on", run.block);
-            state.found(IssueKind::BlockTwoOwners, Location::both(self.nid, first), detail);
-            self.contested.push(run.logical);
+            let (logical, block, len) = (run.logical, run.block, run.len);
+            self.contested.push(Contested { logical, block, len, first });
         } else {
             state.claims.add_all(run.block, len);
         }
@@ -206,7 +216,8 @@ impl Visitor for Claim {
 /// Gives contested runs a place of their own, with what could be read of the old one.
 struct Relocate {
     nid: Nid,
-    runs: HashSet<u32>,
+    /// The first block of each that another owns.
+    runs: HashMap<u32, u64>,
 }
 
 impl Visitor for Relocate {
@@ -215,15 +226,16 @@ impl Visitor for Relocate {
     }
 
     fn run(&mut self, state: &mut State<'_>, run: &mut Run) -> Result<bool> {
-        if !self.runs.contains(&run.logical) {
-            return Ok(true);
-        }
+        let Some(first) = self.runs.get(&run.logical).copied() else { return Ok(true) };
+        let place = Location::both(self.nid, first);
+        let detail =
+            format!("something else owns it too; the file maps {} blocks from {} on", run.len, run.block);
         let Some(to) = state.allocate(run.len, false)? else {
-            let detail = format!("{} blocks from {} on have another owner", run.len, run.block);
             let why = "there is no free row of blocks for a copy: free some space, then repair again";
-            state.left(IssueKind::BlockTwoOwners, Location::nid(self.nid), detail, why);
+            state.left(IssueKind::BlockTwoOwners, place, detail, why);
             return Ok(true);
         };
+        state.found(IssueKind::BlockTwoOwners, place, detail);
         for at in 0..u64::from(run.len) {
             // What is metadata now was never this file's content to show.
             let from = Some(run.block + at).filter(|block| !state.metadata.has(*block));

@@ -10,12 +10,12 @@ use crate::format::{
     EXTENT_NODE_START, ExtentEntry, ExtentNodeHeader, INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, Inode,
     InodeFlags, Nid,
 };
+use crate::inode::FileType;
 use crate::superblock::Bounds;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the walk asks about each run that is well-formed. It may change the block of the run, never its
-/// length.
+/// What the walk asks about each run that is well-formed. It may change the block of the run, and make it shorter.
 pub(super) trait Visitor {
     /// A block of the tree; false takes it out.
     fn node(&mut self, state: &mut State<'_>, block: u64) -> bool;
@@ -73,6 +73,17 @@ pub(super) fn leads_to(inode: &Inode) -> Vec<u64> {
     }
     blocks.extend(Some(inode.xattr_block.get()).filter(|block| *block > 0));
     blocks
+}
+
+/// The first blocks of buckets of a directory whose root holds them.
+pub(super) fn first_buckets(inode: &Inode, most: usize) -> Vec<u64> {
+    let is_dir = FileType::from_mode(inode.mode.get().into()) == Some(FileType::Directory);
+    if !is_dir || inode.extent_depth > 0 || root_problem(inode).is_some() {
+        return Vec::new();
+    }
+    let runs = runs_of(&inode.inline, usize::from(inode.extent_count));
+    let blocks = runs.iter().flat_map(|run| run.block..run.block.saturating_add(u64::from(run.len)));
+    blocks.take(most).collect()
 }
 
 /// Walks the tree of an inode whose root is in bounds; whether the inode was changed.

@@ -10,7 +10,7 @@ use crate::format::{
 use crate::store::verify;
 use crate::sync::Arc;
 use crate::{Error, Result};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Deref;
 use zerocopy::{FromBytes, IntoBytes};
@@ -45,6 +45,8 @@ pub(super) struct Image {
     pub copies: Vec<Copy>,
     /// Blocks read ahead.
     ahead: RefCell<HashMap<u64, IoBuf>>,
+    /// Something could not be read that is not in the areas.
+    unreadable: Cell<bool>,
 }
 
 impl Deref for Image {
@@ -109,12 +111,31 @@ impl Image {
     pub fn new(device: Arc<Overlay>, sb: Superblock) -> Image {
         let (hash, seed) = (NameHash::new(&sb.hash_key), checksum_seed(&sb.uuid));
         let base = Base { device, sb, hash, seed };
-        Image { base, copies: Vec::new(), ahead: RefCell::default() }
+        Image { base, copies: Vec::new(), ahead: RefCell::default(), unreadable: Cell::new(false) }
     }
 
     /// What threads share.
     pub fn base(&self) -> Base {
         self.base.clone()
+    }
+
+    /// Whether a block could not be read. The areas of journal and double writes do not count: their blocks are written
+    /// anew.
+    pub fn has_unreadable(&self) -> bool {
+        self.unreadable.get()
+    }
+
+    /// Blocks as they are; that one cannot be read is kept in mind.
+    pub fn read_many(&self, blocks: &[u64]) -> Vec<Result<IoBuf, String>> {
+        let sb = &self.base.sb;
+        let areas = [(sb.ring_start.get(), sb.ring_blocks.get()), (sb.dw_start.get(), sb.dw_blocks.get())];
+        let is_of_areas =
+            |block: u64| areas.iter().any(|(start, len)| block >= *start && block - start < *len);
+        let read = self.base.read_many(blocks);
+        if blocks.iter().zip(&read).any(|(block, read)| read.is_err() && !is_of_areas(*block)) {
+            self.unreadable.set(true);
+        }
+        read
     }
 
     /// Reads blocks in one batch, for [`Image::read`] to find them; what was read ahead before is dropped.
@@ -125,7 +146,8 @@ impl Image {
 
     /// As [`Image::read_ahead`], but keeps what was read ahead before.
     pub fn read_further_ahead(&self, blocks: &[u64]) {
-        let read = self.read_many(blocks);
+        // What fails is read again in its turn.
+        let read = self.base.read_many(blocks);
         let good = blocks.iter().zip(read).filter_map(|(block, read)| Some((*block, read.ok()?)));
         self.ahead.borrow_mut().extend(good);
     }

@@ -16,8 +16,10 @@ use crate::inode::{FileType, fresh_image, now};
 use std::collections::HashSet;
 use zerocopy::FromBytes;
 
-/// The name of the directory, in the root, for what has lost its name.
+/// The name of the directory, in the root, for what has lost its name; further ones have a number behind it.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Such directories at the most.
+const MOST_RESCUERS: usize = 9;
 /// Entries that a bucket of it is expected to hold.
 const ENTRIES_PER_BUCKET: usize = 64;
 
@@ -209,7 +211,7 @@ fn rescue(state: &mut State<'_>, lost: Vec<(Nid, IssueKind)>) -> Result<()> {
     if lost.is_empty() {
         return Ok(());
     }
-    let to = lost_and_found(state, lost.len())?;
+    let mut rescuers = Rescuers { dirs: Vec::new(), tried: 0, entries: lost.len() };
     for (nid, kind) in lost {
         let Some(record) = state.records.get(nid).copied() else { continue };
         let Some(file_type) = record.file_type() else { continue };
@@ -217,14 +219,11 @@ fn rescue(state: &mut State<'_>, lost: Vec<(Nid, IssueKind)>) -> Result<()> {
             IssueKind::DirCycle => format!("it lies within itself, by way of directory {}", record.named_in),
             _ => format!("a {file_type:?} that no directory names"),
         };
-        let name = format!("#{nid}").into_bytes();
-        let dir = to.unwrap_or(ROOT_NID);
-        let entry = Move { dir, name, nid, file_type };
-        if to.is_none() || !dirs::insert(state, &entry)? {
+        let Some(dir) = rescuers.name(state, nid, file_type)? else {
             let why = "there is no room in lost+found: free some space, empty it, then repair again";
             state.left(kind, Location::nid(nid), detail, why);
             continue;
-        }
+        };
         state.found(kind, Location::nid(nid), detail);
         if kind == IssueKind::DirCycle {
             dirs::remove_entry(state, record.named_in, nid)?;
@@ -245,9 +244,44 @@ fn rescue(state: &mut State<'_>, lost: Vec<(Nid, IssueKind)>) -> Result<()> {
     Ok(())
 }
 
-/// The nid of lost+found, made if there is none; with room for so many entries if it is new.
-fn lost_and_found(state: &mut State<'_>, entries: usize) -> Result<Option<Nid>> {
-    if let Some(nid) = dirs::lookup(state, ROOT_NID, LOST_AND_FOUND)? {
+/// The directories for what has lost its name. A bucket takes so many names and no more, and a repair splits none: where
+/// one directory is full, the next takes over.
+struct Rescuers {
+    dirs: Vec<Nid>,
+    /// Names of such directories that were tried.
+    tried: usize,
+    /// Entries that are expected.
+    entries: usize,
+}
+
+impl Rescuers {
+    /// Names an inode after its number; the directory that has taken it.
+    fn name(&mut self, state: &mut State<'_>, nid: Nid, file_type: FileType) -> Result<Option<Nid>> {
+        let entry = |dir| Move { dir, name: format!("#{nid}").into_bytes(), nid, file_type };
+        for dir in self.dirs.iter().rev() {
+            if dirs::insert(state, &entry(*dir))? {
+                return Ok(Some(*dir));
+            }
+        }
+        while self.tried < MOST_RESCUERS {
+            self.tried += 1;
+            let name = match self.tried {
+                1 => LOST_AND_FOUND.to_vec(),
+                number => [LOST_AND_FOUND, format!("-{number}").as_bytes()].concat(),
+            };
+            let Some(dir) = lost_and_found(state, name, self.entries)? else { continue };
+            self.dirs.push(dir);
+            if dirs::insert(state, &entry(dir))? {
+                return Ok(Some(dir));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The nid of a directory for what has lost its name, made if there is none; with room for so many entries if it is new.
+fn lost_and_found(state: &mut State<'_>, name: Vec<u8>, entries: usize) -> Result<Option<Nid>> {
+    if let Some(nid) = dirs::lookup(state, ROOT_NID, &name)? {
         return Ok(state.records.get(nid).filter(|record| record.is_dir()).map(|_| nid));
     }
     let free = state.records.all().find(|(_, record)| record.place == 0).map(|(nid, r)| (nid, r.generation));
@@ -265,7 +299,7 @@ fn lost_and_found(state: &mut State<'_>, entries: usize) -> Result<Option<Nid>> 
     while dirs::add_buckets(state, &mut inode, buckets)?.is_none() && buckets > 1 {
         buckets /= 2;
     }
-    let entry = Move { dir: ROOT_NID, name: LOST_AND_FOUND.to_vec(), nid, file_type: FileType::Directory };
+    let entry = Move { dir: ROOT_NID, name, nid, file_type: FileType::Directory };
     if !dirs::insert(state, &entry)? {
         state.put_inode(nid, &<Inode as zerocopy::FromZeros>::new_zeroed())?;
         state.free_nid(nid)?;
@@ -290,6 +324,7 @@ fn numbers(state: &mut State<'_>) -> Result<()> {
         if expected_links(nid, record, file_type) != Some(record.nlink)
             || file_type == FileType::Directory && record.parent != expected_parent(nid, record)
             || record.flagged && !record.listed
+            || record.dead && has_name(nid, record)
         {
             wrong.push((record.entry().block(), nid));
         }
@@ -322,16 +357,25 @@ fn numbers(state: &mut State<'_>) -> Result<()> {
                 state.found(IssueKind::OrphanFlag, place, "it is in no orphan table".into());
                 inode.flags.set(inode.flags.get() & !InodeFlags::ORPHAN.bits());
             }
+            if record.dead && has_name(*nid, &record) {
+                let detail = "the directory says that it is removed, and has a name".into();
+                state.found(IssueKind::InodeFlags, place, detail);
+                inode.flags.set(inode.flags.get() & !InodeFlags::DEAD.bits());
+            }
             state.put_inode(*nid, &inode)?;
         }
     }
     Ok(())
 }
 
+/// Whether there is a way to an inode by names, or is to be one.
+fn has_name(nid: Nid, record: &super::records::Record) -> bool {
+    nid == ROOT_NID || record.links > 0
+}
+
 /// Links that an inode has; none where that cannot be said.
 fn expected_links(nid: Nid, record: &super::records::Record, file_type: FileType) -> Option<u32> {
-    let named = nid == ROOT_NID || record.links > 0;
-    Some(match (file_type, named) {
+    Some(match (file_type, has_name(nid, record)) {
         (FileType::Directory, true) => record.subdirs.saturating_add(2),
         (_, true) => record.links,
         // Its links went with its last name.

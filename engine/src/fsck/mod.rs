@@ -7,7 +7,11 @@
 //! Most of an image is sound, and that it is, threads find out (`parallel`); what is not, one finds and mends, so
 //! that issues and their order do not depend on how many look.
 //!
-//! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first.
+//! An image that was not unmounted is checked as recovery would leave it; a repair runs recovery first. One whose journal
+//! was given up is marked as damaged from then on until it is checked.
+//!
+//! What the device fails to read is no damage: nobody knows what it holds, and a copy of the device may. The check ends
+//! there, and nothing is mended.
 //!
 //! What this leaves to others: replaying the journal (recovery), locking the image (the caller
 //! does, for the time of the call), talking to the user.
@@ -50,13 +54,16 @@ use crate::format::{STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::inode::FileType;
 use crate::sync::Arc;
 use crate::volume::Media;
-use crate::{Result, superblock};
+use crate::{Error, Result, superblock};
 use image::Image;
 use state::{Findings, State};
 use std::time::{Duration, Instant};
 
 /// Rounds at the most. Two or three are usual for a damaged image.
 const ROUNDS: usize = 12;
+
+/// Why everything is left where something cannot be read.
+const UNREADABLE: &str = "the device fails to read: copy the image to a sound device, then repair the copy";
 
 /// Bytes of changed blocks that the plan keeps in memory.
 const PLAN_MEMORY: usize = 64 << 20;
@@ -91,8 +98,8 @@ pub type ProgressFn = Arc<dyn Fn(Stage, u64, u64) + Send + Sync>;
 pub struct Options {
     /// Mend what can be mended; otherwise nothing is written.
     pub repair: bool,
-    /// With `repair`: give up a journal that is missing or damaged. The image is then as of its last
-    /// checkpoint, or as far as the journal is whole.
+    /// With `repair`: give up a journal that is missing, or what lies beyond its damage. The image is then as of its
+    /// last checkpoint, or as far as the journal is whole.
     pub discard_journal: bool,
     /// Threads that look at the image, besides the one that calls; 0: as many as there are cores.
     pub threads: usize,
@@ -126,6 +133,8 @@ pub struct Report {
     pub issues: Vec<Issue>,
     /// Further issues that were only counted.
     pub more: u64,
+    /// Those of them that stay as they are.
+    pub more_left: u64,
     /// What there is; after a repair, what there is then.
     pub counts: Counts,
 }
@@ -134,7 +143,7 @@ impl Report {
     /// The exit status as in fsck(8): 0 clean, 1 everything mended, 4 something is left.
     pub fn status(&self) -> u8 {
         let mended = |issue: &Issue| issue.outcome == Outcome::Mended;
-        match (self.issues.is_empty(), self.issues.iter().all(mended)) {
+        match (self.issues.is_empty(), self.more_left == 0 && self.issues.iter().all(mended)) {
             (true, _) => 0,
             (_, true) => 1,
             _ => 4,
@@ -181,7 +190,7 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
     let mut findings = Findings::default();
     let mut sb = superblock::read(&*media.device)?;
     superblock::check_checkable(&sb)?;
-    let unclean = sb.state.get() == STATE_MOUNTED;
+    let unclean = sb.state.get() == STATE_MOUNTED || media.ring.is_ahead_of(&sb, &media.device)?;
     if unclean && options.repair {
         if !recover::carry_out(media, options.discard_journal, &mut findings)? {
             return Ok(finish(findings, Counts::default()));
@@ -199,35 +208,43 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         check_copies(&image, &mut findings);
         recover::check_areas(&image, &mut findings)?;
     }
-    if sb.state.get() == STATE_DAMAGED {
+    let mut saved = Vec::new();
+    // One whose journal was given up a moment ago is marked for that alone.
+    if sb.state.get() == STATE_DAMAGED && !unclean {
         let detail = "damage was found earlier, or a repair was interrupted".into();
         findings.add(IssueKind::MarkedDamaged, Location::default(), detail, Outcome::Mendable);
-        repair::resume(&image)?;
+        saved = repair::resume(&image)?;
     }
-    let counts = plan(&mut image, &mut findings, &mut progress)?;
-    let issues = &mut findings.issues;
-    let stays =
-        |issue: &Issue| matches!(issue.outcome, Outcome::Left(_)) && issue.kind.severity() > Severity::Minor;
-    let damaged = issues.iter().any(stays);
+    let (counts, end) = plan(&mut image, &mut findings, &mut progress)?;
+    match end {
+        End::Settled => {}
+        End::Layout => findings.leave(IssueKind::Layout.mending()),
+        End::Endless => findings.leave("mending it brought up more each time: repair again"),
+        End::Unreadable => findings.leave(UNREADABLE),
+    }
+    let damaged = findings.is_damage_left();
     if damaged {
-        for mark in issues.iter_mut().filter(|issue| issue.kind == IssueKind::MarkedDamaged) {
+        for mark in findings.issues.iter_mut().filter(|issue| issue.kind == IssueKind::MarkedDamaged) {
             mark.outcome = Outcome::Left(mark.kind.mending().into());
         }
     }
-    if options.repair && recover::make_area_whole(&*media.device, issues) {
-        for issue in issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
+    if options.repair && end != End::Unreadable && recover::make_area_whole(&*media.device, &mut findings) {
+        for issue in findings.issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
             issue.outcome = Outcome::Mended;
         }
-        if issues.iter().any(|issue| issue.outcome == Outcome::Mended) {
-            let state = if damaged { STATE_DAMAGED } else { STATE_CLEAN };
-            repair::carry_out(&*media.device, &image, state, &mut progress)?;
+        let mended = findings.issues.iter().any(|issue| issue.outcome == Outcome::Mended);
+        let state = if damaged { STATE_DAMAGED } else { STATE_CLEAN };
+        if end == End::Settled && mended {
+            repair::carry_out(&*media.device, &image, &saved, state, &mut progress)?;
+        } else if damaged {
+            repair::mark(&*media.device, &image)?;
         }
     }
     Ok(finish(findings, counts))
 }
 
 fn finish(findings: Findings, counts: Counts) -> Report {
-    Report { issues: findings.issues, more: findings.more, counts }
+    Report { issues: findings.issues, more: findings.more, more_left: findings.more_left, counts }
 }
 
 /// Whether both copies of the superblock are whole.
@@ -240,33 +257,63 @@ fn check_copies(image: &Image, findings: &mut Findings) {
     }
 }
 
-/// Plans the repair: rounds until nothing is left to mend.
-fn plan(image: &mut Image, findings: &mut Findings, progress: &mut Progress) -> Result<Counts> {
-    for _ in 0..ROUNDS {
-        findings.mends = 0;
-        let (counts, settled) = round(image, findings, progress)?;
-        if settled {
-            return Ok(counts);
-        }
-    }
-    for issue in findings.issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
-        issue.outcome = Outcome::Left("mending it brought up more each time: repair again".into());
-    }
-    Ok(Counts::default())
+/// How a plan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Nothing is left to mend.
+    Settled,
+    /// Regions overlap.
+    Layout,
+    /// Each round has found more.
+    Endless,
+    /// The device has failed to read what is looked at.
+    Unreadable,
 }
 
-/// One round; whether nothing is left to mend.
-fn round(image: &mut Image, findings: &mut Findings, progress: &mut Progress) -> Result<(Counts, bool)> {
-    let mut counts = Counts::default();
+/// Plans the repair: rounds until nothing is left to mend.
+fn plan(image: &mut Image, findings: &mut Findings, progress: &mut Progress) -> Result<(Counts, End)> {
+    for _ in 0..ROUNDS {
+        findings.begin_round();
+        let mut counts = Counts::default();
+        let end = round(image, findings, progress, &mut counts)?;
+        if image.has_unreadable() {
+            // Nothing else was wrong until then: that is no clean image.
+            let nothing = findings.issues.is_empty();
+            let failed =
+                Error::Device { context: "checking what could not be read at times", errno: libc::EIO };
+            return if nothing { Err(failed) } else { Ok((Counts::default(), End::Unreadable)) };
+        }
+        if let Some(end) = end {
+            return Ok((counts, end));
+        }
+    }
+    Ok((Counts::default(), End::Endless))
+}
+
+/// One round; how the plan ends, if it does. The first part that meets what cannot be read is the last: later ones would
+/// take for lost what is not.
+fn round(
+    image: &mut Image,
+    findings: &mut Findings,
+    progress: &mut Progress,
+    counts: &mut Counts,
+) -> Result<Option<End>> {
     let mut state = State::new(image, findings, progress);
     if !nat::claim_regions(&mut state) {
-        return Ok((counts, true));
+        return Ok(Some(End::Layout));
     }
-    nat::check(&mut state)?;
-    inodes::check(&mut state)?;
-    dirs::check(&mut state)?;
-    links::check_orphans(&mut state)?;
+    let parts: [fn(&mut State<'_>) -> Result<()>; 4] =
+        [nat::check, inodes::check, dirs::check, links::check_orphans];
+    for part in parts {
+        part(&mut state)?;
+        if state.image.has_unreadable() {
+            return Ok(None);
+        }
+    }
     (counts.with_data, counts.rows) = data::check(&mut state)?;
+    if state.image.has_unreadable() {
+        return Ok(None);
+    }
     if links::check_root(&mut state)? {
         links::check(&mut state)?;
     }
@@ -275,8 +322,8 @@ fn round(image: &mut Image, findings: &mut Findings, progress: &mut Progress) ->
         counts.directories += u64::from(record.file_type() == Some(FileType::Directory));
     }
     if state.findings.mends > 0 {
-        return Ok((counts, false));
+        return Ok(None);
     }
-    bitmaps::check(&mut state, &mut counts)?;
-    Ok((counts, true))
+    bitmaps::check(&mut state, counts)?;
+    Ok(Some(End::Settled))
 }

@@ -36,17 +36,39 @@ pub(super) fn claim_regions(state: &mut State<'_>) -> bool {
             state.metadata.add_all(start, len);
         }
     }
+    // mkfs makes one that an image full of inodes needs; a larger one is work and memory for nothing.
+    let most = sb.blocks.get().saturating_mul(INODES_PER_BLOCK as u64).div_ceil(NAT_PER_BLOCK);
+    if sb.nat_index_blocks.get() > most.div_ceil(NAT_INDEX_PER_BLOCK) {
+        let detail =
+            format!("a NAT index of {} blocks is more than the image could need", sb.nat_index_blocks);
+        let place = Location::block(sb.nat_index_start.get());
+        state.left(IssueKind::Layout, place, detail, IssueKind::Layout.mending());
+        sound = false;
+    }
     for group in 0..sb.groups.get() {
         state.claim_metadata(group_start(&sb, group));
     }
     sound
 }
 
+/// NAT blocks whose pointers are gone: of a whole block of the index, or single ones.
+#[derive(Default)]
+struct Lost {
+    index_blocks: BTreeSet<u64>,
+    pointers: BTreeSet<u64>,
+}
+
+impl Lost {
+    fn contains(&self, index: u64) -> bool {
+        self.pointers.contains(&index) || self.index_blocks.contains(&(index / NAT_INDEX_PER_BLOCK))
+    }
+}
+
 /// Reads the whole NAT into records.
 pub(super) fn check(state: &mut State<'_>) -> Result<()> {
-    let mut lost = BTreeSet::new();
+    let mut lost = Lost::default();
     let mut blocks = read_index(state, &mut lost)?;
-    if !lost.is_empty() {
+    if !(lost.index_blocks.is_empty() && lost.pointers.is_empty()) {
         find_nat_blocks(state, &lost, &mut blocks)?;
     }
     let mut rebuilt = BTreeSet::new();
@@ -57,8 +79,8 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     Ok(())
 }
 
-/// NAT blocks by index. `lost` gets the indexes whose pointers are gone.
-fn read_index(state: &mut State<'_>, lost: &mut BTreeSet<u64>) -> Result<BTreeMap<u64, u64>> {
+/// NAT blocks by index. `lost` gets those whose pointers are gone.
+fn read_index(state: &mut State<'_>, lost: &mut Lost) -> Result<BTreeMap<u64, u64>> {
     let (start, total) = (state.image.sb.nat_index_start.get(), state.image.sb.nat_index_blocks.get());
     let mut found = BTreeMap::new();
     let mut at = 0;
@@ -82,7 +104,7 @@ fn read_index(state: &mut State<'_>, lost: &mut BTreeSet<u64>) -> Result<BTreeMa
                         BlockKind::NatIndex,
                         image::fresh(BlockKind::NatIndex, *index, 0),
                     )?;
-                    lost.extend(first..first + NAT_INDEX_PER_BLOCK);
+                    lost.index_blocks.insert(*index);
                 }
             }
         }
@@ -97,7 +119,7 @@ fn read_pointers(
     first: u64,
     mut bytes: IoBuf,
     found: &mut BTreeMap<u64, u64>,
-    lost: &mut BTreeSet<u64>,
+    lost: &mut Lost,
 ) -> Result<()> {
     let mut changed = false;
     for (index, entry) in (first..).zip(bytes[BLOCK_HEADER_SIZE..].chunks_exact_mut(8)) {
@@ -122,7 +144,7 @@ fn read_pointers(
             let detail = format!("the pointer to NAT block {index} leads to block {pointer}: {why}");
             state.found(IssueKind::NatPointer, Location::block(block), detail);
             entry.fill(0);
-            lost.insert(index);
+            lost.pointers.insert(index);
             changed = true;
         } else {
             state.claim_metadata(pointer);
@@ -160,16 +182,12 @@ fn unclaimed(
 }
 
 /// Looks for the NAT blocks of lost pointers.
-fn find_nat_blocks(
-    state: &mut State<'_>,
-    lost: &BTreeSet<u64>,
-    blocks: &mut BTreeMap<u64, u64>,
-) -> Result<()> {
+fn find_nat_blocks(state: &mut State<'_>, lost: &Lost, blocks: &mut BTreeMap<u64, u64>) -> Result<()> {
     let mut found = Vec::new();
     unclaimed(state, |state, block, bytes| {
         if state.image.verify(block, BlockKind::Nat, bytes).is_ok()
             && let Some(index) = image::header(bytes).map(|header| header.owner.get())
-            && lost.contains(&index)
+            && lost.contains(index)
             && !blocks.contains_key(&index)
         {
             state.claim_metadata(block);

@@ -27,6 +27,8 @@ pub(super) struct Record {
     pub kind: u8,
     /// The inode has the orphan flag.
     pub flagged: bool,
+    /// The directory says that it is removed.
+    pub dead: bool,
     /// An orphan table says that it has no name.
     pub orphan: bool,
     /// An orphan table names it.

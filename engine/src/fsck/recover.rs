@@ -1,7 +1,7 @@
 //! What comes before the check: the journal of an image that was not unmounted, and the areas of one that was.
 
 use super::image::Image;
-use super::issue::{Issue, IssueKind, Location, Outcome};
+use super::issue::{IssueKind, Location, Outcome};
 use super::repair::REPAIR_ROUND;
 use super::state::Findings;
 use crate::checkpoint::{Checkpointer, RoundId};
@@ -14,7 +14,7 @@ use crate::sync::Arc;
 use crate::volume::{Absence, ImageOptions, Media, Ring, foreign, lost, mount};
 use crate::{Error, Result};
 
-/// Recovers by a mount and an unmount. False: it stays as it is, and there is nothing to check.
+/// Recovers by a mount and an unmount, which leave an image whose journal is given up marked as damaged. False: it stays as it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
     let mut options = ImageOptions { background: false, trust_journal: true, ..ImageOptions::default() };
     let (kind, why) = match mount(media.clone(), &options) {
@@ -75,11 +75,11 @@ fn not_needed(sb: &Superblock) -> &'static str {
 /// Writes blocks of the double-write area anew that cannot be read; false, with nothing mended, if one cannot be
 /// written either. It comes before any other write: a repair that began would stop there, on an image marked as
 /// damaged.
-pub(super) fn make_area_whole(device: &dyn BlockDevice, issues: &mut [Issue]) -> bool {
+pub(super) fn make_area_whole(device: &dyn BlockDevice, findings: &mut Findings) -> bool {
     let mut whole = true;
-    let mut mendable = |issue: &&mut Issue| issue.outcome == Outcome::Mendable;
-    let unreadable = issues.iter_mut().filter(|issue| issue.kind == IssueKind::DoubleWriteUnreadable);
-    for issue in unreadable.filter(&mut mendable) {
+    let unreadable =
+        findings.issues.iter_mut().filter(|issue| issue.kind == IssueKind::DoubleWriteUnreadable);
+    for issue in unreadable.filter(|issue| issue.outcome == Outcome::Mendable) {
         let block: Vec<u64> = issue.place.block.into_iter().collect();
         issue.outcome = match recovery::make_blank(device, &block) {
             Ok(()) => Outcome::Mended,
@@ -90,11 +90,8 @@ pub(super) fn make_area_whole(device: &dyn BlockDevice, issues: &mut [Issue]) ->
         };
     }
     if !whole {
-        for issue in issues.iter_mut().filter(&mut mendable) {
-            let why =
-                "a block of the double-write area, by way of which it would be mended, cannot be written";
-            issue.outcome = Outcome::Left(why.into());
-        }
+        findings
+            .leave("a block of the double-write area, by way of which it would be mended, cannot be written");
     }
     whole
 }

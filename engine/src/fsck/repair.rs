@@ -1,6 +1,7 @@
 //! Carrying a plan out, so that it can be interrupted anywhere.
 //!
-//! 1. The superblock says "damaged": nobody mounts the image for writing until the end.
+//! 1. The superblock says "damaged": nobody mounts the image for writing until the end. What an interrupted repair has
+//!    saved goes home; flush. Only then is the area free for other images: a home that was torn is whole.
 //! 2. Data is copied to blocks that nothing leads to; flush.
 //! 3. Batch by batch: changed blocks go to the double-write area, flush, then home, flush. A repair that
 //!    begins on an image marked "damaged" takes whole images of an interrupted one for what is at home.
@@ -27,10 +28,21 @@ const SEGMENT: u64 = DOUBLE_WRITE_ENTRIES as u64 + 1;
 /// Where entries begin in a header block.
 const ENTRIES: usize = size_of::<DoubleWriteHeader>();
 
-/// Writes the plan; `state` is what the superblock says afterwards.
+/// Says in the superblock that damage is left; nothing else is written.
+pub(super) fn mark(device: &dyn BlockDevice, image: &Image) -> Result<()> {
+    let mut sb = image.sb;
+    if sb.state.get() == STATE_DAMAGED {
+        return Ok(());
+    }
+    sb.state.set(STATE_DAMAGED);
+    superblock::write(device, &mut sb)
+}
+
+/// Writes the plan. `saved`: what [`resume`] has found; `state` is what the superblock says afterwards.
 pub(super) fn carry_out(
     device: &dyn BlockDevice,
     image: &Image,
+    saved: &[(u64, IoBuf)],
     state: u32,
     progress: &mut Progress,
 ) -> Result<()> {
@@ -41,6 +53,9 @@ pub(super) fn carry_out(
         image.device.blocks_written().into_iter().partition(|block| area_blocks.contains(block));
     sb.state.set(STATE_DAMAGED);
     superblock::write(device, &mut sb)?;
+    let torn = saved.iter().map(|(block, buf)| Request::write(*block, buf.clone(), Cause::Fsck));
+    device.run(torn.collect())?;
+    device.flush()?;
     copy_data(device, image, progress)?;
     let area = segments(image);
     let capacity: usize = area.iter().map(|(_, room)| room).sum();
@@ -137,8 +152,9 @@ fn save(
     device.flush()
 }
 
-/// Puts what an interrupted repair has saved onto the overlay.
-pub(super) fn resume(image: &Image) -> Result<()> {
+/// Puts what an interrupted repair has saved onto the overlay; what that is, by its home.
+pub(super) fn resume(image: &Image) -> Result<Vec<(u64, IoBuf)>> {
+    let mut saved = Vec::new();
     let seed = checksum_seed(&image.sb.uuid);
     for (at, room) in segments(image) {
         let Ok(header) = image.read(at) else { continue };
@@ -150,9 +166,10 @@ pub(super) fn resume(image: &Image) -> Result<()> {
             let Ok(bytes) = image.read(place) else { continue };
             let home = entry.block.get();
             if entry.crc.get() == crc32c::crc32c(&bytes) && home < image.sb.blocks.get() {
-                image.put_raw(home, bytes)?;
+                image.put_raw(home, bytes.clone())?;
+                saved.push((home, bytes));
             }
         }
     }
-    Ok(())
+    Ok(saved)
 }

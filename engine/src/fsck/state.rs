@@ -1,14 +1,15 @@
 //! What one round of the check knows so far, and how its findings are kept.
 
 use super::image::{BATCH, Bits, Image};
-use super::issue::{Issue, IssueKind, Location, Outcome};
+use super::issue::{Issue, IssueKind, Location, Outcome, Severity};
 use super::records::Records;
 use super::{Progress, Stage};
 use crate::Result;
+use crate::extent::Run;
 use crate::format::{BLOCK_HEADER_SIZE, BLOCKS_PER_GROUP, BlockKind, Inode, Nid};
 use crate::inode::FileType;
 use crate::superblock::{group_blocks, group_start};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Issues kept at the most; further ones are only counted.
 const MOST_ISSUES: usize = 100_000;
@@ -19,12 +20,40 @@ pub(super) struct Findings {
     pub issues: Vec<Issue>,
     /// Issues found beyond those kept.
     pub more: u64,
+    /// Those of them that stay as they are.
+    pub more_left: u64,
     /// Mends planned in this round.
     pub mends: u64,
+    /// One of those only counted stays, and is no minor one.
+    worse_left: bool,
     seen: HashSet<(IssueKind, Location, String)>,
 }
 
 impl Findings {
+    /// Begins a round: what is left of the one before will be found again.
+    pub fn begin_round(&mut self) {
+        self.mends = 0;
+        self.more -= self.more_left;
+        (self.more_left, self.worse_left) = (0, false);
+    }
+
+    /// Whether something stays as it is that a mount should not write upon.
+    pub fn is_damage_left(&self) -> bool {
+        let stays = |issue: &Issue| {
+            matches!(issue.outcome, Outcome::Left(_)) && issue.kind.severity() > Severity::Minor
+        };
+        self.worse_left || self.issues.iter().any(stays)
+    }
+
+    /// Leaves all that would have been mended.
+    pub fn leave(&mut self, why: &str) {
+        for issue in self.issues.iter_mut().filter(|issue| issue.outcome == Outcome::Mendable) {
+            issue.outcome = Outcome::Left(why.into());
+        }
+        self.worse_left |= self.more > self.more_left;
+        self.more_left = self.more;
+    }
+
     /// Adds a finding, once.
     pub fn add(&mut self, kind: IssueKind, place: Location, detail: String, outcome: Outcome) {
         if outcome == Outcome::Mendable {
@@ -32,6 +61,10 @@ impl Findings {
         }
         if self.issues.len() >= MOST_ISSUES {
             self.more += 1;
+            if matches!(outcome, Outcome::Left(_)) {
+                self.more_left += 1;
+                self.worse_left |= kind.severity() > Severity::Minor;
+            }
         } else if self.seen.insert((kind, place, detail.clone())) {
             self.issues.push(Issue { kind, place, detail, outcome });
         }
@@ -61,9 +94,13 @@ pub(super) struct State<'a> {
     pub records: Records,
     /// Entries to be put elsewhere once everything is claimed.
     pub moves: Vec<Move>,
+    /// Runs that seem to be a directory's buckets, and perhaps are not.
+    pub doubtful: Vec<(Nid, Run)>,
     /// Entries to be removed: the directory, and what the entry leads to.
     pub removals: Vec<(Nid, Nid)>,
     taken: Option<Bits>,
+    /// The first group that may have a free row of so many blocks: nothing is freed in a round.
+    first_free: BTreeMap<u32, u64>,
 }
 
 impl<'a> State<'a> {
@@ -79,8 +116,10 @@ impl<'a> State<'a> {
             metadata: Bits::new(blocks),
             records: Records::default(),
             moves: Vec::new(),
+            doubtful: Vec::new(),
             removals: Vec::new(),
             taken: None,
+            first_free: BTreeMap::new(),
         }
     }
 
@@ -189,21 +228,27 @@ impl<'a> State<'a> {
     /// Takes a free row of blocks, of one group; none if there is no such row.
     pub fn allocate(&mut self, len: u32, metadata: bool) -> Result<Option<u64>> {
         let (groups, sb) = (self.image.sb.groups.get(), self.image.sb);
+        // Where there is no shorter row there is no longer one.
+        let from = self.first_free.range(..=len).map(|(_, group)| *group).max().unwrap_or(0);
         let taken = self.taken()?;
-        let mut found = None;
-        'groups: for group in 0..groups {
+        let (mut found, mut found_in) = (None, groups);
+        'groups: for group in from..groups {
             let (first, blocks) = (group_start(&sb, group), group_blocks(&sb, group));
             let mut free = 0;
             for at in 1..blocks.min(BLOCKS_PER_GROUP) {
                 free = if taken.has(first + at) { 0 } else { free + 1 };
                 if free == len {
-                    found = Some(first + at + 1 - u64::from(len));
+                    (found, found_in) = (Some(first + at + 1 - u64::from(len)), group);
                     break 'groups;
                 }
             }
         }
-        let Some(start) = found else { return Ok(None) };
+        let Some(start) = found else {
+            self.first_free.insert(len, found_in);
+            return Ok(None);
+        };
         taken.add_all(start, u64::from(len));
+        self.first_free.insert(len, found_in);
         self.claims.add_all(start, u64::from(len));
         if metadata {
             self.metadata.add_all(start, u64::from(len));

@@ -115,6 +115,33 @@ pub(crate) fn recover(
     Ok(outcome)
 }
 
+/// Redoes what can be of a journal whose rest is given up, after the images of its round were restored: records up to
+/// the damage, on every page that is not damaged itself. What is left is for a check to find. Gives the numbers of
+/// records, and of pages of data.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn redo_in_part(
+    pages: &Checkpointer,
+    scan: &Scan,
+    round: RoundId,
+    homes: &[NewerHome],
+) -> Result<(u64, u64)> {
+    let store = &**pages.store();
+    let whole = |result: Result<u64>| match result {
+        Err(e @ Error::Corrupt { .. }) => {
+            tracing::warn!("given up with the journal: {e}");
+            Ok(0)
+        }
+        result => result,
+    };
+    let (mut data, mut damage) = (DataRedo::new(), scan.damage.clone());
+    let records = whole(redo::redo(pages, scan, round, homes, &mut data, Some(&mut damage)))?;
+    let written = whole(data.finish(store.device().as_ref(), &Recovered { store }))?;
+    pages.write_all(round)?;
+    Ok((records, written))
+}
+
 /// Keeps the first damage.
 fn note(damage: &mut Option<String>, what: String) {
     damage.get_or_insert(what);

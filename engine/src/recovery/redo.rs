@@ -27,6 +27,8 @@ pub(super) fn redo(
     let mut homes = homes.iter().peekable();
     let forgotten = forgotten(scan)?;
     let mut records = 0;
+    // Beyond damage there were records, and homes may have gone on with them.
+    let may_be_newer = scan.damage.is_some();
     for record in scan.records() {
         let (first, payload) = record?;
         let end = first + u64::from(Journal::slots_for(payload.len()));
@@ -39,6 +41,7 @@ pub(super) fn redo(
                 Delta::Data { key, bytes } => data.data(key, bytes)?,
                 Delta::Supersede { key } => data.supersede(key),
                 metadata if metadata.block().is_some_and(|b| forgotten.get(&b) > Some(&first)) => {}
+                metadata if may_be_newer && store.is_home_beyond(metadata, end) => {}
                 metadata => match (store.redo(metadata, end).map_err(|e| at(first, &e)), &mut damage) {
                     (Ok(()), _) => {}
                     (Err(e @ Error::Corrupt { .. }), Some(damage)) => note(damage, e.to_string()),

@@ -57,23 +57,10 @@ pub(crate) struct Area {
 /// # Errors
 /// [`Error::Refused`] if the area is of a later round or epoch: the journal is older than the image.
 pub(super) fn restore(store: &Store, area: &Area, end: Position, round: RoundId) -> Result<u64> {
+    area.check_none_after(round)?;
     let mut restored = 0;
-    for segment in &area.segments {
-        let found = (segment.header.epoch.get(), segment.header.round.get());
-        if found > (round.epoch, round.number) {
-            return Err(Error::Refused(format!(
-                "the journal is older than the image (checkpoint round {} of mount {}, the image has seen \
-                 round {} of mount {}); find the right journal, or run fsck --repair --discard-journal, which \
-                 gives up what was not yet checkpointed",
-                round.number - 1,
-                round.epoch,
-                found.1,
-                found.0
-            )));
-        }
-        if found == (round.epoch, round.number) {
-            restored += restore_segment(store, area, segment, end)?;
-        }
+    for segment in area.segments.iter().filter(|segment| segment.id() == (round.epoch, round.number)) {
+        restored += restore_segment(store, area, segment, end)?;
     }
     if restored > 0 {
         store.device().flush()?;
@@ -88,6 +75,31 @@ impl Segment {
 }
 
 impl Area {
+    /// Refuses a journal whose last round is not this or the one before.
+    fn check_none_after(&self, round: RoundId) -> Result<()> {
+        let last = self.segments.iter().map(Segment::id).max();
+        if let Some(found) = last.filter(|last| *last > (round.epoch, round.number)) {
+            return Err(Error::Refused(format!(
+                "the journal is older than the image (checkpoint round {} of mount {}, the image has seen \
+                 round {} of mount {}); find the right journal, or run fsck --repair --discard-journal, which \
+                 gives up what was not yet checkpointed",
+                round.number - 1,
+                round.epoch,
+                found.1,
+                found.0
+            )));
+        }
+        Ok(())
+    }
+
+    /// Restores the images of a round, those too that hold what a damaged journal does not bring back.
+    ///
+    /// # Errors
+    /// As [`restore`].
+    pub(crate) fn restore_round(&self, store: &Store, round: RoundId) -> Result<u64> {
+        restore(store, self, Position::MAX, round)
+    }
+
     /// Reads it.
     ///
     /// # Errors

@@ -37,6 +37,19 @@ impl Store {
         Ok(())
     }
 
+    /// Whether the page that a delta changes lies home as a record behind this end has left it. Of a node block nothing
+    /// says so.
+    pub(crate) fn is_home_beyond(&self, delta: &Delta<'_>, end: Position) -> bool {
+        let (block, kind) = match *delta {
+            Delta::Init { block, kind, .. } | Delta::Write { block, kind, .. } => (block, kind),
+            Delta::Bits { block, .. } => (block, BlockKind::Bitmap),
+            Delta::Forget { .. } | Delta::Data { .. } | Delta::Supersede { .. } => return false,
+        };
+        kind != BlockKind::Node
+            && self.holds_metadata(block)
+            && self.get(block, kind).is_ok_and(|page| page.header().position.get() > end)
+    }
+
     fn redo_on(&self, page: &PageRef, delta: &Delta<'_>, end: Position) {
         let mut body = page.latch();
         body.apply(delta, end);

@@ -51,7 +51,11 @@ impl Vfs {
             return Ok(self.size());
         }
         self.check_changeable()?;
-        let blocks = bytes.map_or_else(|| store.device().blocks(), |bytes| bytes / BLOCK);
+        let blocks = match bytes {
+            Some(bytes) => bytes / BLOCK,
+            // Less than what it was opened with is no reason to become smaller.
+            None => store.device().measure()?.max(store.device().blocks()),
+        };
         self.meta.alloc.grow(store, blocks, sparse)?;
         Ok(self.size())
     }

@@ -3,17 +3,17 @@
 //! What this leaves to others: whether the image is to be recovered, and the new epoch ([`super::mount`]); what recovery
 //! does ([`recovery`]).
 
-use super::{ImageOptions, RingMedia};
-use crate::Result;
+use super::{ImageOptions, RingMedia, judge};
 use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
-use crate::format::{JournalKind, Superblock};
+use crate::format::{JournalKind, RingHeader, STATE_MOUNTED, Superblock};
 use crate::journal::Scan;
 use crate::recovery::{self, Onto, Outcome};
 use crate::store::{Log, Store};
 use crate::sync::Arc;
 use crate::takeover::NewerHome;
 use crate::takeover::homes::homes_left;
+use crate::{Error, Result};
 
 /// Makes stores of an image that is being mounted.
 pub(super) struct Fresh<'m> {
@@ -21,7 +21,91 @@ pub(super) struct Fresh<'m> {
     pub options: &'m ImageOptions,
 }
 
+/// What a mount begins with.
+pub(super) struct Begun {
+    pub checkpointer: Arc<Checkpointer>,
+    pub outcome: Outcome,
+    /// The checkpoint round that was the last, or under way.
+    pub round: u64,
+    /// Where the journal may go on, at the least.
+    pub next: u64,
+    /// Not all that the journal had is there, and that is how it stays.
+    pub given_up: bool,
+}
+
 impl Fresh<'_> {
+    /// The image as its journal, if it is needed and there, makes it; without what is given up.
+    pub fn begin(
+        &self,
+        ring: &RingMedia,
+        device: Arc<dyn BlockDevice>,
+        header: Option<RingHeader>,
+        read_only: bool,
+    ) -> Result<Begun> {
+        let unclean = self.sb.state.get() == STATE_MOUNTED;
+        if let Some(header) = header.filter(|_| unclean && !(read_only && self.options.discard_journal)) {
+            match self.of_journal(ring, &device, &header, read_only) {
+                // It is older than the image: nothing of it may count.
+                Err(Error::Refused(_)) if self.options.discard_journal => {}
+                begun => return begun,
+            }
+        }
+        // It was unmounted: all that was reserved has been sealed, and is in place.
+        judge(self.options, |_, _| Ok(!unclean))?;
+        // A reader sees what the last round had on its way home, and changes nothing.
+        let checkpointer = if unclean && read_only { self.over(device) } else { self.store(device) };
+        let store = checkpointer.store();
+        let area = recovery::Area::read(store)?;
+        let round = header.map_or(0, |h| h.round.get()).max(area.last_round());
+        let current = header.as_ref().filter(|_| self.has_ring_inside());
+        let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
+        let restored = if unclean { area.restore_last(store, unfinished)? } else { 0 };
+        let damage = if read_only { None } else { write_anew(store, &area.unreadable) };
+        let next = header.map_or(0, |header| header.head.get() + header.slots.get());
+        let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
+        Ok(Begun { checkpointer, outcome, round, next, given_up: unclean })
+    }
+
+    /// The image that was not unmounted, with what its own journal holds.
+    fn of_journal(
+        &self,
+        ring: &RingMedia,
+        device: &Arc<dyn BlockDevice>,
+        header: &RingHeader,
+        read_only: bool,
+    ) -> Result<Begun> {
+        let scan = ring.scan(self.sb, device, header)?;
+        let round = header.round.get() + 1;
+        let id = RoundId { epoch: header.epoch.get(), number: round };
+        judge(self.options, |epoch, position| scan.counts(epoch, position))?;
+        let (mut checkpointer, mut outcome) = self.recover(ring, Arc::clone(device), &scan, id, read_only)?;
+        let given_up = outcome.damage.is_some() && self.options.discard_journal;
+        if given_up {
+            (checkpointer, outcome) = self.recover_in_part(device, &scan, id)?;
+        }
+        Ok(Begun { checkpointer, outcome, round, next: scan.next_position, given_up })
+    }
+
+    /// Recovers what can be of a journal whose rest is given up.
+    fn recover_in_part(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        scan: &Scan,
+        round: RoundId,
+    ) -> Result<(Arc<Checkpointer>, Outcome)> {
+        let pages = self.store(Arc::clone(device));
+        let area = recovery::Area::read(pages.store())?;
+        let restored = area.restore_round(pages.store(), round)?;
+        let mut outcome = Outcome { restored, unreadable: area.unreadable, ..Outcome::default() };
+        // What goes home goes by way of the area.
+        outcome.damage = write_anew(pages.store(), &outcome.unreadable);
+        if outcome.damage.is_none() {
+            let homes = homes_left(self.options.takeover.as_deref(), round.epoch);
+            (outcome.records, outcome.data_pages) = recovery::redo_in_part(&pages, scan, round, &homes)?;
+        }
+        Ok((pages, outcome))
+    }
+
     /// A store over the device, without a journal.
     pub fn store(&self, device: Arc<dyn BlockDevice>) -> Arc<Checkpointer> {
         let store = Store::new(device, *self.sb, Log::durable(), &self.options.store);

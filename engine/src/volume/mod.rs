@@ -48,14 +48,13 @@ use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
 use crate::journal::{self, MountJournal};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
-use crate::recovery;
 pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
 use crate::store::{MOUNTED_SO, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
-use fresh::{Fresh, write_anew};
+use fresh::{Begun, Fresh};
 pub(crate) use ring::{Ring, foreign, lost};
 use ring::{later, not_made};
 
@@ -119,7 +118,9 @@ pub struct ImageOptions {
     pub read_only: bool,
     /// What was found to be damaged when it was mounted to be written: it is read-only for that.
     pub damage: Option<String>,
-    /// Give up what only the journal holds: for an image whose journal is lost.
+    /// Give up what of the journal is lost: for an image whose journal is gone or damaged. What comes before the
+    /// damage is recovered. Where something is given up the image is marked as damaged, and the mount read-only:
+    /// a repair by fsck makes it whole. A mount that is read-only itself shows the image without its journal.
     pub discard_journal: bool,
     /// What the image is, where shared memory has the staging of another with its UUID.
     pub origin: Origin,
@@ -158,6 +159,8 @@ pub struct Mounted {
     recovery: Outcome,
     staging_file: Option<PathBuf>,
     new_journal: Option<Absence>,
+    /// Not all that the journal had is there: the image is marked as damaged, and nothing is written.
+    given_up: bool,
     /// Of the scratch profile. After the store: what is emptied must not be written any more.
     spill_space: Option<SpillSpace>,
 }
@@ -181,7 +184,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let unclean = sb.state.get() == STATE_MOUNTED;
     let read_only = to_read || sb.state.get() == STATE_DAMAGED;
-    let (mut new_journal, mut given_up) = (None, 0);
+    let (mut new_journal, mut other_mount, mut is_overtaken) = (None, 0, false);
     let header = match ring.find(&sb, &device)? {
         Ring::Ours(header) => Some(header),
         Ring::None(absence) if unclean && !options.discard_journal => {
@@ -197,7 +200,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             return Err(Error::Refused(not_made(&absence)));
         }
         Ring::None(absence) => {
-            given_up = absence.epoch();
+            (other_mount, is_overtaken) = (absence.epoch(), ring.is_later(&sb, &absence));
             if sb.epoch.get() > 0 && !read_only {
                 tracing::warn!("{absence}; a new one is made");
                 new_journal = Some(absence);
@@ -208,32 +211,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     // Before anything is recovered: without room for it there is no mount.
     let (ring, made) = if read_only { (ring, None) } else { ring.made()? };
     let fresh = Fresh { sb: &sb, options };
-    let (checkpointer, outcome, round, mut next) = match header {
-        Some(header) if unclean && !options.discard_journal => {
-            let scan = ring.scan(&sb, &device, &header)?;
-            let round = header.round.get() + 1;
-            let id = RoundId { epoch: header.epoch.get(), number: round };
-            judge(options, |epoch, position| scan.counts(epoch, position))?;
-            let (checkpointer, outcome) = fresh.recover(&ring, device, &scan, id, read_only)?;
-            (checkpointer, outcome, round, scan.next_position)
-        }
-        header => {
-            // It was unmounted: all that was reserved has been sealed, and is in place.
-            judge(options, |_, _| Ok(!unclean))?;
-            // A reader sees what the last round had on its way home, and changes nothing.
-            let checkpointer = if unclean && read_only { fresh.over(device) } else { fresh.store(device) };
-            let store = checkpointer.store();
-            let area = recovery::Area::read(store)?;
-            let round = header.map_or(0, |h| h.round.get()).max(area.last_round());
-            let current = header.as_ref().filter(|_| fresh.has_ring_inside());
-            let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
-            let restored = if unclean { area.restore_last(store, unfinished)? } else { 0 };
-            let damage = if read_only { None } else { write_anew(store, &area.unreadable) };
-            let next = header.map_or(0, |header| header.head.get() + header.slots.get());
-            let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
-            (checkpointer, outcome, round, next)
-        }
-    };
+    let Begun { checkpointer, outcome, round, mut next, given_up } =
+        fresh.begin(&ring, device, header, read_only)?;
+    let given_up = given_up || is_overtaken;
     let store = Arc::clone(checkpointer.store());
     next = next.max(sb.next_position.get());
     let found = options.damage.clone().or_else(|| outcome.damage.clone());
@@ -250,6 +230,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         recovery: outcome,
         staging_file: staging_file.clone(),
         new_journal,
+        given_up,
         spill_space: None,
     };
     if read_only || damage.is_some() {
@@ -262,7 +243,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header; and ahead of what
     // a ring that is given up was written in, whose slots may still lie there.
-    let last = header.map_or(sb.epoch.get().max(given_up), |header| header.epoch.get());
+    let last = header.map_or(sb.epoch.get().max(other_mount), |header| header.epoch.get());
     sb.epoch.set(last + 1);
     if planted::is(Bug::StaleTimeline)
         && let Some(header) = &header
@@ -270,7 +251,8 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         first = header.head.get();
         sb.epoch.set(header.epoch.get());
     }
-    sb.state.set(STATE_MOUNTED);
+    // What a checkpoint has half written shows as damage to a check alone: until one was there nobody writes.
+    sb.state.set(if given_up { STATE_DAMAGED } else { STATE_MOUNTED });
     sb.next_position.set(first);
     let anew = header.is_none();
     if anew {
@@ -312,7 +294,11 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     checkpointer.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
     let mut mounted = mounted(checkpointer, sb);
-    if !options.background {
+    if given_up {
+        let what = "the journal, or a part of it, was given up; run fsck";
+        tracing::error!(reason = %what, "mounted read-only: unmount, run narufs fsck --repair");
+        mounted.store().mount_read_only(what.into());
+    } else if !options.background {
         mounted.checkpointer.run_inline();
     } else {
         let checkpointer = || Arc::clone(&mounted.checkpointer);
@@ -353,6 +339,7 @@ impl Mounted {
             recovery: Outcome::default(),
             staging_file: None,
             new_journal: None,
+            given_up: false,
             spill_space: None,
         })
     }
@@ -383,7 +370,7 @@ impl Mounted {
     }
 
     /// Writes everything home, empties the journal and marks the image clean; of the scratch profile, leaves
-    /// nothing. Nobody uses the store any more.
+    /// nothing. An image whose journal was given up stays marked as damaged. Nobody uses the store any more.
     ///
     /// # Errors
     /// If that was not possible; the image is then left as it is, for recovery.
@@ -394,11 +381,13 @@ impl Mounted {
         }
         let store = self.checkpointer.store();
         let Some(journal) = store.journal() else { return Ok(()) };
-        self.checkpointer.drain()?;
-        let mut superblock = store.superblock_on_media();
-        superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
-        superblock.state.set(STATE_CLEAN);
-        superblock::write(store.device().as_ref(), &mut superblock)?;
+        if !self.given_up {
+            self.checkpointer.drain()?;
+            let mut superblock = store.superblock_on_media();
+            superblock.next_position.set(journal.tail().next_multiple_of(SLOTS_PER_BLOCK));
+            superblock.state.set(STATE_CLEAN);
+            superblock::write(store.device().as_ref(), &mut superblock)?;
+        }
         match &self.staging_file {
             Some(path) => crate::pmem::unlink(path),
             None => Ok(()),

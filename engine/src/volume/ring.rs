@@ -308,6 +308,18 @@ impl RingMedia {
         matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_)) && absence.epoch() > sb.epoch.get()
     }
 
+    /// Whether the image's own ring is of a mount that its superblock knows nothing of.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn is_ahead_of(&self, sb: &Superblock, device: &Arc<dyn BlockDevice>) -> Result<bool> {
+        let in_image = sb.journal_kind.get() == JournalKind::Ssd as u32;
+        if !in_image || !matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_)) {
+            return Ok(false);
+        }
+        Ok(matches!(self.find(sb, device)?, Ring::None(absence) if self.is_later(sb, &absence)))
+    }
+
     /// Whether it is not there, and no mount makes it.
     pub(super) fn is_beyond_reach(&self) -> bool {
         matches!(self, RingMedia::Absent(_, None))

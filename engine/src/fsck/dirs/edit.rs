@@ -67,6 +67,10 @@ pub(in crate::fsck) fn insert(state: &mut State<'_>, to: &Move) -> Result<bool> 
             return Ok(true);
         }
     }
+    // A longer one would not be followed to its end.
+    if chain.len() >= MAX_CHAIN {
+        return Ok(false);
+    }
     let Some((last, mut bytes)) = chain.into_iter().next_back() else { return Ok(false) };
     let Some(new) = state.allocate(1, true)? else { return Ok(false) };
     let entry = Entry { name: to.name.clone(), nid: to.nid, cookie, file_type: to.file_type };

@@ -22,13 +22,15 @@ pub(super) struct Said {
     pub nlink: u32,
     pub parent: Nid,
     pub flagged: bool,
+    pub dead: bool,
 }
 
 impl Said {
     /// What an inode of this type says of itself.
     pub fn by(inode: &Inode, kind: FileType) -> Said {
-        let flagged = inode.flags.get() & InodeFlags::ORPHAN.bits() != 0;
-        Said { kind, nlink: inode.nlink.get(), parent: inode.parent.get(), flagged }
+        let has = |flag: InodeFlags| inode.flags.get() & flag.bits() != 0;
+        let (flagged, dead) = (has(InodeFlags::ORPHAN), has(InodeFlags::DEAD));
+        Said { kind, nlink: inode.nlink.get(), parent: inode.parent.get(), flagged, dead }
     }
 }
 

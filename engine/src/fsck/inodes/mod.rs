@@ -3,6 +3,7 @@
 //! Most inodes claim nothing but their slot and their data. Threads look for what is wrong with them
 //! ([`super::parallel`]), and one look is all that they get here; the others are looked at again, one by one.
 
+mod buckets;
 mod look;
 
 use super::extents::{self, Visitor};
@@ -63,11 +64,12 @@ pub(super) fn check(state: &mut State<'_>) -> Result<()> {
     for (done, batch) in sound.chunks(BATCH).enumerate() {
         state.at(Stage::Inodes, total - rest + (done * BATCH) as u64, total);
         read_ahead(state, batch);
+        buckets::read_ahead(state, batch);
         for (_, nid) in batch {
             content(state, *nid)?;
         }
     }
-    Ok(())
+    buckets::settle(state)
 }
 
 /// Takes what was seen of a node block; looks more closely where nothing was.
@@ -93,9 +95,9 @@ fn take(
         Ok(bytes) => node_block(state, block, nids, &bytes, strays, sound),
         Err(why) => {
             state.claim_metadata(block);
-            let why = format!("{why}: copy the image to a sound device, then repair the copy");
             let detail = format!("the node block of {} inodes cannot be read", nids.len());
-            state.left(IssueKind::InodeChecksum, Location::block(block), detail, &why);
+            // What is left because of it: the check ends after this part.
+            state.found(IssueKind::InodeChecksum, Location::block(block), format!("{detail}: {why}"));
             Ok(())
         }
     }
@@ -107,6 +109,7 @@ fn note(state: &mut State<'_>, nid: Nid, said: &Said) {
         record.nlink = said.nlink;
         record.parent = said.parent;
         record.flagged = said.flagged;
+        record.dead = said.dead;
     }
 }
 
@@ -341,18 +344,12 @@ struct Claim {
     buckets: bool,
 }
 
-impl Claim {
-    fn count(&self, state: &mut State<'_>, blocks: u64) {
-        if let Some(record) = state.records.get_mut(self.nid) {
-            record.blocks += blocks;
-        }
-    }
-}
-
 impl Visitor for Claim {
     fn node(&mut self, state: &mut State<'_>, block: u64) -> bool {
         let new = state.claim_metadata(block);
-        self.count(state, u64::from(new));
+        if let Some(record) = state.records.get_mut(self.nid) {
+            record.blocks += u64::from(new);
+        }
         new
     }
 
@@ -360,15 +357,11 @@ impl Visitor for Claim {
         if !self.buckets {
             return Ok(true);
         }
-        if !state.claims.none_of(run.block, run.len.into()) {
-            let detail =
-                format!("buckets {} to {}: something else uses their blocks", run.logical, run.end() - 1);
-            state.found(IssueKind::BlockTwoOwners, Location::both(self.nid, run.block), detail);
-            return Ok(false);
+        if !state.claims.none_of(run.block, run.len.into()) || !buckets::are_of(state, self.nid, run) {
+            state.doubtful.push((self.nid, *run));
+            return Ok(true);
         }
-        state.claims.add_all(run.block, run.len.into());
-        state.metadata.add_all(run.block, run.len.into());
-        self.count(state, run.len.into());
+        buckets::claim(state, self.nid, run);
         Ok(true)
     }
 }

@@ -1,7 +1,12 @@
 //! Sound images are clean; each kind of damage is found and mended; a repair may be interrupted anywhere; and
 //! nothing that an image can hold makes the check panic or run on.
 
+mod journal;
+mod owners;
 mod plants;
+mod reads;
+mod resumed;
+mod room;
 mod tool;
 
 use super::*;
@@ -169,74 +174,6 @@ fn what_lost_its_name_is_in_lost_and_found_with_its_content() {
     assert_eq!(fs.read(&handle, 0, &mut bytes).expect("memory"), bytes.len());
     assert!(bytes.iter().zip(0..).all(|(byte, at)| *byte == (at / 4096) as u8 + 1));
     fs.release(handle, None);
-}
-
-#[test]
-fn the_journal_of_an_unclean_image_is_replayed_or_given_up() {
-    let made = made();
-    // The ring is shared by all tests: this one takes its own.
-    let ring = Arc::new(HeapMemory::new(made.ring.len()));
-    let mut bytes = vec![0; made.ring.len()];
-    made.ring.read(0, &mut bytes);
-    ring.write(0, &bytes);
-    let made = Made { ring, ..made };
-    let mounted = mount(made.media(), &ImageOptions { background: false, ..ImageOptions::default() });
-    let mounted = mounted.expect("it is sound");
-    let options = crate::volume::AssembleOptions {
-        data: crate::file::DataOptions::with_memory(1 << 20),
-        background: false,
-        ..Default::default()
-    };
-    let running = crate::volume::Running::start(mounted.checkpointer(), &options).expect("it is sound");
-    let ctx = crate::vfs::Context::root();
-    running.fs().mkdir(&ctx, ROOT_NID, b"only in the journal", 0o755).expect("room");
-    drop(running);
-    drop(mounted);
-    let report = made.check();
-    assert_eq!((report.status(), report.counts.directories), (0, 4), "{:#?}", report.issues);
-    let without = Made { ring: Arc::new(HeapMemory::new(made.ring.len())), ..made.over(made.device.clone()) };
-    let report = without.check();
-    assert_eq!((report.status(), report.of(IssueKind::RingMissing).count()), (4, 1), "{:#?}", report.issues);
-    assert_eq!(without.repair().status(), 4);
-    let discard = Options { repair: true, discard_journal: true, ..Options::default() };
-    assert_eq!(check(&without.media(), &discard).expect("an image").status(), 1);
-    assert_eq!((without.check().issues, without.check().counts.directories), (vec![], 3));
-    // With its ring a repair recovers for good.
-    let report = made.repair();
-    assert_eq!((report.status(), report.counts.directories), (0, 4));
-    assert_eq!((made.check().status(), made.check().counts.directories), (0, 4));
-}
-
-#[test]
-fn a_journal_that_is_damaged_below_a_commit_is_named() {
-    let media = blank_ssd();
-    let mounted = mount(media.clone(), &ImageOptions { background: false, ..ImageOptions::default() });
-    let mounted = mounted.expect("it is sound");
-    let store = mounted.store().clone();
-    let root = store.superblock().groups_start.get() + 1;
-    for _ in 0..3 {
-        let mut h = store.begin(4).expect("writable");
-        let page = h.get(root, BlockKind::Node).expect("sound");
-        h.edit(&page, 24..32)[0] ^= 1;
-        h.commit().expect("memory");
-        store.commit_upto(store.tail(), crate::journal::Durability::Power).expect("memory");
-    }
-    drop((store, mounted));
-    // Without staging, and with the first committed slot unreadable.
-    let sb = superblock::read(&*media.device).expect("an image");
-    let first = sb.ring_start.get() + 2;
-    let staging = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
-    let media = Media { ring: RingMedia::Ssd(staging), ..media };
-    let slots = (0..4).map(|at| Request::write(first + at, IoBuf::from_slice(&[7; 4096]), Cause::Fsck));
-    let whole = check(&media, &Options::default()).expect("an image");
-    assert_eq!(whole.status(), 0, "{:#?}", whole.issues);
-    media.device.run(slots.take(1).collect()).expect("memory");
-    let report = check(&media, &Options::default()).expect("an image");
-    assert_eq!(report.of(IssueKind::JournalDamaged).count(), 1, "{:#?}", report.issues);
-    assert_eq!(check(&media, &repairing()).expect("an image").status(), 4);
-    let discard = Options { discard_journal: true, ..repairing() };
-    assert_eq!(check(&media, &discard).expect("an image").status(), 1);
-    assert_eq!(check(&media, &Options::default()).expect("an image").issues, []);
 }
 
 #[test]

@@ -74,6 +74,7 @@ pub const PLANTS: &[(IssueKind, Plant)] = &[
     }),
     (InodeMode, |t| t.edit_inode(t.made.plain, |i| i.mode.set(0o3))),
     (InodeFlags, |t| t.edit_inode(t.made.plain, |i| i.flags.set(0x4000))),
+    (InodeFlags, |t| t.edit_inode(t.made.inner, |i| i.flags.set(8))),
     (InodeSize, |t| t.edit_inode(t.made.plain, |i| i.size.set(u64::MAX))),
     (InodeBlocks, |t| t.edit_inode(t.made.plain, |i| i.blocks.set(77))),
     (InodeLinks, |t| t.edit_inode(t.made.marked, |i| i.nlink.set(1))),

@@ -23,6 +23,7 @@ use crate::vfs::{Context, OpenFlags, WriteFlags, XattrMode};
 use crate::volume::{AssembleOptions, Running};
 use crate::volume::{ImageOptions, Media, RingMedia, mount};
 use crate::{Error, Result, superblock};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 
@@ -230,6 +231,32 @@ impl Tool<'_> {
         }
         panic!("{} is not there", name.escape_ascii())
     }
+
+    /// What a name leads to.
+    pub fn named(&self, dir: Nid, name: &[u8]) -> Nid {
+        let (block, at) = self.dentry(dir, name);
+        word(&self.image.read(block).expect("memory"), at)
+    }
+}
+
+/// The names in a directory.
+pub fn names(made: &Made, dir: Nid) -> BTreeSet<Vec<u8>> {
+    let mut names = BTreeSet::new();
+    made.damage(|tool| {
+        for first in tool.buckets(dir) {
+            let mut block = first;
+            while block != 0 {
+                let bytes = tool.image.get(block, BlockKind::Bucket).expect("sound");
+                let all = walk(&bytes, |_, dentry| {
+                    names.insert(dentry.name.to_vec());
+                    ControlFlow::<()>::Continue(())
+                });
+                all.expect("sound");
+                block = word(&bytes, BLOCK_HEADER_SIZE);
+            }
+        }
+    });
+    names
 }
 
 /// A device that fails every write after the first few; the failing one goes down torn.

@@ -74,6 +74,34 @@ fn files_go_on_while_it_grows_and_all_of_the_new_room_is_used() {
     }
 }
 
+/// A bitmap there would have nothing to speak of: there is none, neither made by mkfs nor by a growth.
+#[test]
+fn a_lone_block_behind_the_last_group_belongs_to_no_group() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let groups_start = |blocks| {
+            let sim = media_of(kind, 4 * BLOCKS_PER_GROUP, Some(blocks));
+            crate::superblock::read(sim.device().as_ref()).expect("just made").groups_start.get()
+        };
+        let start = groups_start(groups_start(BLOCKS_PER_GROUP) + BLOCKS_PER_GROUP + 1);
+        let sim = media_of(kind, 4 * BLOCKS_PER_GROUP, Some(start + BLOCKS_PER_GROUP + 1));
+        let sb = crate::superblock::read(sim.device().as_ref()).expect("just made");
+        assert_eq!((sb.groups_start.get(), sb.groups.get()), (start, 1));
+        let run = begin(kind, &sim);
+        file_of(run.fs(), "before", 1, 8).expect("there is room");
+        let larger = (start + 2 * BLOCKS_PER_GROUP + 1) * BLOCK;
+        assert_eq!(run.fs().resize(Some(larger), false), Ok(larger));
+        file_of(run.fs(), "after", 2, 8).expect("there is room");
+        run.end();
+        clean(kind, &sim, "grown to one block behind a group");
+        let run = begin(kind, &sim);
+        for (name, byte) in [("before", 1), ("after", 2)] {
+            let nid = run.fs().lookup(&root(), ROOT_NID, name.as_bytes()).expect("there").nid;
+            assert!(content(run.fs(), nid).iter().all(|b| *b == byte), "{name}");
+        }
+        run.end();
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_words_and_changes_nothing() {
     let sim = media_of(JournalKind::Pmem, 4000, Some(3000));

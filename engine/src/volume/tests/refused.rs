@@ -21,7 +21,13 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     let given_up = ImageOptions { discard_journal: true, ..options() };
     let mounted = mount(other(), &given_up).expect("what is lost is given up");
     assert_eq!(read(mounted.store()).expect("whole"), oracle(6)[6], "the images of the last round");
+    assert!(mounted.store().failed().is_some(), "nothing is written before a check");
     mounted.unmount().expect("works");
+    let mut sb = superblock::read(sim.device().as_ref()).expect("valid");
+    assert_eq!(sb.state.get(), STATE_DAMAGED);
+    // As a check that finds nothing leaves it.
+    sb.state.set(STATE_CLEAN);
+    superblock::write(sim.device().as_ref(), &mut sb).expect("works");
     mount(other(), &options()).expect("clean, and its own ring").unmount().expect("works");
     // The old ring is foreign now; the image is clean, so that is no loss.
     let ring = RingMedia::Mapped(sim.pmem(0).expect("there from the start"));
@@ -178,6 +184,11 @@ fn a_clean_image_whose_own_ring_was_mounted_since_is_refused_until_that_is_given
         let how = ImageOptions { read_only, ..options() };
         let Err(Error::Refused(why)) = mount(media(), &how).map(drop) else { panic!("not refused") };
         assert!(why.contains("newer than the image") && why.contains("--discard-journal"), "{why}");
+    }
+    for repair in [false, true] {
+        let how = crate::fsck::Options { repair, ..crate::fsck::Options::default() };
+        let report = crate::fsck::check(&media(), &how).expect("no faults");
+        assert_eq!(report.of(crate::fsck::IssueKind::RingMissing).count(), 1, "{:?}", report.issues);
     }
     let given_up = ImageOptions { discard_journal: true, ..options() };
     let mounted = mount(media(), &given_up).expect("given up");

@@ -1,0 +1,80 @@
+//! Damage that makes one thing look like the owner of another's blocks takes nothing from the other.
+
+use super::*;
+use crate::format::Nid;
+use std::collections::BTreeSet;
+use tool::names;
+
+/// The data of the file of three blocks, each full of its number, as they are on the device.
+fn assert_plain_is_whole(made: &Made) {
+    made.damage(|tool| {
+        for (at, block) in (1..).zip(tool.buckets(made.plain)) {
+            let bytes = tool.image.read(block).expect("memory");
+            assert!(bytes.iter().all(|byte| *byte == at), "block {at} of the file");
+        }
+    });
+}
+
+#[test]
+fn a_directory_that_seems_to_have_a_file_s_blocks_gets_none_of_them() {
+    let made = made();
+    made.damage(|tool| {
+        let data = tool.root(made.plain)[0].block;
+        tool.edit_run(made.inner, |run| run.block = data);
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert_plain_is_whole(&made);
+}
+
+/// A run that seems longer than it is: the buckets that are its own stay.
+#[test]
+fn a_directory_keeps_its_own_buckets_where_it_seems_to_have_others_blocks_behind_them() {
+    let made = made();
+    let before = names(&made, made.inner);
+    made.damage(|tool| {
+        let data = tool.root(made.plain)[0].block;
+        let own = tool.root(made.inner)[0];
+        // The one bucket moves to just before the file's data, which then seems to be more of them.
+        let bytes = tool.image.read(own.block).expect("memory");
+        assert_eq!((own.len, tool.root(made.plain)[0].len), (1, 3));
+        let third = data + 2;
+        let copy = tool.image.sb.blocks.get() - 5;
+        let content = tool.image.read(third).expect("memory");
+        tool.image.put_raw(copy + 1, content).expect("memory");
+        tool.image.put(copy, BlockKind::Bucket, bytes).expect("memory");
+        tool.edit_run(made.inner, |run| (run.block, run.len) = (copy, 2));
+        tool.edit_run(made.plain, |run| run.len = 2);
+        // Of the file the third block lies behind the bucket.
+        tool.edit_inode(made.plain, |inode| {
+            use zerocopy::IntoBytes;
+            let run = crate::extent::Run { logical: 2, len: 1, block: copy + 1, unwritten: false };
+            inode.inline[16..32].copy_from_slice(crate::extent::encode(&run).as_bytes());
+            inode.extent_count = 2;
+        });
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert_eq!(names(&made, made.inner), before);
+    assert_plain_is_whole(&made);
+}
+
+#[test]
+fn a_directory_that_seems_to_have_another_s_buckets_takes_none_of_its_names() {
+    let made = made();
+    let before: BTreeSet<Vec<u8>> = names(&made, made.inner);
+    let owns = |dir: Nid| names(&made, dir).len();
+    assert!(owns(made.inner) == 1 && owns(made.dir) > 300);
+    made.damage(|tool| {
+        // The directory whose inode comes first claims first.
+        let bucket = tool.root(made.inner)[0].block;
+        tool.edit_run(made.dir, |run| (run.block, run.len) = (bucket, 1));
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert_eq!(names(&made, made.inner), before);
+    assert_plain_is_whole(&made);
+}

@@ -1,0 +1,56 @@
+//! A repair that is interrupted, and whose resumption is interrupted too.
+
+use super::*;
+use std::collections::BTreeSet;
+
+/// A damaged image whose repair takes many batches: each bucket of a directory has an entry that leads nowhere.
+fn damaged() -> Made {
+    let made = made();
+    made.damage(|tool| {
+        for bucket in tool.buckets(made.dir) {
+            tool.edit(bucket, BlockKind::Bucket, |bytes| {
+                let at = crate::format::BUCKET_START;
+                bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+            });
+        }
+    });
+    let mut sb = superblock::read(&*made.device).expect("an image");
+    // One segment of three images.
+    sb.dw_blocks.set(4);
+    superblock::write(&*made.device, &mut sb).expect("memory");
+    made
+}
+
+/// Repairs, and fails at a write; whether it came so far.
+fn interrupted(made: &Made, writes: u64) -> bool {
+    let failing = Arc::new(Failing::after(made.device.clone(), writes));
+    let media = Media { device: failing.clone(), ..made.media() };
+    let outcome = check(&media, &repairing());
+    assert!(outcome.is_err() || !failing.failed());
+    failing.failed()
+}
+
+#[test]
+fn a_repair_that_is_interrupted_twice_loses_nothing_more() {
+    let damaged = damaged();
+    let whole = damaged.over(damaged.device.clone());
+    assert_eq!(whole.repair().status(), 1);
+    let expected: BTreeSet<Vec<u8>> = tool::names(&whole, whole.dir);
+    assert!(expected.len() > 200);
+    let mut turns = 0;
+    for first in 0.. {
+        let once = damaged.over(damaged.device.clone());
+        if !interrupted(&once, first) {
+            break;
+        }
+        for second in 0..8 {
+            let twice = once.over(once.device.clone());
+            interrupted(&twice, second);
+            assert!(twice.repair().status() <= 1, "writes {first}, {second}");
+            assert_eq!(tool::names(&twice, twice.dir), expected, "writes {first}, {second}");
+            assert_eq!(twice.check().issues, [], "writes {first}, {second}");
+            turns += 1;
+        }
+    }
+    assert!(turns > 50);
+}
