@@ -4,6 +4,7 @@
 #[path = "../common/transports.rs"]
 mod transports;
 
+mod asked;
 mod attributes;
 mod data;
 mod doors;
