@@ -1,6 +1,7 @@
 //! The engine behind a conversation without a kernel: requests that a kernel sends in a moment, or of a size, that no system
 //! call brings about at will.
 
+use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::path::{Files, OpenOptions};
 use narufs_engine::vfs::SetAttr;
@@ -8,7 +9,9 @@ use narufs_engine::volume::{ScratchOptions, Volume};
 use narufs_fuse::mount::{FuseOptions, Permissions};
 use narufs_fuse::session::{Config, Negotiated, Session, negotiate};
 use narufs_fuse::transport::{Channel, Reply, Service};
-use narufs_fuse::wire::{CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts};
+use narufs_fuse::wire::{
+    CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts, WriteFlags, WriteIn,
+};
 use narufs_fuse::{Caching, EngineOperations};
 use parking_lot::Mutex;
 use std::io;
@@ -112,6 +115,26 @@ fn what_the_library_makes_before_a_create_arrives_is_not_opened_unchecked() {
     assert_eq!(create(libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC), libc::ESTALE);
     assert_eq!(create(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL), libc::EEXIST);
     assert_eq!(asked.content("/x"), b"private");
+}
+
+/// The kernel takes pages of its cache for written unless it is told of an error.
+#[test]
+fn pages_written_back_in_part_are_told_as_an_error() {
+    const LAST: u64 = (16 << 40) - BLOCK_SIZE as u64;
+    let asked = asked(2 << 20, Caching::Exclusive, Permissions::Kernel);
+    let node = asked.made("/f", 0o600, b"");
+    let write = |offset: u64, len: usize| {
+        let (fh, size, lock_owner, flags, padding) = (0, len as u32, 0, libc::O_RDWR as u32, 0);
+        let write_flags = WriteFlags::CACHE.bits();
+        let write = WriteIn { fh, offset, size, write_flags, lock_owner, flags, padding };
+        asked.ask(0, Opcode::Write, node, &[write.as_bytes(), &vec![1; len]]).0
+    };
+    assert_eq!(write(LAST - BLOCK_SIZE as u64, 2 * BLOCK_SIZE), 0);
+    assert_eq!(write(LAST, 2 * BLOCK_SIZE), libc::EFBIG);
+    let piece = 1 << 20;
+    assert_eq!((0..4).map(|n| write(n * piece as u64, piece)).find(|error| *error != 0), Some(libc::ENOSPC));
+    // What has room has its bytes, and the next is told again.
+    assert_eq!(write(4 * piece as u64, piece), libc::ENOSPC);
 }
 
 /// Who may read a directory and not search it sees names, and nothing more.

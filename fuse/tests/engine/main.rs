@@ -9,6 +9,7 @@ mod attributes;
 mod data;
 mod doors;
 mod durability;
+mod kept;
 mod mapped;
 mod names;
 mod recall;
