@@ -1,6 +1,7 @@
 //! The engine behind a conversation without a kernel: requests that a kernel sends in a moment, or of a size, that no system
 //! call brings about at will.
 
+use narufs_engine::blocking::set_hook;
 use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::format::ROOT_NID;
 use narufs_engine::path::{Files, OpenOptions};
@@ -10,11 +11,14 @@ use narufs_fuse::mount::{FuseOptions, Permissions};
 use narufs_fuse::session::{Config, Negotiated, Session, negotiate};
 use narufs_fuse::transport::{Channel, Reply, Service};
 use narufs_fuse::wire::{
-    CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts, WriteFlags, WriteIn,
+    CopyFileRangeIn, CreateIn, InHeader, InitFlags, InitIn, Opcode, OpenIn, ReadIn, RequestParts, WriteFlags,
+    WriteIn,
 };
 use narufs_fuse::{Caching, EngineOperations};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -135,6 +139,37 @@ fn pages_written_back_in_part_are_told_as_an_error() {
     assert_eq!((0..4).map(|n| write(n * piece as u64, piece)).find(|error| *error != 0), Some(libc::ENOSPC));
     // What has room has its bytes, and the next is told again.
     assert_eq!(write(4 * piece as u64, piece), libc::ENOSPC);
+}
+
+/// A request that copies for long could not be given up, might outlast what the kernel waits for, and would hold up who else is
+/// on its core.
+#[test]
+fn a_long_copy_is_answered_in_pieces_and_lets_others_be_served() {
+    let asked = asked(100 << 20, Caching::Exclusive, Permissions::Kernel);
+    let (from, to) = (asked.made("/from", 0o600, b"x"), asked.made("/to", 0o600, b""));
+    asked
+        .library
+        .open("/from", OpenOptions { write: true, ..Default::default() })
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let sleeps = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&sleeps);
+    set_hook(Some(Box::new(move || seen.set(seen.get() + 1))));
+    let copy = |len: u64| {
+        let (off_in, off_out, fh_in, fh_out, flags) = (0, 0, 0, 0, 0);
+        let copy = CopyFileRangeIn { fh_in, off_in, nodeid_out: to, fh_out, off_out, len, flags };
+        let (error, answer) = asked.ask(0, Opcode::CopyFileRange64, from, &[copy.as_bytes()]);
+        assert_eq!(error, 0);
+        u64::from_ne_bytes(*answer.first_chunk().unwrap())
+    };
+    assert_eq!(copy(3000), 3000);
+    // What it needed is there now.
+    sleeps.set(0);
+    assert_eq!((copy(3000), sleeps.get()), (3000, 0));
+    assert_eq!(copy(i64::MAX as u64), 64 << 20);
+    assert!(sleeps.get() > 0);
+    set_hook(None);
 }
 
 /// Who may read a directory and not search it sees names, and nothing more.

@@ -12,6 +12,7 @@ mod durability;
 mod kept;
 mod mapped;
 mod names;
+mod places;
 mod recall;
 mod requests;
 mod sharing;
