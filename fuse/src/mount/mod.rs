@@ -153,16 +153,16 @@ pub fn make(point: &Path, options: &FuseOptions) -> io::Result<Made> {
         helper::mount(point, options)?
     };
     let entry = mountinfo::find(point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
-    let abort = control(entry.device.1)
+    let abort = of_connection(entry.device.1, "abort", OFlags::WRONLY)
         .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
         .ok();
     Ok(Made { device: entry.device, descriptor, abort })
 }
 
-/// The file of FUSE's control file system that aborts the connection of this number.
-fn control(connection: u32) -> io::Result<OwnedFd> {
-    let file = format!("{connection}/abort");
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+/// A file of FUSE's control file system for the connection of this number.
+pub(crate) fn of_connection(connection: u32, file: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let file = format!("{connection}/{file}");
+    let flags = flags | OFlags::CLOEXEC;
     match rustix::fs::open(format!("/sys/fs/fuse/connections/{file}"), flags, Mode::empty()) {
         Err(Errno::NOENT) => {
             // Not mounted there: a mount without a place does as well.

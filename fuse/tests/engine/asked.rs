@@ -7,6 +7,7 @@ use narufs_engine::format::ROOT_NID;
 use narufs_engine::path::{Files, OpenOptions};
 use narufs_engine::vfs::SetAttr;
 use narufs_engine::volume::{ScratchOptions, Volume};
+use narufs_fuse::binding::as_mounted;
 use narufs_fuse::mount::{FuseOptions, Permissions};
 use narufs_fuse::session::{Config, Negotiated, Session, negotiate};
 use narufs_fuse::transport::{Channel, Reply, Service};
@@ -194,5 +195,16 @@ fn a_directory_that_may_be_read_alone_is_listed() {
         assert_eq!(narufs_fuse::wire::dirent::looked_up(&names).count(), known);
         let looked_up = asked.ask(1000, Opcode::Lookup, node, &[b"name\0"]).0;
         assert_eq!(looked_up, if known == 0 { libc::EACCES } else { 0 });
+    }
+}
+
+/// The kernel opens devices without asking the server, and checks nobody by itself there.
+#[test]
+fn devices_are_not_opened_where_the_server_checks_permissions() {
+    let mut options = FuseOptions::new("devices");
+    options.dev = true;
+    for (permissions, may_be) in [(Permissions::Kernel, true), (Permissions::Server, false)] {
+        options.permissions = Some(permissions);
+        assert_eq!(as_mounted(&options, Caching::Exclusive).unwrap().dev, may_be);
     }
 }
