@@ -127,6 +127,7 @@ fn serve_for(
         opened.warnings.extend(pause::warning());
     }
     let supervision = link.supervision(&start, Arc::clone(&memory));
+    let follows = start.left.is_some();
     let process = Process {
         supervision: Some(Arc::clone(&supervision)),
         left: start.left.take(),
@@ -147,7 +148,15 @@ fn serve_for(
         memory.note_pause(now().saturating_sub(died_at));
     }
     let survives = server.is_supervised();
-    let supervisor = link.ready(survives, opened.warnings.clone()).map_err(|e| failed(dir, e))?;
+    let supervisor = link.ready(survives, opened.warnings.clone()).map_err(|e| {
+        let failure = failed(dir, e);
+        if follows {
+            // The mount is not this server's to end: as after a kill, another one goes on with it, if somebody keeps it.
+            tracing::error!("{}", failure.message);
+            std::process::exit(i32::from(failure.status.code()));
+        }
+        failure
+    })?;
     if survives {
         supervision.is_supervised_by(supervisor);
     }

@@ -10,11 +10,13 @@ pub use latencies::{LATENCIES, LATENCIES_SIZE, Times, latencies};
 pub(crate) use latencies::{latencies_from, page_of_latencies};
 pub use process::{ServerProcess, kill, server_pid};
 
+use crate::mount::of_connection;
 use crate::sys;
 use rustix::fs::{Mode, OFlags};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The number of the call that asks for the server's process id: a read of 32 bits, of type `N`, number 1.
 pub const SERVER_PID: u32 = 0x8004_4e01;
@@ -35,9 +37,39 @@ pub fn supervisor_pid(dir: &Path) -> io::Result<Option<u32>> {
     Ok(Some(sys::supervisor_pid(open(dir)?)?).filter(|pid| *pid != 0))
 }
 
-/// Makes everything on the mount at `dir` durable. sync(2) and syncfs(2) do not reach its server.
+/// How long requests are waited for that are under way: on a mount that is always busy some always are.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Makes everything that the server of the mount at `dir` has been given durable.
+///
+/// sync(2) and syncfs(2) do not reach a server, but have the kernel send what it keeps (`io=cached`, and stores into shared
+/// maps). What it has sent is waited for until the mount is at rest, for half a second at the most, if the caller may know
+/// that (root, or who has mounted). Newer kernels (seen with 6.18) say of syncfs(2) that it is done when they have not begun
+/// yet: what is to be down in any case takes fsync(2) or msync(2).
 pub fn sync(dir: &Path) -> io::Result<()> {
-    sys::sync_mount(open(dir)?)
+    let mount = open(dir)?;
+    // What is no mount of ours is left alone.
+    sys::server_pid(&mount)?;
+    rustix::fs::syncfs(&mount)?;
+    if let Err(e) = wait_for_rest(mount.as_fd()) {
+        tracing::debug!("what the kernel has sent may be under way still: {e}");
+    }
+    sys::sync_mount(mount)
+}
+
+/// Waits until the server has answered everything.
+fn wait_for_rest(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let connection = rustix::fs::minor(rustix::fs::fstat(mount)?.st_dev);
+    let waiting = of_connection(connection, "waiting", OFlags::RDONLY)?;
+    let (since, mut count) = (Instant::now(), [0; 16]);
+    while since.elapsed() < PATIENCE {
+        let read = rustix::io::pread(&waiting, &mut count, 0)?;
+        if count[..read].trim_ascii() == b"0" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The number of the call that makes what syncs were answered for survive a loss of power: type `N`, number 4.

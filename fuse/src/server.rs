@@ -1,7 +1,7 @@
 //! A mount being served: the mount, its conversation, and one lane a core.
 //!
 //! A server begins with a new mount ([`Server::start`], `handshake`), or goes on with one whose server is gone
-//! ([`Server::take_over`], `drain`). `queues` has requests come through io_uring.
+//! ([`Server::take_over`], in `drain`). `queues` has requests come through io_uring.
 
 mod drain;
 mod handshake;
@@ -11,7 +11,7 @@ use crate::mount::guard::Guard;
 use crate::mount::{Broker, FuseOptions, Idle, IfBusy, Mount, Transport};
 use crate::operations::Operations;
 use crate::session::{Config, Features, Session};
-use crate::supervision::{ABORT, Agreed, DEVICE, Inherited, Supervision, clone_name};
+use crate::supervision::{ABORT, Agreed, DEVICE, Supervision, clone_name};
 use crate::transport::awake::Awake;
 use crate::transport::device::DevicePort;
 use crate::transport::ending::Ending;
@@ -20,7 +20,6 @@ use crate::transport::uring::UringPort;
 use crate::transport::{Channel, Lane, LaneConfig, Port};
 use crate::wire::notify::Notification;
 use handshake::handshake;
-use narufs_engine::planted::kill::{self, Step};
 use narufs_engine::planted::{self, Bug};
 use narufs_engine::takeover::Phase;
 use queues::{offered, queues};
@@ -132,37 +131,6 @@ impl<O: Operations> Server<O> {
         Ok(server)
     }
 
-    /// Goes on with the mount at `dir`, whose server is gone: first with what was in flight, then as any other. `config` is
-    /// as it was for that server, and has the memory that it has left.
-    pub fn take_over(
-        operations: Arc<O>,
-        dir: &Path,
-        options: &FuseOptions,
-        config: &ServerConfig,
-        inherited: Inherited,
-    ) -> io::Result<Self> {
-        let left = config.supervision.as_ref().and_then(|supervision| {
-            let agreed = supervision.memory().session().as_ref().and_then(Agreed::from_bytes)?;
-            Some((supervision, agreed))
-        });
-        let (supervision, agreed) =
-            left.ok_or_else(|| io::Error::other("the server before has left no word"))?;
-        let Agreed { features, device } = agreed;
-        let mount = Mount::inherited(dir, device, inherited.abort, config.broker.clone());
-        let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
-        let mut server = Server::new(operations, mount, port, features, Some(supervision), config.stays);
-        let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
-        let threads = server.threads(config, options.idle);
-        supervision.memory().enter(Phase::Draining);
-        let again = server.drain(&threads)?;
-        supervision.memory().requests().forget_left();
-        kill::step(Step::Drained);
-        tracing::debug!(again, "requests were sent again");
-        server.start_lanes(&cores, &threads, options.idle, inherited.clones)?;
-        server.session.served_by(server.transport);
-        Ok(server)
-    }
-
     fn new(
         operations: Arc<O>,
         mount: Mount,
@@ -199,18 +167,6 @@ impl<O: Operations> Server<O> {
             held: Some(Arc::new(Conversation(Arc::clone(&self.session), Arc::clone(&self.port)))),
             ..LaneConfig::default()
         }
-    }
-
-    /// Serves what was in flight from a thread like those of the lanes.
-    fn drain(&self, threads: &LaneConfig) -> io::Result<u64> {
-        let serve = || {
-            if let Some(init) = &threads.on_thread_start {
-                init();
-            }
-            drain::drain(&self.port, &*self.session)
-        };
-        std::thread::scope(|scope| scope.spawn(serve).join())
-            .unwrap_or_else(|_| Err(io::Error::other("what was in flight could not be served")))
     }
 
     /// `clones`: those that a predecessor has left, by the numbers of their lanes.
@@ -334,6 +290,9 @@ impl<O: Operations> Drop for Server<O> {
     fn drop(&mut self) {
         // A connection that is gone is not cut: its number may be another mount's by now.
         let gone = self.lanes.iter().any(Lane::is_over);
+        if gone {
+            self.mount.has_ended();
+        }
         // Its lanes end where it is cut off, whatever is said of the mount.
         let is_cut = gone || self.mount.abort().is_ok();
         let ended = self.unmount(if gone { IfBusy::Detach } else { IfBusy::Abort });
@@ -406,3 +365,6 @@ fn usable_cores() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
+
+#[cfg(test)]
+mod tests;

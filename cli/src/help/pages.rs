@@ -210,7 +210,8 @@ const MOUNT: &[Part] = &[
             (
                 "permissions=server",
                 "the server checks them, at each look-up and open: one request less for a name made in a \
-                 directory that everyone may search, many more everywhere else",
+                 directory that everyone may search, many more everywhere else; implies nodev, and modes of FIFOs \
+                 and sockets protect nothing",
             ),
             ("remount", "change ro, rw and the flags below of what is mounted; the rest takes a new mount"),
             (
@@ -247,7 +248,11 @@ const UMOUNT: &[Part] = &[
 ];
 
 const SYNC: &[Part] = &[
-    Text("sync(1) and syncfs(2) do not reach a file system in user space; this command does."),
+    Text(
+        "sync(1) and syncfs(2) do not reach a file system in user space; this command does. Of what io=cached, or a \
+         program by a shared map, has the kernel keep, the kernel is told to send it first; newer ones do not wait for \
+         that: fsync(2) and msync(2) do.",
+    ),
     Text("Exit status: 0 everything is down, 1 it is not."),
 ];
 

@@ -3,6 +3,7 @@
 //! Here is what the caller may do, which times move and what is durable on return; the bytes are the data path's.
 
 use super::*;
+use crate::blocking;
 use crate::file::{At, Keep, SeekTo};
 use crate::inode::tick;
 use crate::planted::{self, Bug};
@@ -10,6 +11,8 @@ use crate::takeover::requests;
 
 /// A day: relatime changes an access time that old.
 const DAY: i64 = 86_400_000_000_000;
+/// Bytes whose copying is as long as a sleep.
+const LONG_COPY: u64 = 1 << 20;
 
 impl Vfs {
     /// Reads at an offset; fewer bytes than asked only at the end of the file.
@@ -185,6 +188,10 @@ impl Vfs {
         }
         self.writable()?;
         self.strip(&to.inode, ctx.is_root())?;
+        // It may find all that it needs in memory, and sleep nowhere.
+        if len.min(from.inode.size().saturating_sub(from_offset)) > LONG_COPY {
+            blocking::about_to_block();
+        }
         let copied = self.data.copy_range(&from.inode, from_offset, &to.inode, to_offset, len)?;
         kill::step(Step::Unlocked);
         self.accessed(from);

@@ -145,6 +145,8 @@ impl Vfs {
 
     /// Makes a regular file if the name does not exist (which EXCLUSIVE demands) and opens it. The last member
     /// says whether it was made.
+    ///
+    /// ESTALE: the name exists, and the caller was checked by one who took it for free: it is to look anew.
     pub fn create(
         &self,
         ctx: &Context,
@@ -163,6 +165,9 @@ impl Vfs {
             Err(there) => {
                 let opened = if flags.contains(OpenFlags::EXCLUSIVE) {
                     Err(Error::Errno(libc::EEXIST))
+                } else if ctx.is_checked() {
+                    // Nobody has checked whether the caller may open what has come there meanwhile, nor what it is.
+                    Err(Error::Errno(libc::ESTALE))
                 } else if there.is_dir() {
                     Err(Error::Errno(libc::EISDIR))
                 } else {

@@ -46,7 +46,8 @@ impl Vfs {
     }
 
     /// As [`Vfs::readdir`] with the attributes of each: every entry for which `fill` returned true holds a
-    /// lookup count, except "." and "..". An inode that has gone meanwhile comes as `None`.
+    /// lookup count, except "." and "..". An inode that has gone meanwhile comes as `None`, and so do all of them to a
+    /// caller who may not search the directory.
     pub fn readdirplus(
         &self,
         ctx: &Context,
@@ -54,9 +55,12 @@ impl Vfs {
         cookie: u64,
         fill: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
-        self.check(ctx, &handle.inode, &handle.inode.lock.read(), acl::EXECUTE)?;
+        let searches = match self.check(ctx, &handle.inode, &handle.inode.lock.read(), acl::EXECUTE) {
+            Err(Error::Errno(libc::EACCES)) => false,
+            checked => checked.map(|()| true)?,
+        };
         self.readdir(handle, cookie, &mut |entry| {
-            if matches!(entry.name, b"." | b"..") {
+            if !searches || matches!(entry.name, b"." | b"..") {
                 return fill(entry, None);
             }
             let found = self.meta.inode(entry.nid).and_then(|inode| self.hold(inode));

@@ -68,15 +68,14 @@ pub fn engine_open_flags(flags: i32, direct: bool) -> vfs::OpenFlags {
     if direct { flags } else { flags - kernel_does }
 }
 
-/// What holds for one write. `direct`: past the kernel's page cache, so that these flags are the only word of
-/// O_APPEND and O_SYNC (which one write alone may have); past the engine's too if the program asked for that.
+/// What holds for one write, wherever it goes. `direct`: past the kernel's page cache, so that these flags are the only
+/// word of O_SYNC (which one write alone may have); past the engine's too if the program asked for that.
 pub fn engine_write_flags(write: &Write, direct: bool) -> vfs::WriteFlags {
     let mut flags = vfs::WriteFlags::empty();
     flags.set(vfs::WriteFlags::KILL_SUIDGID, write.flags.contains(WriteFlags::KILL_SUIDGID));
     flags.set(vfs::WriteFlags::FROM_CACHE, write.flags.contains(WriteFlags::CACHE));
     if direct {
         let open = vfs::OpenFlags::from_kernel(write.open_flags as u32);
-        flags.set(vfs::WriteFlags::APPEND, open.contains(vfs::OpenFlags::APPEND));
         flags.set(vfs::WriteFlags::SYNC, open.is_sync());
         flags.set(vfs::WriteFlags::DSYNC, open.is_dsync());
         flags.set(vfs::WriteFlags::DIRECT, open.contains(vfs::OpenFlags::DIRECT));
@@ -122,7 +121,7 @@ mod tests {
         let write = Write { fh: 0, offset: 0, flags: WriteFlags::CACHE, open_flags: open };
         assert_eq!(engine_write_flags(&write, false), vfs::WriteFlags::FROM_CACHE);
         let direct = engine_write_flags(&Write { flags: WriteFlags::KILL_SUIDGID, ..write }, true);
-        let wanted = vfs::WriteFlags::APPEND | vfs::WriteFlags::SYNC | vfs::WriteFlags::DSYNC;
+        let wanted = vfs::WriteFlags::SYNC | vfs::WriteFlags::DSYNC;
         assert_eq!(direct, wanted | vfs::WriteFlags::KILL_SUIDGID);
         let asked = engine_write_flags(&Write { open_flags: open | libc::O_DIRECT, ..write }, true);
         assert_eq!(asked, wanted | vfs::WriteFlags::DIRECT | vfs::WriteFlags::FROM_CACHE);

@@ -232,6 +232,10 @@ impl EngineOperations {
     /// The flags to open a file with in the engine.
     pub(super) fn open_flags(&self, flags: i32) -> vfs::OpenFlags {
         let mut wanted = engine_open_flags(flags, self.is_direct(flags));
+        wanted.set(
+            vfs::OpenFlags::APPEND,
+            wanted.contains(vfs::OpenFlags::APPEND) && self.finds_the_end(flags),
+        );
         wanted.set(vfs::OpenFlags::FILLS_CACHE, self.kernel_keeps_writes());
         wanted.set(vfs::OpenFlags::KERNEL_CACHES, !self.is_direct(flags));
         wanted

@@ -1,8 +1,8 @@
 //! The engine under the mount.
 //!
 //! `engine` is a file system as it is mounted, `operations` what is asked of it, `files` finds the file of a
-//! request, `failures` knows which thread was told of a failed write-back, `handles` has open files by number,
-//! `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
+//! request, `bytes` moves those of files, `failures` knows which thread was told of a failed write-back, `handles` has open
+//! files by number, `inherited` answers for an earlier server of the mount, `names` says for how long the kernel may trust a name,
 //! `dir_times` the same of a directory's attributes, `told` tells it of what changes behind its back, `recall` keeps its
 //! page cache true beside writes that go past it, `locks` has those of the mount's users where the library's are,
 //! `syncs` makes durable and answers then, `volume` answers what concerns the file system as a whole, `stats`
@@ -14,6 +14,7 @@
 //! Invariant: nothing of the engine's is trusted for longer than [`Caching`] allows.
 
 mod attributes;
+mod bytes;
 mod convert;
 mod dir_times;
 mod engine;
@@ -115,7 +116,7 @@ pub fn serve_alone(
     }
 }
 
-/// What is asked of the kernel where this is asked for.
+/// What is asked of the kernel where this is asked for. Where the server checks permissions, devices are not to be opened.
 ///
 /// # Errors
 /// Of what does not go together.
@@ -143,6 +144,8 @@ pub fn as_mounted(options: &FuseOptions, caching: Caching) -> io::Result<FuseOpt
             "noxattr is for mounts whose server checks permissions: the kernel would not see access lists";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
+    // It would open devices without asking the server, for whoever may search the directory. mount(8) says `dev` unasked.
+    options.dev &= kernel_checks;
     if !kernel_checks && options.root_as.is_some() {
         let why = "what is root's is another's for a kernel that checks permissions alone";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));

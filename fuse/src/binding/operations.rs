@@ -8,7 +8,7 @@
 //! Invariant: a lookup count that the engine has raised is either told to the kernel or given back.
 
 use super::Caching;
-use super::convert::{birth_of, engine_write_flags, statfs_out};
+use super::convert::{birth_of, statfs_out};
 use super::engine::EngineOperations;
 use super::names::Lease;
 use super::recall;
@@ -20,9 +20,9 @@ use crate::server::Notifier;
 use crate::session::{DoneReply, Features, LockReply, RequestContext, WriteReply};
 use crate::types::{Attributes, Entry, Errno, Lock, Opened, Result, SetAttr};
 use crate::wire::dirent::DirSink;
-use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut, WriteFlags};
+use crate::wire::{CopyFileRangeIn, OpenFlags, ReadIn, ReleaseFlags, StatfsOut, StatxOut};
 use narufs_engine::lock::Owner;
-use narufs_engine::vfs::{self, Context, FallocateMode, Whence, XattrMode};
+use narufs_engine::vfs::{self, Context, FallocateMode, XattrMode};
 use std::sync::Arc;
 
 /// The attribute that holds an access list.
@@ -238,13 +238,7 @@ impl Operations for EngineOperations {
     }
 
     fn write(&self, ctx: &RequestContext<'_>, nodeid: u64, write: &Write, data: &[u8]) -> Result<usize> {
-        let direct = self.goes_past_cache(write) && !write.flags.contains(WriteFlags::CACHE);
-        let mut flags = engine_write_flags(write, direct);
-        let cached = write.flags.contains(WriteFlags::CACHE);
-        flags.set(vfs::WriteFlags::KEEP_TIMES, cached && self.kernel_keeps_writes());
-        let file = self.file(nodeid, write.fh)?;
-        recall::before_write(&file, write);
-        Ok(self.fs.write(&self.caller(ctx, 0), &file, write.offset, data, flags)?)
+        self.write_bytes(ctx, nodeid, write, data)
     }
 
     fn write_then(
@@ -426,20 +420,10 @@ impl Operations for EngineOperations {
     }
 
     fn lseek(&self, _: &RequestContext<'_>, nodeid: u64, fh: u64, offset: u64, whence: i32) -> Result<u64> {
-        let whence = match whence {
-            libc::SEEK_DATA => Whence::Data,
-            libc::SEEK_HOLE => Whence::Hole,
-            _ => return Err(Errno(libc::EINVAL)),
-        };
-        Ok(self.fs.lseek(&*self.file(nodeid, fh)?, offset, whence)?)
+        self.seek(nodeid, fh, offset, whence)
     }
 
     fn copy_file_range(&self, ctx: &RequestContext<'_>, nodeid: u64, copy: &CopyFileRangeIn) -> Result<u64> {
-        if copy.flags != 0 {
-            return Err(Errno(libc::EINVAL));
-        }
-        let (from, to) = (self.file(nodeid, copy.fh_in)?, self.file(copy.nodeid_out, copy.fh_out)?);
-        let caller = self.caller(ctx, 0);
-        Ok(self.fs.copy_file_range(&caller, &from, copy.off_in, &to, copy.off_out, copy.len)?)
+        self.copy(ctx, nodeid, copy)
     }
 }

@@ -72,8 +72,8 @@ impl EngineOperations {
     ) {
         let open = if is_past_the_cache(write) { self.file(nid, write.fh).ok() } else { None };
         let Some(open) = open else { return reply.done(result) };
-        // Where an appending write ends up is not the kernel's word.
-        let appends = write.open_flags & libc::O_APPEND != 0;
+        // Where such a write ends up is not the kernel's word.
+        let appends = self.finds_the_end(write.open_flags);
         let range = match open.lent().recall() {
             Recall::Nothing => return reply.done(result),
             Recall::Written if !appends => Some(write.offset..write.offset.saturating_add(len as u64)),

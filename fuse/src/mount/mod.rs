@@ -32,6 +32,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What to do with a mount that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -55,6 +56,8 @@ pub struct Mount {
     control: Option<OwnedFd>,
     /// Who acts for this process.
     broker: Option<Arc<dyn Broker>>,
+    /// The kernel has given the connection up. Relaxed: it is looked at by the thread that has set it.
+    is_over: AtomicBool,
 }
 
 impl Mount {
@@ -69,7 +72,7 @@ impl Mount {
             Some(broker) => broker.mount(options.read_only)?,
             None => make(&point, options)?,
         };
-        Ok((Mount { point, device, control: abort, broker }, descriptor))
+        Ok((Mount { point, device, control: abort, broker, is_over: AtomicBool::new(false) }, descriptor))
     }
 
     /// One that an earlier server has made, at this place and with this number; `abort` cuts it.
@@ -79,7 +82,19 @@ impl Mount {
         abort: Option<OwnedFd>,
         broker: Option<Arc<dyn Broker>>,
     ) -> Mount {
-        Mount { point: point.to_owned(), device, control: abort, broker }
+        Mount { point: point.to_owned(), device, control: abort, broker, is_over: AtomicBool::new(false) }
+    }
+
+    /// The kernel has given its connection up: from now on a mount at its place that answers is another one, whatever its
+    /// number.
+    pub(crate) fn has_ended(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+            && is_at(&self.point, self.device).is_ok_and(|is_at| is_at)
+            && control::server_pid(&self.point).is_ok()
     }
 
     /// Its device number, as stat(2) shows it.
@@ -118,6 +133,9 @@ impl Mount {
     /// Ends the mount, if it is still there. After [`IfBusy::Abort`] nobody uses it any more, even if it had been
     /// detached before.
     pub fn unmount(&self, busy: IfBusy) -> io::Result<()> {
+        if self.is_replaced() {
+            return Ok(());
+        }
         let aborted = if busy == IfBusy::Abort { self.abort() } else { Ok(()) };
         // As root this aborts as well.
         let ended = match &self.broker {
@@ -153,16 +171,16 @@ pub fn make(point: &Path, options: &FuseOptions) -> io::Result<Made> {
         helper::mount(point, options)?
     };
     let entry = mountinfo::find(point)?.ok_or_else(|| io::Error::other("the mount vanished at once"))?;
-    let abort = control(entry.device.1)
+    let abort = of_connection(entry.device.1, "abort", OFlags::WRONLY)
         .inspect_err(|e| tracing::debug!("a detached mount could not be aborted: {e}"))
         .ok();
     Ok(Made { device: entry.device, descriptor, abort })
 }
 
-/// The file of FUSE's control file system that aborts the connection of this number.
-fn control(connection: u32) -> io::Result<OwnedFd> {
-    let file = format!("{connection}/abort");
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+/// A file of FUSE's control file system for the connection of this number.
+pub(crate) fn of_connection(connection: u32, file: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let file = format!("{connection}/{file}");
+    let flags = flags | OFlags::CLOEXEC;
     match rustix::fs::open(format!("/sys/fs/fuse/connections/{file}"), flags, Mode::empty()) {
         Err(Errno::NOENT) => {
             // Not mounted there: a mount without a place does as well.

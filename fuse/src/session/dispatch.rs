@@ -283,12 +283,13 @@ impl<O: Operations> Session<O> {
         };
         let used = sink.len();
         match result {
-            Ok(()) => {
+            // What was read before a failure is there, and counted: who goes on behind it meets the failure again.
+            Err(errno) if used == 0 => reply.error(errno.0),
+            _ => {
                 if let (Err(not_taken), true) = (reply.buffered(used), plus) {
                     looked_up(not_taken).for_each(|nodeid| self.operations.forget(nodeid, 1));
                 }
             }
-            Err(errno) => reply.error(errno.0),
         }
     }
 }

@@ -64,6 +64,10 @@ pub(crate) fn is_replied_to(header: &InHeader) -> bool {
     !silent.iter().any(|opcode| *opcode as u32 == header.opcode)
 }
 
+fn is_cached(args: &WriteIn) -> bool {
+    WriteFlags::from_bits_truncate(args.write_flags).contains(WriteFlags::CACHE)
+}
+
 impl<O: Operations> Session<O> {
     /// Serves a request of a mount that outlives its server.
     pub(super) fn serve_noted(
@@ -111,7 +115,8 @@ impl<O: Operations> Session<O> {
             Op::Create { args, .. } | Op::Tmpfile(args) => {
                 self.created(reply, args.flags, ops.made_and_opened(ctx, node, left.nid, args.flags as i32));
             }
-            Op::Write { args, .. } => {
+            // Pages of the kernel's cache that were written in part are written anew, or the kernel is told why not.
+            Op::Write { args, data } if !is_cached(&args) || left.written >= data.len() as u64 => {
                 let reply = WriteReply { handle: reply.defer() };
                 ops.written(ctx, node, &Write::from(&args), left.written as usize, reply);
             }

@@ -4,12 +4,15 @@
 #[path = "../common/transports.rs"]
 mod transports;
 
+mod asked;
 mod attributes;
 mod data;
 mod doors;
 mod durability;
+mod kept;
 mod mapped;
 mod names;
+mod places;
 mod recall;
 mod requests;
 mod sharing;

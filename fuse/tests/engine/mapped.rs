@@ -12,13 +12,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 /// A shared mapping of a file's first pages.
-struct Map {
+pub struct Map {
     at: *mut u8,
     len: usize,
 }
 
 impl Map {
-    fn of(file: &File, len: usize) -> Result<Map, Errno> {
+    pub fn of(file: &File, len: usize) -> Result<Map, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, unmapped when this is dropped, and reached through volatile accesses alone. Guarded
         // by the tests of shared mappings.
@@ -33,7 +33,7 @@ impl Map {
         unsafe { self.at.add(at).read_volatile() }
     }
 
-    fn put(&self, at: usize, byte: u8) {
+    pub fn put(&self, at: usize, byte: u8) {
         assert!(at < self.len);
         // SAFETY: as in `get`.
         unsafe { self.at.add(at).write_volatile(byte) }

@@ -47,12 +47,21 @@ fn an_abort_ends_the_server_even_if_the_mount_is_in_use() {
 }
 
 fn a_server_that_goes_late_leaves_later_mounts_alone() {
-    let Mounted { server, _place, .. } = mounted();
+    let Mounted { server, _place: place, .. } = mounted();
     unmounted(|| server.unmount(IfBusy::Refuse));
     server.wait();
-    // Each is likely to get the number that the connection had.
+    // Each is likely to get the number that the connection had, the first one at the same place as well.
+    let again = Server::start(
+        Arc::new(MemFs::new(OpenFlags::empty())),
+        &place.point(),
+        &options("memory"),
+        &ServerConfig::default(),
+    );
+    let again = again.unwrap();
     let others: Vec<_> = (0..3).map(|_| mounted()).collect();
     drop(server);
+    fs::write(place.point().join("file"), b"alive").unwrap();
+    assert!(mount::is_at(&place.point(), again.mount().device()).unwrap());
     for other in &others {
         fs::write(other.point.join("file"), b"alive").unwrap();
         assert_eq!(fs::read(other.point.join("file")).unwrap(), b"alive");

@@ -58,7 +58,11 @@ impl Rig {
     }
 
     fn list(&self) {
-        let (fh, offset, size, read_flags, lock_owner, flags, padding) = (1, 0, 4096, 0, 0, 0, 0);
+        self.list_from(0);
+    }
+
+    fn list_from(&self, offset: u64) {
+        let (fh, size, read_flags, lock_owner, flags, padding) = (1, 4096, 0, 0, 0, 0);
         let args = ReadIn { fh, offset, size, read_flags, lock_owner, flags, padding };
         self.ask(Opcode::Readdirplus, ROOT_ID, args.as_bytes());
     }
@@ -81,6 +85,26 @@ fn counts_and_open_files_of_replies_not_taken_are_given_back() {
     rig.ask(Opcode::Lookup, ROOT_ID, b"file\0");
     rig.list();
     assert_eq!(rig.fs.references(2), 2);
+}
+
+/// What was read before a listing failed the kernel is told, with what it is to forget one day; then that it failed.
+#[test]
+fn a_listing_that_fails_on_its_way_gives_what_it_has_and_keeps_no_count_of_the_rest() {
+    let rig = rig();
+    for name in [&b"file\0"[..], b"damaged\0", b"behind\0"] {
+        rig.ask(Opcode::Create, ROOT_ID, &[CREATE.as_bytes(), name].concat());
+    }
+    let heard = || rig.kernel.heard.lock().pop().expect("an answer");
+    heard();
+    let before = rig.fs.references(2);
+    rig.list();
+    let (_, error, len) = heard();
+    assert_eq!(error, 0);
+    assert!(len > 0);
+    assert_eq!(rig.fs.references(2), before + 1, "the kernel knows of it");
+    // The cookie of the file.
+    rig.list_from(4);
+    assert_eq!(heard().1, -libc::EIO);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Why the kernel sends what is in the rows, and what would end it.
 
 /// Kinds, and a line about them.
-pub const REASONS: [(&[&str], &str); 15] = [
+pub const REASONS: [(&[&str], &str); 16] = [
     (
         &["LOOKUP"],
         "a name that the kernel has not seen. Once seen, names that are there and names that are not cost \
@@ -44,7 +44,8 @@ pub const REASONS: [(&[&str], &str); 15] = [
          them.",
     ),
     (&["FSYNC"], "one a call: the server knows what is not durable yet, the kernel does not."),
-    (&["FALLOCATE", "COPY_FILE_RANGE_64"], "the change itself, however long."),
+    (&["FALLOCATE"], "the change itself, however long."),
+    (&["COPY_FILE_RANGE_64"], "the change itself, 64 MiB at a time."),
     (&["READLINK"], "the first time; the kernel keeps the answer."),
     (
         &["READDIRPLUS"],

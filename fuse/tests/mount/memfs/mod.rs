@@ -1,7 +1,8 @@
 //! A small file system in memory, to test the mount without the engine.
 //!
-//! Beside the usual it has: a file named `gate`, whose reads wait until the test opens the gate; whole-file
-//! flock locks whose waiters can be seen; and group permission checked by supplementary groups.
+//! Beside the usual it has: a file named `gate`, whose reads wait until the test opens the gate; a name, `damaged`, that
+//! no listing comes past; whole-file flock locks whose waiters can be seen; and group permission checked by
+//! supplementary groups.
 
 mod operations;
 
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 const KEPT: Duration = Duration::from_secs(3600);
+const DAMAGED: &[u8] = b"damaged";
 
 #[derive(Default)]
 struct Node {

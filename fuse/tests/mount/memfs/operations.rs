@@ -1,6 +1,6 @@
 //! What the kernel asks of the file system in memory.
 
-use super::{KEPT, MemFs, err, stamp};
+use super::{DAMAGED, KEPT, MemFs, err, stamp};
 use narufs_engine::blocking::about_to_block;
 use narufs_fuse::Operations;
 use narufs_fuse::operations::{NewNode, Release, Write};
@@ -221,6 +221,9 @@ impl Operations for MemFs {
         all.extend([(1, &b"."[..], nodeid), (2, b"..", parent)]);
         all.sort_unstable();
         for (next, name, id) in all.into_iter().filter(|(next, ..)| *next > offset) {
+            if name == DAMAGED {
+                return err(libc::EIO);
+            }
             let kind = (state.node(id)?.attr.mode >> 12) as u8 & 15;
             let pushed = if sink.is_plus() && next > 2 {
                 sink.fits(name.len()) && sink.push_entry(&state.entry(id)?, next, name)
