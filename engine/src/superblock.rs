@@ -180,7 +180,7 @@ pub fn write(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
 /// Writes both copies, one after the other: whichever is lost later, the other says the same.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_both(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<()> {
     write(device, sb)?;
     write(device, sb)
