@@ -21,6 +21,7 @@
 //! the ring's new header voids the old records. Where the ring is made anew its header comes first: a crash
 //! in between leaves a clean image with a ring that is not its own, which is made anew once more.
 
+mod absence;
 mod fresh;
 mod image;
 mod paths;
@@ -31,9 +32,10 @@ mod staging;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use absence::Absence;
 pub use image::{Volume, VolumeOptions};
 pub use paths::{open, open_for_check};
-pub use ring::{Absence, RingFile, RingMedia};
+pub use ring::{RingFile, RingMedia};
 pub use running::{AssembleOptions, Running};
 pub use scratch::ScratchOptions;
 pub use staging::{Origin, Staged, staging_of, staging_path};
@@ -54,9 +56,10 @@ use crate::store::{MOUNTED_SO, Store, StoreOptions};
 use crate::sync::Arc;
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
+pub(crate) use absence::{foreign, lost};
+use absence::{later, not_made};
 use fresh::{Begun, Fresh};
-pub(crate) use ring::{Ring, foreign, lost};
-use ring::{later, not_made};
+pub(crate) use ring::Ring;
 
 /// What a file system lies on.
 #[derive(Clone)]

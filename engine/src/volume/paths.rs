@@ -10,7 +10,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ring::{Absence, RingFile, RingMedia, header_of, newer_staging, start_of};
+use super::absence::Absence;
+use super::ring::{RingFile, RingMedia, header_of, newer_staging, start_of};
 use super::staging::{self, Origin, SHARED_MEMORY, Sought, Staging};
 use super::{ImageOptions, Media};
 use crate::device::{BlockDevice, Identity, ImageFile, in_use, open_device};
