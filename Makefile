@@ -130,7 +130,7 @@ bench-objects: build ## durable puts, and gets, beside LocalFileSystem on ext4, 
 	scripts/bench-objects.sh target/release/examples/puts
 
 FUZZ_SECONDS ?= 600
-fuzz: test-deps ## mount and fsck of arbitrary images, FUZZ_SECONDS (600) each
+fuzz: test-deps ## arbitrary images, requests, and memory left by a server, FUZZ_SECONDS (600) each
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 bench: bench-deps build ## compare file systems on one device, some minutes; target/report (root)

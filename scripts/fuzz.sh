@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Fuzzes mount and fsck with arbitrary images, and a server with arbitrary requests: `fuzz.sh SECONDS` for each target. It does what `cargo fuzz run
-# --sanitizer none` does, and needs nothing installed for it. What is found lies in fuzz/artifacts, to be
-# replayed by the target with that file as its argument; what was learned stays in fuzz/corpus.
+# Fuzzes mount and fsck with arbitrary images, a server with arbitrary requests, and with the memory that another has left:
+# `fuzz.sh SECONDS [TARGET...]`, so long for each. It does what `cargo fuzz run --sanitizer none` does, and needs nothing
+# installed for it. What is found lies in fuzz/artifacts, to be replayed by the target with that file as its argument; what
+# was learned stays in fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 seconds=${1:-60}
+shift || true
 target=$(rustc -vV | sed -n 's/^host: //p')
-flags="--cfg fuzzing -Cpasses=sancov-module -Cdebug-assertions -Ccodegen-units=1"
+flags="--cfg fuzzing -Cpasses=sancov-module -Cdebug-assertions -Ccodegen-units=4"
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$flag"
 done
 RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_DEBUG=line-tables-only \
     cargo build --locked --release --target "$target" --bins
 failed=0
-# 64 changes of an image of seven bytes each; some tens of requests.
-declare -A longest=([fsck]=449 [mount]=449 [requests]=2048)
-for name in fsck mount requests; do
+# 64 changes of an image or of memory of seven bytes each; some tens of requests.
+declare -A longest=([fsck]=449 [mount]=449 [left]=448 [requests]=2048)
+targets=("$@")
+((${#targets[@]})) || targets=(fsck mount left requests)
+for name in "${targets[@]}"; do
     mkdir -p "corpus/$name" "artifacts/$name"
     log=artifacts/$name/log
     # An image that takes so long or so much memory is as bad as one that makes it panic.

@@ -1,5 +1,5 @@
-//! The mutator that both targets share: inputs are lists of changes of seven bytes after a first byte (see
-//! `narufs::fuzzing`), and most mutations should leave them so.
+//! The mutators of targets whose inputs are lists of changes of seven bytes (see `narufs_engine::fuzzing`): most mutations
+//! should leave them so.
 
 use libfuzzer_sys::fuzzer_mutate;
 
@@ -17,46 +17,78 @@ impl Numbers {
         (mixed ^ (mixed >> 31)) % limit
     }
 
-    /// A change that mostly hits metadata and keeps its checksum.
-    fn change(&mut self) -> [u8; CHANGE] {
+    fn value(&mut self) -> u16 {
+        if self.below(2) == 0 { self.below(350) as u16 } else { self.below(1 << 16) as u16 }
+    }
+
+    /// A change of media that mostly hits metadata and keeps its checksum.
+    fn change_of_media(&mut self) -> [u8; CHANGE] {
         let place = self.below(330) as u16;
         let offset = if self.below(3) > 0 { self.below(640) } else { self.below(4096) } as u16;
-        let value = if self.below(2) == 0 { self.below(350) } else { self.below(1 << 16) } as u16;
         let seal = u8::from(self.below(8) > 0);
         let ring = if self.below(3) == 0 { 2 } else { 0 };
         let head = if self.below(12) == 0 { 4 } else { 0 };
-        let ([p0, p1], [o0, o1], [v0, v1]) = (place.to_le_bytes(), offset.to_le_bytes(), value.to_le_bytes());
-        [p0, p1, o0, o1, v0, v1, seal | ring | head]
+        change(place, offset, self.value(), seal | ring | head)
+    }
+
+    /// A change of the memory that a server has left, or sometimes of its media.
+    fn change_of_memory(&mut self) -> [u8; CHANGE] {
+        if self.below(8) == 0 {
+            let [most @ .., flags] = self.change_of_media();
+            let [a, b, c, d, e, f] = most;
+            return [a, b, c, d, e, f, flags | 64];
+        }
+        // Each slot has eight words; few are in use.
+        let place = if self.below(8) > 0 { self.below(160) } else { self.below(1 << 16) } as u16;
+        let flags = self.below(64) as u8;
+        change(place, self.below(8) as u16, self.value(), flags)
     }
 }
 
-/// Adds, replaces or drops a change, or leaves it to libFuzzer; the new length.
+fn change(place: u16, offset: u16, value: u16, flags: u8) -> [u8; CHANGE] {
+    let ([p0, p1], [o0, o1], [v0, v1]) = (place.to_le_bytes(), offset.to_le_bytes(), value.to_le_bytes());
+    [p0, p1, o0, o1, v0, v1, flags]
+}
+
+/// Changes of media, after a byte that chooses them.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut numbers = Numbers(u64::from(seed));
-    let changes = size.saturating_sub(1) / CHANGE;
-    let place = |n: u64| 1 + n as usize * CHANGE;
+    if size == 0 || numbers.below(9) == 0 {
+        data[0] = numbers.below(8) as u8;
+        return size.max(1);
+    }
+    1 + mutate_changes(&mut data[1..], size - 1, max_size - 1, &mut numbers, Numbers::change_of_media)
+}
+
+/// Changes of the memory that a server has left.
+pub fn mutate_memory(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    mutate_changes(data, size, max_size, &mut Numbers(u64::from(seed)), Numbers::change_of_memory)
+}
+
+/// Adds, replaces or drops a change, or leaves it to libFuzzer; the new length.
+fn mutate_changes(
+    data: &mut [u8],
+    size: usize,
+    max_size: usize,
+    numbers: &mut Numbers,
+    new: fn(&mut Numbers) -> [u8; CHANGE],
+) -> usize {
+    let changes = size / CHANGE;
     match numbers.below(8) {
-        0..3 if 1 + (changes + 1) * CHANGE <= max_size => {
-            if size == 0 {
-                data[0] = numbers.below(4) as u8;
-            }
-            let at = place(changes as u64);
-            data[at..at + CHANGE].copy_from_slice(&numbers.change());
+        0..3 if (changes + 1) * CHANGE <= max_size => {
+            let at = changes * CHANGE;
+            data[at..at + CHANGE].copy_from_slice(&new(numbers));
             at + CHANGE
         }
         3..5 if changes > 0 => {
-            let at = place(numbers.below(changes as u64));
-            data[at..at + CHANGE].copy_from_slice(&numbers.change());
+            let at = numbers.below(changes as u64) as usize * CHANGE;
+            data[at..at + CHANGE].copy_from_slice(&new(numbers));
             size
         }
         5 if changes > 0 => {
-            let at = place(numbers.below(changes as u64));
+            let at = numbers.below(changes as u64) as usize * CHANGE;
             data.copy_within(at + CHANGE..size, at);
             size - CHANGE
-        }
-        6 if size > 0 => {
-            data[0] = numbers.below(4) as u8;
-            size
         }
         _ => fuzzer_mutate(data, size, max_size),
     }

@@ -21,9 +21,9 @@ use zerocopy::FromBytes;
 const BLOCKS: u64 = 320;
 const SLOTS: u64 = 512;
 /// Changes of one input at the most.
-const MOST_CHANGES: usize = 64;
+pub(super) const MOST_CHANGES: usize = 64;
 /// Bytes of one change: place (2), offset (2), value (2), flags.
-const CHANGE: usize = 7;
+pub(super) const CHANGE: usize = 7;
 
 /// What a change does besides: the checksum that covers it is made to hold.
 const SEAL: u8 = 1;
@@ -33,7 +33,8 @@ const RING: u8 = 2;
 const HEAD: u8 = 4;
 
 /// An image and its ring, as bytes.
-struct Base {
+#[derive(Clone)]
+pub(super) struct Base {
     image: Vec<u8>,
     ring: Vec<u8>,
 }
@@ -53,7 +54,7 @@ pub(super) fn mount_options(read_only: bool) -> ImageOptions {
 }
 
 /// Files, directories and the like; `number` tells those of one call from those of another.
-fn populate(fs: &Vfs, number: u8) -> Result<()> {
+pub(super) fn populate(fs: &Vfs, number: u8) -> Result<()> {
     let ctx = Context::root();
     let dir = fs.mkdir(&ctx, ROOT_NID, &[b'd', b'0' + number], 0o755)?.nid;
     fs.mkdir(&ctx, dir, b"empty", 0o700)?;
@@ -110,30 +111,55 @@ fn leave_batch(fs: &Vfs) -> Result<()> {
     fs.meta().log_batch(&staging, place).map(drop)
 }
 
+/// Memory with an empty image, and its ring.
+#[derive(Clone)]
+pub(super) struct Fresh {
+    device: Arc<MemoryDevice>,
+    ring: Arc<HeapMemory>,
+}
+
+impl Fresh {
+    pub(super) fn make() -> Result<Fresh> {
+        let device = Arc::new(MemoryDevice::new(BLOCKS));
+        let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
+        let options = FormatOptions {
+            journal: JournalKind::Emulated,
+            journal_slots: Some(SLOTS),
+            double_write_blocks: Some(8),
+            // An input must mean the same tomorrow.
+            uuid: Some([1; 16]),
+            ring_uuid: Some([2; 16]),
+            hash_key: Some([3; 16]),
+            now: 0,
+            ..FormatOptions::default()
+        };
+        let sb = format_cramped(&*device, &options)?;
+        crate::journal::init_mapped(&*ring, &sb.uuid, &sb.ring_uuid, SLOTS)?;
+        Ok(Fresh { device, ring })
+    }
+
+    pub(super) fn media(&self) -> Media {
+        Media::new(self.device.clone(), RingMedia::Mapped(self.ring.clone()))
+    }
+
+    /// What lies there now.
+    pub(super) fn bytes(&self) -> Result<Base> {
+        let whole = Request::read(0, IoBuf::zeroed(BLOCKS as usize * BLOCK_SIZE), Cause::Fsck);
+        let image = self.device.run(vec![whole])?.iter().flat_map(|buf| buf.to_vec()).collect();
+        let mut ring = vec![0; self.ring.len()];
+        self.ring.read(0, &mut ring);
+        Ok(Base { image, ring })
+    }
+}
+
 /// An image that was unmounted, or left by a process that was killed with work in the journal, a batch among it.
 fn make(unclean: bool, batch: bool) -> Result<Base> {
-    let device = Arc::new(MemoryDevice::new(BLOCKS));
-    let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
-    let options = FormatOptions {
-        journal: JournalKind::Emulated,
-        journal_slots: Some(SLOTS),
-        double_write_blocks: Some(8),
-        // An input must mean the same tomorrow.
-        uuid: Some([1; 16]),
-        ring_uuid: Some([2; 16]),
-        hash_key: Some([3; 16]),
-        now: 0,
-        ..FormatOptions::default()
-    };
-    let sb = format_cramped(&*device, &options)?;
-    crate::journal::init_mapped(&*ring, &sb.uuid, &sb.ring_uuid, SLOTS)?;
+    let fresh = Fresh::make()?;
     for killed in [false, true] {
         if killed && !unclean {
             break;
         }
-        let media =
-            Media { device: device.clone(), ring: RingMedia::Mapped(ring.clone()), staging_file: None };
-        let mounted = mount(media, &mount_options(false))?;
+        let mounted = mount(fresh.media(), &mount_options(false))?;
         let running = Running::start(mounted.checkpointer(), &assemble_options(false))?;
         populate(running.fs(), u8::from(killed))?;
         if killed && batch {
@@ -144,11 +170,7 @@ fn make(unclean: bool, batch: bool) -> Result<Base> {
             mounted.unmount()?;
         }
     }
-    let whole = Request::read(0, IoBuf::zeroed(BLOCKS as usize * BLOCK_SIZE), Cause::Fsck);
-    let image = device.run(vec![whole])?.iter().flat_map(|buf| buf.to_vec()).collect();
-    let mut bytes = vec![0; ring.len()];
-    ring.read(0, &mut bytes);
-    Ok(Base { image, ring: bytes })
+    fresh.bytes()
 }
 
 fn base(unclean: bool, batch: bool) -> &'static Base {
@@ -167,15 +189,22 @@ fn base(unclean: bool, batch: bool) -> &'static Base {
 pub(super) fn media(input: &[u8]) -> Media {
     let (first, changes) = input.split_first().unwrap_or((&0, &[]));
     let base = base(first & 1 == 1, first & 4 == 4);
-    let (mut image, mut ring) = (base.image.clone(), base.ring.clone());
-    for change in changes.chunks_exact(CHANGE).take(MOST_CHANGES) {
-        apply(base, change, &mut image, &mut ring);
+    base.changed(changes.chunks_exact(CHANGE).take(MOST_CHANGES))
+}
+
+impl Base {
+    /// Media with these bytes, but for changes.
+    pub(super) fn changed<'a>(&self, changes: impl Iterator<Item = &'a [u8]>) -> Media {
+        let Base { mut image, mut ring } = self.clone();
+        for change in changes {
+            apply(self, change, &mut image, &mut ring);
+        }
+        let device = MemoryDevice::new(BLOCKS);
+        device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)]).expect("memory");
+        let memory = HeapMemory::new(ring.len());
+        memory.write(0, &ring);
+        Media::new(Arc::new(device), RingMedia::Mapped(Arc::new(memory)))
     }
-    let device = MemoryDevice::new(BLOCKS);
-    device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)]).expect("memory");
-    let memory = HeapMemory::new(ring.len());
-    memory.write(0, &ring);
-    Media { device: Arc::new(device), ring: RingMedia::Mapped(Arc::new(memory)), staging_file: None }
 }
 
 fn apply(base: &Base, change: &[u8], image: &mut [u8], ring: &mut [u8]) {

@@ -2,9 +2,12 @@
 //! then checked, repaired, or mounted and used. Nothing that media hold may panic, hang or loop.
 //!
 //! Each change may have the checksum that covers it made anew, so that what lies behind the checksums is reached
-//! too. The targets in `fuzz/` call these functions, and so do tests here, which need no fuzzer.
+//! too. So are changes of the memory that a killed server leaves to the next one. The targets in `fuzz/` call these functions, and so do tests here, which need no fuzzer.
 
+mod left;
 mod media;
+
+pub use left::take_over;
 
 use crate::Error;
 use crate::device::BLOCK_SIZE;

@@ -300,6 +300,13 @@ impl Takeover {
         unsafe { self.mapping.base.add(offset) }
     }
 
+    /// Where its parts lie in the file: header, requests, inodes, homes, frame table, frames.
+    #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
+    pub(crate) fn parts(&self) -> [std::ops::Range<usize>; 6] {
+        let Layout { requests, inodes, homes, table, frames, end } = self.layout;
+        [0..requests, requests..inodes, inodes..homes, homes..table, table..frames, frames..end]
+    }
+
     /// The descriptor by which it is kept for a successor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
