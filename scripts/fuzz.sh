@@ -14,22 +14,27 @@ for flag in level=4 inline-8bit-counters pc-table trace-compares; do
 done
 RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_DEBUG=line-tables-only \
     cargo build --locked --release --target "$target" --bins
-failed=0
 # 64 changes of an image or of memory of seven bytes each; some tens of requests.
 declare -A longest=([fsck]=449 [mount]=449 [left]=448 [requests]=2048)
 targets=("$@")
 ((${#targets[@]})) || targets=(fsck mount left requests)
-for name in "${targets[@]}"; do
+
+one() { # NAME LONGEST
+    local name=$1 log=artifacts/$1/log
     mkdir -p "corpus/$name" "artifacts/$name"
-    log=artifacts/$name/log
     # An image that takes so long or so much memory is as bad as one that makes it panic.
     if "target/$target/release/$name" "corpus/$name" -artifact_prefix="artifacts/$name/" -max_total_time="$seconds" \
-        -timeout=25 -rss_limit_mb=1024 -max_len="${longest[$name]}" -len_control=0 >"$log" 2>&1; then
+        -timeout=25 -rss_limit_mb=1024 -max_len="$2" -len_control=0 >"$log" 2>&1; then
         echo "$name: $(grep -ao 'Done [0-9]* runs in [0-9]* second(s)' "$log")"
     else
-        failed=1
         echo "$name: found something"
         grep -aE 'panicked|SUMMARY|Test unit written' -A 2 "$log" | head -n 20
+        return 1
     fi
-done
-exit "$failed"
+}
+
+export -f one
+export target seconds
+for name in "${targets[@]}"; do
+    echo "$name ${longest[$name]}"
+done | xargs -P "$(nproc)" -L 1 bash -c 'one "$@"' one

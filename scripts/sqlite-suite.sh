@@ -8,7 +8,7 @@
 #   WORK      a directory, for sources, programs and logs
 #   WHAT      tcl [PATTERN...]: the Tcl tests, each file by itself; atomic [PATTERN...]: the same, of a build with
 #             SQLITE_ENABLE_BATCH_ATOMIC_WRITE; plain [PATTERN...]: with SQLite's own VFS, to compare;
-#             threads: threadtest3; processes: mptest; speed: speedtest1, its processor time with narufs and with SQLite's
+#             threads [TEST...]: threadtest3; processes: mptest; speed: speedtest1, its processor time with narufs and with SQLite's
 #             own VFS in memory, in turn (LIBRARY without the feature)
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -110,12 +110,23 @@ tcl() { # BUILD KIND PATTERN...: what has failed and is not expected to
     "$suite/results.sh" "$work/$kind" "$suite/expected.txt"
 }
 
-threads() {
-    local status=0
-    mkdir -p "$work/run"
-    within "$work/run/threads" "$work/usual/threadtest3" >"$work/threads.log" 2>&1 || status=$?
-    tail -n 3 "$work/threads.log"
-    return $status
+threads() { # [TEST...]: each by itself
+    local test log failed=0 names
+    mkdir -p "$work/run" "$work/threads"
+    rm -f "$work/threads"/*.log
+    names=$(sed -nE 's/^ *\{ *\w+, *"(\w+)", *[0-9]+ *\},?$/\1/p' "$work/source/test/threadtest3.c")
+    for test in ${*:-$names}; do
+        log=$work/threads/$test.log
+        if within "$work/run/threads" "$work/usual/threadtest3" "$test" >"$log" 2>&1; then
+            printf '%s: %s\n' "$test" "$(tail -n 1 "$log")"
+        elif grep -q "^threadtest3/$test " "$suite/expected.txt"; then
+            printf '%s: %s, as expected\n' "$test" "$(tail -n 1 "$log")"
+        else
+            printf '%s: FAILED: %s\n' "$test" "$(tail -n 1 "$log")"
+            failed=1
+        fi
+    done
+    return $failed
 }
 
 processes() {
@@ -169,7 +180,7 @@ case $what in
         ;;
     threads)
         build usual "" threadtest3
-        threads
+        threads "$@"
         ;;
     processes)
         build usual "" mptester

@@ -23,12 +23,13 @@ impl Numbers {
 
     /// A change of media that mostly hits metadata and keeps its checksum.
     fn change_of_media(&mut self) -> [u8; CHANGE] {
-        let place = self.below(330) as u16;
+        let place = self.below(390) as u16;
         let offset = if self.below(3) > 0 { self.below(640) } else { self.below(4096) } as u16;
         let seal = u8::from(self.below(8) > 0);
         let ring = if self.below(3) == 0 { 2 } else { 0 };
         let head = if self.below(12) == 0 { 4 } else { 0 };
-        change(place, offset, self.value(), seal | ring | head)
+        let inside = if self.below(2) == 0 { 8 } else { 0 };
+        change(place, offset, self.value(), seal | ring | head | inside)
     }
 
     /// A change of the memory that a server has left, or sometimes of its media.
@@ -54,7 +55,7 @@ fn change(place: u16, offset: u16, value: u16, flags: u8) -> [u8; CHANGE] {
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     let mut numbers = Numbers(u64::from(seed));
     if size == 0 || numbers.below(9) == 0 {
-        data[0] = numbers.below(8) as u8;
+        data[0] = numbers.below(32) as u8;
         return size.max(1);
     }
     1 + mutate_changes(&mut data[1..], size - 1, max_size - 1, &mut numbers, Numbers::change_of_media)

@@ -3,7 +3,7 @@
 use super::media::{self, CHANGE, Fresh, MOST_CHANGES, assemble_options, mount_options, populate};
 use super::{MOST_ENTRIES, read, write};
 use crate::device::BLOCK_SIZE;
-use crate::format::{Nid, ROOT_NID};
+use crate::format::{JournalKind, Nid, ROOT_NID};
 use crate::sync::{Arc, OnceLock};
 use crate::takeover::{Prober, Requests, Takeover};
 use crate::vfs::{Context, FallocateMode, OpenFlags, Vfs, WriteFlags};
@@ -88,7 +88,7 @@ fn leave(fs: &Vfs, memory: &Arc<Takeover>) -> Result<()> {
 }
 
 fn make() -> Result<Base> {
-    let fresh = Fresh::make()?;
+    let fresh = Fresh::make(JournalKind::Emulated)?;
     let memory = Takeover::create(FRAMES)?;
     let (image_options, file_options) = options(&memory);
     let mounted = mount(fresh.media(), &image_options)?;

@@ -19,6 +19,10 @@ use std::mem::offset_of;
 use zerocopy::FromBytes;
 
 const BLOCKS: u64 = 320;
+/// Of an image that has its ring inside, which takes the first of them.
+const BLOCKS_WITH_RING: u64 = 384;
+/// Where that ring begins.
+const RING_START: usize = 2;
 const SLOTS: u64 = 512;
 /// Changes of one input at the most.
 pub(super) const MOST_CHANGES: usize = 64;
@@ -31,12 +35,22 @@ const SEAL: u8 = 1;
 const RING: u8 = 2;
 /// It concerns the head of the ring, or the superblock.
 const HEAD: u8 = 4;
+/// It concerns the ring inside the image, where that has one, not the memory that stages it.
+const INSIDE: u8 = 8;
+
+/// What an input's first byte says: it was left by a process that was killed, with a batch that is pending; it has its ring
+/// inside; what stages that is gone.
+const UNCLEAN: u8 = 1;
+const BATCH: u8 = 4;
+const WITH_RING: u8 = 8;
+const UNSTAGED: u8 = 16;
 
 /// An image and its ring, as bytes.
 #[derive(Clone)]
 pub(super) struct Base {
     image: Vec<u8>,
     ring: Vec<u8>,
+    kind: JournalKind,
 }
 
 pub(super) fn assemble_options(read_only: bool) -> AssembleOptions {
@@ -74,6 +88,24 @@ pub(super) fn populate(fs: &Vfs, number: u8) -> Result<()> {
     }
     fs.symlink(&ctx, dir, b"link", b"empty")?;
     fs.symlink(&ctx, dir, b"long link", &[b'x'; 1000])?;
+    Ok(())
+}
+
+/// Access lists.
+fn populate_lists(fs: &Vfs) -> Result<()> {
+    let ctx = Context::root();
+    let dir = fs.mkdir(&ctx, ROOT_NID, b"lists", 0o775)?.nid;
+    // Version 2; the owner, a user, the group, the mask, others.
+    let entries = [(1u16, 7u16, u32::MAX), (2, 5, 7), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let entry = |(tag, perm, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
+    fs.setxattr(&ctx, dir, b"system.posix_acl_default", &list, XattrMode::Any)?;
+    let (made, handle, _) = fs.create(&ctx, dir, b"listed", 0o664, OpenFlags::READ_WRITE)?;
+    fs.setxattr(&ctx, made.nid, b"system.posix_acl_access", &list, XattrMode::Any)?;
+    fs.fsync(&handle, false)?;
+    fs.release(handle, None);
     Ok(())
 }
 
@@ -116,14 +148,16 @@ fn leave_batch(fs: &Vfs) -> Result<()> {
 pub(super) struct Fresh {
     device: Arc<MemoryDevice>,
     ring: Arc<HeapMemory>,
+    kind: JournalKind,
 }
 
 impl Fresh {
-    pub(super) fn make() -> Result<Fresh> {
-        let device = Arc::new(MemoryDevice::new(BLOCKS));
+    pub(super) fn make(kind: JournalKind) -> Result<Fresh> {
+        let is_inside = kind == JournalKind::Ssd;
+        let device = Arc::new(MemoryDevice::new(if is_inside { BLOCKS_WITH_RING } else { BLOCKS }));
         let ring = Arc::new(HeapMemory::new(ring_bytes(SLOTS).expect("small")));
         let options = FormatOptions {
-            journal: JournalKind::Emulated,
+            journal: kind,
             journal_slots: Some(SLOTS),
             double_write_blocks: Some(8),
             // An input must mean the same tomorrow.
@@ -134,35 +168,46 @@ impl Fresh {
             ..FormatOptions::default()
         };
         let sb = format_cramped(&*device, &options)?;
-        crate::journal::init_mapped(&*ring, &sb.uuid, &sb.ring_uuid, SLOTS)?;
-        Ok(Fresh { device, ring })
+        if !is_inside {
+            crate::journal::init_mapped(&*ring, &sb.uuid, &sb.ring_uuid, SLOTS)?;
+        }
+        Ok(Fresh { device, ring, kind })
     }
 
     pub(super) fn media(&self) -> Media {
-        Media::new(self.device.clone(), RingMedia::Mapped(self.ring.clone()))
+        Media::new(self.device.clone(), media_of(self.kind, self.ring.clone()))
     }
 
     /// What lies there now.
     pub(super) fn bytes(&self) -> Result<Base> {
-        let whole = Request::read(0, IoBuf::zeroed(BLOCKS as usize * BLOCK_SIZE), Cause::Fsck);
+        let bytes = self.device.blocks() as usize * BLOCK_SIZE;
+        let whole = Request::read(0, IoBuf::zeroed(bytes), Cause::Fsck);
         let image = self.device.run(vec![whole])?.iter().flat_map(|buf| buf.to_vec()).collect();
         let mut ring = vec![0; self.ring.len()];
         self.ring.read(0, &mut ring);
-        Ok(Base { image, ring })
+        Ok(Base { image, ring, kind: self.kind })
     }
 }
 
-/// An image that was unmounted, or left by a process that was killed with work in the journal, a batch among it.
-fn make(unclean: bool, batch: bool) -> Result<Base> {
-    let fresh = Fresh::make()?;
+fn media_of(kind: JournalKind, ring: Arc<HeapMemory>) -> RingMedia {
+    if kind == JournalKind::Ssd { RingMedia::Ssd(ring) } else { RingMedia::Mapped(ring) }
+}
+
+/// An image that was unmounted, or left by a process that was killed with work in the journal.
+fn make(choice: u8) -> Result<Base> {
+    let kind = if choice & WITH_RING != 0 { JournalKind::Ssd } else { JournalKind::Emulated };
+    let fresh = Fresh::make(kind)?;
     for killed in [false, true] {
-        if killed && !unclean {
+        if killed && choice & UNCLEAN == 0 {
             break;
         }
         let mounted = mount(fresh.media(), &mount_options(false))?;
         let running = Running::start(mounted.checkpointer(), &assemble_options(false))?;
         populate(running.fs(), u8::from(killed))?;
-        if killed && batch {
+        if kind == JournalKind::Ssd && !killed {
+            populate_lists(running.fs())?;
+        }
+        if killed && choice & BATCH != 0 {
             leave_batch(running.fs())?;
         }
         if !killed {
@@ -173,37 +218,35 @@ fn make(unclean: bool, batch: bool) -> Result<Base> {
     fresh.bytes()
 }
 
-fn base(unclean: bool, batch: bool) -> &'static Base {
-    static CLEAN: OnceLock<Base> = OnceLock::new();
-    static UNCLEAN: OnceLock<Base> = OnceLock::new();
-    static BATCH: OnceLock<Base> = OnceLock::new();
-    let place = match (unclean, batch) {
-        (false, _) => &CLEAN,
-        (true, false) => &UNCLEAN,
-        (true, true) => &BATCH,
-    };
-    place.get_or_init(|| make(unclean, batch).expect("memory"))
+fn base(choice: u8) -> &'static Base {
+    static BASES: [OnceLock<Base>; 16] = [const { OnceLock::new() }; 16];
+    let choice = choice & (UNCLEAN | BATCH | WITH_RING);
+    BASES[usize::from(choice)].get_or_init(|| make(choice).expect("memory"))
 }
 
 /// The media that an input describes: its first byte chooses the image, the rest are changes.
 pub(super) fn media(input: &[u8]) -> Media {
     let (first, changes) = input.split_first().unwrap_or((&0, &[]));
-    let base = base(first & 1 == 1, first & 4 == 4);
-    base.changed(changes.chunks_exact(CHANGE).take(MOST_CHANGES))
+    let base = base(*first);
+    let mut media = base.changed(changes.chunks_exact(CHANGE).take(MOST_CHANGES));
+    if first & UNSTAGED != 0 && base.kind == JournalKind::Ssd {
+        media.ring = RingMedia::Ssd(Arc::new(HeapMemory::new(base.ring.len())));
+    }
+    media
 }
 
 impl Base {
     /// Media with these bytes, but for changes.
     pub(super) fn changed<'a>(&self, changes: impl Iterator<Item = &'a [u8]>) -> Media {
-        let Base { mut image, mut ring } = self.clone();
+        let Base { mut image, mut ring, kind } = self.clone();
         for change in changes {
             apply(self, change, &mut image, &mut ring);
         }
-        let device = MemoryDevice::new(BLOCKS);
+        let device = MemoryDevice::new((image.len() / BLOCK_SIZE) as u64);
         device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)]).expect("memory");
         let memory = HeapMemory::new(ring.len());
         memory.write(0, &ring);
-        Media::new(Arc::new(device), RingMedia::Mapped(Arc::new(memory)))
+        Media::new(Arc::new(device), media_of(kind, Arc::new(memory)))
     }
 }
 
@@ -228,23 +271,28 @@ fn apply(base: &Base, change: &[u8], image: &mut [u8], ring: &mut [u8]) {
                 seal_whole(bytes);
             }
         }
-        (true, true) => {
-            let bytes = &mut ring[place % 2 * RING_HEADER_COPY..][..size_of::<RingHeader>()];
-            put(bytes);
-            if seal {
-                seal_whole(bytes);
-            }
-        }
-        (true, false) => {
-            let slot = place % SLOTS as usize;
-            let bytes = &mut ring[RING_HEADER_SPACE + slot * SLOT_SIZE..][..SLOT_SIZE];
-            put(bytes);
-            if seal {
-                seal_slot(base, bytes);
+        (true, is_head) => {
+            let is_inside = flags & INSIDE != 0 && base.kind == JournalKind::Ssd;
+            let (ring, copy, space) = match is_inside {
+                true => (&mut image[RING_START * BLOCK_SIZE..], BLOCK_SIZE, 2 * BLOCK_SIZE),
+                false => (ring, RING_HEADER_COPY, RING_HEADER_SPACE),
+            };
+            if is_head {
+                let bytes = &mut ring[place % 2 * copy..][..size_of::<RingHeader>()];
+                put(bytes);
+                if seal {
+                    seal_whole(bytes);
+                }
+            } else {
+                let bytes = &mut ring[space + place % SLOTS as usize * SLOT_SIZE..][..SLOT_SIZE];
+                put(bytes);
+                if seal {
+                    seal_slot(base, bytes);
+                }
             }
         }
         (false, false) => {
-            let block = place % BLOCKS as usize;
+            let block = place % (image.len() / BLOCK_SIZE);
             let page = &mut image[block * BLOCK_SIZE..][..BLOCK_SIZE];
             put(page);
             // A block of data is no node block, but sealing it as one harms nobody here.
@@ -263,8 +311,14 @@ fn image_seed(base: &Base) -> u32 {
 
 /// Makes the checksum of a slot hold, in the epoch of the ring as it was.
 fn seal_slot(base: &Base, slot: &mut [u8]) {
-    let epochs = [0, RING_HEADER_COPY]
-        .map(|at| RingHeader::read_from_prefix(&base.ring[at..]).map_or(0, |(header, _)| header.epoch.get()));
+    let epoch_at =
+        |bytes: &[u8]| RingHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.epoch.get());
+    let epochs = match base.kind {
+        JournalKind::Ssd => {
+            [RING_START, RING_START + 1].map(|block| epoch_at(&base.image[block * BLOCK_SIZE..]))
+        }
+        _ => [0, RING_HEADER_COPY].map(|at| epoch_at(&base.ring[at..])),
+    };
     let epoch = epochs[0].max(epochs[1]);
     let seed = crc32c::crc32c_append(image_seed(base), &epoch.to_le_bytes());
     let at = offset_of!(SlotHeader, crc);
