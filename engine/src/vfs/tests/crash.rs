@@ -78,7 +78,12 @@ pub(super) fn begin(kind: JournalKind, sim: &SimMedia) -> Simulated {
 pub(super) fn begin_with(kind: JournalKind, sim: &SimMedia, takeover: Option<&Arc<Takeover>>) -> Simulated {
     let takeover = takeover.cloned();
     let options = ImageOptions { takeover: takeover.clone(), ..ImageOptions::default() };
-    begin_as(kind, sim, options, takeover)
+    begin_as(kind, sim, options, takeover, VfsOptions::default())
+}
+
+/// The same where each change is durable when it returns.
+pub(super) fn begin_synchronous(kind: JournalKind, sim: &SimMedia) -> Simulated {
+    begin_as(kind, sim, ImageOptions::default(), None, VfsOptions { sync: true, ..VfsOptions::default() })
 }
 
 /// The same with some things done in the old way.
@@ -89,7 +94,7 @@ pub(super) fn begin_on(
     baselines: crate::baseline::Baselines,
 ) -> Simulated {
     let store = StoreOptions { baselines, ..StoreOptions::default() };
-    begin_as(kind, sim, ImageOptions { store, ..ImageOptions::default() }, None)
+    begin_as(kind, sim, ImageOptions { store, ..ImageOptions::default() }, None, VfsOptions::default())
 }
 
 fn begin_as(
@@ -97,12 +102,14 @@ fn begin_as(
     sim: &SimMedia,
     options: ImageOptions,
     takeover: Option<Arc<Takeover>>,
+    fs: VfsOptions,
 ) -> Simulated {
     let media = idle(kind, sim);
     let options = ImageOptions { background: false, lanes: 1, ..options };
     let mounted = mount(media, &options).expect("whole");
     assert_eq!(mounted.store().failed(), None);
     let options = AssembleOptions {
+        fs,
         data: DataOptions::with_memory(1 << 20),
         inodes: 256,
         background: false,

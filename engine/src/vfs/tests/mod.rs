@@ -13,6 +13,7 @@ mod permissions;
 mod room;
 mod shrink;
 mod space;
+mod synchronous;
 mod taken_over;
 mod together;
 mod walk;
