@@ -133,6 +133,15 @@ pub trait Operations: Send + Sync + 'static {
         flags: u32,
     ) -> Result<()>;
 
+    /// Another server has removed a name, and not answered.
+    fn removed(&self, parent: u64) {}
+
+    /// Another server has moved or exchanged names, and not answered.
+    fn renamed(&self, from: u64, to: u64, flags: u32) {}
+
+    /// Another server has set or removed an extended attribute, and not answered.
+    fn attribute_changed(&self, nodeid: u64, name: &[u8]) {}
+
     /// What was made, or got a name, for a request that another server has done and not answered. Its number is `nid`.
     fn made(&self, ctx: &RequestContext<'_>, parent: u64, nid: u64) -> Result<Entry> {
         Err(Errno(libc::EIO))

@@ -68,7 +68,9 @@ impl Files {
         let (old, from) = self.parent(from)?;
         let (new, to) = into.parent(to)?;
         let mut flags = flags;
-        flags.set(RenameFlags::DIRECTORY, from.slash || to.slash);
+        let is_exchange = flags.contains(RenameFlags::EXCHANGE);
+        flags.set(RenameFlags::DIRECTORY, from.slash || to.slash && !is_exchange);
+        flags.set(RenameFlags::TARGET_DIRECTORY, to.slash && is_exchange);
         self.fs.rename_at(&self.caller, (&old, from.name), (&new, to.name), flags)
     }
 

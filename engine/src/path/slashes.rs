@@ -21,6 +21,11 @@ macro_rules! call {
     };
 }
 
+fn exchange_by_kernel(p: &Path, q: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags};
+    Ok(rustix::fs::renameat_with(CWD, p, CWD, q, RenameFlags::EXCHANGE)?)
+}
+
 fn to_read() -> OpenOptions {
     OpenOptions { read: true, ..OpenOptions::default() }
 }
@@ -54,6 +59,12 @@ const ALONE: &[Call] = &[
 /// Calls with two paths.
 const PAIRS: &[Call] = &[
     call!("rename", |p, q| fs::rename(p, q), |f, p, q| f.rename(p, q)),
+    call!("exchange", |p, q| exchange_by_kernel(p, q), |f, p, q| f.rename_into(
+        p,
+        f,
+        q,
+        RenameFlags::EXCHANGE
+    )),
     call!("link", |p, q| fs::hard_link(p, q), |f, p, q| f.hard_link(p, q)),
 ];
 

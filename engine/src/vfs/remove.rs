@@ -1,5 +1,6 @@
 //! Taking names away: unlink, rmdir; and the end of inodes.
 
+use super::dir_room::is_removed;
 use super::*;
 use crate::dir::{self, ENTRY_SLOTS};
 use crate::format::{Inode, InodeFlags, Intent};
@@ -205,11 +206,11 @@ impl Vfs {
                 Want::Inode(&inode.lock, Access::Write),
             ]);
             let image = locked(&locks, dir);
-            if entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid()) {
+            let own = locked(&locks, &inode);
+            if entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid()) || is_removed(own) {
                 continue;
             }
             self.may_change_entries(ctx, dir, image)?;
-            let own = locked(&locks, &inode);
             self.check_sticky(ctx, image, own)?;
             if !inode.is_dir() {
                 return Err(Error::Errno(libc::ENOTDIR));
@@ -237,6 +238,7 @@ impl Vfs {
             drop(locks);
             break (inode, left, end);
         };
+        self.tell(ctx, Changed::Attributes { nid: inode.nid() });
         self.reap(&inode);
         self.shrink(dir, left);
         self.finish(end)

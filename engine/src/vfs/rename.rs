@@ -1,5 +1,6 @@
 //! Renaming.
 
+use super::dir_room::is_removed;
 use super::*;
 use crate::acl;
 use crate::dir::{self, ENTRY_SLOTS, Insertion, Left};
@@ -165,6 +166,7 @@ impl Vfs {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NO_REPLACE);
         let needs_dir = flags.contains(RenameFlags::DIRECTORY);
+        let needs_target_dir = flags.contains(RenameFlags::TARGET_DIRECTORY);
         if exchange && no_replace {
             return Err(Error::Errno(libc::EINVAL));
         }
@@ -201,6 +203,7 @@ impl Vfs {
                 let mut refusal = match &target {
                     Some(_) if no_replace => Some(libc::EEXIST),
                     None if exchange => Some(libc::ENOENT),
+                    Some(target) if needs_target_dir && !target.is_dir() => Some(libc::ENOTDIR),
                     _ if needs_dir && !source.is_dir() => Some(libc::ENOTDIR),
                     _ => None,
                 };
@@ -238,6 +241,10 @@ impl Vfs {
                 let there = |found: Option<dir::Hit>| found.map(|hit| hit.nid);
                 if there(old_entries.lookup(None, old_image, from.1)?) != Some(source.nid())
                     || there(new_entries.lookup(None, new_image, to.1)?) != target.as_ref().map(|t| t.nid())
+                    || [Some(&source), target.as_ref()]
+                        .into_iter()
+                        .flatten()
+                        .any(|it| is_removed(locked(&locks, it)))
                 {
                     continue;
                 }

@@ -202,6 +202,8 @@ bitflags::bitflags! {
         const EXCHANGE = libc::RENAME_EXCHANGE;
         /// Fail if it is no directory that is renamed: a slash after one of the names says so.
         const DIRECTORY = 1 << 31;
+        /// Fail if it is no directory that the new name leads to: of two that are exchanged a slash says so.
+        const TARGET_DIRECTORY = 1 << 30;
     }
 }
 

@@ -23,21 +23,38 @@ pub struct Owners {
     flock: Option<Owner>,
     /// Of fcntl(2).
     record: Vec<Owner>,
+    /// Who asks for one by fcntl(2), and has closed no descriptor since; once for each request.
+    asking: Vec<Owner>,
 }
 
 impl Owners {
-    /// This one has got a lock.
-    pub fn remember(&mut self, owner: Owner, kind: AdvisoryKind) {
-        match kind {
-            AdvisoryKind::Flock => self.flock = Some(owner),
-            AdvisoryKind::Record if self.record.contains(&owner) => {}
-            AdvisoryKind::Record => self.record.push(owner),
+    /// This one asks for a lock: [`Owners::answered`] follows.
+    pub fn asks(&mut self, owner: Owner, kind: AdvisoryKind) {
+        if kind == AdvisoryKind::Record {
+            self.asking.push(owner);
         }
     }
 
-    /// What this one has by fcntl(2) has been given back.
+    /// It has got it, or has not. What one gets who has closed a descriptor meanwhile goes with the descriptor: the kernel
+    /// sees to that, and the open file has nothing of it to give back.
+    pub fn answered(&mut self, owner: Owner, kind: AdvisoryKind, is_granted: bool) {
+        if kind == AdvisoryKind::Flock {
+            if is_granted {
+                self.flock = Some(owner);
+            }
+            return;
+        }
+        let Some(at) = self.asking.iter().position(|asks| *asks == owner) else { return };
+        self.asking.swap_remove(at);
+        if is_granted && !self.record.contains(&owner) {
+            self.record.push(owner);
+        }
+    }
+
+    /// What this one has by fcntl(2) has been given back: it has closed a descriptor.
     pub fn forget(&mut self, owner: Owner) {
         self.record.retain(|other| *other != owner);
+        self.asking.retain(|other| *other != owner);
     }
 }
 
@@ -160,7 +177,7 @@ impl Handles {
             removed
         };
         if let (Some(open), Some(owner)) = (removed, flock_owner) {
-            open.owners().remember(owner, AdvisoryKind::Flock);
+            open.owners().answered(owner, AdvisoryKind::Flock, true);
         }
     }
 
@@ -175,5 +192,27 @@ impl Handles {
     fn place(&self, fh: u64) -> (&RwLock<Shard>, usize) {
         let count = (fh & ((1 << COUNT_BITS) - 1)) as usize;
         (&self.shards[count % SHARDS], count / SHARDS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_closed_a_descriptor_while_waiting_leaves_no_lock_to_the_open_file() {
+        let [owner, other] = [1, 2].map(Owner::Mount);
+        let mut owners = Owners::default();
+        owners.asks(owner, AdvisoryKind::Record);
+        owners.asks(other, AdvisoryKind::Record);
+        owners.forget(owner);
+        owners.answered(owner, AdvisoryKind::Record, true);
+        owners.answered(other, AdvisoryKind::Record, true);
+        assert_eq!((&owners.record[..], &owners.asking[..]), (&[other][..], &[][..]));
+        for is_granted in [false, true, true] {
+            owners.asks(owner, AdvisoryKind::Record);
+            owners.answered(owner, AdvisoryKind::Record, is_granted);
+        }
+        assert_eq!((&owners.record[..], &owners.asking[..]), (&[other, owner][..], &[][..]));
     }
 }

@@ -9,8 +9,9 @@
 //! A lock of an open file description, by flock(2) or F_OFD_SETLK, has no owner that a FLUSH names, and goes with
 //! RELEASE. So each open file remembers who has got locks through it ([`Owners`](super::handles::Owners)), before that
 //! is told: until then the kernel has it open, whoever has closed it while a thread waited, and its RELEASE comes later.
-//! FLUSH takes the owner from the list. RELEASE may come late: what it gives back must not be what the same owner has
-//! taken anew since, and is not, for it has closed that open file before.
+//! FLUSH takes the owner from the list, and who waits then never comes to be in it: the kernel, which sees that the
+//! descriptor is gone, gives that lock back by itself. RELEASE may come late: what it gives back must not be what the same
+//! owner has taken anew since, and is not, for it has closed that open file before.
 //!
 //! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
 //! lock that is granted to a caller who is gone goes on to the next.
@@ -92,9 +93,11 @@ impl EngineOperations {
         }
         let request = request_of(lock)?;
         let open = self.open.get(lock.fh)?;
-        self.fs.locks().try_lock(nid, kind_of(lock), &request)?;
-        open.owners().remember(owner_of(lock), kind_of(lock));
-        Ok(())
+        let (kind, owner) = (kind_of(lock), request.owner);
+        open.owners().asks(owner, kind);
+        let taken = self.fs.locks().try_lock(nid, kind, &request);
+        open.owners().answered(owner, kind, taken.is_ok());
+        Ok(taken?)
     }
 
     /// Takes a lock as soon as it is free, and answers then.
@@ -120,13 +123,12 @@ impl EngineOperations {
         waits.0.lock().insert(unique, Wait::Begins);
         let all = Arc::clone(&waits.0);
         let (kind, owner) = (kind_of(lock), request.owner);
+        open.owners().asks(owner, kind);
         let answer = move |outcome: narufs_engine::Result<()>| {
             all.lock().remove(&unique);
+            open.owners().answered(owner, kind, outcome.is_ok());
             match outcome {
-                Ok(()) => {
-                    open.owners().remember(owner, kind);
-                    reply.granted()
-                }
+                Ok(()) => reply.granted(),
                 Err(e) => {
                     reply.error(e.into());
                     true

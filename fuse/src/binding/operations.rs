@@ -158,13 +158,13 @@ impl Operations for EngineOperations {
 
     fn unlink(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
         self.fs.unlink(&self.caller(ctx, 0), parent, name)?;
-        self.dir_times.changed(parent);
+        self.removed(parent);
         Ok(())
     }
 
     fn rmdir(&self, ctx: &RequestContext<'_>, parent: u64, name: &[u8]) -> Result<()> {
         self.fs.rmdir(&self.caller(ctx, 0), parent, name)?;
-        self.dir_times.changed(parent);
+        self.removed(parent);
         Ok(())
     }
 
@@ -175,17 +175,31 @@ impl Operations for EngineOperations {
         to: (u64, &[u8]),
         flags: u32,
     ) -> Result<()> {
-        let flags = vfs::RenameFlags::from_bits(flags).ok_or(Errno(libc::EINVAL))?;
-        self.fs.rename(&self.caller(ctx, 0), from.0, from.1, to.0, to.1, flags)?;
-        self.dir_times.changed(from.0);
-        if from.0 != to.0 {
-            self.dir_times.changed(to.0);
-            self.names.moved(&self.fs, from.0, to.0);
-            if flags.contains(vfs::RenameFlags::EXCHANGE) {
-                self.names.moved(&self.fs, to.0, from.0);
+        let known = vfs::RenameFlags::from_bits(flags).ok_or(Errno(libc::EINVAL))?;
+        self.fs.rename(&self.caller(ctx, 0), from.0, from.1, to.0, to.1, known)?;
+        self.renamed(from.0, to.0, flags);
+        Ok(())
+    }
+
+    fn removed(&self, parent: u64) {
+        self.dir_times.changed(parent);
+    }
+
+    fn renamed(&self, from: u64, to: u64, flags: u32) {
+        self.dir_times.changed(from);
+        if from != to {
+            self.dir_times.changed(to);
+            self.names.moved(&self.fs, from, to);
+            if flags & vfs::RenameFlags::EXCHANGE.bits() != 0 {
+                self.names.moved(&self.fs, to, from);
             }
         }
-        Ok(())
+    }
+
+    fn attribute_changed(&self, nodeid: u64, name: &[u8]) {
+        if name == ACCESS_LIST {
+            self.names.permissions_changed(&self.fs, nodeid);
+        }
     }
 
     fn link(&self, ctx: &RequestContext<'_>, nodeid: u64, parent: u64, name: &[u8]) -> Result<Entry> {
@@ -377,9 +391,7 @@ impl Operations for EngineOperations {
             _ => return Err(Errno(libc::EINVAL)),
         };
         self.fs.setxattr(&self.caller(ctx, 0), nodeid, name, value, mode)?;
-        if name == ACCESS_LIST {
-            self.names.permissions_changed(&self.fs, nodeid);
-        }
+        self.attribute_changed(nodeid, name);
         Ok(())
     }
 
@@ -400,7 +412,9 @@ impl Operations for EngineOperations {
             CAPABILITY => Context::root(),
             _ => self.caller(ctx, 0),
         };
-        Ok(self.fs.removexattr(&caller, nodeid, name)?)
+        self.fs.removexattr(&caller, nodeid, name)?;
+        self.attribute_changed(nodeid, name);
+        Ok(())
     }
 
     fn access(&self, ctx: &RequestContext<'_>, nodeid: u64, mask: i32) -> Result<()> {

@@ -120,13 +120,20 @@ impl<O: Operations> Session<O> {
                 let reply = WriteReply { handle: reply.defer() };
                 ops.written(ctx, node, &Write::from(&args), left.written as usize, reply);
             }
-            Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Rename { .. }
+            Op::Unlink { .. } | Op::Rmdir { .. } => {
+                ops.removed(node);
+                done(reply, Ok(()));
+            }
+            Op::Rename { to, .. } => {
+                ops.renamed(node, to.parent, to.flags);
+                done(reply, Ok(()));
+            }
+            Op::Setxattr { name, .. } | Op::Removexattr { name } => {
+                ops.attribute_changed(node, name);
+                done(reply, Ok(()));
+            }
             // A move of what lies behind a range: nothing else of this kind is decided by a record.
-            | Op::Fallocate(_)
-            | Op::Setxattr { .. }
-            | Op::Removexattr { .. } => done(reply, Ok(())),
+            Op::Fallocate(_) => done(reply, Ok(())),
             other => self.call(ctx, node, other, reply),
         }
     }

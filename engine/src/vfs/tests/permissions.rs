@@ -198,6 +198,13 @@ fn attributes_of_every_name_space() {
     set(&root(), b"trusted.a", &[7; 20_000], XattrMode::Any).expect("root");
     assert_eq!(get(&root(), b"trusted.a").expect("set"), [7; 20_000]);
     assert_eq!(errno(get(&user(1), b"trusted.a")), libc::ENODATA);
+    // Whom the kernel has let through has a capability for it.
+    assert_eq!(get(&user(1).checked(), b"trusted.a").expect("set"), [7; 20_000]);
+    set(&user(1).checked(), b"security.capability", b"c", XattrMode::Any).expect("checked");
+    fs.removexattr(&user(1).checked(), f.nid, b"security.capability").expect("checked");
+    let device = |ctx: &Context, name: &[u8]| fs.mknod(ctx, ROOT_NID, name, libc::S_IFCHR | 0o600, 7);
+    assert_eq!(errno(device(&user(1), b"device")), libc::EPERM);
+    device(&user(1).checked(), b"device").expect("checked");
     assert_eq!(fs.listxattr(&user(1), f.nid).expect("listed"), b"user.a\0");
     set(&root(), b"trusted.a", b"", XattrMode::Replace).expect("root");
     assert_eq!(get(&root(), b"trusted.a").expect("set"), b"");
