@@ -99,6 +99,9 @@ pub type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
 /// Waits for operations that are about to free something.
 pub type AwaitFrees = Box<dyn Fn() + Send + Sync>;
 
+/// Whether something besides blocks waits for a commit until it can be had again.
+pub type AlsoWaits = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// The allocator of one image; cheap to clone.
 #[derive(Clone)]
 pub struct Alloc {
@@ -117,6 +120,7 @@ struct Shared {
     current: Box<[CachePadded<AtomicUsize>]>,
     make_room: OnceLock<MakeRoom>,
     await_frees: OnceLock<AwaitFrees>,
+    also_waits: OnceLock<AlsoWaits>,
     /// Held while room is made; counts how often.
     rounds: Mutex<()>,
     // Relaxed: changed under `rounds`.
@@ -144,6 +148,11 @@ impl Alloc {
     /// Says how to wait for what others are about to free. Set once, at mount.
     pub fn set_await_frees(&self, await_frees: AwaitFrees) {
         let _ = self.shared.await_frees.set(await_frees);
+    }
+
+    /// Says what else than blocks is had back when room is made. Set once, at mount.
+    pub fn set_also_waits(&self, also_waits: AlsoWaits) {
+        let _ = self.shared.also_waits.set(also_waits);
     }
 
     /// Promises `blocks` blocks for data that will be written home later. A small slack for extent blocks is

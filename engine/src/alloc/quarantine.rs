@@ -31,6 +31,11 @@ impl<T> Queue<T> {
         Queue { waiting: Mutex::new(VecDeque::new()), lowest: AtomicU64::new(u64::MAX) }
     }
 
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lowest.load(Relaxed) == u64::MAX
+    }
+
     /// Takes in what the record that ends at `end` has freed.
     pub fn push(&self, end: Position, freed: T) {
         let mut waiting = self.waiting.lock();

@@ -37,7 +37,8 @@ impl Alloc {
             // Somebody else has made room since: the last to do so began after this call.
             return Ok(());
         }
-        if let Some(make_room) = shared.make_room.get().filter(|_| shared.quarantine.blocks() > 0) {
+        let waits = shared.quarantine.blocks() > 0 || shared.also_waits.get().is_some_and(|waits| waits());
+        if let Some(make_room) = shared.make_room.get().filter(|_| waits) {
             make_room()?;
             shared.round.fetch_add(1, Relaxed);
         }

@@ -294,6 +294,11 @@ impl Ids {
         }
     }
 
+    /// Whether ids wait for the records that have freed them.
+    pub(super) fn are_waiting(&self) -> bool {
+        self.lanes.iter().any(|share| !share.quarantine.is_empty())
+    }
+
     /// Gives back the ids freed by records that end at or below `upto`.
     pub(super) fn durable(&self, upto: Position) {
         #[cfg(feature = "baselines")]

@@ -222,7 +222,10 @@ impl Nat {
         {
             shared.ids.listed = listed::Listed::chosen(store.baselines().ids, shared.capacity());
         }
-        Ok(Nat { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        let weak = Arc::downgrade(&shared);
+        alloc.set_also_waits(Box::new(move || weak.upgrade().is_some_and(|shared| shared.ids.are_waiting())));
+        Ok(Nat { shared })
     }
 
     /// Where the inode of an id lies; none if the id is free. What it gives lies within the image.

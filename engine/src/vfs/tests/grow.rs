@@ -225,3 +225,29 @@ fn what_was_removed_is_discarded_and_what_is_there_is_not() {
         run.end();
     }
 }
+
+/// An image that has grown may have blocks and no inodes: those of files that were just removed can be had at once.
+#[test]
+fn where_all_inodes_are_in_use_a_removal_makes_room_for_another() {
+    let kind = JournalKind::Ssd;
+    let sim = media_of(kind, 24_000, Some(1500));
+    let run = begin(kind, &sim);
+    let fs = run.fs();
+    fs.resize(Some(24_000 * BLOCK), false).expect("larger");
+    let make = |n: u64| fs.mknod(&root(), ROOT_NID, n.to_string().as_bytes(), libc::S_IFIFO | 0o600, 0);
+    let mut made = 0;
+    let refused = loop {
+        match make(made) {
+            Ok(entry) => fs.forget(entry.nid, 1),
+            Err(e) => break e,
+        }
+        made += 1;
+    };
+    assert_eq!(refused.errno(), libc::ENOSPC);
+    assert!(fs.statfs().expect("counted").blocks_available > 1000, "after {made} inodes");
+    for n in 0..3 {
+        fs.unlink(&root(), ROOT_NID, n.to_string().as_bytes()).expect("there");
+        fs.forget(make(made + n).expect("a number that was just given back").nid, 1);
+    }
+    run.end();
+}
