@@ -31,7 +31,7 @@ done
     -show-branch-summary=false -show-functions=false >"$work/report.txt"
 # Of each part: its lines, and those that were reached.
 awk -v parts="engine/src/format engine/src/superblock engine/src/journal engine/src/recovery engine/src/fsck engine/src/inode \
-engine/src/extent engine/src/dir engine/src/nat engine/src/alloc engine/src/takeover engine/src/volume fuse/src/" '
+engine/src/extent engine/src/dir engine/src/nat engine/src/alloc engine/src/acl engine/src/takeover fuse/src/wire fuse/src/session" '
 BEGIN { count = split(parts, part, " ") }
 /\.rs / {
     for (i = 1; i <= count; i++) if (index($1, part[i]) || index("engine/src/" $1, part[i]) == 1) {

@@ -202,7 +202,8 @@ pub fn check(media: &Media, options: &Options) -> Result<Report> {
         return Ok(finish(findings, Counts::default()));
     }
     let mut image = Image::new(overlay, sb);
-    if !unclean {
+    // What was given up stays where it was.
+    if !unclean || sb.state.get() == STATE_DAMAGED {
         // A crash may tear the copy that is being written, or leave anything in the areas; a clean image has
         // neither.
         check_copies(&image, &mut findings);

@@ -212,6 +212,12 @@ mod tests {
         assert!(!is_image(&media(&input)), "no copy of the superblock can be used");
     }
 
+    /// A journal in the image that is given up, for what stages it is gone and its header is spoilt, is made blank at once.
+    #[test]
+    fn a_journal_that_is_given_up_is_made_blank() {
+        check_and_repair(&[0x1b, 0, 0x1f, 0x7f, 9, 0, 0x1f, 0x7f]);
+    }
+
     /// An extent tree that is damaged where a new page is to go: what was allocated for the page is had back.
     #[test]
     fn a_page_that_has_no_place_in_a_damaged_tree_keeps_what_is_set_aside() {
