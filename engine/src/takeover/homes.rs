@@ -135,7 +135,7 @@ pub fn homes_left(takeover: Option<&Takeover>, epoch: u64) -> Vec<NewerHome> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::memory::HOMES;
+    use super::super::layout::HOMES;
     use super::*;
 
     fn home(page: u64, upto: Position) -> NewerHome {

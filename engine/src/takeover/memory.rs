@@ -16,6 +16,7 @@
 use super::backing;
 use super::homes::{HomeSlot, Homes};
 use super::inodes::{InodeSlot, Inodes};
+use super::layout::{HEADER, HOMES, Layout, SLOT};
 use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
 use super::requests::{Lanes, RequestSlot, Requests};
@@ -34,19 +35,12 @@ const LAYOUT: u32 = 4;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
 
-const HEADER: usize = 4096;
-const SLOT: usize = 64;
 /// Requests in service at a time.
 const REQUESTS: u32 = 1 << 14;
 /// Files whose size or times run ahead of the journal.
 const INODES: u32 = 1 << 20;
-/// Pages in place that are newer than the journal.
-pub(super) const HOMES: u32 = 1 << 14;
 /// All of these.
 const COUNTS: [u32; 3] = [REQUESTS, INODES, HOMES];
-const HUGE_PAGE: usize = 2 << 20;
-/// More frames than any cache has.
-const MOST_FRAMES: u64 = 1 << 31;
 
 /// The first page.
 #[repr(C)]
@@ -68,31 +62,6 @@ struct Header {
 const _: () = assert!(size_of::<Header>() <= HEADER);
 const _: () = assert!(size_of::<RequestSlot>() == SLOT && size_of::<InodeSlot>() == SLOT);
 const _: () = assert!(size_of::<HomeSlot>() == SLOT);
-
-/// Where the parts lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Layout {
-    requests: usize,
-    inodes: usize,
-    homes: usize,
-    table: usize,
-    frames: usize,
-    end: usize,
-}
-
-impl Layout {
-    fn new(requests: u32, inodes: u32, frames: u64) -> Option<Layout> {
-        let frames = usize::try_from(frames).ok().filter(|frames| *frames as u64 <= MOST_FRAMES)?;
-        let part = |start: usize, count: usize, each: usize| start.checked_add(count.checked_mul(each)?);
-        let at = HEADER;
-        let inodes_at = part(at, requests as usize, SLOT)?;
-        let homes = part(inodes_at, inodes as usize, SLOT)?;
-        let table = part(homes, HOMES as usize, SLOT)?;
-        let first = part(table, frames, SLOT)?.checked_next_multiple_of(HUGE_PAGE)?;
-        let end = part(first, frames, BLOCK_SIZE)?;
-        Some(Layout { requests: at, inodes: inodes_at, homes, table, frames: first, end })
-    }
-}
 
 /// The shared memory of one mount, see the module above.
 #[derive(Debug)]
@@ -300,11 +269,10 @@ impl Takeover {
         unsafe { self.mapping.base.add(offset) }
     }
 
-    /// Where its parts lie in the file: header, requests, inodes, homes, frame table, frames.
+    /// Where its parts lie in the file.
     #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing, feature = "sim"))]
     pub(crate) fn parts(&self) -> [std::ops::Range<usize>; 6] {
-        let Layout { requests, inodes, homes, table, frames, end } = self.layout;
-        [0..requests, requests..inodes, inodes..homes, homes..table, table..frames, frames..end]
+        self.layout.parts()
     }
 
     /// The descriptor by which it is kept for a successor.

@@ -29,6 +29,7 @@
 mod backing;
 pub mod homes;
 pub mod inodes;
+mod layout;
 pub mod life;
 mod memory;
 pub mod notices;
