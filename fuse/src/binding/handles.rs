@@ -10,7 +10,7 @@ use crate::types::{Errno, Result};
 use narufs_engine::lock::{AdvisoryKind, Owner};
 use narufs_engine::vfs::{FileHandle, Vfs};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Shards, so that opens on different cores do not meet; a power of two.
@@ -25,6 +25,8 @@ pub struct Owners {
     record: Vec<Owner>,
     /// Who asks for one by fcntl(2), and has closed no descriptor since; once for each request.
     asking: Vec<Owner>,
+    /// What was granted by fcntl(2) to who had closed a descriptor meanwhile.
+    late: Vec<(Owner, Range<u64>)>,
 }
 
 impl Owners {
@@ -35,19 +37,19 @@ impl Owners {
         }
     }
 
-    /// It has got it, or has not. What one gets who has closed a descriptor meanwhile goes with the descriptor: the kernel
-    /// sees to that, and the open file has nothing of it to give back.
-    pub fn answered(&mut self, owner: Owner, kind: AdvisoryKind, is_granted: bool) {
+    /// It has got bytes, or has not. What one gets who has closed a descriptor meanwhile is given back alone: what the same
+    /// owner holds besides may have been taken through another open file since.
+    pub fn answered(&mut self, owner: Owner, kind: AdvisoryKind, granted: Option<Range<u64>>) {
         if kind == AdvisoryKind::Flock {
-            if is_granted {
-                self.flock = Some(owner);
-            }
+            self.flock = granted.map(|_| owner).or(self.flock);
             return;
         }
-        let Some(at) = self.asking.iter().position(|asks| *asks == owner) else { return };
-        self.asking.swap_remove(at);
-        if is_granted && !self.record.contains(&owner) {
-            self.record.push(owner);
+        let asked = self.asking.iter().position(|asks| *asks == owner).map(|at| self.asking.swap_remove(at));
+        match (asked, granted) {
+            (_, None) => {}
+            (None, Some(range)) => self.late.push((owner, range)),
+            (Some(_), Some(_)) if self.record.contains(&owner) => {}
+            (Some(_), Some(_)) => self.record.push(owner),
         }
     }
 
@@ -55,6 +57,7 @@ impl Owners {
     pub fn forget(&mut self, owner: Owner) {
         self.record.retain(|other| *other != owner);
         self.asking.retain(|other| *other != owner);
+        self.late.retain(|(other, _)| *other != owner);
     }
 }
 
@@ -90,6 +93,10 @@ impl Drop for Open {
             self.fs.releasedir(handle);
         } else {
             let owners = self.owners.get_mut();
+            for (owner, range) in owners.late.drain(..) {
+                // Where the kernel has given them back by itself there is nothing left to do.
+                let _ = self.fs.locks().unlock(handle.nid(), AdvisoryKind::Record, owner, range);
+            }
             for owner in owners.record.drain(..) {
                 self.fs.locks().release_owner(handle.nid(), AdvisoryKind::Record, owner);
             }
@@ -177,7 +184,7 @@ impl Handles {
             removed
         };
         if let (Some(open), Some(owner)) = (removed, flock_owner) {
-            open.owners().answered(owner, AdvisoryKind::Flock, true);
+            open.owners().answered(owner, AdvisoryKind::Flock, Some(0..u64::MAX));
         }
     }
 
@@ -200,19 +207,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_closed_a_descriptor_while_waiting_leaves_no_lock_to_the_open_file() {
+    fn who_has_closed_a_descriptor_while_waiting_gives_back_what_was_granted_then() {
         let [owner, other] = [1, 2].map(Owner::Mount);
         let mut owners = Owners::default();
         owners.asks(owner, AdvisoryKind::Record);
         owners.asks(other, AdvisoryKind::Record);
         owners.forget(owner);
-        owners.answered(owner, AdvisoryKind::Record, true);
-        owners.answered(other, AdvisoryKind::Record, true);
+        owners.answered(owner, AdvisoryKind::Record, Some(0..10));
+        owners.answered(other, AdvisoryKind::Record, Some(20..30));
         assert_eq!((&owners.record[..], &owners.asking[..]), (&[other][..], &[][..]));
+        assert_eq!(owners.late, [(owner, 0..10)]);
         for is_granted in [false, true, true] {
             owners.asks(owner, AdvisoryKind::Record);
-            owners.answered(owner, AdvisoryKind::Record, is_granted);
+            owners.answered(owner, AdvisoryKind::Record, is_granted.then_some(0..10));
         }
         assert_eq!((&owners.record[..], &owners.asking[..]), (&[other, owner][..], &[][..]));
+        owners.forget(owner);
+        assert!(owners.late.is_empty());
     }
 }

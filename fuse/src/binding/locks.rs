@@ -9,9 +9,10 @@
 //! A lock of an open file description, by flock(2) or F_OFD_SETLK, has no owner that a FLUSH names, and goes with
 //! RELEASE. So each open file remembers who has got locks through it ([`Owners`](super::handles::Owners)), before that
 //! is told: until then the kernel has it open, whoever has closed it while a thread waited, and its RELEASE comes later.
-//! FLUSH takes the owner from the list, and who waits then never comes to be in it: the kernel, which sees that the
-//! descriptor is gone, gives that lock back by itself. RELEASE may come late: what it gives back must not be what the same
-//! owner has taken anew since, and is not, for it has closed that open file before.
+//! FLUSH takes the owner from the list. Who waits then, and is granted the lock later, has it no more if its descriptor is
+//! gone: some kernels give it back by themselves, others look at locks of their own alone. So RELEASE gives it back, and
+//! nothing else of that owner's, who may have taken more by another descriptor. RELEASE may come late: what else it gives
+//! back must not be what the same owner has taken anew since, and is not, for it has closed that open file before.
 //!
 //! *What waits* holds no thread: the reply is kept with the request in the table. A signal has it answered with EINTR; a
 //! lock that is granted to a caller who is gone goes on to the next.
@@ -96,7 +97,7 @@ impl EngineOperations {
         let (kind, owner) = (kind_of(lock), request.owner);
         open.owners().asks(owner, kind);
         let taken = self.fs.locks().try_lock(nid, kind, &request);
-        open.owners().answered(owner, kind, taken.is_ok());
+        open.owners().answered(owner, kind, taken.is_ok().then_some(request.range));
         Ok(taken?)
     }
 
@@ -122,11 +123,11 @@ impl EngineOperations {
         let unique = reply.unique();
         waits.0.lock().insert(unique, Wait::Begins);
         let all = Arc::clone(&waits.0);
-        let (kind, owner) = (kind_of(lock), request.owner);
+        let (kind, owner, range) = (kind_of(lock), request.owner, request.range.clone());
         open.owners().asks(owner, kind);
         let answer = move |outcome: narufs_engine::Result<()>| {
             all.lock().remove(&unique);
-            open.owners().answered(owner, kind, outcome.is_ok());
+            open.owners().answered(owner, kind, outcome.is_ok().then_some(range));
             match outcome {
                 Ok(()) => reply.granted(),
                 Err(e) => {
