@@ -118,7 +118,9 @@ fn damage_in_front_of_what_a_killed_server_has_promised_takes_none_of_it() {
         assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{refused}");
         let stats = mounted.stats();
         let why = stats["read_only"].as_str().unwrap_or_else(|| panic!("{stats}"));
-        assert!(why.contains("cannot be redone") && why.contains("run fsck"), "{why}");
+        // Where a checkpoint came before the kill the journal has nothing for it, and it is found when it is read.
+        let is_found = why.contains("cannot be redone") || why.contains("has no magic");
+        assert!(is_found && why.contains("run fsck"), "{why}");
         mounted.restart();
     }
     mounted.unmount();

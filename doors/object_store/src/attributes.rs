@@ -52,6 +52,10 @@ pub(crate) fn set(file: &File, attributes: &Attributes) -> Result<()> {
             implementer: crate::error::STORE.into(),
         };
         let name = name_of(attribute).ok_or_else(unknown)?;
+        // Names of attributes are listed with one behind each.
+        if name.contains('\0') {
+            return Err(generic(format!("the attribute {attribute:?}: its key has a zero byte")));
+        }
         file.set_xattr(name, value.as_bytes(), XattrMode::Any).map_err(generic)?;
     }
     Ok(())

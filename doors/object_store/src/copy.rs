@@ -2,7 +2,7 @@
 
 use crate::attributes;
 use crate::error::{generic, is_there_already, not_found, of_object, of_target};
-use crate::run::Promise;
+use crate::run::{Promise, check_wanted};
 use crate::store::NarufsStore;
 use crate::write::{When, named, there};
 use narufs::{File, RenameMode};
@@ -31,6 +31,7 @@ impl NarufsStore {
         let (old, new) = (self.object(from)?, self.object(to)?);
         let fs = &self.mount.fs;
         let _held = self.mount.hold_both(&old, &new);
+        check_wanted()?;
         let source =
             there(&self.mount, &old).map_err(|e| of_object(from, e))?.ok_or_else(|| not_found(from))?;
         let target = there(&self.mount, &new).map_err(|e| of_object(to, e))?;
@@ -72,6 +73,7 @@ impl NarufsStore {
         let (old, new) = (self.object(from)?, self.object(to)?);
         let fs = &self.mount.fs;
         let held = self.mount.hold_both(&old, &new);
+        check_wanted()?;
         let source =
             there(&self.mount, &old).map_err(|e| of_object(from, e))?.ok_or_else(|| not_found(from))?;
         let target = there(&self.mount, &new).map_err(|e| of_object(to, e))?;

@@ -15,6 +15,7 @@ use narufs::{File, FormatOptions, Fs, MountOptions, OpenOptions};
 use object_store::Result;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -53,20 +54,26 @@ pub(crate) struct Mount {
 /// Tells those who wait for an image that it can be opened.
 struct Closed {
     image: PathBuf,
+    file: FileId,
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
         let mut open = locked(&OPEN);
-        if open.get(&self.image).is_some_and(|mount| mount.strong_count() == 0) {
-            open.remove(&self.image);
+        if open.get(&self.file).is_some_and(|mount| mount.strong_count() == 0) {
+            open.remove(&self.file);
         }
         CLOSED.notify_all();
     }
 }
 
+/// An image's device and inode.
+type FileId = (u64, u64);
+
+type Open = HashMap<FileId, Weak<Mount>>;
+
 /// Those that are open, or that somebody is about to close.
-static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Mount>>>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<Open>> = LazyLock::new(Mutex::default);
 
 static CLOSED: Condvar = Condvar::new();
 
@@ -90,25 +97,30 @@ pub(crate) fn open(image: &Path, size: Option<u64>, options: &MountOptions) -> R
     if let Some(size) = size {
         // By one of those who find that there is none.
         let _open = locked(&OPEN);
-        if !image.exists() {
-            Fs::format(image, &FormatOptions::new().size(size)).map_err(generic)?;
+        if !image.exists()
+            && let Err(e) = Fs::format(image, &FormatOptions::new().size(size))
+        {
+            // What was begun would be taken for an image that is there.
+            let _ = std::fs::remove_file(image);
+            return Err(generic(e));
         }
     }
     let image = image.canonicalize().map_err(|e| generic(format!("{}: {e}", image.display())))?;
-    let closes = |open: &mut HashMap<PathBuf, Weak<Mount>>| {
-        open.get(&image).is_some_and(|mount| mount.strong_count() == 0)
-    };
+    // Another file may have got the path of one that is open still.
+    let metadata = std::fs::metadata(&image).map_err(|e| generic(format!("{}: {e}", image.display())))?;
+    let file = (metadata.dev(), metadata.ino());
+    let closes = |open: &mut Open| open.get(&file).is_some_and(|mount| mount.strong_count() == 0);
     let waited = CLOSED.wait_timeout_while(locked(&OPEN), PATIENCE, closes);
     let mut open = waited.unwrap_or_else(PoisonError::into_inner).0;
-    if let Some(mount) = open.get(&image).and_then(Weak::upgrade) {
+    if let Some(mount) = open.get(&file).and_then(Weak::upgrade) {
         return Ok(mount);
     }
     let fs = Fs::open(&image, options).map_err(generic)?;
     // Told of its end only once it has begun: that takes the lock which this has.
     let mut mount = Mount::of(fs)?;
-    mount.closed = Some(Closed { image: image.clone() });
+    mount.closed = Some(Closed { image, file });
     let mount = Arc::new(mount);
-    open.insert(image, Arc::downgrade(&mount));
+    open.insert(file, Arc::downgrade(&mount));
     Ok(mount)
 }
 
@@ -201,8 +213,8 @@ impl Mount {
                 continue;
             }
             match self.fs.remove_file(entry.path()) {
-                // Another thread does the same; a directory is none of a store's.
-                Err(e) if !matches!(e.errno(), libc::ENOENT | libc::EISDIR) => return Err(e),
+                // Another thread does the same; a directory is none of a store's; where nothing can be changed they stay.
+                Err(e) if !matches!(e.errno(), libc::ENOENT | libc::EISDIR | libc::EROFS) => return Err(e),
                 _ => {}
             }
         }

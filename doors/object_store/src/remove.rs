@@ -1,7 +1,7 @@
 //! Deletes, many at a time, and directories that are empty after them.
 
 use crate::error::{not_found, of_object};
-use crate::run::{Promise, blocking, shared};
+use crate::run::{Promise, blocking, check_wanted, shared};
 use crate::store::NarufsStore;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -20,6 +20,7 @@ impl NarufsStore {
     fn remove(&self, location: &Path) -> Result<String> {
         let path = self.object(location)?;
         let held = self.mount.hold(&path);
+        check_wanted()?;
         let removed = self.mount.fs.remove_file(&path);
         drop(held);
         match removed {

@@ -3,20 +3,74 @@
 use crate::error::generic;
 use crate::mount::Mount;
 use object_store::Result;
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// Runs what may wait for locks or for the device: on a thread of the runtime's that may, or where there is none on this
-/// one, as the crate's own `LocalFileSystem` does.
+/// one, as the crate's own `LocalFileSystem` does. What nobody waits for any more is not begun, and gives and takes no
+/// name: who has given a call up, and makes another, is not overtaken by the first.
 pub(crate) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match Handle::try_current() {
-        Ok(runtime) => runtime.spawn_blocking(call).await.map_err(generic)?,
-        Err(_) => call(),
+    let Ok(runtime) = Handle::try_current() else { return call() };
+    let is_given_up = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_given_up);
+    let task = runtime.spawn_blocking(move || {
+        let _told = Told::with(told);
+        call()
+    });
+    let _waits = Waits { is_given_up, task: task.abort_handle() };
+    task.await.map_err(generic)?
+}
+
+/// Somebody waits for a call; once that is over, the call is of no use.
+struct Waits {
+    is_given_up: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of `check_wanted`. Who makes another call about the same name has its lock after
+        // this, and the first looks when it has it.
+        self.is_given_up.store(true, Ordering::Release);
+        self.task.abort();
     }
+}
+
+thread_local! {
+    /// Whether the call that this thread runs has been given up.
+    static GIVEN_UP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, this thread runs a call that may be given up.
+struct Told;
+
+impl Told {
+    fn with(is_given_up: Arc<AtomicBool>) -> Told {
+        GIVEN_UP.set(Some(is_given_up));
+        Told
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        GIVEN_UP.set(None);
+    }
+}
+
+/// To be asked with the lock of a name, before it is given or taken.
+///
+/// # Errors
+/// Nobody waits for this call any more.
+pub(crate) fn check_wanted() -> Result<()> {
+    let is_given_up =
+        GIVEN_UP.with_borrow(|told| told.as_ref().is_some_and(|told| told.load(Ordering::Acquire)));
+    if is_given_up { Err(generic("nobody waits for it any more: nothing was changed")) } else { Ok(()) }
 }
 
 /// What is not durable yet; many wait for one flush, and none of them has a thread.

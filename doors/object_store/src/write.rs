@@ -8,7 +8,7 @@
 use crate::attributes;
 use crate::error::{generic, is_there_already, of_object, of_target, precondition};
 use crate::mount::{Moment, Mount};
-use crate::run::Promise;
+use crate::run::{Promise, check_wanted};
 use crate::store::NarufsStore;
 use narufs::{Commit, File, Metadata, OpenOptions, RenameMode};
 use object_store::path::Path;
@@ -171,6 +171,7 @@ impl NarufsStore {
         let fs = &self.mount.fs;
         let Ready { file, mut moment } = ready;
         let held = self.mount.hold(path);
+        check_wanted()?;
         let before = there(&self.mount, path).map_err(|e| of_object(location, e))?;
         when.check(location, before.as_ref())?;
         if before.is_some() && moment.is_none() {
