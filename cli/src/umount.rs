@@ -159,7 +159,11 @@ fn unmount(point: &Path, how: IfBusy) -> io::Result<()> {
 
 /// Where an image is mounted, as umount(8) takes it.
 fn mounted_from(image: &Path) -> Option<PathBuf> {
+    // Scratch space has a word there, which is no file of the caller's directory.
     let same = |source: &Path| {
+        if !source.is_absolute() {
+            return None;
+        }
         let (image, source) = (image.metadata().ok()?, source.metadata().ok()?);
         (!image.is_dir() && (image.dev(), image.ino()) == (source.dev(), source.ino())).then_some(())
     };

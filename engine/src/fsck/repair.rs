@@ -35,7 +35,7 @@ pub(super) fn mark(device: &dyn BlockDevice, image: &Image) -> Result<()> {
         return Ok(());
     }
     sb.state.set(STATE_DAMAGED);
-    superblock::write(device, &mut sb)
+    superblock::write_both(device, &mut sb)
 }
 
 /// Writes the plan. `saved`: what [`resume`] has found; `state` is what the superblock says afterwards.
@@ -52,7 +52,8 @@ pub(super) fn carry_out(
     let (blanked, blocks): (Vec<u64>, Vec<u64>) =
         image.device.blocks_written().into_iter().partition(|block| area_blocks.contains(block));
     sb.state.set(STATE_DAMAGED);
-    superblock::write(device, &mut sb)?;
+    // Both, so that no copy that is left says that it is whole.
+    superblock::write_both(device, &mut sb)?;
     let torn = saved.iter().map(|(block, buf)| Request::write(*block, buf.clone(), Cause::Fsck));
     device.run(torn.collect())?;
     device.flush()?;

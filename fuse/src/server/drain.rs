@@ -62,13 +62,21 @@ impl<O: Operations> Server<O> {
         let cores = config.cores.clone().map_or_else(usable_cores, Ok)?;
         let threads = self.threads(config, idle);
         supervision.memory().enter(Phase::Draining);
-        let again = self.drain(&threads)?;
-        supervision.memory().requests().forget_left();
-        kill::step(Step::Drained);
-        tracing::debug!(again, "requests were sent again");
-        self.start_lanes(&cores, &threads, idle, clones)?;
-        self.session.served_by(self.transport);
-        Ok(())
+        let begin = || -> io::Result<()> {
+            let again = self.drain(&threads)?;
+            supervision.memory().requests().forget_left();
+            kill::step(Step::Drained);
+            tracing::debug!(again, "requests were sent again");
+            self.start_lanes(&cores, &threads, idle, clones)?;
+            self.session.served_by(self.transport);
+            Ok(())
+        };
+        let begun = begin();
+        if begun.is_err() && self.is_supervised() {
+            // As in `leave`: the end of the conversation would free files without names that the kernel has open.
+            std::mem::forget(threads);
+        }
+        begun
     }
 
     /// Leaves the mount to the next server, which the supervisor starts when this process has ended; until then its threads
