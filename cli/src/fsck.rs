@@ -15,11 +15,9 @@ use std::sync::Arc;
 pub fn run(args: &Fsck) -> Result<(), Failure> {
     let repair = args.repair || args.automatic;
     let failed = |e: narufs_engine::Error| Failure::about(Status::CheckFailed, &args.image, e);
-    let origin = match (args.moved, args.copied || args.discard_journal) {
-        (true, _) => Origin::Moved,
-        (false, true) => Origin::Copied,
-        (false, false) => Origin::Unknown,
-    };
+    let said =
+        [(args.moved, Origin::Moved), (args.discard_journal, Origin::GivenUp), (args.copied, Origin::Copied)];
+    let origin = said.into_iter().find(|(is_said, _)| *is_said).map_or(Origin::Unknown, |(_, origin)| origin);
     let media = volume::open_for_check(&args.image, args.journal.as_deref(), repair, origin);
     let media = media.map_err(failed)?;
     let bar = progress_bar(args.json);

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::fs::{File, Metadata};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,10 +22,21 @@ use std::time::{Duration, Instant};
 /// How long to wait for an image that nobody serves.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// An image as it is found now, whatever its path leads to later. That holds nothing of it, neither its lock nor its device.
+pub fn place(image: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Where it can be opened.
+pub fn path_of(place: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd()))
+}
+
 /// Waits until nobody holds an image's lock, so long at the most. Whoever asks tries the lock once more.
-pub fn wait_for_lock(image: &Path, most: Duration) {
+pub fn wait_for_lock(place: &OwnedFd, most: Duration) {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(image, flags, Mode::empty()).map(File::from) else { return };
+    let opened = rustix::fs::open(path_of(place), flags, Mode::empty());
+    let Ok(file) = opened.map(File::from) else { return };
     if let (Ok(told), Ok(most)) = (when_unlocked(file), Timespec::try_from(most)) {
         let _ = poll(&mut [PollFd::new(&told, PollFlags::IN)], Some(&most));
     }

@@ -18,7 +18,7 @@ use crate::failure::{Failure, Status};
 use crate::metrics::serving::{METRICS, Serving};
 use crate::options::OptionList;
 use crate::pause;
-use crate::supervised::{Heard, Link, Start, not_supervised};
+use crate::supervised::{Heard, IMAGE, Link, Start, not_supervised};
 use crate::supervisor::channel::{ToServer, ToSupervisor};
 use narufs_engine::takeover::{Takeover, now};
 use narufs_engine::vfs::Vfs;
@@ -30,6 +30,7 @@ use opened::{Opened, failed, refused};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know. `arguments` are
@@ -43,7 +44,7 @@ pub fn serve(
     let broker = start_broker(args, options, arguments)?;
     let mut metrics = Serving::wanted(options, None, false)?;
     act_through(&mut metrics, broker.as_ref());
-    let opened = Opened::new(args, options, None, broker.as_ref())?;
+    let opened = Opened::new(args, options, None, None, broker.as_ref())?;
     let server = opened.serve(args, options, Process::default())?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&opened.about, e))?;
     let handle = signals.handle();
@@ -122,7 +123,14 @@ fn serve_for(
     if let Some(metrics) = metrics.as_ref().filter(|metrics| metrics.is_new()) {
         link.keep(METRICS, metrics.descriptor()).map_err(|e| failed(dir, e))?;
     }
-    let mut opened = Opened::new(args, options, Some(&memory), broker)?;
+    let mut place = start.image.take().map(Arc::new);
+    if place.is_none() && !options.scratch {
+        // The next server finds it there, whatever its path leads to by then.
+        let found = opened::find(&source(args, options)?)?;
+        link.keep(IMAGE, found.as_fd()).map_err(|e| failed(dir, e))?;
+        place = Some(found);
+    }
+    let mut opened = Opened::new(args, options, Some(&memory), place, broker)?;
     if start.left.is_none() {
         opened.warnings.extend(pause::warning());
     }

@@ -29,6 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Supervisors that may be started within a minute.
 const MOST_SUPERVISORS: usize = 5;
 
+/// The name under which the image is kept, opened with `O_PATH`.
+pub const IMAGE: &str = "image";
+
 /// The conversation with the supervisor.
 #[derive(Debug, Clone)]
 pub struct Link {
@@ -68,6 +71,8 @@ pub struct Start {
     pub memory: Option<OwnedFd>,
     /// Where metrics are asked for.
     pub metrics: Option<OwnedFd>,
+    /// The image; `None`: nobody has opened it, or only older versions have.
+    pub image: Option<OwnedFd>,
     /// The mount.
     pub left: Option<Inherited>,
 }
@@ -102,6 +107,7 @@ impl Link {
         let duplicate = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 3);
         let memory = kept.get(MEMORY).map(duplicate).transpose()?;
         let metrics = kept.get(METRICS).map(duplicate).transpose()?;
+        let image = kept.get(IMAGE).map(duplicate).transpose()?;
         let mut named = Vec::new();
         for (name, descriptor) in kept.iter().filter(|(name, _)| *name != MEMORY) {
             named.push((name.clone(), duplicate(descriptor)?));
@@ -120,7 +126,7 @@ impl Link {
             started: VecDeque::new(),
         };
         let link = Link { state: Arc::new(Mutex::new(conversation)) };
-        Ok((link, Start { supervisor, death, memory, metrics, left }))
+        Ok((link, Start { supervisor, death, memory, metrics, image, left }))
     }
 
     /// Has this one start another supervisor from now on.

@@ -18,6 +18,7 @@ use narufs_engine::volume::{self, AssembleOptions, Mounted, Running, scratch};
 use narufs_fuse::binding::{self, EngineOperations, Process};
 use narufs_fuse::mount::process::{Hardening, allow_locked_memory, bound_heap, protect_from_reclaim};
 use narufs_fuse::server::Server;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,11 +39,12 @@ pub struct Opened {
 
 impl Opened {
     /// Opens and starts what these arguments say, for what a server before this one has left or anew; what is not needed
-    /// is given up on the way, where there is a broker.
+    /// is given up on the way, where there is a broker. `place` is the image, where it was found before.
     pub fn new(
         args: &Mount,
         options: &OptionList,
         takeover: Option<&Arc<Takeover>>,
+        place: Option<Arc<OwnedFd>>,
         broker: Option<&Arc<Broker>>,
     ) -> Result<Opened, Failure> {
         protect_from_reclaim();
@@ -67,7 +69,9 @@ impl Opened {
         };
         let (mounted, running, files) = match given {
             Some(_) => {
-                let mut begin = |damage| start(&source, options, takeover, damage, &mut give_up);
+                let place = place.map_or_else(|| find(&source), Ok)?;
+                let image = Image { path: &source, place };
+                let mut begin = |damage| start(&image, options, takeover, damage, &mut give_up);
                 let started = begin(None).or_else(|e| match e {
                     // Whoever has files open can read what is whole.
                     Error::Corrupt { .. } if takeover.is_some_and(|takeover| takeover.incarnation() > 0) => {
@@ -136,9 +140,23 @@ impl Opened {
     }
 }
 
+/// An image that is to be served.
+struct Image<'p> {
+    /// What it is called.
+    path: &'p Path,
+    /// What its path has led to.
+    place: Arc<OwnedFd>,
+}
+
+/// What is at the path of an image.
+pub fn find(image: &Path) -> Result<Arc<OwnedFd>, Failure> {
+    let place = holder::place(image).map_err(|e| refused(image, &Error::Errno(e.raw_os_error())))?;
+    Ok(Arc::new(place))
+}
+
 /// Opens an image, and starts what serves it; to be read alone, if `damage` was found.
 fn start(
-    image: &Path,
+    image: &Image<'_>,
     options: &OptionList,
     takeover: Option<&Arc<Takeover>>,
     damage: Option<String>,
@@ -148,14 +166,15 @@ fn start(
     image_options.takeover = takeover.cloned();
     image_options.read_only |= damage.is_some();
     image_options.damage = damage;
+    image_options.place = Some(Arc::clone(&image.place));
     let is_successor = takeover.is_some_and(|takeover| takeover.incarnation() > 0);
     let begin = Instant::now();
     let journal = options.journal.as_deref();
     let mut media = loop {
-        match volume::open(image, journal, emulation_costs(options), &image_options) {
+        match volume::open(image.path, journal, emulation_costs(options), &image_options) {
             // What a killed server had is let go of when its last requests to the device are over.
             Err(Error::InUse(_)) if is_successor && begin.elapsed() < PATIENCE => {
-                holder::wait_for_lock(image, PATIENCE.saturating_sub(begin.elapsed()));
+                holder::wait_for_lock(&image.place, PATIENCE.saturating_sub(begin.elapsed()));
             }
             media => break media?,
         }
@@ -166,7 +185,7 @@ fn start(
     // Which asks how much memory there is.
     let mut files = assemble_options(options, false);
     let needs = Needs {
-        image: Some(image.to_owned()),
+        image: Some(holder::path_of(&image.place)),
         journal: media.journal_file(),
         removes_journal: media.staging_file.is_some(),
         ..needs_of(options)

@@ -8,6 +8,7 @@ mod hardened;
 mod held;
 mod measured;
 mod mounter;
+mod moved;
 mod names;
 mod replace;
 mod stored;

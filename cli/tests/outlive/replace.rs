@@ -43,9 +43,7 @@ fn upgrades_and_downgrades_under_load_are_pauses() {
         for number in 1..=4 {
             let before = mounted.incarnation();
             let version = &versions[number % 2];
-            let mut upgrade = Command::new(version);
-            let out = upgrade.arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
-            assert!(out.status.success(), "{}", said(&out));
+            mounted.upgrade_to(version);
             assert_eq!(program_of(mounted.server()), *version);
             assert_eq!(mounted.incarnation(), before + 1);
             // The same process, of which the new program is.
@@ -79,15 +77,7 @@ fn a_program_that_cannot_go_on_is_refused_and_the_next_is_taken() {
         std::thread::yield_now();
     }
     assert!(mounted.at("dir").is_dir());
-    // The new server answers before its supervisor knows that it does.
-    let upgraded = || {
-        let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
-        assert!(out.status.success() || said(&out).contains("try again"), "{}", said(&out));
-        out.status.success()
-    };
-    while !upgraded() {
-        std::thread::yield_now();
-    }
+    mounted.upgrade();
     mounted.restart();
     mounted.end();
 }

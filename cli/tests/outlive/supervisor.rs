@@ -57,13 +57,11 @@ fn a_killed_supervisor_is_replaced_and_servers_are_followed() {
     }
     assert_eq!(fs::read_to_string(mounted.at("file")).expect("readable"), "012");
     let before = mounted.supervisor_now();
-    let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    mounted.upgrade();
     assert_eq!(mounted.supervisor_now(), before, "the same process");
     // One that another supervisor has started makes room as well.
     let supervisor = Process::of(mounted.replace_supervisor().expect("another one"));
-    let out = narufs().arg("upgrade").arg(mounted.place.point()).output().expect("it starts");
-    assert!(out.status.success(), "{}", said(&out));
+    mounted.upgrade();
     assert_eq!(mounted.supervisor_now(), Some(supervisor.pid));
     mounted.follow(Signal::KILL);
     drop((file, other));

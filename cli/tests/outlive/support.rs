@@ -43,6 +43,15 @@ impl Mounted {
     pub fn of(program: &Path, options: &str) -> Mounted {
         let under = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let place = Place::make(under, Ring::Ssd, IMAGE_BYTES, SLOTS).expect("room");
+        Mounted::of_place_by(program, place, options)
+    }
+
+    /// Of an image that is there.
+    pub fn of_place(place: Place, options: &str) -> Mounted {
+        Mounted::of_place_by(Path::new(env!("CARGO_BIN_EXE_narufs")), place, options)
+    }
+
+    fn of_place_by(program: &Path, place: Place, options: &str) -> Mounted {
         let out = mount_by(Command::new(program), &place, options);
         assert!(out.status.success(), "{}", said(&out));
         let supervisor = control::supervisor_pid(&place.point()).expect("it answers");
@@ -178,6 +187,23 @@ impl Mounted {
         let before = self.incarnation();
         assert!(self.kill(Signal::KILL), "there is a server");
         assert!(self.incarnation() > before);
+    }
+
+    /// Has this program take over, as soon as the supervisor knows that a server serves: that answers before.
+    pub fn upgrade_to(&self, program: &Path) {
+        loop {
+            let out =
+                Command::new(program).arg("upgrade").arg(self.place.point()).output().expect("it starts");
+            if out.status.success() {
+                return;
+            }
+            assert!(said(&out).contains("try again"), "{}", said(&out));
+        }
+    }
+
+    /// The same of the command under test.
+    pub fn upgrade(&self) {
+        self.upgrade_to(Path::new(env!("CARGO_BIN_EXE_narufs")));
     }
 
     /// Unmounts as users do.

@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,6 +60,16 @@ impl ImageFile {
     /// [`Error::InUse`] when another process holds it; [`Error::Refused`] when it cannot be an image.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, OFlags::RDWR)
+    }
+
+    /// The same of the file or device that a descriptor is of, whatever its path leads to now: one that was opened with
+    /// `O_PATH` does, and has no lock. `path` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`ImageFile::open`].
+    pub fn open_through(place: BorrowedFd<'_>, path: &Path) -> Result<Self> {
+        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+        Ok(Self { path: path.to_owned(), ..Self::open_with(Path::new(&link), OFlags::RDWR)? })
     }
 
     /// Creates (or takes over) a regular file and makes it `blocks` long, its space reserved; a raw device is

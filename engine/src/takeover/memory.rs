@@ -34,6 +34,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 const LAYOUT: u32 = 4;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
+/// Words of what tells the image from others.
+pub(crate) const IMAGE_WORDS: usize = 6;
 
 /// Requests in service at a time.
 const REQUESTS: u32 = 1 << 14;
@@ -57,6 +59,9 @@ struct Header {
     longest_pause: AtomicU64,
     notices: Notices,
     life: LifeWords,
+    /// Whether `image` counts: memory of an older version has none, and zeros here.
+    has_image: AtomicU64,
+    image: [AtomicU64; IMAGE_WORDS],
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -319,6 +324,24 @@ impl Takeover {
         header.has_session.store(1, Ordering::Release);
     }
 
+    /// Whether the mount is of this image. That of its first server is.
+    pub(crate) fn is_of(&self, image: [u64; IMAGE_WORDS]) -> bool {
+        let header = self.header();
+        // Acquire: pairs with the Release below.
+        if header.has_image.load(Ordering::Acquire) != 0 {
+            return image
+                .iter()
+                .zip(&header.image)
+                .all(|(word, noted)| noted.load(Ordering::Relaxed) == *word);
+        }
+        for (word, to) in image.iter().zip(&header.image) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        // Release: rule 2.
+        header.has_image.store(1, Ordering::Release);
+        true
+    }
+
     /// This server does something else from now on.
     pub fn enter(&self, phase: Phase) {
         self.header().life.enter(phase);
@@ -383,6 +406,7 @@ mod tests {
     fn a_successor_finds_what_was_left() {
         let memory = Takeover::create(100).expect("memory");
         assert_eq!((memory.incarnation(), memory.session()), (0, None));
+        assert!(memory.is_of([4; IMAGE_WORDS]));
         memory.set_session([7; SESSION_BYTES]);
         memory.note_pause(5);
         memory.note_pause(3);
@@ -393,6 +417,8 @@ mod tests {
         assert_eq!((next.incarnation(), next.frames()), (1, 100));
         assert_eq!((next.session(), next.longest_pause()), (Some([7; SESSION_BYTES]), 5));
         assert!(next.frame_region().is_inherited());
+        assert!(next.is_of([4; IMAGE_WORDS]));
+        assert!(!next.is_of([4, 4, 4, 4, 4, 5]));
         let region = next.frame_region();
         assert!(region.bytes().addr().get().is_multiple_of(BLOCK_SIZE));
         region.release(90, 20);

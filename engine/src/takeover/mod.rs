@@ -8,8 +8,8 @@
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
 //! - [`homes`]: pages in place that are newer than what the journal would put there;
 //! - [`notices`]: what the kernel is still to be told;
-//! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), and counts of the mount's life
-//!   ([`life`]).
+//! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), counts of the mount's life
+//!   ([`life`]), and which image it is of.
 //!
 //! What this leaves to others: what any of it means. Who keeps the descriptor and starts the successor is the command's.
 //!
@@ -41,6 +41,7 @@ pub(crate) use requests::is_decisive;
 pub use homes::{Homes, NewerHome};
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use life::{LeftCounts, Life, Phase, PhaseCounts, now};
+pub(crate) use memory::IMAGE_WORDS;
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
 pub use requests::{Entered, Left, Requests, Taken};

@@ -27,6 +27,8 @@ pub enum Absence {
     Damaged,
     /// It belongs to the image with this UUID.
     OtherImage([u8; 16]),
+    /// It has the image's UUIDs, and is of another file or device that has them too.
+    OtherFile(PathBuf),
     /// It has this format version, which this code does not know.
     OtherVersion(u32),
     /// The ring in the image has this format version, which this code does not know.
@@ -69,6 +71,9 @@ impl fmt::Display for Absence {
             Absence::OtherImage(uuid) => {
                 write!(f, "the journal belongs to another image ({})", uuid::Uuid::from_bytes(*uuid))
             }
+            Absence::OtherFile(path) => {
+                write!(f, "the journal {} is of another file or device with the image's UUID", path.display())
+            }
             Absence::OtherVersion(version) => {
                 write!(f, "the journal has format version {version}, that of a newer narufs")
             }
@@ -97,7 +102,9 @@ impl fmt::Display for Absence {
 impl Absence {
     /// Whether going on with another ring would destroy what is not this build's, or this image's, to destroy.
     pub(crate) fn is_to_be_kept(&self) -> bool {
-        matches!(self, Absence::OtherImage(_) | Absence::OtherVersion(_)) || self.is_newer_inside()
+        let is_anothers =
+            matches!(self, Absence::OtherImage(_) | Absence::OtherFile(_) | Absence::OtherVersion(_));
+        is_anothers || self.is_newer_inside()
     }
 
     /// The number of the mount in which a ring was last written that is the image's, but of another mount.
@@ -119,6 +126,12 @@ pub(crate) fn lost(absence: &Absence) -> String {
     if absence.is_newer_inside() {
         return foreign(absence);
     }
+    if let Absence::OtherFile(_) = absence {
+        return format!(
+            "{absence}, and the image was not unmounted cleanly: if it is that one, moved, say -o moved (fsck: --moved); a copy \
+             that was made while its original was mounted cannot be recovered without that: take one made after an unmount"
+        );
+    }
     format!(
         "{absence}; the image was not unmounted cleanly, and what it had not checkpointed (operations and \
          absorbed data) may be lost without its journal: bring that back, or give it up with narufs fsck IMAGE \
@@ -139,6 +152,12 @@ pub(in crate::volume) fn later(absence: &Absence) -> String {
 pub(crate) fn foreign(absence: &Absence) -> String {
     if absence.is_newer_inside() {
         return format!("{absence}; use a newer narufs");
+    }
+    if let Absence::OtherFile(_) = absence {
+        return format!(
+            "{absence}, which may need it; if this image has taken that one's place say -o moved (fsck: --moved), or have \
+             another journal made, by narufs mount -o journal=PATH (fsck: --journal PATH)"
+        );
     }
     format!(
         "{absence}, which may need it; move that file away (this image is clean and gets a new journal), or bring \

@@ -29,6 +29,7 @@ mod ring;
 mod running;
 pub mod scratch;
 mod staging;
+mod whose;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -40,6 +41,7 @@ pub use running::{AssembleOptions, Running};
 pub use scratch::ScratchOptions;
 pub use staging::{Origin, Staged, staging_of, staging_path};
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -135,6 +137,8 @@ pub struct ImageOptions {
     pub clock: Clock,
     /// What this server shares with its predecessor and its successor.
     pub takeover: Option<Arc<Takeover>>,
+    /// The image as it was found before, opened with `O_PATH`: [`open`] takes it, whatever its path leads to now.
+    pub place: Option<Arc<OwnedFd>>,
 }
 
 impl Default for ImageOptions {
@@ -151,6 +155,7 @@ impl Default for ImageOptions {
             lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
             clock: Clock::default(),
             takeover: None,
+            place: None,
         }
     }
 }

@@ -8,17 +8,19 @@
 //! running. Whoever mounts may say another path, or the same: there a journal is made, over zeros or over one of this
 //! image, and over nothing else.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use super::absence::Absence;
 use super::ring::{RingFile, RingMedia, header_of, newer_staging, start_of};
 use super::staging::{self, Origin, SHARED_MEMORY, Sought, Staging};
-use super::{ImageOptions, Media};
+use super::{ImageOptions, Media, whose};
 use crate::device::{BlockDevice, Identity, ImageFile, in_use, open_device};
-use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, Superblock};
+use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, StagingOwner, Superblock};
 use crate::journal::{read_device_header, read_mapped_header, ring_bytes};
 use crate::pmem::{EmulationCosts, Found, MappedMemory, Medium, PersistentMemory};
 use crate::sync::Arc;
+use crate::takeover::IMAGE_WORDS;
 use crate::{Error, Result, superblock};
 
 /// Opens and locks an image and its journal, to be mounted. `journal` overrides the path that the image names.
@@ -32,9 +34,22 @@ pub fn open(
     costs: EmulationCosts,
     options: &ImageOptions,
 ) -> Result<Media> {
-    // What is given up is not looked for.
-    let origin = if options.discard_journal { Origin::Copied } else { options.origin };
-    open_ring(Image::open(image, origin)?, journal, costs, !options.read_only)
+    let origin = match options.origin {
+        Origin::Moved => Origin::Moved,
+        _ if options.discard_journal => Origin::GivenUp,
+        origin => origin,
+    };
+    let opened = Image::open(image, options.place.as_deref().map(AsFd::as_fd), origin)?;
+    if let Some(takeover) = &options.takeover
+        && !takeover.is_of(opened.words())
+    {
+        // What is dirty there is another image's.
+        let image = image.display();
+        return Err(Error::Refused(format!(
+            "{image} is not the image that was mounted, but another one: put that back, and mount it again"
+        )));
+    }
+    open_ring(opened, journal, costs, !options.read_only)
 }
 
 /// The same for a check; the journal is opened to be changed only if `repair` has to recover the image.
@@ -42,7 +57,7 @@ pub fn open(
 /// # Errors
 /// As [`open`].
 pub fn open_for_check(image: &Path, journal: Option<&Path>, repair: bool, origin: Origin) -> Result<Media> {
-    let image = Image::open(image, origin)?;
+    let image = Image::open(image, None, origin)?;
     let recovers = repair && image.sb.state.get() == STATE_MOUNTED;
     open_ring(image, journal, EmulationCosts::default(), recovers)
 }
@@ -56,12 +71,23 @@ struct Image {
 }
 
 impl Image {
-    fn open(path: &Path, origin: Origin) -> Result<Image> {
-        let file = ImageFile::open(path)?;
+    fn open(path: &Path, place: Option<BorrowedFd<'_>>, origin: Origin) -> Result<Image> {
+        let file =
+            place.map_or_else(|| ImageFile::open(path), |place| ImageFile::open_through(place, path))?;
         let identity = Identity::of(&file)?;
         let device = open_device(file);
         let sb = superblock::read(device.as_ref())?;
         Ok(Image { device, identity, origin, sb })
+    }
+
+    /// What tells it from other images for as long as it is mounted. A device may count as attached anew meanwhile, and is
+    /// held all the time.
+    fn words(&self) -> [u64; IMAGE_WORDS] {
+        let Identity { is_device, device, number, born } = self.identity;
+        let [number, born] = if is_device { [0; 2] } else { [number, born] };
+        let [high, low] =
+            [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| self.sb.uuid[at + byte])));
+        [is_device.into(), device, number, born, high, low]
     }
 
     /// Which staging is its own.
@@ -97,9 +123,24 @@ fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes
         JournalKind::Emulated => Medium::Emulated(costs),
     };
     let path = journal.map_or_else(|| named_path(sb), |path| Ok(path.to_owned()))?;
-    let file = RingFile { path, bytes, medium, owner: None, replace: false, ready: None };
+    let owner = whose::owner(&image.identity);
+    let file = RingFile { path, bytes, medium, owner, replace: false, ready: None };
     let by = if journal.is_some() { NamedBy::Caller } else { NamedBy::Image };
-    Ok(Media { ring: open_mapped(sb, file, by)?, device: image.device, staging_file: None })
+    let ring = open_mapped(sb, file, by)?;
+    if let RingMedia::Mapped(memory) = &ring {
+        let start = start_of(memory.as_ref());
+        if let Some(absence) = anothers(&image, memory.as_ref(), &start, &owner) {
+            return Ok(Media {
+                ring: RingMedia::Absent(absence, None),
+                device: image.device,
+                staging_file: None,
+            });
+        }
+        if writes {
+            staging::give(memory.as_ref(), &owner);
+        }
+    }
+    Ok(Media { ring, device: image.device, staging_file: None })
 }
 
 /// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive.
@@ -109,7 +150,7 @@ fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(Ring
             path: path.to_owned(),
             bytes,
             medium: Medium::Staging,
-            owner: Some(wanted.owner),
+            owner: wanted.owner,
             replace,
             ready: None,
         })
@@ -134,6 +175,27 @@ fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(Ring
         Err(e) => return Err(e),
     };
     Ok((ring, path))
+}
+
+/// Why a ring outside of the image is left alone, though it has the image's UUIDs: it says that it is another image's, and
+/// this one would redo what it has of that, or void it. Neither is so where both are of the same mount, and that is over.
+fn anothers(
+    image: &Image,
+    memory: &dyn PersistentMemory,
+    start: &[u8],
+    owner: &StagingOwner,
+) -> Option<Absence> {
+    let sb = &image.sb;
+    let is_of_this_mount = header_of(sb, start).is_ok_and(|header| header.epoch <= sb.epoch);
+    let is_needed = sb.state.get() == STATE_MOUNTED;
+    let is_free = match image.origin {
+        Origin::Moved => true,
+        // Of a copy nothing is there, unless it has been mounted itself.
+        Origin::Copied if is_needed => whose::is_ours(start, owner),
+        Origin::Unknown | Origin::Copied | Origin::GivenUp => !whose::is_anothers(start, owner),
+    };
+    let path = || memory.path().map_or_else(PathBuf::new, Path::to_owned);
+    (!is_free && (is_needed || !is_of_this_mount)).then(|| Absence::OtherFile(path()))
 }
 
 /// Who says where a journal outside of the image lies.

@@ -36,8 +36,8 @@ pub struct RingFile {
     pub(super) path: PathBuf,
     pub(super) bytes: usize,
     pub(super) medium: Medium,
-    /// Of staging: whose it becomes.
-    pub(super) owner: Option<StagingOwner>,
+    /// Whose it becomes.
+    pub(super) owner: StagingOwner,
     /// There is a file, of no use.
     pub(super) replace: bool,
     /// It was made ahead of the mount.
@@ -84,9 +84,7 @@ impl RingFile {
             unlink(&self.path)?;
         }
         let memory = Arc::new(create(self)?);
-        if let Some(owner) = &self.owner {
-            staging::give(memory.as_ref(), owner);
-        }
+        staging::give(memory.as_ref(), &self.owner);
         Ok(Arc::new(MadeFile { memory, path: self.path.clone(), is_kept: AtomicBool::new(false) }))
     }
 }
@@ -300,7 +298,7 @@ pub(super) fn is_of_the_same_time(staged: &RingHeader, header: &RingHeader) -> b
 fn create(file: &RingFile) -> Result<MappedMemory> {
     MappedMemory::create(&file.path, file.bytes, file.medium).map_err(|e| match e {
         // There was none a moment ago.
-        Error::Errno(libc::EEXIST) if file.owner.is_some() => in_use(&file.path),
+        Error::Errno(libc::EEXIST) if matches!(file.medium, Medium::Staging) => in_use(&file.path),
         Error::Errno(libc::ENOENT) => {
             let dir = file.path.parent().unwrap_or(Path::new("/"));
             Error::Refused(format!("there is no directory {} for the journal: make it first", dir.display()))

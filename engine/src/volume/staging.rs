@@ -41,6 +41,8 @@ pub enum Origin {
     Moved,
     /// A copy of that: it is recovered from itself alone, as after a loss of power.
     Copied,
+    /// Either, and its journal is given up: what is another's is left alone, and not looked for.
+    GivenUp,
 }
 
 /// Where the staging of an image's ring lies, if no other image's lies there.
@@ -147,7 +149,7 @@ impl Sought<'_> {
     /// By how the file begins, unless it cannot be read; other users' are ours only where they could not have been made
     /// in vain.
     fn claim(&self, start: Option<&[u8]>, is_of_this_user: bool) -> Claim {
-        let is_copied = self.origin == Origin::Copied;
+        let is_copied = matches!(self.origin, Origin::Copied | Origin::GivenUp);
         let Some(start) = start else {
             return if self.needed_for.is_some() && !is_copied { Claim::Perhaps } else { Claim::Others };
         };
@@ -201,9 +203,13 @@ fn refusal(path: &Path, count: usize) -> String {
     )
 }
 
+/// Kinds of owners ([`StagingOwner::kind`]).
+pub(super) const FILE: u32 = 1;
+pub(super) const DEVICE: u32 = 2;
+
 /// How staging says that it is of an image with this identity.
 pub(super) fn owner(of: &Identity) -> StagingOwner {
-    let kind = if of.is_device { 2 } else { 1 };
+    let kind = if of.is_device { DEVICE } else { FILE };
     let mut owner = StagingOwner {
         crc: 0.into(),
         kind: kind.into(),
@@ -227,7 +233,7 @@ fn checksum(owner: &StagingOwner) -> u32 {
 }
 
 /// Whose staging begins so.
-fn owner_in(start: &[u8]) -> Option<StagingOwner> {
+pub(super) fn owner_in(start: &[u8]) -> Option<StagingOwner> {
     let (owner, _) = StagingOwner::read_from_prefix(start.get(STAGING_OWNER..)?).ok()?;
     (owner.magic.get() == OWNER_MAGIC && owner.crc.get() == checksum(&owner)).then_some(owner)
 }
