@@ -214,12 +214,12 @@ impl ImageFile {
         Ok(bytes / BLOCK_SIZE as u64)
     }
 
-    /// Makes a regular file longer, its space reserved unless `sparse`, and its length durable. A block device must
+    /// Makes a regular file longer, its space reserved unless `sparse`, and its length durable by `flush`. A block device must
     /// have become large enough by itself.
     ///
     /// # Errors
     /// [`Error::Refused`], saying what there is too little of; the length is then what it was.
-    pub(super) fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
+    pub(super) fn grow(&self, blocks: u64, sparse: bool, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let old = self.blocks();
         if blocks <= old {
             return Ok(());
@@ -235,9 +235,7 @@ impl ImageFile {
             return Ok(());
         }
         let longer = if sparse { self.lengthen(blocks).map(drop) } else { self.reserve(blocks) };
-        let durable = longer
-            .and_then(|()| self.file.sync_all().map_err(|e| io_error("make the image's size durable", &e)));
-        if let Err(e) = durable {
+        if let Err(e) = longer.and_then(|()| flush()) {
             if let Err(left) = rustix::fs::ftruncate(&self.file, old * BLOCK_SIZE as u64) {
                 tracing::warn!(path = %self.path.display(), error = %left, "the image keeps the length it could not use");
             }

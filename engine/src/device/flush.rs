@@ -102,7 +102,8 @@ impl GroupFlush {
         state.flushes += 1;
         drop(state);
 
-        let turn = Turn { group: self, outcome: Err(Error::Device { context: "flush", errno: libc::EIO }) };
+        let outcome = Err(Error::Device { context: "flush", errno: libc::EIO });
+        let turn = Turn { group: self, outcome, is_over: false };
         let covers = self.completed();
         turn.end(covers, device_flush())
     }
@@ -112,27 +113,40 @@ impl GroupFlush {
 struct Turn<'a> {
     group: &'a GroupFlush,
     outcome: Result<u64>,
+    is_over: bool,
 }
 
 impl Turn<'_> {
     fn end(mut self, covers: u64, result: Result<()>) -> Result<()> {
-        self.outcome = result.clone().map(|()| covers);
-        result
+        self.outcome = result.map(|()| covers);
+        self.close().map(drop)
     }
-}
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
+    /// What came of it: what was lost before this may have been told to somebody else while it ran.
+    fn close(&mut self) -> Result<u64> {
         let mut state = self.group.state.lock();
-        match &self.outcome {
+        let told = state.failed.clone().map_or(Ok(()), Err);
+        let outcome = told.and_then(|()| self.outcome.clone());
+        match &outcome {
             // Release: pairs with the Acquire in `flushed`. Only the one flush under way stores here, and it
             // began after the one before it had ended, so the count never falls.
             Ok(covers) => self.group.flushed.store(*covers, Ordering::Release),
             Err(error) => state.failed = Some(error.clone()),
         }
+        self.is_over = true;
         state.running = false;
         drop(state);
         self.group.over.notify_all();
+        outcome
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // It is the failure that whoever looks next is told of.
+            let _ = self.close();
+        }
     }
 }
 
@@ -203,6 +217,19 @@ mod tests {
         group.write_through_failed(eio.clone());
         assert_eq!(group.flush_upto(2, || Ok(())), Err(eio.clone()));
         assert_eq!((group.check(), group.flush_upto(1, || Ok(()))), (Err(eio), Ok(())));
+    }
+
+    #[test]
+    fn a_flush_does_not_end_well_where_a_write_through_has_failed_beside_it() {
+        let group = GroupFlush::default();
+        group.flush_upto(1, || Ok(())).expect("flush");
+        group.write_completed();
+        let eio = Error::Device { context: "write", errno: libc::EIO };
+        let flushed = group.flush_upto(2, || {
+            group.write_through_failed(eio.clone());
+            Ok(())
+        });
+        assert_eq!((flushed, group.flushed()), (Err(eio), 1));
     }
 
     #[test]

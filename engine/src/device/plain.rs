@@ -71,12 +71,12 @@ pub(super) fn write_durably(
     let offset = block * BLOCK_SIZE as u64;
     let and_flush = |rest: &[u8], offset| {
         write_whole(image.file(), rest, offset)?;
-        group.write_completed();
-        group.flush_upto(group.completed(), || image.flush())
+        flush_all(image, group)
     };
     // Of a block device that knows no forced unit access the kernel makes two flushes of such a call, one for the
-    // request and one for the file; and flushes of our own are shared by all that wait for one.
-    if image.is_block_device() {
+    // request and one for the file; and flushes of our own are shared by all that wait for one. Where the kernel keeps
+    // pages of the image it tells once of what it has lost, and such a call would take that from the flush that is to be told.
+    if image.is_block_device() || !image.is_direct() {
         return and_flush(buf, offset);
     }
     let mut reached = 0;
@@ -91,6 +91,13 @@ pub(super) fn write_durably(
         }
         written => written.inspect_err(|error| group.write_through_failed(error.clone())),
     }
+}
+
+/// Makes durable what was changed of an image, its length too: one of the flushes that all wait for, for what it is told of
+/// lost writes nobody else is told.
+pub(super) fn flush_all(image: &ImageFile, group: &GroupFlush) -> Result<()> {
+    group.write_completed();
+    group.flush_upto(group.completed(), || image.flush())
 }
 
 /// Reads blocks of an image into memory that direct I/O can reach; false, and nothing is done, if it cannot.
@@ -131,7 +138,7 @@ impl BlockDevice for PlainDevice {
     }
 
     fn grow(&self, blocks: u64, sparse: bool) -> Result<()> {
-        self.image.grow(blocks, sparse)
+        self.image.grow(blocks, sparse, || flush_all(&self.image, &self.group))
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -141,6 +141,8 @@ impl DataPath {
                 Ok(logged) => logged.left,
                 Err(e) => {
                     data.set_size(old);
+                    // Its slot may have gone, as no longer needed.
+                    self.keep(inode);
                     inode.settle_kept();
                     if is_cut {
                         self.give_up(data, &pages);

@@ -6,7 +6,7 @@
 use super::{ImageOptions, RingMedia, judge};
 use crate::checkpoint::{Checkpointer, RoundId};
 use crate::device::{BLOCK_SIZE, BlockDevice, Overlay};
-use crate::format::{JournalKind, RingHeader, STATE_MOUNTED, Superblock};
+use crate::format::{JournalKind, Position, RingHeader, STATE_MOUNTED, Superblock};
 use crate::journal::Scan;
 use crate::recovery::{self, Onto, Outcome};
 use crate::store::{Log, Store};
@@ -31,6 +31,15 @@ pub(super) struct Begun {
     pub next: u64,
     /// Not all that the journal had is there, and that is how it stays.
     pub given_up: bool,
+}
+
+/// Positions that no mount gets through: a pebibyte of journal.
+const MOUNT_REACH: Position = 1 << 42;
+
+/// A position behind all that a mount has used which began at this one and whose ring is lost: what it has written home says
+/// which record it has last, and is to be older than every record that comes.
+fn beyond(first: Position) -> Position {
+    first.next_multiple_of(MOUNT_REACH).max(first + MOUNT_REACH)
 }
 
 impl Fresh<'_> {
@@ -61,7 +70,11 @@ impl Fresh<'_> {
         let unfinished = current.map(|h| RoundId { epoch: h.epoch.get(), number: h.round.get() + 1 });
         let restored = if unclean { area.restore_last(store, unfinished)? } else { 0 };
         let damage = if read_only { None } else { write_anew(store, &area.unreadable) };
-        let next = header.map_or(0, |header| header.head.get() + header.slots.get());
+        let next = match header {
+            Some(header) => header.head.get() + header.slots.get(),
+            None if unclean => beyond(self.sb.next_position.get()),
+            None => 0,
+        };
         let outcome = Outcome { restored, unreadable: area.unreadable, damage, ..Outcome::default() };
         Ok(Begun { checkpointer, outcome, round, next, given_up: unclean })
     }

@@ -293,12 +293,16 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
             clock: options.clock.clone(),
         },
     )?;
-    if header_first {
-        superblock::write_both(store.device().as_ref(), &mut sb)?;
-    }
-    if let Some(made) = made {
+    let told = if header_first { superblock::write_both(store.device().as_ref(), &mut sb) } else { Ok(()) };
+    // Where a copy of the superblock says that it is mounted with this ring it needs that, empty as it is.
+    let is_needed =
+        || superblock::read(store.device().as_ref()).map_or(true, |now| now.ring_uuid == sb.ring_uuid);
+    if let Some(made) = made
+        && (told.is_ok() || is_needed())
+    {
         made.keep();
     }
+    told?;
     checkpointer.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
     let mut mounted = mounted(checkpointer, sb);

@@ -7,6 +7,7 @@ use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
+use crate::takeover::Takeover;
 
 type Removal = fn(&DataPath, &Arc<InodeObj>) -> crate::Result<()>;
 
@@ -166,6 +167,33 @@ fn a_removal_that_cannot_be_recorded_leaves_what_was_synced() {
         image.crash(&mut rand::rng());
         assert_is_there(&content(&super::image::path(&image, 64), &image.open(1)));
     }
+}
+
+/// What a killed server has answered is its successor's to know, also where a truncation has come between and failed.
+#[test]
+fn a_truncation_that_cannot_be_recorded_leaves_its_successor_the_size() {
+    let image = MetaImage::new(3000, true);
+    let path = path(&image, 64);
+    let file = image.open(1);
+    path.write(&file, At::Append, &[1; 4096]).expect("room");
+    // Beyond its end, so that no more than its beginning is looked for again.
+    let kept = crate::vfs::FallocateMode::Allocate { keep_size: true };
+    for page in 1..450 {
+        path.fallocate(&file, kept, page * 8192, 4096).expect("room");
+    }
+    path.sync_all(|| Ok(())).expect("no faults");
+    image.checkpoint();
+    drop((path, file));
+    image.crash(&mut rand::rng());
+    let memory = Takeover::create(64).expect("memory");
+    let (path, file) = (super::image::path_of_server(&image, 64, &memory), image.open(1));
+    assert_eq!(file.data().size(), 4096);
+    path.write(&file, At::Append, &[2; 4096]).expect("room");
+    let left = || memory.inodes().left().iter().map(|kept| kept.size).collect::<Vec<_>>();
+    assert_eq!(left(), [8192]);
+    image.device.fail_reads.store(true, SeqCst);
+    assert!(is_eio(path.truncate(&file, 4096)), "nothing that it needs is in memory");
+    assert_eq!(left(), [8192]);
 }
 
 /// The pages go just before the record: if the journal fails in between nobody reads what is mapped in their place.

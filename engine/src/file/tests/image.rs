@@ -15,6 +15,7 @@ use crate::mkfs::{FormatOptions, format_cramped};
 use crate::pmem::{DurabilityLevel, HeapMemory};
 use crate::store::Observer;
 use crate::sync::{Arc, Mutex, Weak};
+use crate::takeover::Takeover;
 use crate::vfs::{Context, OpenFlags, STEP};
 use crate::volume::{AssembleOptions, ImageOptions, Media, Mounted, RingMedia, Running, mount};
 use rand::Rng;
@@ -320,9 +321,18 @@ fn options(frames: usize) -> DataOptions {
     }
 }
 
+/// The same that leaves to a successor what runs ahead of the journal.
+pub fn path_of_server(image: &MetaImage, frames: usize, memory: &Arc<Takeover>) -> Arc<DataPath> {
+    path_that(image, options(frames), Some(Arc::clone(memory)))
+}
+
 fn path_with(image: &MetaImage, options: DataOptions) -> Arc<DataPath> {
+    path_that(image, options, None)
+}
+
+fn path_that(image: &MetaImage, options: DataOptions, takeover: Option<Arc<Takeover>>) -> Arc<DataPath> {
     let observing = image.observing();
-    let path = Arc::new(DataPath::new(Arc::clone(&observing.meta), options, None).expect("a few frames"));
+    let path = Arc::new(DataPath::new(Arc::clone(&observing.meta), options, takeover).expect("a few frames"));
     *observing.path.lock() = Some(Arc::clone(&path));
     path
 }

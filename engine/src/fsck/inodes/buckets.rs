@@ -62,12 +62,13 @@ pub(super) fn claim(state: &mut State<'_>, nid: Nid, run: &Run) {
 
 /// Decides on what is doubtful, once all other metadata are claimed.
 pub(super) fn settle(state: &mut State<'_>) -> Result<()> {
-    let doubtful = std::mem::take(&mut state.doubtful);
+    let mut doubtful = std::mem::take(&mut state.doubtful);
     if doubtful.is_empty() {
         return Ok(());
     }
     let data = data_of_files(state)?;
-    for runs in doubtful.chunk_by(|a, b| a.0 == b.0) {
+    for runs in doubtful.chunk_by_mut(|a, b| a.0 == b.0) {
+        runs.sort_unstable_by_key(|(_, run)| run.logical);
         let Some((nid, _)) = runs.first().copied() else { continue };
         let Some(mut inode) = state.inode(nid) else { continue };
         let mut visitor = Settle { nid, runs, data: &data };
@@ -76,6 +77,18 @@ pub(super) fn settle(state: &mut State<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a block is whole, and says that it is no bucket of this directory: what a chain or a table leads to is claimed
+/// after this.
+fn says_otherwise(state: &State<'_>, nid: Nid, block: u64) -> bool {
+    let Ok(bytes) = state.image.read(block) else { return false };
+    let Some(kind) = image::header(&bytes).and_then(|header| header.kind()) else { return false };
+    let is_ours = || {
+        let generation = state.inode(nid).map_or(0, |inode| inode.generation.get());
+        kind == BlockKind::Bucket && image::foreign(&bytes, nid, generation).is_none()
+    };
+    state.image.verify(block, kind, &bytes).is_ok() && !is_ours()
 }
 
 /// The blocks that regular files map.
@@ -122,10 +135,13 @@ impl Visitor for Settle<'_> {
     }
 
     fn run(&mut self, state: &mut State<'_>, run: &mut Run) -> Result<bool> {
-        if !self.runs.iter().any(|(_, doubtful)| doubtful == run) {
+        let at = self.runs.binary_search_by_key(&run.logical, |(_, doubtful)| doubtful.logical);
+        if at.ok().and_then(|at| self.runs.get(at)).is_none_or(|(_, doubtful)| doubtful != run) {
             return Ok(true);
         }
-        let free = |block: &u64| !state.claims.has(*block) && !self.data.has(*block);
+        let free = |block: &u64| {
+            !state.claims.has(*block) && !self.data.has(*block) && !says_otherwise(state, self.nid, *block)
+        };
         let own = (run.block..run.block + u64::from(run.len)).take_while(free).count() as u32;
         if own < run.len {
             let block = run.block + u64::from(own);

@@ -78,3 +78,27 @@ fn a_directory_that_seems_to_have_another_s_buckets_takes_none_of_its_names() {
     assert_eq!(names(&made, made.inner), before);
     assert_plain_is_whole(&made);
 }
+
+/// What a chain leads to is claimed after all buckets.
+#[test]
+fn a_directory_that_seems_to_have_what_another_s_chain_leads_to_leaves_it_alone() {
+    let made = made();
+    let before = names(&made, made.inner);
+    made.damage(|tool| {
+        let bucket = tool.buckets(made.inner)[0];
+        let further = tool.image.sb.blocks.get() - 5;
+        let mut end = tool.image.read(bucket).expect("memory");
+        end[BLOCK_HEADER_SIZE..].fill(0);
+        tool.image.put(further, BlockKind::Bucket, end).expect("memory");
+        tool.edit(bucket, BlockKind::Bucket, |bytes| {
+            bytes[BLOCK_HEADER_SIZE..][..8].copy_from_slice(&further.to_le_bytes());
+        });
+        tool.edit_run(made.dir, |run| (run.block, run.len) = (further, 1));
+    });
+    let report = made.repair();
+    assert_eq!(report.status(), 1, "{:#?}", report.issues);
+    assert!(report.issues.iter().all(|issue| issue.kind != IssueKind::BucketChain), "{:#?}", report.issues);
+    assert_eq!(made.check().issues, []);
+    assert_eq!(names(&made, made.inner), before);
+    assert_plain_is_whole(&made);
+}

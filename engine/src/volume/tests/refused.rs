@@ -25,6 +25,7 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     mounted.unmount().expect("works");
     let mut sb = superblock::read(sim.device().as_ref()).expect("valid");
     assert_eq!(sb.state.get(), STATE_DAMAGED);
+    assert!(sb.next_position.get() >= 1 << 42, "what the lost ring's records have written home is older");
     // As a check that finds nothing leaves it.
     sb.state.set(STATE_CLEAN);
     superblock::write(sim.device().as_ref(), &mut sb).expect("works");
