@@ -3,6 +3,10 @@
 # functions: `prepare NAME` sets `log` to where the log of one goes, and makes room there; `told NAME LOG` prints what is
 # to be shown of one that has passed, behind its name and its time.
 
+failures() { # LOG: what has failed in it, for the one line that is always seen
+    sed -nE 's/^((FAIL|ERROR): .*|.*FAILED: .*)/: \1/p' "$1" | head -n 5 | tr -d '\n' || true
+}
+
 each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the log of what fails is shown
     local what=$1 directory=$2 limit=$3 name log start status failed=()
     shift 3
@@ -15,7 +19,7 @@ each() { # WHAT DIRECTORY LIMIT NAME...: runs DIRECTORY/NAME.sh; the end of the 
         else
             status=$?
             [[ $status -ne 124 ]] || echo "$name: did not end within $limit s" >>"$log"
-            printf '%-10s FAILED  %4d s  %s\n' "$name" $((SECONDS - start)) "$log"
+            printf '%-10s FAILED  %4d s  %s%s\n' "$name" $((SECONDS - start)) "$log" "$(failures "$log")"
             tail -n 40 "$log" | sed 's/^/    /'
             failed+=("$name")
         fi
