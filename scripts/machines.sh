@@ -145,7 +145,8 @@ record() { # VERSION FILE-SYSTEM: into $RUN/log
     rm -f "$RUN/disk" "$RUN/log"
     truncate -s 66M "$RUN/disk"
     : >"$RUN/log"
-    WORDS="kind=$2 count=${OPERATIONS:-200}" boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
+    # As for cuts of power: a kernel that changes its code while another thread emulates it may stop.
+    ACCEL=tcg,thread=single WORDS="kind=$2 load=${LOAD:-files} count=${OPERATIONS:-200}" boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
         -blockdev "driver=file,node-name=disk,filename=$RUN/disk" -blockdev "driver=file,node-name=log,filename=$RUN/log" \
         -blockdev driver=blklogwrites,node-name=logged,file=disk,log=log \
         -device virtio-blk-pci,drive=logged,addr=0x10 || status=$?
@@ -153,7 +154,7 @@ record() { # VERSION FILE-SYSTEM: into $RUN/log
 }
 
 replayed() { # KIND STATES: adds to `failed`
-    "$replayer" "$RUN/log" "$1" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
+    "$replayer" "$RUN/log" "$1" "load=${LOAD:-files}" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
 }
 
 cd "$ROOT"

@@ -7,9 +7,13 @@ block device, past all caches. `NAMES=1`: directories are synced too, where name
 `load.py judge DIR` says which number each process had come to, and fails where what is there contradicts that.
 
 Operation N: a file is written, synced and renamed to N; N is appended to a log; the log is synced; the file of KEEP
-operations before is removed. testing/src/replay/oracle.rs judges the same."""
+operations before is removed. testing/src/replay/oracle.rs judges the same.
+
+`LOAD=sqlite`: operation N is a transaction of a database, one of a journal and one of a write-ahead log, that adds row N and
+removes that of KEEP before. testing/src/replay/database.rs judges the same."""
 import mmap
 import os
+import sqlite3
 import stat
 import sys
 
@@ -72,6 +76,40 @@ def work(top, process, tell, count, sync_names):
         tell(process, number)
 
 
+def database(top, process):
+    base = sqlite3.connect(f"{top}/d{process}/base", isolation_level=None)
+    base.execute(f"PRAGMA journal_mode={('DELETE', 'WAL')[process]}")
+    # Else the removal of the journal, which is the commit, may be undone.
+    base.execute("PRAGMA synchronous=EXTRA")
+    base.execute("CREATE TABLE IF NOT EXISTS told (number INTEGER PRIMARY KEY, content BLOB)")
+    return base
+
+
+def work_database(top, process, tell, count, _):
+    base = database(top, process)
+    number = base.execute("SELECT max(number) FROM told").fetchone()[0] or 0
+    tell(process, 0)
+    while count is None or number < count:
+        number += 1
+        base.execute("BEGIN IMMEDIATE")
+        base.execute("INSERT INTO told VALUES (?, ?)", (number, content(process, number)))
+        base.execute("DELETE FROM told WHERE number <= ?", (number - KEEP,))
+        base.execute("COMMIT")
+        tell(process, number)
+    base.close()
+
+
+def judge_database(top, process):
+    base = database(top, process)
+    if base.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
+        sys.exit(f"{top}/d{process}/base is damaged")
+    rows = base.execute("SELECT number, content FROM told ORDER BY number").fetchall()
+    last = rows[-1][0] if rows else 0
+    if rows != [(number, content(process, number)) for number in range(max(1, last - KEEP + 1), last + 1)]:
+        sys.exit(f"{top}/d{process}/base has other rows")
+    return last
+
+
 def judge(top, process):
     """The number of the last operation, all before which are there; or the reason why not."""
     here = f"{top}/d{process}"
@@ -97,9 +135,10 @@ def judge(top, process):
 
 def main():
     task, top = sys.argv[1:3]
+    is_database = os.environ.get("LOAD") == "sqlite"
     if task == "judge":
         for process in range(PROCESSES):
-            print("state", process, judge(top, process))
+            print("state", process, (judge_database if is_database else judge)(top, process))
         return
     count = int(sys.argv[4]) if len(sys.argv) > 4 else None
     for process in range(PROCESSES):
@@ -110,7 +149,8 @@ def main():
     for process in range(PROCESSES):
         child = os.fork()
         if child == 0:
-            work(top, process, teller(sys.argv[3]), count, os.environ.get("NAMES") == "1")
+            run = work_database if is_database else work
+            run(top, process, teller(sys.argv[3]), count, os.environ.get("NAMES") == "1")
             os._exit(0)
         children.append(child)
     if any(os.waitpid(child, 0)[1] for child in children):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A file system on the first part of /dev/vdc, and load on it: recorded.sh narufs|ext4|ext4-nobarrier COUNT. See replay.sh.
+# A file system on the first part of /dev/vdc, and load on it: recorded.sh narufs|ext4|ext4-nobarrier COUNT files|sqlite.
+# See replay.sh.
 set -euo pipefail
 fs=131072
 dir=/run/recorded
@@ -18,8 +19,8 @@ case $1 in
         ;;
 esac
 sync
-NAMES=1 testing/machines/load.py work $dir /dev/vdc2 "$2"
-testing/machines/load.py judge $dir
+NAMES=1 LOAD=$3 testing/machines/load.py work $dir /dev/vdc2 "$2"
+LOAD=$3 testing/machines/load.py judge $dir
 case $1 in
     narufs) "$NARUFS" umount $dir ;;
     *) umount $dir ;;

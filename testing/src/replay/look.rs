@@ -1,5 +1,6 @@
 //! What a state shows when it is mounted, and whether it is sound afterwards.
 
+use super::database;
 use super::oracle::{self, Acked};
 use crate::dir_target::DirTarget;
 use crate::lib_target::LibTarget;
@@ -27,12 +28,25 @@ pub enum Kind {
     Ext4,
 }
 
+/// The load of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Files that are made, renamed and removed, and a log.
+    Files,
+    /// Databases of SQLite.
+    Databases,
+}
+
 /// Whether a state is as promised.
 ///
 /// # Errors
 /// Why it is not, in words.
-pub fn judge(kind: Kind, bytes: &[u8], acked: &Acked) -> Result<(), String> {
-    oracle::judge(&look(kind, bytes)?, acked)
+pub fn judge(kind: Kind, load: Load, bytes: &[u8], acked: &Acked) -> Result<(), String> {
+    let tree = look(kind, bytes)?;
+    match load {
+        Load::Files => oracle::judge(&tree, acked),
+        Load::Databases => database::judge(&tree, acked),
+    }
 }
 
 /// Recovers, reads everything, unmounts, checks.

@@ -4,13 +4,14 @@
 //! `recorded.sh`, `load.py`); the load tells of each operation that has returned in sectors behind the file system, so that
 //! the record has them in their order. [`log`] reads it, [`states`] makes of it what could have been left: what was
 //! written before a flush began is there, of what was written since any part, sector by sector. [`look`] mounts such a
-//! state and checks it, [`oracle`] judges what is there by what had been acknowledged.
+//! state and checks it, [`oracle`] and [`database`] judge what is there by what had been acknowledged.
 //!
 //! Left to others: a write that was under way while a flush was counts as flushed if it ended before that (the record has
 //! ends, not beginnings); the states that `narufs_engine::sim` enumerates of single operations.
 //!
 //! Invariants: a record is a stranger's word: what it says beyond the disk or its own end is an error in words.
 
+pub mod database;
 pub mod log;
 pub mod look;
 pub mod oracle;
@@ -18,7 +19,7 @@ pub mod states;
 
 use crate::outlive::Outcome;
 use log::Log;
-use look::Kind;
+use look::{Kind, Load};
 use oracle::Acked;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -33,6 +34,8 @@ const TOLD: u64 = 5;
 pub struct Plan {
     /// The file system.
     pub kind: Kind,
+    /// What worked on it.
+    pub load: Load,
     /// Sectors that it has; the next ones are the load's.
     pub sectors: usize,
     /// Whether the disk does what a flush asks for. One that does not must be found to lose something.
@@ -123,7 +126,10 @@ impl Replay {
         }
         if changes && self.acked.has_begun() {
             self.tally.flushes += 1;
-            self.count(look::judge(self.plan.kind, self.disk.bytes(), &self.acked), "at a flush");
+            self.count(
+                look::judge(self.plan.kind, self.plan.load, self.disk.bytes(), &self.acked),
+                "at a flush",
+            );
         }
     }
 
@@ -137,7 +143,7 @@ impl Replay {
         }
         let odds = [0.1, 0.5, 0.9][self.random.random_range(0..3)];
         let bytes = self.disk.some_of(&pending[..until], odds, &mut self.random);
-        self.count(look::judge(self.plan.kind, &bytes, &acked), "between flushes");
+        self.count(look::judge(self.plan.kind, self.plan.load, &bytes, &acked), "between flushes");
     }
 
     fn count(&mut self, judged: Result<(), String>, when: &str) {

@@ -36,6 +36,11 @@ impl Acked {
         self.0.iter().all(Option::is_some)
     }
 
+    /// The processes, with their last; 0 if there is none.
+    pub fn each(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.0.iter().map(|last| last.unwrap_or(0)).enumerate()
+    }
+
     /// Operations of all.
     pub fn total(&self) -> u64 {
         self.0.iter().flatten().sum()
@@ -79,7 +84,7 @@ pub fn log(numbers: RangeInclusive<u64>) -> Vec<u8> {
 /// # Errors
 /// What contradicts what was acknowledged, in words.
 pub fn judge(tree: &Tree, acked: &Acked) -> Result<(), String> {
-    acked.0.iter().enumerate().try_for_each(|(process, acked)| judge_one(tree, process, acked.unwrap_or(0)))
+    acked.each().try_for_each(|(process, acked)| judge_one(tree, process, acked))
 }
 
 fn judge_one(tree: &Tree, process: usize, acked: u64) -> Result<(), String> {

@@ -150,6 +150,46 @@ fn what_was_acknowledged_must_be_there_and_what_came_after_may() {
     }
 }
 
+/// A database with the last rows of so many transactions of a process.
+fn base(process: usize, last: u64, mode: &str) -> Vec<u8> {
+    let work = tempfile::tempdir().expect("room");
+    let path = work.path().join("base");
+    let mut script =
+        format!("PRAGMA journal_mode={mode}; CREATE TABLE told (number INTEGER PRIMARY KEY, content BLOB);");
+    for number in last.saturating_sub(oracle::KEEP - 1).max(1)..=last {
+        let content = database::hex(&oracle::content(process, number));
+        script += &format!("INSERT INTO told VALUES ({number}, x'{content}');");
+    }
+    std::fs::write(work.path().join("script"), script).expect("room");
+    let script = std::fs::File::open(work.path().join("script")).expect("there");
+    let output = std::process::Command::new("sqlite3").arg(&path).stdin(script).output().expect("sqlite3");
+    assert!(output.status.success(), "{output:?}");
+    std::fs::read(path).expect("there")
+}
+
+#[test]
+fn a_database_has_the_rows_of_what_was_acknowledged_or_of_one_more() {
+    for last in [0_u64, 1, 8, 9, 30] {
+        let mut found = tree(0);
+        for process in 0..oracle::PROCESSES {
+            let mut shown = found[&format!("/d{process}/log")].clone();
+            shown.data = base(process, last, ["DELETE", "WAL"][process]);
+            found.insert(format!("/d{process}/base"), shown);
+        }
+        for number in [last, last.saturating_sub(1)] {
+            assert_eq!(database::judge(&found, &acked(number)), Ok(()), "{last}, {number}");
+        }
+        assert!(database::judge(&found, &acked(last + 1)).is_err());
+        if last > 1 {
+            assert!(database::judge(&found, &acked(last - 2)).is_err());
+            let data = &mut found.get_mut("/d1/base").expect("there").data;
+            let end = data.len();
+            data[end - 2000..].fill(0);
+            assert!(database::judge(&found, &acked(last)).is_err());
+        }
+    }
+}
+
 #[test]
 fn a_blank_disk_fails_once_the_load_has_begun() {
     let ack = |process: u64| {
@@ -167,7 +207,7 @@ fn a_blank_disk_fails_once_the_load_has_begun() {
         entry(0, 0, 1, &[]),
     ];
     let mut log = record(&entries, 6, 512).expect("a record");
-    let plan = Plan { kind: Kind::Narufs, sectors: 16, flushes: true, states: 0, seed: 0 };
+    let plan = Plan { kind: Kind::Narufs, load: Load::Files, sectors: 16, flushes: true, states: 0, seed: 0 };
     let tally = run(&mut log, &plan).expect("a record");
     assert_eq!(tally, Tally { entries: 6, flushes: 1, states: 1, failed: 1, acknowledged: 0 });
 }
