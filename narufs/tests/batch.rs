@@ -1,7 +1,8 @@
 //! Batches, and what is told later, as a program uses them.
 
 use narufs::{Batch, Commit, Dir, File, FormatOptions, Fs, MountOptions, OpenOptions, ScratchOptions};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::ThreadId;
 
 fn image() -> (tempfile::TempDir, Fs) {
@@ -55,13 +56,24 @@ fn a_batch_is_of_one_file_system_and_of_files_to_write() {
     assert_eq!(other.read("/f").expect("there"), b"\0\0\0in memory");
 }
 
-/// A thousand wait to be told, on no thread of theirs.
+/// A thousand wait to be told, on no thread of theirs, and on none of those who commit beside them: each of these has
+/// others to answer, and one may be the file system's own, which who is told may let go.
 #[test]
-fn what_is_told_later_holds_no_threads() {
+fn what_is_told_later_is_told_by_one_thread() {
     const COUNT: usize = 1000;
     let (_place, fs) = image();
     let files: Vec<File> = (0..4).map(|n| fs.create(format!("/{n}")).expect("room")).collect();
     let (tell, told) = mpsc::channel::<(usize, ThreadId, Result<(), i32>)>();
+    let ends = Arc::new(AtomicBool::new(false));
+    let others = [0, 1].map(|n| {
+        let (file, ends) = (fs.create(format!("/beside{n}")).expect("room"), Arc::clone(&ends));
+        std::thread::spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                file.write_all_at(b"beside", 0).expect("room");
+                file.sync_all().expect("room");
+            }
+        })
+    });
     for n in 0..COUNT {
         let file = &files[n % files.len()];
         let tell = tell.clone();
@@ -85,14 +97,40 @@ fn what_is_told_later_holds_no_threads() {
     }
     drop(tell);
     let mut all: Vec<_> = told.iter().collect();
+    ends.store(true, Ordering::SeqCst);
+    others.into_iter().for_each(|other| other.join().expect("no panic"));
     assert!(all.iter().all(|(_, _, outcome)| outcome.is_ok()));
     let mut threads: Vec<_> = all.iter().map(|(_, thread, _)| format!("{thread:?}")).collect();
     threads.sort();
     threads.dedup();
-    assert!(threads.len() <= 2, "{threads:?}");
+    assert_eq!(threads.len(), 1, "{threads:?}");
     all.sort_by_key(|(n, ..)| *n);
     assert!(all.iter().map(|(n, ..)| *n).eq(0..COUNT));
     drop(files);
+    fs.close().expect("nothing is open");
+}
+
+/// The panic of one who is told is nobody else's.
+#[test]
+fn who_panics_when_told_stops_nobody() {
+    let (_place, fs) = image();
+    let file = fs.create("/f").expect("room");
+    let (tell, told) = mpsc::channel();
+    for n in 0..4 {
+        let tell = tell.clone();
+        file.write_all_at(b"told", 0).expect("room");
+        file.sync_all_then(move |outcome| {
+            if n % 2 == 0 {
+                std::panic::resume_unwind(Box::new(()));
+            }
+            tell.send(outcome.map_err(|e| e.errno())).expect("somebody listens");
+        });
+        file.write_all_at(b"synced", 0).expect("room");
+        file.sync_all().expect("nothing has failed");
+    }
+    drop(tell);
+    assert_eq!(told.iter().collect::<Vec<_>>(), [Ok(()), Ok(())]);
+    drop(file);
     fs.close().expect("nothing is open");
 }
 

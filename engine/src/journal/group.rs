@@ -30,6 +30,7 @@
 mod turns;
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::stream::{Begun, Stream};
 use super::{Durability, Journal};
@@ -42,7 +43,8 @@ pub(super) use turns::Lead;
 use turns::{Seat, Turns, UnderWay, Waiter, Who};
 
 /// Called once with the outcome of a commit, by whichever thread learns it: that thread may have others to
-/// answer, so the call may wait for the device, but neither for the journal nor for credits.
+/// answer, so the call may wait for the device, but neither for the journal nor for credits; nor may it let go what
+/// keeps the file system open. Its panic is its own.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// The callers of an SSD ring's commits.
@@ -163,8 +165,13 @@ impl Journal {
             for Waiter { upto, who } in waiters {
                 match who {
                     Who::Thread(seat) => seat.call(),
-                    Who::Call(done) if self.durable() >= upto => done(Ok(())),
-                    Who::Call(done) => done(self.check()),
+                    Who::Call(done) => {
+                        let outcome = if self.durable() >= upto { Ok(()) } else { self.check() };
+                        // Others are behind it, and a leader has more to do.
+                        if catch_unwind(AssertUnwindSafe(|| done(outcome))).is_err() {
+                            tracing::error!("who was told of a commit has panicked");
+                        }
+                    }
                 }
             }
         });

@@ -165,7 +165,7 @@ impl Vfs {
             (Ok(_), None) => done(Ok(())),
             (Ok(upto), Some(durability)) => {
                 let store = Arc::clone(&self.meta.store);
-                later(Box::new(move || store.commit_then(upto, durability, done)));
+                later(Box::new(move || done(store.settle_upto(upto, durability))));
             }
         }
     }

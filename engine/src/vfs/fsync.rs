@@ -13,7 +13,8 @@ enum Wait<'a> {
     Calling(Done, Option<&'a mut dyn FnMut(Waiting)>),
 }
 
-/// Waits for a commit, or leads it.
+/// Waits for a commit, or leads it, and tells the outcome behind that: a thread that answers others is never the one
+/// that tells, so that who is told may let the file system go.
 pub type Waiting = Box<dyn FnOnce() + Send>;
 
 impl Vfs {
@@ -99,7 +100,7 @@ impl Vfs {
                     None => store.commit_then(upto, durability, end),
                     Some(later) => {
                         let store = Arc::clone(store);
-                        later(Box::new(move || store.commit_then(upto, durability, end)));
+                        later(Box::new(move || end(store.settle_upto(upto, durability))));
                     }
                 }
                 Ok(())

@@ -22,7 +22,7 @@ struct Tracked(loom::cell::UnsafeCell<()>);
 unsafe impl Sync for Tracked {}
 
 /// The memory.
-pub(super) struct TestMemory {
+pub(in crate::journal) struct TestMemory {
     header: Mutex<Vec<u8>>,
     versions: Vec<AtomicU64>,
     #[cfg(loom)]

@@ -30,7 +30,7 @@ fn options(slots: u64, start: Position) -> Options {
     }
 }
 
-fn mapped(slots: u64) -> (Arc<TestMemory>, Journal) {
+pub(super) fn mapped(slots: u64) -> (Arc<TestMemory>, Journal) {
     let memory = Arc::new(TestMemory::new(slots));
     let journal = Journal::start(Media::Mapped(memory.clone()), options(slots, 0)).expect("starts");
     (memory, journal)

@@ -95,3 +95,19 @@ fn a_leader_in_haste_leaves_the_next_commit_to_others() {
     turns.begin(48, 0, Some(33));
     assert!(turns.leave(Some(33), Lead::Briefly).is_some(), "nobody came");
 }
+
+/// The panic of one who is told is nobody else's: those behind it are told, and the leader goes on.
+#[test]
+fn who_panics_when_told_keeps_nobody_from_being_told() {
+    let (_memory, journal) = crate::journal::tests::mapped(64);
+    let (seat, told) = (Arc::new(Seat::new()), Arc::new(AtomicBool::new(false)));
+    let note = Arc::clone(&told);
+    let calls: [Who; 3] = [
+        Who::Call(Box::new(|_| std::panic::resume_unwind(Box::new(())))),
+        Who::Thread(Arc::clone(&seat)),
+        Who::Call(Box::new(move |outcome| note.store(outcome.is_ok(), Ordering::SeqCst))),
+    ];
+    journal.answer(calls.into_iter().map(|who| Waiter { upto: 0, who }).collect());
+    assert!(seat.is_called() && told.load(Ordering::SeqCst));
+    assert!(journal.failed().is_none());
+}
