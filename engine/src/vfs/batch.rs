@@ -137,7 +137,7 @@ impl Vfs {
     pub fn commit_batch(&self, ctx: &Context, batch: Batch, durability: BatchDurability) -> Result<()> {
         let upto = self.apply_batch(ctx, batch)?;
         let store = &self.meta.store;
-        match durability {
+        match self.at_least(durability) {
             BatchDurability::Ordered => Ok(()),
             BatchDurability::Synced => store.settle_upto(upto, self.meta.durability),
             BatchDurability::Power => store.commit_upto(upto, Durability::Power),
@@ -155,7 +155,7 @@ impl Vfs {
         done: Done,
         later: impl FnOnce(Waiting),
     ) {
-        let durability = match durability {
+        let durability = match self.at_least(durability) {
             BatchDurability::Ordered => None,
             BatchDurability::Synced => Some(self.meta.durability),
             BatchDurability::Power => Some(Durability::Power),
@@ -168,6 +168,12 @@ impl Vfs {
                 later(Box::new(move || done(store.settle_upto(upto, durability))));
             }
         }
+    }
+
+    /// What is asked for, or what every change of this mount has on return.
+    fn at_least(&self, asked: BatchDurability) -> BatchDurability {
+        let is_less = asked == BatchDurability::Ordered;
+        if is_less && self.options.sync { BatchDurability::Synced } else { asked }
     }
 
     /// Forgets what is staged.

@@ -28,10 +28,19 @@ fn holds(fs: &Vfs, bytes: &[u8]) -> bool {
     read_of(fs, "f").is_ok_and(|found| found == bytes)
 }
 
-const CHANGES: [Change; 9] = [
+const CHANGES: [Change; 10] = [
     Change {
         what: "a write",
         run: |fs| fs.write(&root(), &open(fs, OpenFlags::empty())?, 0, b"new", WriteFlags::empty()).map(drop),
+        holds: |fs| read_of(fs, "f").is_ok_and(|found| found.starts_with(b"new")),
+    },
+    Change {
+        what: "a batch that waits for nothing",
+        run: |fs| {
+            let (handle, mut batch) = (open(fs, OpenFlags::empty())?, Batch::default());
+            fs.stage(&mut batch, &handle, 0, b"new")?;
+            fs.commit_batch(&root(), batch, BatchDurability::Ordered)
+        },
         holds: |fs| read_of(fs, "f").is_ok_and(|found| found.starts_with(b"new")),
     },
     Change {
