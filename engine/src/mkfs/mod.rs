@@ -90,6 +90,15 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
     make(device, options, least_journal_slots(options.journal))
 }
 
+/// Whether a file system of so many blocks can be made: what [`format()`] would refuse, before an image is given that size.
+///
+/// # Errors
+/// [`Error::Refused`] if not; [`Error::InUse`] and others of the journal's file.
+pub(crate) fn check(blocks: u64, options: &FormatOptions) -> Result<()> {
+    let sb = geometry(blocks, options, least_journal_slots(options.journal))?;
+    ring::check(&sb, options)
+}
+
 /// As [`format()`], on any ring that a journal can work with at all: for tests of what happens where rings are
 /// full. Large records are refused there.
 #[cfg(any(test, fuzzing, feature = "sim"))]

@@ -14,42 +14,76 @@ pub(super) struct Taken {
     made: Option<PathBuf>,
 }
 
+/// Where the ring is to lie outside of the image.
+struct Place<'o> {
+    path: &'o Path,
+    medium: Medium,
+    bytes: usize,
+}
+
+impl Place<'_> {
+    /// The file that the options name; none where the ring lies in the image, or has no name.
+    fn named<'o>(sb: &Superblock, options: &'o FormatOptions) -> Result<Option<Place<'o>>> {
+        let medium = match options.journal {
+            JournalKind::Ssd => return Ok(None),
+            JournalKind::Pmem => Medium::Dax,
+            JournalKind::Emulated => Medium::Emulated(EmulationCosts::default()),
+        };
+        let Some(path) = options.journal_path.as_deref().map(Path::new) else { return Ok(None) };
+        let bytes = ring_bytes(sb.ring_slots.get())
+            .map(|bytes| bytes.next_multiple_of(rustix::param::page_size()))
+            .ok_or_else(|| Error::Refused("the journal is larger than memory can be".into()))?;
+        Ok(Some(Place { path, medium, bytes }))
+    }
+
+    fn without_directory(&self) -> Error {
+        Error::Refused(format!("{}: there is no such directory for the journal", self.path.display()))
+    }
+
+    /// What is there, if it may be taken; none if nothing is.
+    fn there(&self, options: &FormatOptions) -> Result<Option<MappedMemory>> {
+        let memory = match MappedMemory::open(self.path, self.medium) {
+            Err(Error::Errno(libc::ENOENT)) => return Ok(None),
+            opened => opened?,
+        };
+        if !options.force {
+            check_unused(self.path, &memory)?;
+        }
+        if memory.is_device() && memory.len() < self.bytes {
+            return Err(Error::Refused(format!(
+                "{} has {} bytes, the journal needs {}; ask for a smaller one",
+                self.path.display(),
+                memory.len(),
+                self.bytes
+            )));
+        }
+        Ok(Some(memory))
+    }
+}
+
+/// Refuses what [`take`] would refuse of what is there; makes nothing.
+pub(super) fn check(sb: &Superblock, options: &FormatOptions) -> Result<()> {
+    let Some(place) = Place::named(sb, options)? else { return Ok(()) };
+    let directory = place.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match place.there(options)? {
+        None if directory.is_some_and(|directory| !directory.is_dir()) => Err(place.without_directory()),
+        _ => Ok(()),
+    }
+}
+
 /// Makes or takes the file that the options name; none where the ring lies in the image, or has no name.
 pub(super) fn take(sb: &Superblock, options: &FormatOptions) -> Result<Option<Taken>> {
-    let medium = match options.journal {
-        JournalKind::Ssd => return Ok(None),
-        JournalKind::Pmem => Medium::Dax,
-        JournalKind::Emulated => Medium::Emulated(EmulationCosts::default()),
-    };
-    let Some(path) = options.journal_path.as_deref().map(Path::new) else { return Ok(None) };
-    let bytes = ring_bytes(sb.ring_slots.get())
-        .map(|bytes| bytes.next_multiple_of(rustix::param::page_size()))
-        .ok_or_else(|| Error::Refused("the journal is larger than memory can be".into()))?;
-    match MappedMemory::open(path, medium) {
-        Ok(memory) => {
-            if !options.force {
-                check_unused(path, &memory)?;
-            }
-            if memory.len() == bytes || memory.len() > bytes && memory.is_device() {
-                return Ok(Some(Taken { memory, made: None }));
-            }
-            if memory.is_device() {
-                return Err(Error::Refused(format!(
-                    "{} has {} bytes, the journal needs {bytes}; ask for a smaller one",
-                    path.display(),
-                    memory.len()
-                )));
-            }
-            drop(memory);
-            unlink(path)?;
+    let Some(place) = Place::named(sb, options)? else { return Ok(None) };
+    let Place { path, medium, bytes } = place;
+    if let Some(memory) = place.there(options)? {
+        if memory.len() == bytes || memory.is_device() {
+            return Ok(Some(Taken { memory, made: None }));
         }
-        Err(Error::Errno(libc::ENOENT)) => {}
-        Err(e) => return Err(e),
+        drop(memory);
+        unlink(path)?;
     }
     let memory = MappedMemory::create(path, bytes, medium).map_err(|e| match e {
-        Error::Errno(libc::ENOENT) => {
-            Error::Refused(format!("{}: there is no such directory for the journal", path.display()))
-        }
+        Error::Errno(libc::ENOENT) => place.without_directory(),
         e => e,
     })?;
     Ok(Some(Taken { memory, made: Some(path.to_owned()) }))

@@ -22,8 +22,8 @@ pub struct Fs {
 /// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device.
 ///
 /// # Errors
-/// [`Error::Refused`], in words, if it holds data already (see [`FormatOptions::force`]), and it is as it was then; or
-/// for too little room; errors of the device.
+/// [`Error::Refused`], in words, and it is as it was then: if it holds data already (see [`FormatOptions::force`]), if the
+/// options contradict each other, or for too little room; errors of the device.
 pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superblock> {
     let image = image.as_ref();
     // Before the image is given another size.
@@ -36,12 +36,22 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
             image.display()
         )));
     }
+    if let Some(blocks) = options.blocks {
+        mkfs::check(blocks, options)?;
+    }
     let file = match options.blocks {
         Some(blocks) if options.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,
         None => ImageFile::open(image)?,
     };
-    mkfs::format(open_device(file).as_ref(), options)
+    let made = mkfs::format(open_device(file).as_ref(), options)?;
+    // Of a file that was made just now the name is to last, too; where directories cannot be synced, it does or does not.
+    let parent =
+        image.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    if let Some(Err(e)) = parent.map(|parent| std::fs::File::open(parent)?.sync_all()) {
+        tracing::debug!("the directory of {} is not synced: {e}", image.display());
+    }
+    Ok(made)
 }
 
 impl Fs {

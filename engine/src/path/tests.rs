@@ -3,6 +3,7 @@
 use super::*;
 use crate::checkpoint::Checkpointer;
 use crate::device::MemoryDevice;
+use crate::format::JournalKind;
 use crate::mkfs::FormatOptions;
 use crate::store::{Log, Store, StoreOptions};
 use crate::vfs::FallocateMode;
@@ -86,6 +87,29 @@ fn an_image_that_is_still_used_is_not_called_clean() {
     assert_eq!(fs.damage(), None);
     assert_eq!(fs.read("/f").expect("written by the unmount"), b"kept");
     fs.unmount().expect("nothing is open");
+}
+
+#[test]
+fn a_format_that_is_refused_leaves_the_image_as_it_was() {
+    let dir = tempfile::tempdir().expect("a place");
+    let image = dir.path().join("image");
+    let options = FormatOptions { blocks: Some(4096), sparse: true, ..FormatOptions::default() };
+    format(&image, &options).expect("room");
+    let nowhere = dir.path().join("none/ring").into_os_string().into_string().expect("plain");
+    let asked = FormatOptions { blocks: Some(3000), force: true, ..options };
+    let refused = [
+        FormatOptions { blocks: Some(16), ..asked.clone() },
+        FormatOptions { label: "a".repeat(33), ..asked.clone() },
+        FormatOptions { journal_slots: Some(16), ..asked.clone() },
+        FormatOptions { journal: JournalKind::Emulated, journal_path: Some(nowhere), ..asked.clone() },
+    ];
+    let before = std::fs::read(&image).expect("there");
+    for options in refused {
+        assert!(matches!(format(&image, &options), Err(Error::Refused(_))), "{options:?}");
+        assert!(std::fs::read(&image).expect("there") == before, "{options:?}");
+    }
+    format(&image, &asked).expect("room");
+    assert_eq!(std::fs::metadata(&image).expect("there").len(), 3000 * 4096);
 }
 
 /// Two names that always lead somewhere, but to something else from moment to moment.
