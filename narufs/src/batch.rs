@@ -22,7 +22,9 @@ pub enum Commit {
 /// What is staged nobody sees before the commit, who has staged it neither. The commit is one write as far as each file
 /// is concerned: a read sees all that the batch has for that file, or nothing. (Two reads, of one file or of two, may
 /// fall before and behind it.) A crash, whenever it comes, leaves everything of a batch or nothing. Files stay open for
-/// it when they are closed; dropped without a commit, it has done nothing.
+/// it when they are closed; dropped without a commit, it has done nothing. A file that was emptied for it
+/// ([`Dir::create`](crate::Dir::create)), and not written to since, has its old content until a small batch is committed; with
+/// a large one a crash before the commit may leave it empty.
 ///
 /// A small batch (up to 1,024 pages of 4 KiB, fewer with a small journal or little memory) is one record of the journal,
 /// with one flush of the device at the most, which those share that commit at that moment. What is more, up to a million

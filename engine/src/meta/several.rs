@@ -20,8 +20,8 @@ impl Meta {
     }
 
     /// Records changes of several files, in ascending order of their nids, within the credits of the handle: all happen, or
-    /// none. Takes the inode locks exclusively. Nothing is to be removed by them. Volatile blocks are as with
-    /// [`Meta::log`].
+    /// none. Takes the inode locks exclusively. What one removes is all that its file has, at once ([`Need::dropped`]).
+    /// Volatile blocks are as with [`Meta::log`].
     pub(crate) fn log_several(
         &self,
         mut h: Handle<'_>,
@@ -29,9 +29,9 @@ impl Meta {
     ) -> Result<Position> {
         let mut edited = Vec::with_capacity(changes.len());
         for (inode, change) in changes {
-            debug_assert!(change.remove.is_none(), "what is left to be freed has no place in here");
             let image = inode.lock.write();
-            let Edited { draft, picked, .. } = self.edit_as(&mut h, inode, &image, change, false)?;
+            let drops_all = change.remove.is_some();
+            let Edited { draft, picked, .. } = self.edit_as(&mut h, inode, &image, change, drops_all)?;
             edited.push((inode, image, draft, picked));
         }
         let (end, installing) = self.commit(h)?;

@@ -81,6 +81,10 @@ impl Vfs {
         if there.is_none() && !inode.holds.open() {
             return Err(Error::Errno(libc::ESTALE));
         }
+        if there.is_none() {
+            // It writes until it is committed or given up, whoever closes the file.
+            self.data.opened(inode);
+        }
         batch.files.entry(inode.nid()).or_insert(fresh);
         // So much of it that memory never holds more than one record may take, and as much again.
         let most = self.data.record_pages() * BLOCK_SIZE;
@@ -179,6 +183,7 @@ impl Vfs {
     /// Forgets what is staged.
     pub fn drop_batch(&self, batch: Batch) {
         for file in batch.files.values() {
+            self.data.closed(file.inode());
             self.leave_inode(file.inode());
         }
         if let Some((_, handle)) = batch.staging {
@@ -194,6 +199,7 @@ impl Vfs {
         for file in &files {
             let (offset, len) = file.span();
             self.tell(ctx, Changed::Content { nid: file.inode().nid(), offset, len });
+            self.data.closed(file.inode());
             self.leave_inode(file.inode());
         }
         // One that still has what is to be moved stays, for the next mount.

@@ -211,7 +211,10 @@ impl DataPath {
                 ranges.push(spill_file.data().write_range(0..u64::MAX));
                 is_spill_file_due = false;
             }
-            let Some(range) = self.range_of(inode, file.span().0, file.end)? else { return Ok(None) };
+            let range = self.range_of(inode, file.span().0, file.end)?;
+            let Some(range) = range.filter(|_| !inode.data().pages.is_truncate_pending()) else {
+                return Ok(None);
+            };
             ranges.push(range);
         }
         if is_spill_file_due {

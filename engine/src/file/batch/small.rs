@@ -35,6 +35,8 @@ struct Job<'p> {
     before: Vec<Before>,
     /// Where the file ends afterwards, if that is beyond where it ends now.
     grown: Option<u64>,
+    /// Of a file that was truncated to nothing, and has got nothing since: the extents that go with the batch's record.
+    dropped: Option<usize>,
 }
 
 /// A page before it changes.
@@ -70,7 +72,7 @@ impl DataPath {
         }
         let mut frames = FrameReservation::default();
         loop {
-            for file in files {
+            for file in files.iter().filter(|file| !is_empty_again(&file.inode)) {
                 self.settle(&file.inode)?;
             }
             match self.attempt(files, &mut frames)? {
@@ -103,7 +105,8 @@ impl DataPath {
             }
             let pages = job.edits.len();
             let data = pages * BLOCK_SIZE + mapped * BITS_DELTA_BYTES;
-            Need { runs, data, superseded: pages, ..Need::default() }
+            let dropped = job.dropped.unwrap_or(0);
+            Need { runs, dropped, data, superseded: pages, ..Need::default() }
         };
         self.meta.slots_of_several(jobs.iter().map(|job| (job.inode.as_ref(), need(job))))
     }
@@ -114,6 +117,9 @@ impl DataPath {
             let Some(range) = self.range_of(&file.inode, file.span().0, file.end)? else {
                 return Ok(Attempt::Again);
             };
+            if file.inode.data().pages.is_truncate_pending() && !is_empty_again(&file.inode) {
+                return Ok(Attempt::Again);
+            }
             ranges.push(range);
         }
         for file in files {
@@ -150,6 +156,10 @@ impl DataPath {
                     continue;
                 }
             };
+            if jobs.iter().any(|job| job.dropped != dropped_of(job.inode)) {
+                // It was recorded meanwhile that the file was emptied.
+                return Ok(Attempt::Again);
+            }
             jobs.iter_mut().for_each(|job| self.remember(job));
             // It is in memory, and may be in no record.
             let _half = BrokenOff::watch(self.meta.store(), "a batch broke off before its record");
@@ -158,6 +168,7 @@ impl DataPath {
                 inode: job.inode,
                 pages: job.before.iter().map(|before| (before.page, before.sectors)).collect(),
                 grown: job.grown,
+                emptied: job.dropped.is_some(),
             });
             let logged = self.journal.log_several(handle, joint.collect());
             match logged {
@@ -175,7 +186,7 @@ impl DataPath {
     }
 
     /// The range of a file that its part of the batch needs, from the page at `first` to `end`; none if others have changed
-    /// the file meanwhile.
+    /// the file meanwhile. A truncation may wait to be recorded.
     pub(super) fn range_of<'a>(
         &self,
         inode: &'a Arc<InodeObj>,
@@ -193,13 +204,14 @@ impl DataPath {
         let guard = data.write_range(bytes.clone());
         data.check_usable()?;
         let is_enough = bytes.start <= now().start && bytes.end >= now().end;
-        Ok((is_enough && !data.pages.is_truncate_pending()).then_some(guard))
+        Ok(is_enough.then_some(guard))
     }
 
     /// Has whatever grew the file before recorded before a batch grows it to `end`, by one who has the range.
     pub(super) fn settle_size(&self, inode: &Arc<InodeObj>, end: u64) -> Result<()> {
         let data = inode.data();
-        if self.write_back.keeps() && end > data.logged_size() && data.size() != data.logged_size() {
+        let is_due = end > data.logged_size() && data.size() != data.logged_size();
+        if self.write_back.keeps() && is_due && !data.pages.is_truncate_pending() {
             self.write_back.write_pages(inode, 0..PAGES_END, Order::HOME)?;
             self.record_rest(inode, SyncKind::Data)?;
         }
@@ -242,7 +254,8 @@ impl DataPath {
             edits.push(Edit { page: *page, within, part: from..bytes.len() });
         }
         edits.sort_by_key(|edit| edit.page);
-        Ok(Job { inode, edits, bytes, ready: None, before: Vec::new(), grown })
+        let dropped = dropped_of(inode);
+        Ok(Job { inode, edits, bytes, ready: None, before: Vec::new(), grown, dropped })
     }
 
     /// What a page of a file of `size` bytes holds, for one who has its range.
@@ -341,6 +354,17 @@ impl DataPath {
         }
         self.write_back.write_pages(job.inode, edit.page..edit.page + 1, Order::HOME)
     }
+}
+
+/// Whether a file was truncated to nothing, which waits to be recorded, and has got nothing since.
+fn is_empty_again(inode: &InodeObj) -> bool {
+    let (data, now) = (inode.data(), inode.data().pages.summary());
+    now.truncate_pending.is_some() && now.dirty == 0 && data.size() == 0
+}
+
+/// Extents that go with the record of such a file.
+fn dropped_of(inode: &InodeObj) -> Option<usize> {
+    inode.data().pages.summary().truncate_pending.map(|extents| extents.max(1))
 }
 
 /// The write-back mutexes of all files: waits for the first, and for no other; the file whose mutex another has.

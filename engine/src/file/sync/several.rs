@@ -3,9 +3,11 @@
 use crate::Result;
 use crate::file::sync::data_journal::{Absorbing, DataJournal};
 use crate::file::sync::sectors::Sectors;
+use crate::file::writeback::key_of;
 use crate::format::Position;
 use crate::inode::InodeObj;
 use crate::meta::Change;
+use crate::pages::PAGES_END;
 use crate::planted::{self, Bug, Spot};
 use crate::store::Handle;
 use crate::sync::Arc;
@@ -17,6 +19,8 @@ pub(in crate::file) struct Joint<'p> {
     pub pages: Vec<(u64, Option<Sectors>)>,
     /// Where the file ends with them, if that is beyond where it ends now.
     pub grown: Option<u64>,
+    /// It was truncated to nothing, and what it held goes with this record.
+    pub emptied: bool,
 }
 
 impl Joint<'_> {
@@ -31,9 +35,9 @@ impl DataJournal {
     /// which come in ascending order of their nids, and credits for all of it. If it fails, the pages are dirty.
     pub fn log_several(&self, handle: Handle<'_>, files: Vec<Joint<'_>>) -> Result<Position> {
         let (mut absorbing, mut taken, mut changes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut outcome = Ok(());
+        let (mut outcome, mut stale) = (Ok(()), false);
         for file in &files {
-            let Joint { inode, pages, grown } = file;
+            let Joint { inode, pages, grown, emptied } = file;
             let data = inode.data();
             let logging = data.pages.begin_logging_of(pages.iter().map(|(page, _)| *page));
             // Before the record is logged, as for an fsync.
@@ -44,6 +48,12 @@ impl DataJournal {
             outcome =
                 self.take_in(inode, &logging, changed, (size, all), &mut of_file, &mut change).map(drop);
             change.size = grown.filter(|size| *size != data.logged_size());
+            stale |= !change.supersede.is_empty();
+            if *emptied {
+                // As of the record of an emptied file by itself: nothing of the new content is anywhere else.
+                change.remove = Some(0..PAGES_END);
+                change.supersede.push(key_of(inode.as_ref(), 0, u64::MAX));
+            }
             absorbing.push(Absorbing { journal: self, inode, pages: logging });
             taken.push(of_file);
             changes.push((inode.as_ref(), change));
@@ -53,7 +63,6 @@ impl DataJournal {
         }
         planted::panic_at(Spot::Taken);
         let logged = outcome.and_then(|()| {
-            let stale = changes.iter().any(|(_, change)| !change.supersede.is_empty());
             if stale && !planted::is(Bug::SupersedeBeforeFlush) {
                 let last = files.iter().map(|file| file.inode.data().last_write()).max();
                 self.meta.order_after(last.unwrap_or(0))?;
@@ -67,10 +76,10 @@ impl DataJournal {
                     file.pages.record_logged(end);
                 }
                 planted::panic_at(Spot::Absorbed);
-                for ((file, taken), Joint { inode, grown, .. }) in
+                for ((file, taken), Joint { inode, grown, emptied, .. }) in
                     absorbing.into_iter().zip(taken).zip(&files)
                 {
-                    file.landed(taken, end, grown.unwrap_or(inode.data().logged_size()), false);
+                    file.landed(taken, end, grown.unwrap_or(inode.data().logged_size()), *emptied);
                 }
             }
             Err(_) => {

@@ -149,6 +149,55 @@ fn a_crash_leaves_all_of_a_batch_or_none() {
     }
 }
 
+/// What was truncated to nothing for a batch goes with its record, whether the files are closed before that or not.
+#[test]
+fn what_is_emptied_for_a_batch_is_old_or_new_after_a_crash() {
+    for (kind, closes) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let sim = media(kind, 1024);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let mut handles: Vec<_> =
+            FILES.iter().zip(old()).map(|(name, bytes)| file(fs, name, &bytes)).collect();
+        fs.checkpointer().checkpoint().expect("memory");
+        let from = sim.events();
+        for handle in &handles {
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            fs.setattr(&root(), handle.nid(), Some(handle), &set).expect("open");
+        }
+        let writes = vec![(0, 0, 5000, 41), (1, 4900, 9000, 42), (2, 3, 1, 43)];
+        let mut is = [Vec::new(), Vec::new(), Vec::new()];
+        apply(&mut is, &writes);
+        let batch = staged(fs, &handles, &writes);
+        if closes {
+            handles.drain(..).for_each(|handle| fs.release(handle, None));
+        }
+        fs.commit_batch(&root(), batch, BatchDurability::Synced).expect("memory");
+        assert_eq!(contents(fs), is);
+        let answered = sim.events();
+        fs.checkpointer().checkpoint().expect("memory");
+        drop(handles);
+        run.end();
+        let mut seen = [0, 0];
+        after(&sim, from, (sim.events() - from).div_ceil(100), 3, |state, crash| {
+            let again = state.restart();
+            let report = check(&idle(kind, &again), &Options::default()).expect("memory");
+            assert!(report.issues.is_empty(), "{kind:?}: {state}: {:?}", report.issues);
+            let run = begin(kind, &again);
+            let now = contents(run.fs());
+            let which = [old(), is.clone()].iter().position(|known| *known == now);
+            let which = which
+                .unwrap_or_else(|| panic!("{kind:?} {crash:?}: {state}: {}", difference(&old(), &is, &now)));
+            seen[which] += 1;
+        });
+        assert!(seen.iter().all(|n| *n > 0), "{kind:?}: {seen:?}");
+        after(&sim, answered, (sim.events() - answered).div_ceil(40), 2, |state, crash| {
+            let run = begin(kind, &state.restart());
+            let now = contents(run.fs());
+            assert!(now == is, "{kind:?} {crash:?}: {state}: {}", difference(&old(), &is, &now));
+        });
+    }
+}
+
 /// Committed, and not yet durable: what goes home of it meanwhile comes behind its record.
 #[test]
 fn a_batch_that_nobody_waits_for_is_whole_while_it_goes_home() {
