@@ -41,7 +41,8 @@ impl Dir {
     /// Copies the content and the permissions of a file; gives the number of bytes. Holes stay holes.
     ///
     /// # Errors
-    /// Those of [`Dir::open`] and [`Dir::create`]; EINVAL for what is no regular file; ENOSPC.
+    /// Those of [`Dir::open`] and [`Dir::create`]; EINVAL for what is no regular file, and for a file that is to be copied
+    /// onto itself, by whichever name; ENOSPC.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = self.open(from)?;
@@ -51,7 +52,15 @@ impl Dir {
         }
         let mode = metadata.mode() & 0o7777;
         let mut options = OpenOptions::new();
-        let target = self.open_with(to, options.write(true).create(true).truncate(true).mode(mode))?;
+        // Emptied once it is known to be another: a path may lead to what is copied.
+        let target = self.open_with(to, options.write(true).create(true).mode(mode))?;
+        let there = target.metadata()?;
+        if there.ino() == metadata.ino() {
+            return Err(Error::of_errno("copy", libc::EINVAL).at(to));
+        }
+        if there.len() > 0 {
+            target.set_len(0).map_err(|e| e.at(to))?;
+        }
         let copied = source.copy_whole(&target).map_err(|e| e.at(to))?;
         target.set_permissions(metadata.permissions()).map_err(|e| e.at(to))?;
         Ok(copied)
