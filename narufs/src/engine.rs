@@ -6,7 +6,7 @@
 use crate::error::{Cause, Error, Result};
 use crate::fork::Generation;
 use crate::later::{Wait, Waiting};
-use crate::metadata::{FileTimes, XattrMode};
+use crate::metadata::{FileTimes, Stamp, XattrMode};
 use crate::options::{FormatOptions, MountOptions, ScratchOptions};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -151,6 +151,8 @@ impl Session {
 
 /// Makes a file system.
 pub(crate) fn format(image: &Path, options: &FormatOptions) -> Result<()> {
+    let forked = || Error::new("format", Cause::Forked).at(image);
+    let _generation = Generation::of_this_process().ok_or_else(forked)?;
     let made = narufs_engine::format(image, &options.to_engine()?);
     made.map(drop).map_err(|e| told("format", e).at(image))
 }
@@ -188,7 +190,11 @@ pub(crate) fn nanoseconds(time: SystemTime) -> i64 {
 
 impl FileTimes {
     pub(crate) fn to_set(self) -> SetAttr {
-        let set = |time: Option<SystemTime>| time.map_or(SetTime::Omit, |t| SetTime::At(nanoseconds(t)));
+        let set = |time| match time {
+            None => SetTime::Omit,
+            Some(Stamp::Now) => SetTime::Now,
+            Some(Stamp::At(time)) => SetTime::At(nanoseconds(time)),
+        };
         SetAttr { atime: set(self.accessed), mtime: set(self.modified), ..SetAttr::default() }
     }
 }

@@ -155,8 +155,15 @@ impl Metadata {
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use]
 pub struct FileTimes {
-    pub(crate) accessed: Option<SystemTime>,
-    pub(crate) modified: Option<SystemTime>,
+    pub(crate) accessed: Option<Stamp>,
+    pub(crate) modified: Option<Stamp>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stamp {
+    At(SystemTime),
+    Now,
 }
 
 impl FileTimes {
@@ -167,13 +174,26 @@ impl FileTimes {
 
     /// When the content was read last.
     pub fn set_accessed(mut self, at: SystemTime) -> FileTimes {
-        self.accessed = Some(at);
+        self.accessed = Some(Stamp::At(at));
         self
     }
 
     /// When the content was changed last.
     pub fn set_modified(mut self, at: SystemTime) -> FileTimes {
-        self.modified = Some(at);
+        self.modified = Some(Stamp::At(at));
+        self
+    }
+
+    /// The content was read last when this is set. With [`FileTimes::set_modified_now`] whoever may write may do so, as
+    /// well as who owns the file.
+    pub fn set_accessed_now(mut self) -> FileTimes {
+        self.accessed = Some(Stamp::Now);
+        self
+    }
+
+    /// The content was changed last when this is set.
+    pub fn set_modified_now(mut self) -> FileTimes {
+        self.modified = Some(Stamp::Now);
         self
     }
 }

@@ -81,6 +81,10 @@ fn the_cursor_moves_as_in_the_standard_library() {
     let read = file.read_vectored_at(&mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)], 1);
     assert_eq!(read.expect("there"), 11);
     assert_eq!((&one, &two[..3]), (b"bc", &b"de\0"[..]));
+    let (mut one, mut two_mib) = ([0; 2], vec![7; 2 << 20]);
+    let read = file.read_vectored_at(&mut [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two_mib)], 1);
+    assert_eq!(read.expect("there"), 100);
+    assert_eq!((&one, two_mib[97], two_mib[98]), (b"bc", b'x', 7));
     let short = file.read_exact_at(&mut two, 100).expect_err("it ends before");
     assert_eq!(short.kind(), std::io::ErrorKind::UnexpectedEof);
     assert_eq!(file.write_vectored_at(&[], 0).expect("nothing"), 0);
@@ -213,8 +217,28 @@ fn callers_are_checked_and_own_what_they_make() {
         errno(member.set_times("shared/mine", FileTimes::new().set_modified(std::time::UNIX_EPOCH))),
         libc::EPERM
     );
+    let now = || FileTimes::new().set_accessed_now().set_modified_now();
+    assert_eq!(errno(member.set_times("shared/mine", now())), libc::EACCES);
+    mine.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("the owner");
+    member.set_times("shared/mine", now()).expect("who may write may say that it is now");
+    assert_eq!(errno(member.set_times("shared/mine", FileTimes::new().set_modified_now())), libc::EPERM);
     mine.set_times(FileTimes::new().set_modified(std::time::UNIX_EPOCH)).expect("the owner");
     assert_eq!(fs.metadata("shared/mine").expect("there").modified(), std::time::UNIX_EPOCH);
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let fs = scratch();
+    fs.write("f", "content").expect("made");
+    fs.write("longer", "what was there before").expect("made");
+    fs.hard_link("f", "same").expect("linked");
+    fs.symlink("f", "link").expect("made");
+    for to in ["f", "same", "link"] {
+        assert_eq!(errno(fs.copy("f", to)), libc::EINVAL);
+    }
+    assert_eq!(fs.read("f").expect("there"), b"content");
+    assert_eq!(fs.copy("f", "longer").expect("another"), 7);
+    assert_eq!(fs.read("longer").expect("there"), b"content");
 }
 
 #[test]

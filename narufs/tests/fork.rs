@@ -84,6 +84,7 @@ fn in_the_child(open: Open, image: &Path) {
     // Nor can it have one of its own, now that nothing is open.
     refused(Fs::scratch(&ScratchOptions::new(64 << 20)));
     refused(Fs::open(image, &MountOptions::new()));
+    refused(Fs::format(image.with_extension("new"), &FormatOptions::new().size(16 << 20)));
 }
 
 #[test]

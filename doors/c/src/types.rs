@@ -215,11 +215,17 @@ fn timespec(time: SystemTime) -> libc::timespec {
     libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
 }
 
-/// A time to set, as utimensat(2): None for UTIME_OMIT.
-fn time(at: &libc::timespec) -> Outcome<Option<SystemTime>> {
+/// A time to set, as utimensat(2).
+enum Stamp {
+    Omit,
+    Now,
+    At(SystemTime),
+}
+
+fn time(at: &libc::timespec) -> Outcome<Stamp> {
     match at.tv_nsec {
-        libc::UTIME_OMIT => Ok(None),
-        libc::UTIME_NOW => Ok(Some(SystemTime::now())),
+        libc::UTIME_OMIT => Ok(Stamp::Omit),
+        libc::UTIME_NOW => Ok(Stamp::Now),
         nanoseconds => {
             let wrong = || {
                 Failure::invalid("a time has less than 0 or more than 999999999 nanoseconds, or does not fit")
@@ -229,7 +235,7 @@ fn time(at: &libc::timespec) -> Outcome<Option<SystemTime>> {
             let seconds = Duration::from_secs(at.tv_sec.unsigned_abs());
             let whole =
                 if at.tv_sec < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
-            whole.and_then(|whole| whole.checked_add(nanoseconds)).ok_or_else(wrong).map(Some)
+            whole.and_then(|whole| whole.checked_add(nanoseconds)).ok_or_else(wrong).map(Stamp::At)
         }
     }
 }
@@ -237,18 +243,20 @@ fn time(at: &libc::timespec) -> Outcome<Option<SystemTime>> {
 /// Times to set, of access and of change; NULL is now.
 pub(crate) fn times(at: *const libc::timespec) -> Outcome<FileTimes> {
     if at.is_null() {
-        let now = SystemTime::now();
-        return Ok(FileTimes::new().set_accessed(now).set_modified(now));
+        return Ok(FileTimes::new().set_accessed_now().set_modified_now());
     }
     let [accessed, modified] = crate::args::bytes(at, 2)? else { return Err(Failure::invalid("no times")) };
-    let mut times = FileTimes::new();
-    if let Some(at) = time(accessed)? {
-        times = times.set_accessed(at);
-    }
-    if let Some(at) = time(modified)? {
-        times = times.set_modified(at);
-    }
-    Ok(times)
+    let times = FileTimes::new();
+    let times = match time(accessed)? {
+        Stamp::Omit => times,
+        Stamp::Now => times.set_accessed_now(),
+        Stamp::At(at) => times.set_accessed(at),
+    };
+    Ok(match time(modified)? {
+        Stamp::Omit => times,
+        Stamp::Now => times.set_modified_now(),
+        Stamp::At(at) => times.set_modified(at),
+    })
 }
 
 /// An owner to set; that of -1 stays, as chown(2).
@@ -283,7 +291,7 @@ mod tests {
     fn times_before_1970_come_back_as_they_were_set() {
         for (tv_sec, tv_nsec) in [(0, 0), (5, 7), (-1, 999_999_999), (-3, 0), (-3, 1)] {
             let at = libc::timespec { tv_sec, tv_nsec };
-            let Ok(Some(time)) = time(&at) else { panic!("{tv_sec} {tv_nsec}") };
+            let Ok(Stamp::At(time)) = time(&at) else { panic!("{tv_sec} {tv_nsec}") };
             let back = timespec(time);
             assert_eq!((back.tv_sec, back.tv_nsec), (tv_sec, tv_nsec));
         }

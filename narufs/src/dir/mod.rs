@@ -240,7 +240,7 @@ impl Dir {
     /// Sets times.
     ///
     /// # Errors
-    /// EPERM if the caller is not the owner; those of the path.
+    /// As [`File::set_times`](crate::File::set_times); those of the path.
     pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
         self.set("set_times", path.as_ref(), true, &times.to_set())
     }

@@ -166,7 +166,7 @@ impl File {
     /// Sets times.
     ///
     /// # Errors
-    /// EPERM if the caller is not the owner.
+    /// EPERM if the caller is not the owner; if both are to be now, EACCES if the caller may not write either.
     pub fn set_times(&self, times: FileTimes) -> Result<()> {
         self.set("set_times", &times.to_set())
     }

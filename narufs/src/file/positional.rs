@@ -102,7 +102,15 @@ impl File {
         if let [one] = into {
             return self.read_at(one, offset);
         }
-        let (mut joined, len) = room("read", into.iter().map(|part| part.len()))?;
+        // Not much more than there is: memory is taken, and made zeros, for all of it.
+        let asked = into.iter().fold(0_usize, |all, part| all.saturating_add(part.len()));
+        let most = if asked > READ_UNASKED {
+            let there = self.metadata()?.len().saturating_sub(offset);
+            usize::try_from(there).unwrap_or(usize::MAX).max(READ_UNASKED)
+        } else {
+            asked
+        };
+        let (mut joined, len) = room("read", std::iter::once(asked.min(most)))?;
         joined.resize(len, 0);
         let read = self.read_at(&mut joined, offset)?;
         let mut rest = &joined[..read];
@@ -154,6 +162,9 @@ pub(super) fn joined(parts: &[IoSlice<'_>]) -> Result<Vec<u8>> {
     parts.iter().for_each(|part| all.extend_from_slice(part));
     Ok(all)
 }
+
+/// Bytes that are read into several buffers at the most before it is looked how many there are.
+const READ_UNASKED: usize = 1 << 20;
 
 /// Room for buffers of these lengths, and how long they are in all: they may lie in one another, and so be more than there is
 /// memory.

@@ -52,6 +52,9 @@ static void child(struct narufs_entries *entries, struct narufs_batch *batch)
     struct narufs_scratch_options options = NARUFS_SCRATCH_OPTIONS_INIT;
     options.memory = 64 << 20;
     NO_HANDLE(narufs_scratch(&options), ECHILD);
+    struct narufs_format_options format = NARUFS_FORMAT_OPTIONS_INIT;
+    format.bytes = 64 << 20;
+    FAILS(narufs_format("new.img", &format), ECHILD);
     FAILS(narufs_unmount(fs), ECHILD);
     FAILS(narufs_unmount(fs), EBADF);
     /* With all that the C library does at an exit. */
