@@ -3,6 +3,7 @@
 use super::File;
 use crate::engine::{Access, AdvisoryKind, FileHandle, LockRequest, Owner, told};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::fs::TryLockError;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +70,7 @@ const ALL: Range<u64> = 0..u64::MAX;
 /// Those whose locks of one open file are to be given back when it is closed.
 pub(super) struct Owners {
     own: LockOwner,
-    others: Mutex<Vec<LockOwner>>,
+    others: Mutex<HashSet<LockOwner>>,
 }
 
 impl Owners {
@@ -88,7 +89,7 @@ impl Owners {
 
 impl File {
     fn owners(&self) -> &Owners {
-        self.owners.get_or_init(|| Box::new(Owners { own: LockOwner::new(), others: Mutex::new(Vec::new()) }))
+        self.owners.get_or_init(|| Box::new(Owners { own: LockOwner::new(), others: Mutex::default() }))
     }
 
     /// The owner of the locks that this open file has by itself: nobody else's.
@@ -107,14 +108,22 @@ impl File {
         Ok(self.request(self.lock_owner(), kind, ALL))
     }
 
-    /// Remembers to give the locks of this owner back.
+    /// Remembers to give the locks of this owner back, which has been granted one.
     fn remember(&self, owner: LockOwner) {
         let owners = self.owners();
         if owner != owners.own {
-            let mut others = owners.others.lock().unwrap_or_else(PoisonError::into_inner);
-            if !others.contains(&owner) {
-                others.push(owner);
-            }
+            owners.others.lock().unwrap_or_else(PoisonError::into_inner).insert(owner);
+        }
+    }
+
+    /// Forgets this owner if it has no locks any more. One that is granted a lock at this moment is remembered after that.
+    fn forget(&self, engine: &narufs_engine::vfs::Vfs, owner: LockOwner) {
+        let Some(owners) = self.owners.get() else { return };
+        let mut others = owners.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if others.contains(&owner)
+            && !engine.locks().holds(self.handle().nid(), AdvisoryKind::Record, owner.to_engine())
+        {
+            others.remove(&owner);
         }
     }
 
@@ -203,10 +212,9 @@ impl File {
     /// EDEADLK if owners would wait for each other in a circle; ENOLCK if this process has 65,536 locks of this
     /// file system; EINVAL for an empty range.
     pub fn lock_range(&self, owner: LockOwner, kind: LockKind, range: Range<u64>) -> Result<()> {
-        // Before anything is locked: a child's parent may have had it locked when it forked.
-        self.session.enter("lock")?;
+        self.wait(AdvisoryKind::Record, self.request(owner, kind, range))?;
         self.remember(owner);
-        self.wait(AdvisoryKind::Record, self.request(owner, kind, range))
+        Ok(())
     }
 
     /// As [`File::lock_range`], without waiting.
@@ -219,9 +227,9 @@ impl File {
         kind: LockKind,
         range: Range<u64>,
     ) -> Result<(), TryLockError> {
-        self.session.enter("lock").map_err(|e| TryLockError::Error(e.into()))?;
+        self.try_now(AdvisoryKind::Record, &self.request(owner, kind, range))?;
         self.remember(owner);
-        self.try_now(AdvisoryKind::Record, &self.request(owner, kind, range))
+        Ok(())
     }
 
     /// Gives what an owner has of these bytes back.
@@ -232,7 +240,9 @@ impl File {
         let engine = self.session.enter("unlock")?;
         let unlocked =
             engine.locks().unlock(self.handle().nid(), AdvisoryKind::Record, owner.to_engine(), range);
-        unlocked.map_err(|e| told("unlock", e))
+        unlocked.map_err(|e| told("unlock", e))?;
+        self.forget(engine, owner);
+        Ok(())
     }
 
     /// The lock that would be in the way of one of these bytes, if any.
@@ -255,5 +265,34 @@ impl File {
                 Access::Write => LockKind::Exclusive,
             },
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fs, ScratchOptions};
+
+    /// An owner for each transaction: those that have given everything back, or have been refused, are kept no longer.
+    #[test]
+    fn owners_without_locks_are_not_kept() {
+        let fs = Fs::scratch(&ScratchOptions::new(64 << 20)).expect("memory");
+        let file = fs.create("/f").expect("room");
+        let kept = || file.owners().others.lock().expect("no panic").len();
+        let first = LockOwner::new();
+        file.lock_range(first, LockKind::Exclusive, 0..20).expect("nobody else's");
+        for _ in 0..100 {
+            let owner = LockOwner::new();
+            assert!(file.try_lock_range(owner, LockKind::Shared, 10..11).is_err());
+            file.lock_range(owner, LockKind::Shared, 100..200).expect("shared");
+            file.unlock_range(owner, 100..150).expect("it is the owner's");
+            assert_eq!(kept(), 2);
+            file.unlock_range(owner, 150..u64::MAX).expect("the rest");
+            assert_eq!(kept(), 1);
+        }
+        let other = fs.open("/f").expect("there");
+        assert!(other.try_lock_range(LockOwner::new(), LockKind::Shared, 0..1).is_err());
+        drop(file);
+        other.try_lock_range(LockOwner::new(), LockKind::Shared, 0..20).expect("given back with the file");
     }
 }

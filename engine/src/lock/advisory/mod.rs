@@ -133,6 +133,11 @@ impl AdvisoryLocks {
         self.shard(nid).lock().get_mut(&nid)?.of(kind).conflict(request)
     }
 
+    /// Whether an owner has a lock on a file.
+    pub fn holds(&self, nid: u64, kind: AdvisoryKind, owner: Owner) -> bool {
+        self.shard(nid).lock().get_mut(&nid).is_some_and(|tables| tables.of(kind).holds(owner))
+    }
+
     /// Takes a lock at once.
     ///
     /// # Errors
