@@ -436,7 +436,8 @@ extern "C" {
 narufs_batch *narufs_batch_begin(narufs_dir *dir);
 
 /**
- * Stages bytes for an offset of a file, all of them or, with -1, none: E2BIG if the batch has no room for them.
+ * Stages bytes for an offset of a file, all of them or, with -1, none: E2BIG if the batch has no room for them. After ENOSPC
+ * or EIO, of a batch that is too large for memory, some of them may be staged: give the batch up, or stage them once more.
  */
 int narufs_batch_write(narufs_batch *batch,
                        narufs_file *file,
@@ -450,8 +451,8 @@ int narufs_batch_write(narufs_batch *batch,
 int64_t narufs_batch_pages(narufs_batch *batch);
 
 /**
- * Makes all that is staged the content of the files, or with -1 nothing of it. how is NARUFS_COMMIT_.... The handle is
- * closed in any case, unless it is EBADF or EINVAL.
+ * Makes all that is staged the content of the files, or with -1 nothing of it; after EIO or EROFS it may be there, whole,
+ * but not be durable. how is NARUFS_COMMIT_.... The handle is closed in any case, unless it is EBADF or EINVAL.
  */
 int narufs_batch_commit(narufs_batch *batch,
                         int how);
@@ -811,9 +812,12 @@ ssize_t narufs_readlink(narufs_dir *dir,
                         size_t len);
 
 /**
- * Copies the content and the permissions of a file, holes as holes; gives the number of bytes, or -1.
+ * Copies the content and the permissions of a file, holes as holes; gives the number of bytes, or -1. EINVAL: both are
+ * the same file.
  */
-int64_t narufs_copy(narufs_dir *dir, const char *from, const char *to);
+int64_t narufs_copy(narufs_dir *dir,
+                    const char *from,
+                    const char *to);
 
 /**
  * The whole content of a file in memory of its own, with a zero byte behind, for narufs_free(); gives the number of bytes,

@@ -65,7 +65,8 @@ pub extern "C" fn narufs_batch_begin(dir: *mut narufs_dir) -> *mut narufs_batch 
     handle(|| with(dir, |place: &Place| handles::open(Staged(Mutex::new(Some(place.batch()))))))
 }
 
-/// Stages bytes for an offset of a file, all of them or, with -1, none: E2BIG if the batch has no room for them.
+/// Stages bytes for an offset of a file, all of them or, with -1, none: E2BIG if the batch has no room for them. After ENOSPC
+/// or EIO, of a batch that is too large for memory, some of them may be staged: give the batch up, or stage them once more.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_batch_write(
     batch: *mut narufs_batch,
@@ -89,8 +90,8 @@ pub extern "C" fn narufs_batch_pages(batch: *mut narufs_batch) -> i64 {
     number(|| staged(batch, |staged| Ok(staged.as_ref().ok_or_else(committed)?.pages())))
 }
 
-/// Makes all that is staged the content of the files, or with -1 nothing of it. how is NARUFS_COMMIT_.... The handle is
-/// closed in any case, unless it is EBADF or EINVAL.
+/// Makes all that is staged the content of the files, or with -1 nothing of it; after EIO or EROFS it may be there, whole,
+/// but not be durable. how is NARUFS_COMMIT_.... The handle is closed in any case, unless it is EBADF or EINVAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_batch_commit(batch: *mut narufs_batch, how: c_int) -> c_int {
     done(|| {

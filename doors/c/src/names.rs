@@ -192,7 +192,8 @@ pub extern "C" fn narufs_readlink(
     }) as isize
 }
 
-/// Copies the content and the permissions of a file, holes as holes; gives the number of bytes, or -1.
+/// Copies the content and the permissions of a file, holes as holes; gives the number of bytes, or -1. EINVAL: both are
+/// the same file.
 #[unsafe(no_mangle)]
 pub extern "C" fn narufs_copy(dir: *mut narufs_dir, from: *const c_char, to: *const c_char) -> i64 {
     number(|| {
@@ -217,7 +218,11 @@ pub extern "C" fn narufs_read_file(
     number(|| {
         put(content, std::ptr::null_mut())?;
         let file = at(dir, path, |dir, path| Ok(dir.open(path)?))?;
-        let (mut room, mut read) = (Room::new(whole(file.metadata()?.len())?)?, 0);
+        let there = file.metadata()?;
+        if there.is_dir() {
+            return Err(Failure::of(libc::EISDIR, "a directory has no content to be read"));
+        }
+        let (mut room, mut read) = (Room::new(whole(there.len())?)?, 0);
         // Until there is nothing more, however long it has become meanwhile.
         loop {
             if read == room.bytes().len() {

@@ -58,6 +58,9 @@ static void names(struct narufs_dir *fs)
     CHECK(holes && narufs_ftruncate(holes, (uint64_t)1 << 43) == 0 && narufs_close(holes) == 0);
     FAILS(narufs_read_file(b, "holes", &content), ENOMEM);
     CHECK(content == NULL && narufs_unlink(b, "holes") == 0);
+    FAILS(narufs_read_file(b, "c", &content), EISDIR);
+    CHECK(content == NULL);
+    FAILS(narufs_copy(b, "f", "f"), EINVAL);
     CHECK(narufs_copy(b, "f", "g") == 7);
     CHECK(narufs_stat(b, "g", &stat) == 0);
     CHECK(stat.size == 7 && S_ISREG(stat.mode) && stat.nlink == 1 && stat.ino > 0);
