@@ -4,7 +4,7 @@
  *     ioengine=external:/path/to/narufs-fio.so
  *     thread=1
  *     image=/var/tmp/fio.img     ; or: scratch=1G
- *     image_size=4G              ; makes the file system anew
+ *     image_size=4G              ; makes the file system anew, once in a run
  *
  * Jobs are threads (thread=1): all of a process share one file system. Reads, writes, fsync, fdatasync, verify. What is
  * asked for with iodepth=N beyond 1 is deferred durability: up to N syncs, and with sync=1 up to N writes that are to be
@@ -76,10 +76,37 @@ static int fail(const char *what)
 	return 1;
 }
 
+/* Images that were made here: each once, for jobs that come later (stonewall) want what those before have written. */
+static struct made {
+	struct made *next;
+	char image[];
+} *made;
+
+static int make_once(struct narufs_options *o)
+{
+	struct narufs_format_options format = NARUFS_FORMAT_OPTIONS_INIT;
+	size_t len = strlen(o->image) + 1;
+	struct made *one;
+
+	for (one = made; one; one = one->next)
+		if (!strcmp(one->image, o->image))
+			return 0;
+	format.bytes = o->image_size;
+	format.force = 1;
+	if (narufs_format(o->image, &format))
+		return fail("format");
+	one = malloc(sizeof(*one) + len);
+	if (!one)
+		return 1;
+	memcpy(one->image, o->image, len);
+	one->next = made;
+	made = one;
+	return 0;
+}
+
 static int mount_once(struct narufs_options *o)
 {
 	struct narufs_scratch_options scratch = NARUFS_SCRATCH_OPTIONS_INIT;
-	struct narufs_format_options format = NARUFS_FORMAT_OPTIONS_INIT;
 
 	if (fs)
 		return 0;
@@ -92,10 +119,8 @@ static int mount_once(struct narufs_options *o)
 		log_err("narufs: say where: image=PATH (image_size=BYTES makes it), or scratch=BYTES\n");
 		return 1;
 	}
-	format.bytes = o->image_size;
-	format.force = 1;
-	if (o->image_size && narufs_format(o->image, &format))
-		return fail("format");
+	if (o->image_size && make_once(o))
+		return 1;
 	fs = narufs_mount(o->image, NULL);
 	return fs ? 0 : fail("mount");
 }

@@ -38,6 +38,12 @@ job "$engine" --thread=1 --image_size=512M --rw=randrw --fsync=8 || fail "writte
 job "$engine" --thread=1 --rw=randwrite --sync=1 --iodepth=16 || fail "written with a queue"
 job "$engine" --thread=1 --rw=randwrite --numjobs=4 --fdatasync=1 || fail "written by four jobs"
 
+# A job that begins when the file system is not used any more finds what the one before has left.
+stonewall=(--thread=1 --image_size=512M --filename=kept --verify=pattern --verify_pattern=0x5a --do_verify=0
+    --rw=write --name=then --stonewall --thread=1 "--ioengine=external:$engine" "--image=$work/image" --image_size=512M
+    --bs=4k --size=16M --filename=kept --verify=pattern --verify_pattern=0x5a --verify_fatal=1 --rw=read)
+job "$engine" "${stonewall[@]}" || fail "read by a job after a stonewall"
+
 # It says how far it has come, and is gone.
 printf '#!/usr/bin/env bash\nkill -KILL "$(cat %q)"\n' "$work/pid" >"$work/trigger"
 chmod 700 "$work/trigger"
