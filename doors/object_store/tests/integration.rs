@@ -64,6 +64,15 @@ async fn memory_passes() {
     suite(&NarufsStore::new(fs, "/").expect("memory")).await;
 }
 
+/// Who may make nothing in the root has a store in a directory of their own.
+#[tokio::test]
+async fn a_user_s_directory_passes() {
+    let fs = Fs::scratch(&ScratchOptions::new(256 << 20)).expect("memory");
+    fs.create_dir_all("/home/u").expect("memory");
+    fs.set_owner("/home/u", Some(1000), Some(1000)).expect("root");
+    suite(&NarufsStore::new(fs.as_user(1000, 1000, &[]), "/home/u").expect("it is theirs")).await;
+}
+
 #[tokio::test]
 async fn streams_pass() {
     stream_get(&Place::new().store()).await;
