@@ -206,7 +206,7 @@ install-files: # what was built: as `install`, and as scripts/deb.sh puts it int
 	for file in $(GENERATED)/*.bash; do \
 		install -D -m 0644 $$file $(DESTDIR)$(SHAREDIR)/bash-completion/completions/$$(basename $$file .bash); done
 	for unit in $(UNITS); do \
-		sed 's,/usr/local/bin/,$(BINDIR)/,' docs/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; done
+		sed 's,/usr/local/bin/,$(BINDIR)/,g' docs/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; done
 
 uninstall: ## remove what install made
 	rm -f $(DESTDIR)$(BINDIR)/narufs $(DESTDIR)$(BINDIR)/narufs-bench

@@ -158,6 +158,14 @@ LINES
     # A kill of scratch space loses its files, and is followed by an empty one.
     must "a start" systemctl start "$unit" "$scratch"
     cmp $state/data "$naru/data" || failed "a file is lost by stop and start"
+    exec 7>"$naru/busy"
+    cat $state/data >&7
+    must "a stop while the mount is used" systemctl stop "$unit"
+    exec 7>&-
+    ! findmnt "$naru" >/dev/null || failed "a unit stopped while its mount is used leaves it"
+    must "a start" systemctl start "$unit"
+    cmp $state/data "$naru/busy" || failed "what was written before a stop is lost where the mount was used"
+    rm "$naru/busy"
     touch "$fast/file"
     server=$(systemctl show -p MainPID --value "$scratch")
     systemctl kill -s KILL "$scratch"

@@ -122,6 +122,25 @@ exec 7<&-
 tail --pid="${SERVER[$v]}" -f /dev/null
 unset "SERVER[$v]"
 
+# What stops its unit while somebody uses it; then all of its processes are killed.
+attach volume
+mkdir bin
+printf '#!/bin/sh\n' >bin/systemctl
+chmod +x bin/systemctl
+exec 7>volume/unsynced
+echo written >&7
+stop=$(sed -n 's/^ExecStop=+//p' "$ROOT/docs/systemd/narufs@.service" |
+    sed "s,/usr/local/bin/narufs,$NARUFS,g; s,--namespace 1,--namespace $$,g; s,%n,a-unit,; s,%f,$v,g")
+PATH=$WORK/bin:$PATH bash -c "$stop" 2>"$WORK/err" || fail "a unit is not stopped: $(cat "$WORK/err")"
+is_mounted "$v" && fail "a stopped unit leaves its mount"
+kill_server_of "$v"
+unset "SERVER[$v]"
+exec 7>&-
+attach volume
+same "what was written before a unit was stopped" written "$(cat volume/unsynced)"
+rm volume/unsynced
+detach volume
+
 # In the foreground.
 "$NARUFS" mount volume.img volume --foreground &
 foreground=$!
