@@ -31,7 +31,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::thread::Builder;
 
 /// Serves until the unmount. `ready` is called once, when the mount works, with what the user should know. `arguments` are
 /// what other processes of this mount are told.
@@ -45,21 +47,35 @@ pub fn serve(
     let mut metrics = Serving::wanted(options, None, false)?;
     act_through(&mut metrics, broker.as_ref());
     let opened = Opened::new(args, options, None, None, broker.as_ref())?;
-    let server = opened.serve(args, options, Process::default())?;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(&opened.about, e))?;
+    let begun = signals(&opened.about)
+        .and_then(|signals| Ok((signals, opened.serve(args, options, Process::default())?)));
+    let (mut signals, server) = match begun {
+        Ok(begun) => begun,
+        Err(failure) => return Err(opened.unused(failure)),
+    };
     let handle = signals.handle();
     let entry = opened.enter(server.mount().point());
-    ready(&opened.warnings);
-    std::thread::scope(|scope| {
-        scope.spawn(|| unmount_each(&server, signals.forever().map(|_| ())));
+    let started = std::thread::scope(|scope| {
+        let unmount = || unmount_each(&server, signals.forever().map(|_| ()));
+        Builder::new().spawn_scoped(scope, unmount)?;
+        ready(&opened.warnings);
         let _watched = metrics.as_ref().and_then(|metrics| metrics.start(scope, &server));
         server.wait();
         handle.close();
+        Ok(())
     });
     metrics.into_iter().for_each(Serving::end);
     drop(entry);
     drop(server);
-    opened.finish()
+    match started {
+        Ok(()) => opened.finish(),
+        Err(e) => Err(opened.unused(failed(args.dir(), e))),
+    }
+}
+
+/// What asks this process to end, from now on.
+fn signals(about: &Path) -> Result<Signals, Failure> {
+    Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(about, e))
 }
 
 /// The same for a supervisor: a mount that outlives this process, or the one of a server that is gone.
@@ -141,58 +157,85 @@ fn serve_for(
         left: start.left.take(),
         ..Process::default()
     };
-    let server = opened.serve(args, options, process)?;
-    if options.supervise == Some(true) && !server.is_supervised() {
+    let begun = signals(dir).and_then(|signals| Ok((signals, opened.serve(args, options, process)?)));
+    let (mut signals, server) = match begun {
+        Ok(begun) => begun,
+        Err(failure) if follows => leave(link, &failure),
+        Err(failure) => return Err(opened.unused(failure)),
+    };
+    let survives = server.is_supervised();
+    if options.supervise == Some(true) && !survives && !follows {
         drop(server);
-        opened.finish()?;
         let why = "supervise=yes: this kernel sends no request again that a server has left unanswered: take Linux 6.9 or \
                    later, or say supervise=no";
-        return Err(Failure::about(Status::MountFailed, dir, why));
+        return Err(opened.unused(Failure::about(Status::MountFailed, dir, why)));
     }
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|e| failed(dir, e))?;
     let handle = signals.handle();
     let entry = opened.enter(server.mount().point());
     if let Some((_, died_at)) = start.death {
         memory.note_pause(now().saturating_sub(died_at));
     }
-    let survives = server.is_supervised();
-    let supervisor = link.ready(survives, opened.warnings.clone()).map_err(|e| {
-        let failure = failed(dir, e);
-        if follows {
-            // The mount is not this server's to end: as after a kill, another one goes on with it, if somebody keeps it.
-            tracing::error!("{}", failure.message);
-            std::process::exit(i32::from(failure.status.code()));
-        }
-        failure
-    })?;
-    if survives {
-        supervision.is_supervised_by(supervisor);
-    }
     let (ask, asked) = mpsc::channel();
-    std::thread::scope(|scope| {
-        let by_signal = ask.clone();
-        scope.spawn(move || {
+    let (by_signal, end) = (ask.clone(), ask.clone());
+    let (begin, begun) = mpsc::channel();
+    let started = std::thread::scope(|scope| {
+        let wish = move || {
             // The kernel hangs up a stopped process whose parent has ended: that is the supervisor's end, and no wish.
             let wishes = signals.forever().filter(|signal| *signal != SIGHUP);
             wishes.map(|_| by_signal.send(Some(()))).take_while(Result::is_ok).for_each(drop);
-        });
-        scope.spawn(|| unmount_each(&server, asked.into_iter().map_while(|ask| ask)));
-        let end = ask.clone();
-        // Not waited for: it ends with the supervisor, or with this process.
-        let (link, fs) = (link.clone(), opened.running.fs().clone());
-        std::thread::spawn(move || obey(&link, &supervision, &ask, &fs));
-        let _watched = metrics.as_ref().and_then(|metrics| metrics.start(scope, &server));
-        server.wait();
+        };
+        let (hears, fs) = (link.clone(), opened.running.fs().clone());
+        let supervised = Arc::clone(&supervision);
+        let hear = move || {
+            // Before this server serves there is nothing to say to it.
+            if begun.recv().is_ok() {
+                obey(&hears, &supervised, &ask, &fs);
+            }
+        };
+        // All that may fail, before anybody is told that it serves.
+        let start = || {
+            Builder::new().spawn_scoped(scope, wish)?;
+            Builder::new()
+                .spawn_scoped(scope, || unmount_each(&server, asked.into_iter().map_while(|ask| ask)))?;
+            // Not waited for: it ends with the supervisor, or with this process.
+            Builder::new().spawn(hear)?;
+            link.ready(survives, opened.warnings.clone())
+        };
+        let started = start().map_err(|e| failed(dir, e));
+        match &started {
+            Ok(supervisor) => {
+                if survives {
+                    supervision.is_supervised_by(*supervisor);
+                }
+                // It waits for that.
+                let _ = begin.send(());
+                let _watched = metrics.as_ref().and_then(|metrics| metrics.start(scope, &server));
+                server.wait();
+            }
+            Err(failure) if follows => leave(link, failure),
+            Err(_) => drop(begin),
+        }
         handle.close();
         // Nobody asks any more, if anybody still hears it.
         let _ = end.send(None);
+        started
     });
     metrics.into_iter().for_each(Serving::end);
     drop(entry);
     drop(server);
+    if let Err(failure) = started {
+        return Err(opened.unused(failure));
+    }
     let outcome = opened.finish();
     link.say(&ToSupervisor::Ended);
     outcome
+}
+
+/// Ends this process, whose mount is not its own to end: as after a kill another one goes on with it, if somebody keeps it.
+fn leave(link: &Link, failure: &Failure) -> ! {
+    tracing::error!("{}", failure.message);
+    link.fail(failure);
+    std::process::exit(i32::from(failure.status.code()));
 }
 
 /// Does what the supervisor says.

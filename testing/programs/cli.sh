@@ -200,8 +200,11 @@ same "a synced file" synced "$(cat emulated/file)"
 detach emulated
 check pmem
 
-# Too small a /dev/shm, in a mount name space of its own.
+# In a mount name space of its own: too small a /dev/shm; no way to the kernel, which leaves a clean image clean.
 if unshare -m true 2>/dev/null; then
+    expect 32 "volume" unshare -m sh -c "mount --bind /dev/null /dev/fuse && exec '$NARUFS' mount '$WORK/volume.img' '$v'"
+    "$NARUFS" info volume.img | grep -q '^state *clean' || fail "a mount that fails leaves a clean image unclean"
+    [[ ! -e $(staging volume) ]] || fail "a mount that fails leaves its journal in memory"
     expect 32 "/dev/shm|shared memory" unshare -m sh -c \
         "mount -t tmpfs -o size=1M small /dev/shm && exec '$NARUFS' mount '$WORK/volume.img' '$v'"
 fi

@@ -134,6 +134,13 @@ impl Opened {
         }
     }
 
+    /// What has failed before anybody used it, once all is taken down as after an unmount: what was clean is clean again.
+    pub fn unused(self, failure: Failure) -> Failure {
+        // Which the log has.
+        let _ = self.finish();
+        failure
+    }
+
     /// Writes everything down.
     pub fn finish(self) -> Result<(), Failure> {
         finish(&self.about, self.running, self.mounted)
