@@ -40,8 +40,9 @@ impl<O: Operations> Server<O> {
         let (supervision, agreed) =
             left.ok_or_else(|| io::Error::other("the server before has left no word"))?;
         let Agreed { features, device } = agreed;
-        let mount = Mount::inherited(dir, device, inherited.abort, config.broker.clone());
+        // Before there is a mount of this server's, which would end with what fails.
         let port = DevicePort::new(inherited.device, features.max_write as usize).inherited()?;
+        let mount = Mount::inherited(dir, device, inherited.abort, config.broker.clone());
         let mut server = Server::new(operations, mount, port, features, Some(supervision), config.stays);
         match server.go_on(supervision, options.idle, config, inherited.clones) {
             Ok(()) => Ok(server),

@@ -1,14 +1,18 @@
 use super::*;
 use crate::binding::{Caching, EngineOperations};
+use crate::mount::{Made, Setting};
 use crate::session::{Negotiated, negotiate};
 use crate::supervision::{Agreed, Death, Inherited, Keeper};
 use crate::wire::{InitFlags, InitIn, MAJOR, MINOR};
 use narufs_engine::takeover::Takeover;
 use narufs_engine::volume::{ScratchOptions, Volume};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 struct Nobody;
 
@@ -18,8 +22,13 @@ impl Keeper for Nobody {
     }
 }
 
-/// What is written to the file that cuts a mount off, by a successor that cannot read a request.
-fn written_by_one_that_fails(is_kept: bool) -> Result<usize, Errno> {
+/// A successor that goes on with this, with what was agreed on with the newest kernel.
+fn taken_over(
+    device: OwnedFd,
+    abort: Option<OwnedFd>,
+    is_kept: bool,
+    config: ServerConfig,
+) -> io::Result<Server<EngineOperations>> {
     let volume = Volume::scratch(&ScratchOptions::with_memory(2 << 20)).expect("memory");
     let options = FuseOptions::new("left");
     let offered = InitFlags::all().bits();
@@ -35,12 +44,17 @@ fn written_by_one_that_fails(is_kept: bool) -> Result<usize, Errno> {
     }
     let fs = Arc::clone(volume.fs());
     let operations = EngineOperations::new(fs, Caching::Exclusive, &options, Some(&supervision));
-    let config = ServerConfig { supervision: Some(supervision), ..ServerConfig::default() };
+    let config = ServerConfig { supervision: Some(supervision), ..config };
+    let left = Inherited { device, clones: Vec::new(), abort };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    Server::take_over(Arc::new(operations), place.path(), &options, &config, left)
+}
+
+/// What is written to the file that cuts a mount off, by a successor that cannot read a request.
+fn written_by_one_that_fails(is_kept: bool) -> Result<usize, Errno> {
     let device = File::options().write(true).open("/dev/null").expect("it is there");
     let (heard, abort) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
-    let left = Inherited { device: device.into(), clones: Vec::new(), abort: Some(abort) };
-    let place = tempfile::tempdir().expect("a temporary directory");
-    let outcome = Server::take_over(Arc::new(operations), place.path(), &options, &config, left);
+    let outcome = taken_over(device.into(), Some(abort), is_kept, ServerConfig::default());
     assert!(outcome.is_err());
     rustix::io::read(&heard, &mut [0; 8])
 }
@@ -49,4 +63,33 @@ fn written_by_one_that_fails(is_kept: bool) -> Result<usize, Errno> {
 fn a_successor_that_cannot_start_leaves_the_mount_to_the_next() {
     assert_eq!(written_by_one_that_fails(true), Err(Errno::AGAIN));
     assert!(written_by_one_that_fails(false).is_ok(), "nobody comes after it");
+}
+
+/// Tells of who is to be unmounted.
+#[derive(Debug)]
+struct Told(AtomicBool);
+
+impl Broker for Told {
+    fn mount(&self, _: bool) -> io::Result<Made> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn unmount(&self, _: (u32, u32), _: IfBusy) -> io::Result<bool> {
+        self.0.store(true, Relaxed);
+        Ok(true)
+    }
+
+    fn set(&self, _: (u32, u32), _: Setting, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_successor_that_can_use_nothing_that_is_left_unmounts_nothing() {
+    let broker = Arc::new(Told(AtomicBool::new(false)));
+    let device = rustix::fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let config = ServerConfig { broker: Some(broker.clone()), ..ServerConfig::default() };
+    let outcome = taken_over(device.expect("it is there"), None, true, config);
+    assert_eq!(outcome.err().and_then(|e| e.raw_os_error()), Some(libc::EBADF));
+    assert!(!broker.0.load(Relaxed));
 }
