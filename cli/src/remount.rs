@@ -3,10 +3,10 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
-use crate::options::is_for_mount;
+use crate::options::{OptionList, is_for_mount};
 use crate::umount;
 use narufs_fuse::control;
-use narufs_fuse::mount::{Atime, FuseOptions, mountinfo};
+use narufs_fuse::mount::{Atime, FuseOptions, Permissions, mountinfo};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use std::path::Path;
@@ -29,17 +29,10 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let point = umount::point_of(args.dir())?;
     let dir = args.dir().display();
-    let mut options = options_of(&point);
-    let atime = options.atime;
-    for item in items(args) {
-        let name = item.split('=').next().unwrap_or(item);
-        let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
-        // Access times are the server's: the kernel would show another option, and nothing else would change.
-        if !(ignored || options.apply(item) && options.atime == atime) {
-            let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
-            return Err(Failure::new(Status::MountUsage, why));
-        }
-    }
+    let options = changed(options_of(&point), args).map_err(|name| {
+        let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
+        Failure::new(Status::MountUsage, why)
+    })?;
     if options.read_only {
         control::sync(&point).map_err(|e| failed(args.dir(), &e.to_string()))?;
     }
@@ -58,6 +51,25 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a mount with these options has after what is asked for; or the name of what cannot be changed.
+fn changed(mut options: FuseOptions, args: &Mount) -> Result<FuseOptions, String> {
+    let (atime, checks) = (options.atime, options.permissions());
+    for item in items(args) {
+        let name = item.split('=').next().unwrap_or(item);
+        // mount(8) says all that fstab has, whatever it was asked for.
+        let stays = || args.helper && OptionList::parse(&[item.to_owned()]).is_ok();
+        let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
+        // Access times are the server's: the kernel would show another option, and nothing else would change.
+        if !(ignored || options.apply(item) && options.atime == atime || stays()) {
+            return Err(name.to_owned());
+        }
+        options.atime = atime;
+    }
+    // As at the mount; mount(8) says `dev` unasked.
+    options.dev &= checks == Permissions::Kernel;
+    Ok(options)
+}
+
 /// The flags that a mount has.
 pub fn options_of(point: &Path) -> FuseOptions {
     let shown = mountinfo::find(point).ok().flatten().map(|entry| entry.options).unwrap_or_default();
@@ -67,8 +79,10 @@ pub fn options_of(point: &Path) -> FuseOptions {
 /// The flags that these, as the kernel shows them, are of.
 fn options_shown(shown: &str) -> FuseOptions {
     let mut options = FuseOptions::new("");
-    // The kernel shows what is taken away, and nothing of access times where each read changes them.
+    // The kernel shows what is taken away, that it checks permissions, and nothing of access times where each read changes
+    // them.
     (options.suid, options.dev, options.atime) = (true, true, Atime::Strict);
+    options.permissions = Some(Permissions::Server);
     for option in shown.split(',') {
         // Those that are no flags do not change.
         options.apply(option);
@@ -83,6 +97,39 @@ fn failed(dir: &Path, why: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use crate::called::arguments;
+    use clap::Parser;
+
+    /// After a mount that the kernel shows like this was asked for a remount.
+    fn remounted(shown: &str, line: &str) -> Result<FuseOptions, String> {
+        let given = line.split(' ').map(Into::into).collect();
+        let cli = Cli::try_parse_from(arguments(given, true)).expect("it is understood");
+        let Command::Mount(args) = cli.command else { panic!("{line} mounts") };
+        changed(options_shown(shown), &args)
+    }
+
+    #[test]
+    fn devices_stay_closed_where_the_server_checks_permissions() {
+        let dev = |shown, line| remounted(shown, line).expect("it can be changed").dev;
+        let by_mount = "mount.narufs image dir -o rw,remount";
+        assert!(!dev("rw,nosuid,nodev,relatime,rw,user_id=0", by_mount));
+        assert!(!dev("rw,nodev,relatime,rw", "narufs mount image dir -o remount,dev,permissions=kernel"));
+        assert!(dev("rw,nodev,relatime,rw,default_permissions", by_mount));
+        assert!(!dev("rw,nodev,relatime,rw,default_permissions", "narufs mount image dir -o remount,ro"));
+    }
+
+    #[test]
+    fn what_mount_8_has_from_fstab_stays_as_it_is() {
+        let shown = "rw,relatime,rw,default_permissions";
+        let line = "mount.narufs image dir -o rw,noatime,memory=64M,durability=process,nofail,remount,ro";
+        let options = remounted(shown, line).expect("it is what fstab has");
+        assert!(options.read_only && options.atime == Atime::Relative);
+        let name = |line| remounted(shown, line).expect_err("it cannot be changed");
+        assert_eq!(name("mount.narufs image dir -o remount,nonsense"), "nonsense");
+        assert_eq!(name("narufs mount image dir -o remount,memory=64M"), "memory");
+        assert_eq!(name("narufs mount image dir -o remount,noatime"), "noatime");
+    }
 
     #[test]
     fn access_times_are_told_from_what_the_kernel_shows() {
