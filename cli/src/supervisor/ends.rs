@@ -66,6 +66,9 @@ impl Supervisor {
                     self.server = server;
                     break;
                 }
+                Err(e) if self.trial.is_some() => {
+                    self.go_back(&format!("no server of it can be started: {e}"))
+                }
                 // There may be no process or no memory to be had at the moment: as a server that ends at once.
                 Err(e) => {
                     tracing::error!(mount = %self.dir.display(), "no server can be started, it is tried again: {e}");

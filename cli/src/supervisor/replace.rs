@@ -106,18 +106,27 @@ impl Supervisor {
 
     /// The server is gone: which program starts the next one.
     pub(super) fn choose_program(&mut self) {
-        let Some(mut trial) = self.trial.take() else { return };
-        std::mem::swap(&mut self.program, &mut trial.other);
-        if trial.is_started {
-            let exit = self.last_exit.unwrap_or(Exit::Unknown);
-            let why =
-                format!("a server of the new program ended before it served ({exit}); the old one goes on");
-            tracing::error!("{}: {why}", self.dir.display());
-            if let Some(asker) = &trial.asker {
-                asker.answer(Err(why));
+        match &mut self.trial {
+            Some(trial) if trial.is_started => {
+                let exit = self.last_exit.unwrap_or(Exit::Unknown);
+                self.go_back(&format!("a server of it ended before it served: {exit}"));
             }
-        } else {
-            self.trial = Some(Trial { is_started: true, ..trial });
+            Some(trial) => {
+                std::mem::swap(&mut self.program, &mut trial.other);
+                trial.is_started = true;
+            }
+            None => {}
+        }
+    }
+
+    /// The new program does not serve: the old one starts the next server.
+    pub(super) fn go_back(&mut self, why: &str) {
+        let Some(trial) = self.trial.take() else { return };
+        self.program = trial.other;
+        let why = format!("the new program does not serve, the old one goes on: {why}");
+        tracing::error!("{}: {why}", self.dir.display());
+        if let Some(asker) = &trial.asker {
+            asker.answer(Err(why));
         }
     }
 

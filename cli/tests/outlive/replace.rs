@@ -4,7 +4,7 @@ use crate::support::{Mounted, narufs, said};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,6 +118,41 @@ fn a_program_that_ends_before_it_serves_is_followed_by_the_old_one() {
     assert_eq!(program_of(mounted.supervisor), Path::new(BINARY));
     writeln!(&file, "after").expect("it is served");
     drop(file);
+    mounted.restart();
+    mounted.end();
+}
+
+/// Pages that the children of a process have had, of those that it has waited for.
+fn faults_of_children(process: Pid) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).expect("it lives");
+    let (_, after_name) = stat.rsplit_once(')').expect("it has a name");
+    after_name.split_whitespace().nth(8).expect("so many words").parse().expect("a number")
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn a_program_that_cannot_be_started_is_followed_by_the_old_one() {
+    let at = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+    let [program, new] = ["narufs", "new"].map(|name| at.path().join(name));
+    fs::copy(BINARY, &program).expect("room");
+    let mounted = Mounted::of(&program, "noatime");
+    fs::create_dir(mounted.at("dir")).expect("made");
+    fs::copy(BINARY, &new).and_then(|_| fs::rename(&new, &program)).expect("room");
+    let (before, server, supervisor) = (mounted.incarnation(), mounted.server(), mounted.supervisor);
+    // It makes room once the new program has said that it can take over, and not before that has lost the right to be run.
+    kill_process(server, Signal::STOP).expect("it lives");
+    let waited_for = faults_of_children(supervisor);
+    kill_process(supervisor, Signal::HUP).expect("it lives");
+    while faults_of_children(supervisor) == waited_for {
+        std::thread::yield_now();
+    }
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o0)).expect("ours");
+    kill_process(server, Signal::CONT).expect("it lives");
+    while mounted.incarnation() == before {
+        std::thread::yield_now();
+    }
+    assert!(program_of(mounted.server()).to_string_lossy().ends_with(" (deleted)"));
+    assert!(mounted.at("dir").is_dir());
     mounted.restart();
     mounted.end();
 }
