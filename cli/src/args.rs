@@ -280,6 +280,12 @@ pub struct Fsck {
     /// Repair automatically what is safe, as fsck -a and -p of other file systems
     #[arg(short = 'a', short_alias = 'p', hide = true)]
     pub automatic: bool,
+    /// Ignored: as fsck -n of other file systems, which mends nothing
+    #[arg(short = 'n', hide = true, conflicts_with_all = ["repair", "automatic"])]
+    pub check_only: bool,
+    /// Ignored: as fsck -f of other file systems, which looks at clean images too
+    #[arg(short = 'f', hide = true)]
+    pub forced: bool,
 }
 
 /// Arguments of `narufs info`.

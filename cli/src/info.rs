@@ -12,7 +12,7 @@ use narufs_engine::pmem::DurabilityLevel;
 use narufs_engine::scratch::is_spill_space;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 /// What is shown, in the order of showing. The keys of the JSON document stay the same in all versions.
@@ -63,6 +63,11 @@ pub fn run(args: &Info) -> Result<(), Failure> {
 
 /// The superblock of an image, mounted or not; what is wrong in words.
 pub fn read(image: &Path) -> Result<Superblock, String> {
+    // Looked at before it is opened: a pipe would wait for a writer, and the end of a directory is nowhere.
+    let kind = image.metadata().map_err(|e| e.to_string())?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err("is neither a regular file nor a block device".into());
+    }
     let mut file = File::open(image).map_err(|e| e.to_string())?;
     let bytes = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     // The engine reads superblocks from devices, and the image itself may be locked by its mount.

@@ -38,12 +38,11 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         () if args.lazy => IfBusy::Detach,
         () => IfBusy::Refuse,
     };
-    // Who asks for force may do so because the server does not answer.
-    let server = if args.force { None } else { Some(ServerProcess::of(&point)) };
+    // Who asks for force may do so because the server does not answer; and who detaches does not wait for it.
+    let server = if args.force || args.lazy { None } else { Some(ServerProcess::of(&point)) };
     let (server, how) = match server.transpose() {
         // It was killed: there is nobody to wait for, the image is as it has left it.
         Err(e) if mount::is_gone(&e) => (None, IfBusy::Detach),
-        Err(_) if args.lazy => (None, how),
         Err(e) => return Err(silent(&args.dir, &e)),
         Ok(server) => (server, how),
     };
@@ -56,7 +55,7 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         }
         outcome => outcome.map_err(|e| refused(&args.dir, &e))?,
     }
-    match server.filter(|_| !args.lazy) {
+    match server {
         Some(server) if server.is_mounted() => {
             eprintln!(
                 "narufs umount: {}: unmounted; it is mounted elsewhere as well, and its server goes on",

@@ -66,6 +66,9 @@ expect 32 "no such directory" "$NARUFS" umount missing-dir
 expect 1 "no narufs is mounted" "$NARUFS" sync volume
 expect 1 "no narufs is mounted" "$NARUFS" stats volume
 expect 1 "narufs" "$NARUFS" info letters
+mkfifo pipe
+expect 1 "neither" "$NARUFS" info pipe
+expect 1 "neither" "$NARUFS" info volume
 
 # In use.
 mv sparse.img volume.img
@@ -122,6 +125,15 @@ exec 7<&-
 tail --pid="${SERVER[$v]}" -f /dev/null
 unset "SERVER[$v]"
 
+# A stopped server need not answer for that.
+attach volume
+kill -STOP "${SERVER[$v]}"
+timeout 60 "$NARUFS" umount --lazy volume || fail "--lazy waits for a stopped server"
+is_mounted "$v" && fail "--lazy leaves the mount of a stopped server"
+kill -CONT "${SERVER[$v]}"
+tail --pid="${SERVER[$v]}" -f /dev/null
+unset "SERVER[$v]"
+
 # What stops its unit while somebody uses it; then all of its processes are killed.
 attach volume
 mkdir bin
@@ -158,6 +170,8 @@ expect 8 "narufs" "$NARUFS" fsck letters
 expect 8 "no such file" "$NARUFS" fsck missing.img
 usage 16 "$NARUFS" fsck
 usage 16 "$NARUFS" fsck volume.img --nonsense
+"$NARUFS" fsck -n -f volume.img >"$WORK/out" || fail "fsck -n -f, as systemd asks"
+usage 16 "$NARUFS" fsck -n -y volume.img
 
 # A journal beside the image that is not there, or another's.
 ring=$(mktemp -u /dev/shm/narufs-cli.XXXXXX)
