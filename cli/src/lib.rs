@@ -63,8 +63,10 @@ fn usage_status(arguments: &[OsString]) -> u8 {
 pub fn start() -> Result<Cli, ExitCode> {
     log::start();
     let arguments = called::arguments(std::env::args_os().collect(), rustix::process::geteuid().is_root());
-    let parsed =
-        help::command().try_get_matches_from(&arguments).and_then(|found| Cli::from_arg_matches(&found));
+    let parsed = help::command()
+        .bin_name("narufs")
+        .try_get_matches_from(&arguments)
+        .and_then(|found| Cli::from_arg_matches(&found));
     parsed.map_err(|e| {
         let status = if e.use_stderr() { usage_status(&arguments) } else { 0 };
         // Where nobody listens there is nobody to tell.
