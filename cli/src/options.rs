@@ -9,6 +9,7 @@ use crate::metrics::address::Address;
 use crate::size::Size;
 pub use narufs_engine::journal::Durability;
 pub use narufs_engine::volume::Origin;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -191,7 +192,11 @@ impl OptionList {
 
     fn apply(&mut self, item: &str) -> Result<(), String> {
         let (name, value) = item.split_once('=').map_or((item, None), |(n, v)| (n, Some(v)));
-        let wanted = || value.ok_or_else(|| format!("option {name} needs a value: {name}=..."));
+        let is_taken = Cell::new(value.is_none());
+        let wanted = || {
+            is_taken.set(true);
+            value.ok_or_else(|| format!("option {name} needs a value: {name}=..."))
+        };
         match name {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
@@ -300,8 +305,12 @@ impl OptionList {
                      nothing"
                 ));
             }
-            _ if is_for_mount(name) => {}
+            _ if is_for_mount(name) => is_taken.set(true),
             _ => return Err(format!("unknown option {name}: `narufs mount --help` lists the options")),
+        }
+        // What `ro=no` means is not to be guessed.
+        if !is_taken.get() {
+            return Err(format!("option {name} takes no value"));
         }
         Ok(())
     }
@@ -351,6 +360,7 @@ mod tests {
     fn sizes_have_units() {
         assert_eq!(parse("memory=64MiB").unwrap().memory, Some(64 << 20));
         assert!(parse("memory=lots").unwrap_err().contains("not a size"));
+        assert!(parse("ro=no").unwrap_err().contains("takes no value"));
     }
 
     #[test]
