@@ -23,5 +23,6 @@ NAMES=1 LOAD=$3 testing/machines/load.py work $dir /dev/vdc2 "$2"
 LOAD=$3 testing/machines/load.py judge $dir
 case $1 in
     narufs) "$NARUFS" umount $dir ;;
-    *) umount $dir ;;
+    # Half of its superblock, which the unmount writes, would be damage: it takes sectors for larger than they are here.
+    *) ;;
 esac

@@ -1,6 +1,6 @@
 //! The supervisor is killed: its server starts another one, which follows servers as the first did.
 
-use crate::support::{Mounted, Process, mount, narufs, said, stop, unmount};
+use crate::support::{Mounted, Process, mount, said, stop, unmount};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
