@@ -41,7 +41,6 @@ mod tests;
 
 pub(crate) use grow::fresh_bitmap;
 pub(crate) use quarantine::Queue;
-pub use quarantine::WriteInFlight;
 pub use reservation::{Reservation, VolatileExtent};
 
 use crate::device::BLOCK_SIZE;
@@ -74,11 +73,6 @@ impl Extent {
     /// The block after the last.
     pub fn end(&self) -> u64 {
         self.start + u64::from(self.len)
-    }
-
-    /// Whether the two share a block.
-    pub fn meets(&self, other: Extent) -> bool {
-        self.start < other.end() && other.start < self.end()
     }
 }
 
@@ -344,11 +338,6 @@ impl Alloc {
         for extent in self.shared.quarantine.head_passed(upto) {
             self.release(extent);
         }
-    }
-
-    /// To be held while data is written to blocks: they may be freed meanwhile, but not given out.
-    pub fn write_in_flight(&self, extent: Extent) -> WriteInFlight {
-        WriteInFlight::new(self, extent)
     }
 
     /// Makes blocks free that are in nobody's record.

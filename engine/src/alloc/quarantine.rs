@@ -2,14 +2,14 @@
 //!
 //! A block that held data leaves when its freeing record is durable against a loss of power: else a crash could
 //! bring the old owner back with the new owner's bytes. A block that held metadata leaves when the journal's
-//! head has passed the record: until then redo may write the old page to it. Neither leaves while a write to
-//! it is in flight: that write would land on the new owner's bytes.
+//! head has passed the record: until then redo may write the old page to it. No write to a block is in flight when the
+//! record that frees it is made: who writes data home has its file's write-back mutex, and who frees them takes it.
 //!
 //! What this leaves to others: the bits and the counts of what it lets go.
 
 use std::collections::VecDeque;
 
-use super::{Alloc, Extent};
+use super::Extent;
 use crate::format::Position;
 use crate::lane;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,24 +49,14 @@ impl<T> Queue<T> {
         self.lowest.store(waiting.front().map_or(u64::MAX, |(end, _)| *end), Relaxed);
     }
 
-    /// Lets go what was freed by records that end at or below `upto`, but for what is held.
-    pub fn pop(&self, upto: Position, is_held: impl Fn(&T) -> bool, out: &mut Vec<T>) {
+    /// Lets go what was freed by records that end at or below `upto`.
+    pub fn pop(&self, upto: Position, out: &mut Vec<T>) {
         if self.lowest.load(Relaxed) > upto {
             return;
         }
         let mut waiting = self.waiting.lock();
         let ripe = waiting.iter().take_while(|(end, _)| *end <= upto).count();
-        let mut held = Vec::new();
-        for (end, freed) in waiting.drain(..ripe) {
-            if is_held(&freed) {
-                held.push((end, freed));
-            } else {
-                out.push(freed);
-            }
-        }
-        for entry in held.into_iter().rev() {
-            waiting.push_front(entry);
-        }
+        out.extend(waiting.drain(..ripe).map(|(_, freed)| freed));
         self.note(&waiting);
     }
 }
@@ -76,10 +66,9 @@ impl<T> Queue<T> {
 struct Share {
     data: Queue<Extent>,
     metadata: Queue<Extent>,
-    writing: Mutex<Vec<Extent>>,
 }
 
-/// Freed blocks that wait, and the writes that they may wait for.
+/// Freed blocks that wait.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     shares: Box<[CachePadded<Share>]>,
@@ -89,7 +78,7 @@ pub(super) struct Quarantine {
 impl Quarantine {
     /// Nothing is in it.
     pub fn new() -> Quarantine {
-        let share = || Share { data: Queue::new(), metadata: Queue::new(), writing: Mutex::new(Vec::new()) };
+        let share = || Share { data: Queue::new(), metadata: Queue::new() };
         Quarantine {
             shares: (0..lane::count()).map(|_| CachePadded::new(share())).collect(),
             blocks: AtomicU64::new(0),
@@ -123,52 +112,11 @@ impl Quarantine {
     fn pop(&self, upto: Position, queue: impl Fn(&Share) -> &Queue<Extent>) -> Vec<Extent> {
         let mut out = Vec::new();
         for share in &self.shares {
-            queue(share).pop(upto, |extent| self.is_written(*extent), &mut out);
+            queue(share).pop(upto, &mut out);
         }
         // Relaxed: see `push`.
         self.blocks.fetch_sub(out.iter().map(|extent| u64::from(extent.len)).sum(), Relaxed);
         out
-    }
-
-    fn is_written(&self, extent: Extent) -> bool {
-        self.shares.iter().any(|share| share.writing.lock().iter().any(|other| other.meets(extent)))
-    }
-
-    /// Notes a write that begins; the lane to be given to [`Quarantine::write_ends`].
-    pub fn write_begins(&self, extent: Extent) -> usize {
-        let lane = lane::current();
-        self.shares[lane].writing.lock().push(extent);
-        lane
-    }
-
-    /// The write is over.
-    pub fn write_ends(&self, lane: usize, extent: Extent) {
-        let mut writing = self.shares[lane].writing.lock();
-        if let Some(at) = writing.iter().position(|other| *other == extent) {
-            writing.swap_remove(at);
-        }
-    }
-}
-
-/// Held while data is written to blocks.
-#[derive(Debug)]
-#[must_use = "the blocks are protected while it lives"]
-pub struct WriteInFlight {
-    alloc: Alloc,
-    lane: usize,
-    extent: Extent,
-}
-
-impl WriteInFlight {
-    pub(super) fn new(alloc: &Alloc, extent: Extent) -> WriteInFlight {
-        let lane = alloc.shared.quarantine.write_begins(extent);
-        WriteInFlight { alloc: alloc.clone(), lane, extent }
-    }
-}
-
-impl Drop for WriteInFlight {
-    fn drop(&mut self) {
-        self.alloc.shared.quarantine.write_ends(self.lane, self.extent);
     }
 }
 
@@ -193,17 +141,5 @@ mod tests {
         assert_eq!(quarantine.head_passed(15), [extent(300)]);
         assert_eq!(quarantine.data_durable(u64::MAX - 1), [extent(200)]);
         assert_eq!(quarantine.blocks(), 0);
-    }
-
-    #[test]
-    fn nothing_leaves_while_it_is_written() {
-        let quarantine = Quarantine::new();
-        let write = Extent { start: 101, len: 50 };
-        let lane = quarantine.write_begins(write);
-        quarantine.push(10, extent(100), false);
-        quarantine.push(11, extent(500), false);
-        assert_eq!(quarantine.data_durable(11), [extent(500)]);
-        quarantine.write_ends(lane, write);
-        assert_eq!(quarantine.data_durable(11), [extent(100)]);
     }
 }

@@ -305,7 +305,7 @@ impl Ids {
         let begun = self.work.now();
         let mut out = Vec::new();
         for share in &self.lanes {
-            share.quarantine.pop(upto, |_| false, &mut out);
+            share.quarantine.pop(upto, &mut out);
         }
         for (block, id) in out {
             self.give(&block, id);

@@ -165,7 +165,11 @@ impl Orphans {
             Some(id) => id,
             None => match full().then(elsewhere).flatten() {
                 Some(id) => id,
-                None => return self.add_to_new_table(h, lane, entry),
+                None => match self.add_to_new_table(h, lane, entry) {
+                    // Other lanes' tables may have room all the same.
+                    Err(Error::Errno(libc::ENOSPC)) => elsewhere().ok_or(Error::Errno(libc::ENOSPC))?,
+                    made => return made,
+                },
             },
         };
         let aborted = id.clone();
@@ -178,9 +182,12 @@ impl Orphans {
         let Some(place) = self.shared.free_places.lock().pop() else {
             return Err(Error::Errno(libc::ENOSPC));
         };
+        let give_back = move |shared: &Shared| shared.free_places.lock().push(place);
+        // Whoever asks may go on without a table of its own.
+        let made = self.shared.alloc.allocate(h, 1, None, Class::MakingRoom, None);
+        let block = made.inspect_err(|_| give_back(&self.shared))?.start;
         let shared = Arc::clone(&self.shared);
-        h.on_abort(move || shared.free_places.lock().push(place));
-        let block = self.shared.alloc.allocate(h, 1, None, Class::MakingRoom, None)?.start;
+        h.on_abort(move || give_back(&shared));
         let page = h.init(block, BlockKind::Orphans, place as u64, 0)?;
         *h.edit_as(&page, entry_at(0)) = entry;
         let root =

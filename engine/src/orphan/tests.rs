@@ -66,3 +66,33 @@ fn entries_come_and_go_with_their_operations() {
     assert_eq!(bits_set(&store), tables, "free entries are used before a new table is made");
     lane::pin(None);
 }
+
+/// A lane without a table of its own uses another's where there is no room for one: what makes room goes on.
+#[test]
+fn where_a_table_has_no_room_another_lane_s_is_used() {
+    let store = Arc::new(image(200));
+    let alloc = Alloc::load(&store).expect("a fresh image");
+    let orphans = Orphans::load(&store, &alloc).expect("a fresh image");
+    let add = |lane: usize, nid| {
+        lane::pin(Some(lane));
+        let mut h = store.begin(10).expect("writable");
+        let added = orphans.add(&mut h, entry(nid));
+        h.commit().expect("no journal to fail");
+        added
+    };
+    add(0, 1).expect("room for a table");
+    loop {
+        let mut h = store.begin(10).expect("writable");
+        if alloc.allocate(&mut h, 1, None, Class::MakingRoom, None).is_err() {
+            break;
+        }
+        h.commit().expect("no journal to fail");
+    }
+    let free_places = || orphans.shared.free_places.lock().len();
+    let places = free_places();
+    let others = ORPHANS_PER_BLOCK as u64 - 1;
+    (0..others).for_each(|nid| drop(add(1, 2 + nid).expect("the other lane's table has room")));
+    assert_eq!(add(1, 1000).map(drop), Err(Error::Errno(libc::ENOSPC)));
+    assert_eq!((nids(&orphans).len(), free_places()), (ORPHANS_PER_BLOCK, places));
+    lane::pin(None);
+}
