@@ -78,15 +78,20 @@ pub fn start() -> Result<Cli, ExitCode> {
 /// Says on standard error how the command `name` failed, if it did.
 #[must_use]
 pub fn end(name: &str, outcome: Result<(), Failure>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                eprintln!("narufs {name}: {failure}");
-            }
-            ExitCode::from(failure.status.code())
+    let mut code = 0;
+    if let Err(failure) = outcome {
+        if !failure.message.is_empty() {
+            eprintln!("narufs {name}: {failure}");
         }
+        code = failure.status.code();
     }
+    if let Some(why) = output::lost() {
+        eprintln!("narufs {name}: standard output: {why}");
+        // Of fsck(8) each status is a bit.
+        let failed = if name == "fsck" { failure::Status::CheckFailed } else { failure::Status::Failed };
+        code = if name == "fsck" || code == 0 { code | failed.code() } else { code };
+    }
+    ExitCode::from(code)
 }
 
 /// Runs the command that this process was started with, and gives its exit status.

@@ -7,8 +7,9 @@ use crate::size::Size;
 use narufs_engine::Error;
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
-use narufs_engine::mkfs::{FormatOptions, format, holds_data};
+use narufs_engine::mkfs::{FormatOptions, check, format, holds_data};
 use rustix::process::{getegid, geteuid};
+use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +27,31 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
     if !args.force && holds_data(&args.image).map_err(|e| e.to_string())? {
         return Err("it holds data already; use --force to overwrite them".into());
     }
-    let device = open(args).map_err(|e| match e {
+    let there = std::fs::metadata(&args.image).ok();
+    let blocks = blocks(args, there.as_ref());
+    if let Some(blocks) = blocks {
+        // Before the image is given another size.
+        check(blocks, &options(args, blocks)?).map_err(|e| e.to_string())?;
+    }
+    let device = open(args, blocks).map_err(|e| match e {
         Error::Errno(libc::ENOENT) => "no such directory".into(),
         e => e.to_string(),
     })?;
-    let bytes = device.blocks() * BLOCK_SIZE as u64;
+    let made = format(device.as_ref(), &options(args, device.blocks())?);
+    made.map_err(|e| {
+        // Half an image of a file that was not there is of no use.
+        if there.is_none()
+            && let Err(e) = std::fs::remove_file(&args.image)
+        {
+            tracing::debug!("{} is left: {e}", args.image.display());
+        }
+        e.to_string()
+    })
+}
+
+/// What is asked for, of an image of so many blocks.
+fn options(args: &Mkfs, blocks: u64) -> Result<FormatOptions, String> {
+    let bytes = blocks.saturating_mul(BLOCK_SIZE as u64);
     let journal = args.journal_size.map_or((bytes / 16).clamp(1 << 20, LARGEST_JOURNAL), |s| s.0);
     let slots = journal / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK;
     let (kind, path) = match (&args.journal, &args.journal_emulated) {
@@ -38,7 +59,7 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
         (None, Some(path)) => (JournalKind::Emulated, Some(absolute(path)?)),
         (None, None) => (JournalKind::Ssd, None),
     };
-    let options = FormatOptions {
+    Ok(FormatOptions {
         journal_slots: Some(slots),
         journal: kind,
         journal_path: path,
@@ -48,22 +69,24 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
         // Of a user who is not root, it would be of use to nobody if it were root's.
         owner: (geteuid().as_raw(), getegid().as_raw()),
         ..FormatOptions::default()
-    };
-    format(device.as_ref(), &options).map_err(|e| e.to_string())
+    })
 }
 
-fn open(args: &Mkfs) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
-    let image = &args.image;
-    let there = std::fs::metadata(image).ok();
-    let is_device = there.as_ref().is_some_and(|m| m.file_type().is_block_device());
-    let length = there.as_ref().map_or(0, std::fs::Metadata::len);
+/// The size that is asked for; none: as a device has it.
+fn blocks(args: &Mkfs, there: Option<&Metadata>) -> Option<u64> {
+    let is_device = there.is_some_and(|found| found.file_type().is_block_device());
+    let length = there.map_or(0, Metadata::len);
     let size = match args.size {
         Some(size) => Some(size.0),
         None if is_device => None,
         None if length > 0 => Some(length),
         None => Some(DEFAULT_SIZE),
     };
-    let blocks = size.map(|s| s / BLOCK_SIZE as u64);
+    size.map(|s| s / BLOCK_SIZE as u64)
+}
+
+fn open(args: &Mkfs, blocks: Option<u64>) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
+    let image = &args.image;
     let file = match blocks {
         Some(blocks) if args.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,

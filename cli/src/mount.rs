@@ -11,6 +11,7 @@ use crate::options::{Durability, OptionList};
 use crate::readiness::Readiness;
 use crate::supervisor::store::{self, Stored};
 use crate::{log, server, supervised, supervisor};
+use narufs_fuse::mount::process::keep_descriptors;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -173,6 +174,10 @@ fn start_background(args: &Mount) -> Result<(), Failure> {
     command.stderr(if log::is_journal() { Stdio::inherit() } else { Stdio::null() });
     // This command is the service, if one, and ends.
     command.env_remove("NOTIFY_SOCKET");
+    // What a shell has open, a lock for instance, is not the mount's to keep.
+    if let Err(e) = keep_descriptors() {
+        tracing::debug!("descriptors are left to the server: {e}");
+    }
     let mut child = command.spawn().map_err(|e| failed("start the server", e))?;
     let mut words = String::new();
     if let Some(stdout) = &mut child.stdout {

@@ -1,7 +1,8 @@
-//! Standard output. That its reader has gone, as in `narufs info IMAGE | head -n 1`, is no failure.
+//! Standard output. That its reader has gone, as in `narufs info IMAGE | head -n 1`, is no failure; that it has no room is one.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
 /// Prints a line.
 #[macro_export]
@@ -10,8 +11,20 @@ macro_rules! say {
 }
 pub use say;
 
+/// Why some of it was not written.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Why some of what was said is lost, if so.
+pub fn lost() -> Option<&'static io::Error> {
+    LOST.get()
+}
+
 /// What [`say`] calls.
 pub fn line(words: fmt::Arguments<'_>) {
     // Whoever does not read to the end has seen what they wanted; the exit status says the rest.
-    let _ = writeln!(std::io::stdout(), "{words}");
+    if let Err(e) = writeln!(io::stdout(), "{words}")
+        && e.kind() != ErrorKind::BrokenPipe
+    {
+        LOST.get_or_init(|| e);
+    }
 }

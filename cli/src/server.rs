@@ -83,13 +83,13 @@ pub fn serve_supervised(args: &Mount, options: &OptionList, arguments: Vec<OsStr
     let (link, start) = Link::open(arguments.clone()).map_err(not_supervised)?;
     let outcome = start_broker(args, options, &arguments)
         .and_then(|broker| serve_for(args, options, &link, start, broker.as_ref()));
-    match &outcome {
-        Ok(()) => {}
-        // What could not be written down was said, and the mount has ended.
-        Err(failure) if failure.status == Status::Failed => {}
-        Err(failure) => link.fail(failure),
+    match outcome {
+        // What could not be written down was said, and the mount has ended; the rest the supervisor says.
+        Err(failure) if failure.status != Status::Failed && link.fail(&failure) => {
+            Err(Failure::new(failure.status, ""))
+        }
+        outcome => outcome,
     }
-    outcome
 }
 
 /// Starts who acts for this process, if it is to give that up or may not do it.

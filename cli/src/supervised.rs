@@ -167,11 +167,10 @@ impl Link {
             && events[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
     }
 
-    /// Says something; who does not hear it is gone.
-    pub fn say(&self, message: &ToSupervisor) {
-        if let Err(e) = self.state().send(message, &[]) {
-            tracing::debug!("the supervisor does not hear: {e}");
-        }
+    /// Says something, and whether it is heard; who does not hear it is gone.
+    pub fn say(&self, message: &ToSupervisor) -> bool {
+        let said = self.state().send(message, &[]);
+        said.inspect_err(|e| tracing::debug!("the supervisor does not hear: {e}")).is_ok()
     }
 
     /// Says that this server serves: from now on the supervisor is replaced if the mount `survives` this process. The
@@ -196,9 +195,9 @@ impl Link {
         Ok(state.supervisor)
     }
 
-    /// Says why there is no server.
-    pub fn fail(&self, failure: &Failure) {
-        self.say(&ToSupervisor::Failed { status: failure.status.code(), why: failure.message.clone() });
+    /// Says why there is no server, and whether it is heard: the supervisor then tells the user.
+    pub fn fail(&self, failure: &Failure) -> bool {
+        self.say(&ToSupervisor::Failed { status: failure.status.code(), why: failure.message.clone() })
     }
 
     /// What the mount needs to outlive this process.
@@ -279,8 +278,8 @@ pub fn check(options: Result<OptionList, String>) -> Result<(), Failure> {
     let can = options.and(memory).and_then(|memory| Takeover::check(memory).map_err(|e| e.to_string()));
     let outcome = can.map_err(|why| Failure::new(Status::MountFailed, why));
     match &outcome {
-        Ok(()) => link.say(&ToSupervisor::Ready { survives: true, warnings: Vec::new() }),
-        Err(failure) => link.fail(failure),
+        Ok(()) => drop(link.say(&ToSupervisor::Ready { survives: true, warnings: Vec::new() })),
+        Err(failure) => drop(link.fail(failure)),
     }
     outcome
 }

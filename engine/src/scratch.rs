@@ -9,7 +9,7 @@ use crate::sync::Arc;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What the first block of spill space in use begins with.
@@ -37,7 +37,9 @@ pub struct SpillOptions {
 /// Those of reading it.
 pub fn is_spill_space(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
-    File::open(path)?.take(MARK.len() as u64).read_to_end(&mut start)?;
+    // What is no file at all is not waited for.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    file.take(MARK.len() as u64).read_to_end(&mut start)?;
     Ok(start == MARK)
 }
 
@@ -62,12 +64,10 @@ impl SpillSpace {
             None => Ok(free_bytes(directory)?.min(memory.saturating_mul(TIMES_MEMORY))),
         };
         let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
+        let beside = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let Some(there) = there.filter(|found| !found.is_dir()) else {
             // A file that is not there goes without a name from the start.
-            let directory = match path.is_dir() {
-                true => path,
-                false => path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-            };
+            let directory = if path.is_dir() { path } else { beside };
             let image = ImageFile::unnamed(directory, blocks(chosen(directory)?))?;
             return Ok(SpillSpace { device: open_device(image), stays: false });
         };
@@ -85,7 +85,7 @@ impl SpillSpace {
         } else {
             let size = match (options.size, there.len()) {
                 (Some(size), _) => size,
-                (None, 0) => chosen(path.parent().unwrap_or(Path::new("/")))?,
+                (None, 0) => chosen(beside)?,
                 (None, len) => len,
             };
             ImageFile::create(path, blocks(size))?

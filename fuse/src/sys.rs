@@ -49,6 +49,15 @@ pub fn clone_fuse_device(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
+/// Has programs that this process starts from now on get no descriptors but those that they are given.
+pub fn keep_descriptors() -> io::Result<()> {
+    // SAFETY: the call takes numbers alone, and closes nothing here. Guarded by the test of the caller's descriptors.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Closes the file of a descriptor, whose number stays open: nothing can be read from it or written to it any more.
 pub fn let_go(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (nothing, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;

@@ -70,6 +70,37 @@ mkfifo pipe
 expect 1 "neither" "$NARUFS" info pipe
 expect 1 "neither" "$NARUFS" info volume
 
+# What is no image is looked at, not waited for; an image that is cut short is somebody's.
+mkfifo fifo
+expect 1 "neither a regular file" "$NARUFS" mkfs fifo --force --size 64M
+expect 32 "neither a regular file" "$NARUFS" mount --scratch --memory 64M --spill fifo --force volume
+timeout 60 "$NARUFS" doctor fifo >"$WORK/out" || fail "doctor of a pipe"
+"$NARUFS" doctor short.img >"$WORK/out" || true
+grep -q "narufs fsck short.img" "$WORK/out" && ! grep -q "mkfs" "$WORK/out" ||
+    fail "doctor has a truncated image overwritten: $(cat "$WORK/out")"
+"$NARUFS" info new.img >/dev/full 2>"$WORK/err" && fail "nothing was shown, and all is well"
+grep -q "standard output: No space" "$WORK/err" || fail "a full disk is not named: $(cat "$WORK/err")"
+expect 32 "lies in the image" "$NARUFS" mount new.img volume -o journal=/dev/shm/elsewhere
+expect 32 "mkdir" "$NARUFS" mount -f new.img missing-dir
+expect 32 "not a narufs|no narufs|narufs" "$NARUFS" mount -f zeros volume
+# Where nothing can be written.
+mkdir -p there
+cp --sparse=always new.img there/image.img
+mount --bind there there
+mount -o remount,bind,ro there
+"$NARUFS" mount there/image.img volume -o ro || fail "a read-only mount of what cannot be written"
+"$NARUFS" umount volume
+"$NARUFS" fsck there/image.img >"$WORK/out" || fail "a check of what cannot be written"
+expect 32 "read-only|permission" "$NARUFS" mount there/image.img volume
+umount there
+# A lock of the caller's is not the server's.
+exec 9>held
+flock 9
+"$NARUFS" mount new.img volume
+exec 9>&-
+flock -n held true || fail "the server has a descriptor of its caller's"
+"$NARUFS" umount volume
+
 # In use.
 mv sparse.img volume.img
 attach volume

@@ -155,7 +155,7 @@ impl Lab {
         let memory = sim.pmem(0).or_else(|| sim.pmem(sim.add_pmem(self.spec())));
         let memory = memory.expect("just added");
         let ring = if self.ring.is_mapped() { RingMedia::Mapped(memory) } else { RingMedia::Ssd(memory) };
-        Media { device: sim.device(), ring, staging_file: None }
+        Media { device: sim.device(), ring, staging_file: None, owner: None }
     }
 
     /// Checks an image that is not mounted.

@@ -97,12 +97,8 @@ pub(crate) fn open(image: &Path, size: Option<u64>, options: &MountOptions) -> R
     if let Some(size) = size {
         // By one of those who find that there is none.
         let _open = locked(&OPEN);
-        if !image.exists()
-            && let Err(e) = Fs::format(image, &FormatOptions::new().size(size))
-        {
-            // What was begun would be taken for an image that is there.
-            let _ = std::fs::remove_file(image);
-            return Err(generic(e));
+        if !image.exists() {
+            Fs::format(image, &FormatOptions::new().size(size)).map_err(generic)?;
         }
     }
     let image = image.canonicalize().map_err(|e| generic(format!("{}: {e}", image.display())))?;

@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -49,7 +49,9 @@ pub(crate) const PROBED: u64 = 128 << 10;
 /// If it is not there, or cannot be read.
 pub(crate) fn probe(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    File::open(path)?.take(PROBED).read_to_end(&mut start)?;
+    // What is no file at all is not waited for.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    file.take(PROBED).read_to_end(&mut start)?;
     Ok(start)
 }
 
@@ -63,17 +65,35 @@ impl ImageFile {
     }
 
     /// The same of the file or device that a descriptor is of, whatever its path leads to now: one that was opened with
-    /// `O_PATH` does, and has no lock. `path` is what errors call it.
+    /// `O_PATH` does, and has no lock. `path` is what errors call it; without `writes`, as [`ImageFile::open_to_read`].
     ///
     /// # Errors
     /// As [`ImageFile::open`].
-    pub fn open_through(place: BorrowedFd<'_>, path: &Path) -> Result<Self> {
+    pub fn open_through(place: BorrowedFd<'_>, path: &Path, writes: bool) -> Result<Self> {
         let link = format!("/proc/self/fd/{}", place.as_raw_fd());
-        Ok(Self { path: path.to_owned(), ..Self::open_with(Path::new(&link), OFlags::RDWR)? })
+        let opened = if writes { Self::open(Path::new(&link)) } else { Self::open_to_read(Path::new(&link)) };
+        Ok(Self { path: path.to_owned(), ..opened? })
+    }
+
+    /// Opens one that is not written to, which may lie where nothing can be written.
+    ///
+    /// # Errors
+    /// As [`ImageFile::open`].
+    pub fn open_to_read(path: &Path) -> Result<Self> {
+        match Self::open(path) {
+            Err(Error::Errno(libc::EROFS | libc::EACCES | libc::EPERM)) => {
+                Self::open_with(path, OFlags::RDONLY)
+            }
+            opened => opened,
+        }
     }
 
     /// Creates (or takes over) a regular file and makes it `blocks` long, its space reserved; a raw device is
     /// opened and must have at least that size.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], in words, for too little room among others: no file is left then that was not there, and one that was
+    /// has its length.
     pub fn create(path: &Path, blocks: u64) -> Result<Self> {
         Self::create_with(path, blocks, Self::reserve)
     }
@@ -88,7 +108,10 @@ impl ImageFile {
         blocks: u64,
         lengthen: impl FnOnce(&Self, u64) -> Result<()>,
     ) -> Result<Self> {
-        let image = Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?;
+        let (image, is_new) = match Self::open_with(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
+            Err(Error::Errno(libc::EEXIST)) => (Self::open_with(path, OFlags::RDWR | OFlags::CREATE)?, false),
+            made => made.map(|image| (image, true))?,
+        };
         if image.block_device {
             if image.blocks() < blocks {
                 return Err(image.refused(format_args!(
@@ -97,8 +120,18 @@ impl ImageFile {
                 )));
             }
         } else {
-            lengthen(&image, blocks)?;
-            image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e))?;
+            let before = image.file.metadata().map_err(|e| io_error("stat the image", &e))?.len();
+            let durable = || image.file.sync_all().map_err(|e| io_error("make the image's size durable", &e));
+            if let Err(e) = lengthen(&image, blocks).and_then(|()| durable()) {
+                let undone = match is_new {
+                    true => std::fs::remove_file(path),
+                    false => image.file.set_len(before),
+                };
+                if let Err(left) = undone {
+                    tracing::warn!(path = %path.display(), error = %left, "the image keeps the length it could not use");
+                }
+                return Err(e);
+            }
         }
         image.blocks.store(blocks, Relaxed);
         Ok(image)
@@ -362,6 +395,13 @@ mod tests {
         assert!(matches!(ImageFile::open(Path::new("/dev/null")), Err(Error::Refused(_))));
         let dir = tempfile::tempdir().expect("tempdir");
         assert_eq!(ImageFile::open(dir.path()).map(|_| ()), Err(Error::Errno(libc::EISDIR)));
-        assert!(matches!(ImageFile::create(&dir.path().join("big"), u64::MAX), Err(Error::Refused(_))));
+        let big = dir.path().join("big");
+        assert!(matches!(ImageFile::create(&big, u64::MAX), Err(Error::Refused(_))));
+        assert!(!big.exists(), "nothing is left");
+        std::fs::write(&big, [7; 5000]).expect("room");
+        for blocks in [u64::MAX, 1 << 50] {
+            assert!(ImageFile::create(&big, blocks).is_err(), "there is no such room");
+            assert_eq!(std::fs::read(&big).expect("there"), [7; 5000]);
+        }
     }
 }

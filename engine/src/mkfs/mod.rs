@@ -94,7 +94,7 @@ pub fn format(device: &dyn BlockDevice, options: &FormatOptions) -> Result<Super
 ///
 /// # Errors
 /// [`Error::Refused`] if not; [`Error::InUse`] and others of the journal's file.
-pub(crate) fn check(blocks: u64, options: &FormatOptions) -> Result<()> {
+pub fn check(blocks: u64, options: &FormatOptions) -> Result<()> {
     let sb = geometry(blocks, options, least_journal_slots(options.journal))?;
     ring::check(&sb, options)
 }

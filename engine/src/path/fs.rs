@@ -39,12 +39,18 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
     if let Some(blocks) = options.blocks {
         mkfs::check(blocks, options)?;
     }
+    let was_there = image.symlink_metadata().is_ok();
     let file = match options.blocks {
         Some(blocks) if options.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,
         None => ImageFile::open(image)?,
     };
-    let made = mkfs::format(open_device(file).as_ref(), options)?;
+    let made = mkfs::format(open_device(file).as_ref(), options).inspect_err(|_| {
+        // What was begun would be taken for an image that is there.
+        if !was_there && let Err(e) = std::fs::remove_file(image) {
+            tracing::debug!("{} is left: {e}", image.display());
+        }
+    })?;
     // Of a file that was made just now the name is to last, too; where directories cannot be synced, it does or does not.
     let parent =
         image.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });

@@ -48,7 +48,7 @@ use std::time::Duration;
 use crate::checkpoint::{Background, Checkpointer, RoundId};
 use crate::clock::Clock;
 use crate::device::BlockDevice;
-use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
+use crate::format::{SLOTS_PER_BLOCK, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, StagingOwner};
 use crate::journal::{self, MountJournal};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
@@ -72,12 +72,14 @@ pub struct Media {
     pub ring: RingMedia,
     /// A file to be removed after a clean unmount: the staging of an SSD ring.
     pub staging_file: Option<PathBuf>,
+    /// What a journal beside the image is to say of whose it is, once it is mounted to be written.
+    pub owner: Option<StagingOwner>,
 }
 
 impl Media {
     /// An image and its journal, with no file to be removed after the unmount.
     pub fn new(device: Arc<dyn BlockDevice>, ring: RingMedia) -> Media {
-        Media { device, ring, staging_file: None }
+        Media { device, ring, staging_file: None, owner: None }
     }
 
     /// The file that the journal is in beside the image, or its staging, there or to be made.
@@ -184,7 +186,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         options.store.baselines.journal.check_successors()?;
         takeover.enter(Phase::Recovering);
     }
-    let Media { device, ring, staging_file } = media;
+    let Media { device, ring, staging_file, owner } = media;
     let mut sb = superblock::read(device.as_ref())?;
     let to_read = options.read_only || options.damage.is_some();
     if !to_read {
@@ -218,6 +220,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     };
     // Before anything is recovered: without room for it there is no mount.
     let (ring, made) = if read_only { (ring, None) } else { ring.made()? };
+    if let (false, RingMedia::Mapped(memory), Some(owner)) = (read_only, &ring, &owner) {
+        staging::give(memory.as_ref(), owner);
+    }
     let fresh = Fresh { sb: &sb, options };
     let Begun { checkpointer, outcome, round, mut next, given_up } =
         fresh.begin(&ring, device, header, read_only)?;

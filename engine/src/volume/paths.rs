@@ -39,7 +39,7 @@ pub fn open(
         _ if options.discard_journal => Origin::GivenUp,
         origin => origin,
     };
-    let opened = Image::open(image, options.place.as_deref().map(AsFd::as_fd), origin)?;
+    let opened = Image::open(image, options.place.as_deref().map(AsFd::as_fd), origin, !options.read_only)?;
     if let Some(takeover) = &options.takeover
         && !takeover.is_of(opened.words())
     {
@@ -57,7 +57,7 @@ pub fn open(
 /// # Errors
 /// As [`open`].
 pub fn open_for_check(image: &Path, journal: Option<&Path>, repair: bool, origin: Origin) -> Result<Media> {
-    let image = Image::open(image, None, origin)?;
+    let image = Image::open(image, None, origin, repair)?;
     let recovers = repair && image.sb.state.get() == STATE_MOUNTED;
     open_ring(image, journal, EmulationCosts::default(), recovers)
 }
@@ -71,9 +71,12 @@ struct Image {
 }
 
 impl Image {
-    fn open(path: &Path, place: Option<BorrowedFd<'_>>, origin: Origin) -> Result<Image> {
-        let file =
-            place.map_or_else(|| ImageFile::open(path), |place| ImageFile::open_through(place, path))?;
+    fn open(path: &Path, place: Option<BorrowedFd<'_>>, origin: Origin, writes: bool) -> Result<Image> {
+        let file = match (place, writes) {
+            (Some(place), _) => ImageFile::open_through(place, path, writes)?,
+            (None, true) => ImageFile::open(path)?,
+            (None, false) => ImageFile::open_to_read(path)?,
+        };
         let identity = Identity::of(&file)?;
         let device = open_device(file);
         let sb = superblock::read(device.as_ref())?;
@@ -115,9 +118,15 @@ fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes
         Error::Refused("the image names an unknown kind of journal; use a newer narufs".into())
     })?;
     let medium = match kind {
+        JournalKind::Ssd if journal.is_some() => {
+            return Err(Error::Refused(
+                "the image's journal is of another kind than the one given: it lies in the image; leave the path out".into(),
+            ));
+        }
         JournalKind::Ssd => {
             let (ring, path) = open_staging(&image.staging(), bytes, writes)?;
-            return Ok(Media { device: image.device, ring, staging_file: writes.then_some(path) });
+            let staging_file = writes.then_some(path);
+            return Ok(Media { device: image.device, ring, staging_file, owner: None });
         }
         JournalKind::Pmem => Medium::Dax,
         JournalKind::Emulated => Medium::Emulated(costs),
@@ -126,21 +135,14 @@ fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes
     let owner = whose::owner(&image.identity);
     let file = RingFile { path, bytes, medium, owner, replace: false, ready: None };
     let by = if journal.is_some() { NamedBy::Caller } else { NamedBy::Image };
-    let ring = open_mapped(sb, file, by)?;
-    if let RingMedia::Mapped(memory) = &ring {
-        let start = start_of(memory.as_ref());
-        if let Some(absence) = anothers(&image, memory.as_ref(), &start, &owner) {
-            return Ok(Media {
-                ring: RingMedia::Absent(absence, None),
-                device: image.device,
-                staging_file: None,
-            });
-        }
-        if writes {
-            staging::give(memory.as_ref(), &owner);
-        }
-    }
-    Ok(Media { ring, device: image.device, staging_file: None })
+    let ring = match open_mapped(sb, file, by)? {
+        RingMedia::Mapped(memory) => match anothers(&image, memory.as_ref(), &owner) {
+            Some(absence) => RingMedia::Absent(absence, None),
+            None => RingMedia::Mapped(memory),
+        },
+        other => other,
+    };
+    Ok(Media { ring, device: image.device, staging_file: None, owner: Some(owner) })
 }
 
 /// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive.
@@ -179,13 +181,8 @@ fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(Ring
 
 /// Why a ring outside of the image is left alone, though it has the image's UUIDs: it says that it is another image's, and
 /// this one would redo what it has of that, or void it. Neither is so where both are of the same mount, and that is over.
-fn anothers(
-    image: &Image,
-    memory: &dyn PersistentMemory,
-    start: &[u8],
-    owner: &StagingOwner,
-) -> Option<Absence> {
-    let sb = &image.sb;
+fn anothers(image: &Image, memory: &dyn PersistentMemory, owner: &StagingOwner) -> Option<Absence> {
+    let (sb, start) = (&image.sb, &start_of(memory));
     let is_of_this_mount = header_of(sb, start).is_ok_and(|header| header.epoch <= sb.epoch);
     let is_needed = sb.state.get() == STATE_MOUNTED;
     let is_free = match image.origin {

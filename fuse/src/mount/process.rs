@@ -52,6 +52,14 @@ pub fn protect_keeper() {
 const NOTICED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How a process has ended that is another's child, by its descriptor; `None`: the kernel does not say (before Linux 6.15),
+/// Has programs that this process starts from now on get no descriptors but those that they are given.
+///
+/// # Errors
+/// Those of a kernel that has no such call.
+pub fn keep_descriptors() -> io::Result<()> {
+    sys::keep_descriptors()
+}
+
 /// or its parent does not ask.
 pub fn exit_status(process: BorrowedFd<'_>) -> Option<ExitStatus> {
     let code = sys::exit_code(process).and_then(|code| match code {

@@ -79,7 +79,7 @@ impl Volume {
             background,
             ..ImageOptions::default()
         };
-        let mounted = volume::mount(Media { device, ring, staging_file: None }, &options)?;
+        let mounted = volume::mount(Media { device, ring, staging_file: None, owner: None }, &options)?;
         let options = AssembleOptions { background, ..AssembleOptions::default() };
         let running = Running::start(mounted.checkpointer(), &options)?;
         Ok(Volume { mounted, running })

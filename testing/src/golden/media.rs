@@ -44,7 +44,7 @@ pub fn media(set: &Path) -> io::Result<Media> {
         Some(JournalKind::Ssd) => RingMedia::Ssd(memory),
         _ => RingMedia::Mapped(memory),
     };
-    Ok(Media { device, ring, staging_file: None })
+    Ok(Media { device, ring, staging_file: None, owner: None })
 }
 
 /// Mounts media, gives the lines of the tree to `work` with the files, and unmounts.

@@ -39,7 +39,7 @@ fn blank_ssd() -> Media {
     };
     format_cramped(&*device, &options).expect("enough blocks");
     let ring = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
-    Media { device, ring: RingMedia::Ssd(ring), staging_file: None }
+    Media { device, ring: RingMedia::Ssd(ring), staging_file: None, owner: None }
 }
 
 fn repairing() -> Options {

@@ -60,7 +60,12 @@ fn populate() -> Result<Made> {
         ..FormatOptions::default()
     };
     format(&*device, &options)?;
-    let media = Media { device: device.clone(), ring: RingMedia::Mapped(ring.clone()), staging_file: None };
+    let media = Media {
+        device: device.clone(),
+        ring: RingMedia::Mapped(ring.clone()),
+        staging_file: None,
+        owner: None,
+    };
     let mounted = mount(media, &ImageOptions { background: false, ..ImageOptions::default() })?;
     let data = DataOptions::with_memory(4 << 20);
     let options = AssembleOptions { data, inodes: 256, background: false, ..AssembleOptions::default() };
@@ -116,7 +121,7 @@ impl Made {
 
     pub fn media(&self) -> Media {
         let ring = RingMedia::Mapped(self.ring.clone());
-        Media { device: self.device.clone(), ring, staging_file: None }
+        Media { device: self.device.clone(), ring, staging_file: None, owner: None }
     }
 
     pub fn check(&self) -> Report {

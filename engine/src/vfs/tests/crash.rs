@@ -66,7 +66,7 @@ pub(super) fn idle(kind: JournalKind, sim: &SimMedia) -> Media {
         sim.pmem(number).expect("just added")
     });
     let ring = if kind == JournalKind::Pmem { RingMedia::Mapped(memory) } else { RingMedia::Ssd(memory) };
-    Media { device: sim.device(), ring, staging_file: None }
+    Media { device: sim.device(), ring, staging_file: None, owner: None }
 }
 
 /// Mounts, which recovers what is to be recovered.

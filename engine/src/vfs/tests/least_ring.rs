@@ -68,7 +68,7 @@ fn least_media(kind: JournalKind) -> Media {
     format(&*device, &FormatOptions { sparse: true, ..options }).expect("allowed");
     let memory = Arc::new(HeapMemory::new(ring_bytes(slots).expect("small")));
     let ring = if kind == JournalKind::Ssd { RingMedia::Ssd(memory) } else { RingMedia::Mapped(memory) };
-    Media { device, ring, staging_file: None }
+    Media { device, ring, staging_file: None, owner: None }
 }
 
 #[test]

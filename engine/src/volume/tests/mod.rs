@@ -61,7 +61,7 @@ impl Kind {
             Kind::Mapped => RingMedia::Mapped(memory),
             Kind::Ssd => RingMedia::Ssd(memory),
         };
-        Media { device: sim.device(), ring, staging_file: None }
+        Media { device: sim.device(), ring, staging_file: None, owner: None }
     }
 
     fn make(self) -> SimMedia {

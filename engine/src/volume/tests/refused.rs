@@ -14,7 +14,7 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     let number = sim.add_pmem(Kind::Mapped.spec());
     let other = || {
         let ring = RingMedia::Mapped(sim.pmem(number).expect("just added"));
-        Media { device: sim.device(), ring, staging_file: None }
+        Media { device: sim.device(), ring, staging_file: None, owner: None }
     };
     let Err(Error::Refused(why)) = mount(other(), &options()).map(drop) else { panic!("not refused") };
     assert!(why.contains("--discard-journal"), "{why}");
@@ -32,7 +32,7 @@ fn an_unclean_image_without_its_journal_is_refused_until_it_is_given_up() {
     mount(other(), &options()).expect("clean, and its own ring").unmount().expect("works");
     // The old ring is foreign now; the image is clean, so that is no loss.
     let ring = RingMedia::Mapped(sim.pmem(0).expect("there from the start"));
-    let media = Media { device: sim.device(), ring, staging_file: None };
+    let media = Media { device: sim.device(), ring, staging_file: None, owner: None };
     mount(media, &options()).expect("made anew");
 }
 
@@ -108,6 +108,7 @@ fn each_wrong_journal_is_told_apart() {
                 device: sim.device(),
                 ring: RingMedia::Mapped(Arc::clone(&memory) as _),
                 staging_file: None,
+                owner: None,
             };
             let mut header = [0; RING_HEADER_SPACE];
             memory.read(0, &mut header);
