@@ -6,7 +6,8 @@ use crate::Result;
 use crate::format::EXTENT_MAX_DEPTH;
 
 /// Blocks of data for which one extent block is promised besides: a leaf that is split holds 126 extents, so
-/// that even single blocks far apart need fewer.
+/// that even single blocks far apart in a file need fewer. What many files need, of which each gets its first leaf, comes
+/// from what is kept back.
 const BLOCKS_PER_SLACK: u64 = 64;
 
 /// Extent blocks that one record adds at the most while it maps blocks that lie side by side in the file: a leaf,
