@@ -278,9 +278,9 @@ pub fn check(options: Result<OptionList, String>) -> Result<(), Failure> {
     let can = options.and(memory).and_then(|memory| Takeover::check(memory).map_err(|e| e.to_string()));
     let outcome = can.map_err(|why| Failure::new(Status::MountFailed, why));
     match &outcome {
-        Ok(()) => drop(link.say(&ToSupervisor::Ready { survives: true, warnings: Vec::new() })),
-        Err(failure) => drop(link.fail(failure)),
-    }
+        Ok(()) => link.say(&ToSupervisor::Ready { survives: true, warnings: Vec::new() }),
+        Err(failure) => link.fail(failure),
+    };
     outcome
 }
 

@@ -7,9 +7,7 @@
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, ImageFile, IoBuf, PROBED, Request, open_device, probe};
 use crate::sync::Arc;
 use crate::{Error, Result};
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// What the first block of spill space in use begins with.
@@ -36,11 +34,7 @@ pub struct SpillOptions {
 /// # Errors
 /// Those of reading it.
 pub fn is_spill_space(path: &Path) -> std::io::Result<bool> {
-    let mut start = Vec::new();
-    // What is no file at all is not waited for.
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    file.take(MARK.len() as u64).read_to_end(&mut start)?;
-    Ok(start == MARK)
+    Ok(probe(path)?.starts_with(MARK))
 }
 
 /// Open spill space. Dropped, it holds nothing any more.

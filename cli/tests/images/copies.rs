@@ -1,7 +1,7 @@
 //! Copies of images, and images at another place, while shared memory has the journal of one that was killed: each image
 //! goes on with its own, and none with another's.
 
-use crate::support::{Work, narufs, staging_of, used};
+use crate::support::{Work, mounted, narufs, options, staging_of, used};
 use narufs_engine::format::STAGING_OWNER;
 use narufs_engine::path::OpenOptions;
 use narufs_engine::volume::{Origin, VolumeOptions};
@@ -9,16 +9,6 @@ use narufs_engine::{Error, Fs};
 use narufs_testing::place::require_loop_devices;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-fn options(origin: Origin) -> VolumeOptions {
-    let mut options = VolumeOptions::default();
-    options.image.origin = origin;
-    options
-}
-
-fn mounted(image: &str, origin: Origin) -> Fs {
-    Fs::mount(image, &options(origin)).expect("a good image")
-}
 
 /// Why a mount is refused.
 fn refusal(image: &str, origin: Origin) -> String {

@@ -1,19 +1,9 @@
 //! Copies of images whose journal lies outside: it is the original's, and no copy redoes or voids what it holds.
 
-use crate::support::{Work, narufs};
+use crate::support::{Work, mounted, narufs, options};
 use narufs_engine::path::OpenOptions;
-use narufs_engine::volume::{Origin, VolumeOptions};
+use narufs_engine::volume::Origin;
 use narufs_engine::{Error, Fs};
-
-fn options(origin: Origin) -> VolumeOptions {
-    let mut options = VolumeOptions::default();
-    options.image.origin = origin;
-    options
-}
-
-fn mounted(image: &str, origin: Origin) -> Fs {
-    Fs::mount(image, &options(origin)).expect("a good image")
-}
 
 /// That it is refused however it is mounted, for what it is said to be; nothing is changed.
 fn is_refused(image: &str, journal: &str, origins: &[Origin], words: &str) {

@@ -1,7 +1,7 @@
 //! Images made by the command and left by a killed process, and the command run on them.
 
 use narufs_engine::path::Fs;
-use narufs_engine::volume::VolumeOptions;
+use narufs_engine::volume::{Origin, VolumeOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -151,4 +151,16 @@ pub fn overwrite(path: &str, at: u64, bytes: &[u8]) {
     let mut file = std::fs::OpenOptions::new().write(true).open(path).expect("it is there");
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(at)).expect("a file");
     file.write_all(bytes).expect("room");
+}
+
+/// How to mount an image that is said to be this.
+pub fn options(origin: Origin) -> VolumeOptions {
+    let mut options = VolumeOptions::default();
+    options.image.origin = origin;
+    options
+}
+
+/// One that is mounted so.
+pub fn mounted(image: &str, origin: Origin) -> Fs {
+    Fs::mount(image, &options(origin)).expect("a good image")
 }

@@ -177,22 +177,14 @@ impl Checkpointer {
                 // way home in the next.
                 let durable = self.store.committed(DurabilityLevel::Power);
                 let head = self.store.journal().map_or(durable, |journal| journal.head());
-                // Even if that is no news: another may have read the same and not yet told.
-                let tell = || {
-                    for observer in self.store.observers() {
-                        observer.durable(durable);
-                        observer.head_passed(head);
-                    }
-                };
                 // Without a journal, before another round: it may write what was freed by a record that has its end and is
                 // not applied, which counts as passed.
-                let last = if self.store.journal().is_none() {
-                    Some(last)
-                } else {
-                    drop(last);
-                    None
-                };
-                tell();
+                let last = self.store.journal().is_none().then_some(last);
+                // Even if that is no news: another may have read the same and not yet told.
+                for observer in self.store.observers() {
+                    observer.durable(durable);
+                    observer.head_passed(head);
+                }
                 drop(last);
                 if self.store.profile() != Profile::InMemory
                     && self.store.dirty.count() >= self.store.dirty_limit

@@ -51,7 +51,6 @@ pub fn protect_keeper() {
 /// How long the parent of a process that has ended may take to notice.
 const NOTICED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How a process has ended that is another's child, by its descriptor; `None`: the kernel does not say (before Linux 6.15),
 /// Has programs that this process starts from now on get no descriptors but those that they are given.
 ///
 /// # Errors
@@ -60,6 +59,7 @@ pub fn keep_descriptors() -> io::Result<()> {
     sys::keep_descriptors()
 }
 
+/// How a process has ended that is another's child, by its descriptor; `None`: the kernel does not say (before Linux 6.15),
 /// or its parent does not ask.
 pub fn exit_status(process: BorrowedFd<'_>) -> Option<ExitStatus> {
     let code = sys::exit_code(process).and_then(|code| match code {
