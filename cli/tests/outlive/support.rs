@@ -1,7 +1,6 @@
 //! A mount, and who kills its servers.
 
 use narufs_fuse::control;
-use narufs_fuse::mount::mountinfo;
 use narufs_testing::lab::Ring;
 use narufs_testing::place::Place;
 use narufs_testing::supervised::signal_children;
@@ -10,6 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -91,20 +91,18 @@ impl Mounted {
     pub fn heard_at(place: Place, options: &str, log: &Path) -> Mounted {
         let log = File::create(log).expect("room");
         let mut command = narufs();
-        command.args(["mount", "--foreground"]).args([place.image(), place.point()]);
-        command.args(["-o", "supervise=yes", "-o", options]).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().expect("it starts");
+        // As in the background, but for where it logs to.
+        command.args(["mount", "--announce"]).args([place.image(), place.point()]);
+        command.args(["-o", "supervise=yes", "-o", options]).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().expect("it starts");
         drop(command);
         let mounted = Mounted::at_place(place, Pid::from_child(&child));
+        // Until the supervisor has heard that it is served, the mount ends with its server.
+        let mut words = String::new();
+        child.stdout.take().expect("a pipe").read_to_string(&mut words).expect("words");
         // Its own, so that it is waited for by whoever waits for the mount.
-        std::thread::spawn(move || {
-            let mut child = child;
-            child.wait()
-        });
-        while mountinfo::find(&mounted.place.point()).expect("readable").is_none() {
-            std::thread::yield_now();
-        }
-        // As soon as it is served.
+        std::thread::spawn(move || child.wait());
+        assert!(words.starts_with("ready"), "{words}");
         assert_eq!(mounted.supervisor_now(), Some(mounted.supervisor));
         mounted.settle();
         mounted
