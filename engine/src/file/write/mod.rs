@@ -22,7 +22,7 @@ use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
 use crate::journal::Durability;
-use crate::pages::FileData;
+use crate::pages::{Delayed, FileData};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
@@ -245,10 +245,12 @@ impl DataPath {
         Ok(Outcome::Done)
     }
 
-    /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
-    /// their blocks come free.
-    pub(in crate::file) fn reserve(&self, blocks: u64) -> Result<()> {
-        self.reserve_with(|| self.meta.reserve(blocks))
+    /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that their blocks
+    /// come free, and what waits is written, so that what it does not need for its extents is had by others.
+    pub(in crate::file) fn reserve(&self, delayed: &Delayed) -> Result<()> {
+        // What is not kept goes nowhere before there is room for it.
+        let nodes = if self.write_back.keeps() { delayed.nodes() } else { 0 };
+        self.reserve_with(|| self.meta.reserve(delayed.blocks(), nodes))
     }
 
     /// The same for what gets its blocks at once, by one record.
@@ -257,14 +259,23 @@ impl DataPath {
     }
 
     fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
-        match reserve() {
-            Err(Error::Errno(libc::ENOSPC)) if self.write_back.pending().any() => {
-                self.settle_deferred()?;
-                self.meta.store().commit_upto(self.meta.store().tail(), Durability::Power)?;
-                reserve()
-            }
-            result => result,
+        let mut result = reserve();
+        let is_full = |result: &Result<()>| *result == Err(Error::Errno(libc::ENOSPC));
+        if is_full(&result) && self.write_back.pending().any() {
+            self.settle_deferred()?;
+            self.meta.store().commit_upto(self.meta.store().tail(), Durability::Power)?;
+            result = reserve();
         }
+        if is_full(&result) && self.write_back.keeps() && self.meta.promised_nodes() > 0 {
+            for inode in self.write_back.queue().files() {
+                // Whoever syncs that file is told.
+                if let Err(e) = self.write_back.write_home(&inode) {
+                    tracing::debug!("what waits is written for the sake of room: {e}");
+                }
+            }
+            result = reserve();
+        }
+        result
     }
 
     /// Makes the file longer; what is between reads as zeros.

@@ -219,7 +219,7 @@ fn small_writes_fill_the_image() {
     fs.release(handle, None);
 }
 
-fn of_blocks(blocks: u64) -> Arc<Vfs> {
+pub(super) fn of_blocks(blocks: u64) -> Arc<Vfs> {
     let device = Arc::new(MemoryDevice::new(blocks));
     let options = FormatOptions { sparse: true, ..FormatOptions::default() };
     let superblock = format(&*device, &options).expect("large enough");
