@@ -4,7 +4,7 @@ use super::crash::{Simulated, begin, idle, media};
 use super::*;
 use crate::format::{EXTENT_ROOT_ENTRIES, JournalKind};
 use crate::fsck;
-use crate::sim::SimMedia;
+use crate::sim::{Crash, SimMedia};
 
 const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
 const MODE: FallocateMode = FallocateMode::Allocate { keep_size: false };
@@ -87,6 +87,60 @@ fn what_was_allocated_beforehand_can_be_written_on_a_full_image() {
             files.into_iter().chain([rest]).for_each(|file| fs.release(file, None));
             are_there(run, kind, &sim, &names, |page| if page % 2 == 1 { page as u8 } else { 0 });
         }
+    }
+}
+
+/// A crash while a run becomes written as a whole shows what was synced, and zeros, and nothing of what its blocks had held.
+#[test]
+fn a_run_that_becomes_written_as_a_whole_shows_nothing_old_after_a_crash() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = used(kind);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let names: Vec<_> = (0..100).map(|n| format!("{n}")).collect();
+        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
+        for file in &files {
+            fs.fallocate(&root(), file, MODE, 0, 9 * 4096).expect("room");
+        }
+        let _rest = fill(fs);
+        let write = |file: &FileHandle, page: u64| {
+            fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
+                .expect("it has its blocks");
+        };
+        for file in &files {
+            for page in [1, 3, 5] {
+                write(file, page);
+            }
+            fs.fsync(file, false).expect("it has its blocks");
+        }
+        for file in &files[..90] {
+            write(file, 7);
+            fs.fsync(file, false).expect("it has its blocks");
+        }
+        let from = sim.events();
+        for file in &files[90..] {
+            write(file, 7);
+        }
+        for file in &files[90..] {
+            fs.fsync(file, false).expect("it has its blocks");
+        }
+        super::crash::after(&sim, from, 11, 3, |state, _: Crash| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            for (n, name) in names.iter().enumerate() {
+                let nid = run.fs().lookup(&root(), ROOT_NID, name.as_bytes()).expect("there").nid;
+                let bytes = super::crash::content(run.fs(), nid);
+                for (page, bytes) in bytes.chunks(4096).enumerate() {
+                    let may_be = |byte: u8| match page {
+                        7 if n >= 90 => byte == 7 || byte == 0,
+                        1 | 3 | 5 | 7 => byte == page as u8,
+                        _ => byte == 0,
+                    };
+                    assert!(bytes.iter().all(|byte| may_be(*byte)), "{kind:?}: {state}: {name}, page {page}");
+                }
+            }
+            run.end();
+        });
     }
 }
 
