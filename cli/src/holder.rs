@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use std::fs::{File, Metadata};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,9 +27,9 @@ pub fn place(image: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Where it can be opened.
-pub fn path_of(place: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd()))
+/// Where the file can be opened that a descriptor is of, by this process or by one that has the descriptor from it.
+pub fn path_of(place: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", place.as_fd().as_raw_fd()))
 }
 
 /// Waits until nobody holds an image's lock, so long at the most. Whoever asks tries the lock once more.

@@ -4,55 +4,38 @@ use crate::args::Mkfs;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
-use narufs_engine::Error;
-use narufs_engine::device::{BLOCK_SIZE, BlockDevice, ImageFile, open_device};
+use narufs_engine::device::{BLOCK_SIZE, ImageFile};
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
-use narufs_engine::mkfs::{FormatOptions, check, format, holds_data};
+use narufs_engine::{Error, FormatOptions, format};
 use rustix::process::{getegid, geteuid};
-use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Size of a new image file.
 const DEFAULT_SIZE: u64 = 8 << 30;
 /// Largest journal that is chosen unasked.
 const LARGEST_JOURNAL: u64 = 256 << 20;
+
 /// Makes the file system, and says what was made.
 pub fn run(args: &Mkfs) -> Result<(), Failure> {
     make(args).map(|sb| report(args, &sb)).map_err(|why| Failure::about(Status::Failed, &args.image, why))
 }
 
 fn make(args: &Mkfs) -> Result<Superblock, String> {
-    if !args.force && holds_data(&args.image).map_err(|e| e.to_string())? {
-        return Err("it holds data already; use --force to overwrite them".into());
-    }
-    let there = std::fs::metadata(&args.image).ok();
-    let blocks = blocks(args, there.as_ref());
-    if let Some(blocks) = blocks {
-        // Before the image is given another size.
-        check(blocks, &options(args, blocks)?).map_err(|e| e.to_string())?;
-    }
-    let device = open(args, blocks).map_err(|e| match e {
+    format(&args.image, &options(args)?).map_err(|e| match e {
         Error::Errno(libc::ENOENT) => "no such directory".into(),
         e => e.to_string(),
-    })?;
-    let made = format(device.as_ref(), &options(args, device.blocks())?);
-    made.map_err(|e| {
-        // Half an image of a file that was not there is of no use.
-        if there.is_none()
-            && let Err(e) = std::fs::remove_file(&args.image)
-        {
-            tracing::debug!("{} is left: {e}", args.image.display());
-        }
-        e.to_string()
     })
 }
 
-/// What is asked for, of an image of so many blocks.
-fn options(args: &Mkfs, blocks: u64) -> Result<FormatOptions, String> {
-    let bytes = blocks.saturating_mul(BLOCK_SIZE as u64);
-    let journal = args.journal_size.map_or((bytes / 16).clamp(1 << 20, LARGEST_JOURNAL), |s| s.0);
+/// What is asked for.
+fn options(args: &Mkfs) -> Result<FormatOptions, String> {
+    let blocks = blocks(args);
+    let journal = match (args.journal_size, blocks) {
+        (Some(size), _) => size.0,
+        (None, Some(blocks)) => usual_journal(blocks),
+        (None, None) => usual_journal(ImageFile::open(&args.image).map_err(|e| e.to_string())?.blocks()),
+    };
     let slots = journal / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK;
     let (kind, path) = match (&args.journal, &args.journal_emulated) {
         (Some(path), _) => (JournalKind::Pmem, Some(absolute(path)?)),
@@ -60,6 +43,7 @@ fn options(args: &Mkfs, blocks: u64) -> Result<FormatOptions, String> {
         (None, None) => (JournalKind::Ssd, None),
     };
     Ok(FormatOptions {
+        blocks,
         journal_slots: Some(slots),
         journal: kind,
         journal_path: path,
@@ -72,10 +56,16 @@ fn options(args: &Mkfs, blocks: u64) -> Result<FormatOptions, String> {
     })
 }
 
+/// The bytes of a journal for an image of so many blocks, unasked.
+fn usual_journal(blocks: u64) -> u64 {
+    (blocks.saturating_mul(BLOCK_SIZE as u64) / 16).clamp(1 << 20, LARGEST_JOURNAL)
+}
+
 /// The size that is asked for; none: as a device has it.
-fn blocks(args: &Mkfs, there: Option<&Metadata>) -> Option<u64> {
-    let is_device = there.is_some_and(|found| found.file_type().is_block_device());
-    let length = there.map_or(0, Metadata::len);
+fn blocks(args: &Mkfs) -> Option<u64> {
+    let there = std::fs::metadata(&args.image).ok();
+    let is_device = there.as_ref().is_some_and(|found| found.file_type().is_block_device());
+    let length = there.map_or(0, |found| found.len());
     let size = match args.size {
         Some(size) => Some(size.0),
         None if is_device => None,
@@ -83,16 +73,6 @@ fn blocks(args: &Mkfs, there: Option<&Metadata>) -> Option<u64> {
         None => Some(DEFAULT_SIZE),
     };
     size.map(|s| s / BLOCK_SIZE as u64)
-}
-
-fn open(args: &Mkfs, blocks: Option<u64>) -> narufs_engine::Result<Arc<dyn BlockDevice>> {
-    let image = &args.image;
-    let file = match blocks {
-        Some(blocks) if args.sparse => ImageFile::create_sparse(image, blocks)?,
-        Some(blocks) => ImageFile::create(image, blocks)?,
-        None => ImageFile::open(image)?,
-    };
-    Ok(open_device(file))
 }
 
 fn absolute(path: &Path) -> Result<String, String> {

@@ -14,7 +14,6 @@ use crate::{log, server, supervised, supervisor};
 use narufs_fuse::mount::process::keep_descriptors;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -203,8 +202,7 @@ fn open_once(dir: &Path) -> rustix::io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     let made = open(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
     // It is open already, but not by OPEN.
-    let again = format!("/proc/self/fd/{}", made.as_raw_fd());
-    open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
+    open(holder::path_of(&made), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
 }
 
 /// The background server's side.

@@ -142,6 +142,13 @@ pub(crate) fn identity(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     copies.map(|(sb, _)| sb).filter(is_image).max_by_key(|sb| sb.sequence.get()).map(|sb| sb.uuid)
 }
 
+/// Whether what a file or device begins with says that it is an image, whole or not.
+pub(crate) fn begins_an_image(start: &[u8]) -> bool {
+    let copies = SUPERBLOCK_BLOCKS.iter().filter_map(|block| start.get(*block as usize * BLOCK_SIZE..));
+    let mut copies = copies.filter_map(|bytes| Superblock::read_from_prefix(bytes).ok());
+    copies.any(|(sb, _)| sb.magic.get() == SUPERBLOCK_MAGIC)
+}
+
 /// Both copies: whole, or why not.
 pub(crate) fn copies(device: &dyn BlockDevice) -> Vec<std::result::Result<Superblock, String>> {
     let requests = SUPERBLOCK_BLOCKS

@@ -5,19 +5,16 @@ use super::{Finding, System, staging};
 use crate::info;
 use crate::size::Size;
 use narufs_engine::device::BLOCK_SIZE;
-use narufs_engine::format::{
-    JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED, SUPERBLOCK_MAGIC,
-};
+use narufs_engine::format::{JournalKind, SLOT_SIZE, STATE_CLEAN, STATE_DAMAGED, STATE_MOUNTED};
+use narufs_engine::mkfs::{Held, held};
 use narufs_engine::volume::{Staged, staging_of};
 use rustix::fs::{major, minor, statfs};
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes at the beginning in which an image says what it is.
-const LOOKED_AT: u64 = 128 << 10;
 /// A flush that takes longer is worth an option that does not wait for it.
 const SLOW_FLUSH: Duration = Duration::from_millis(5);
 /// No medium that keeps anything answers a flush as quickly.
@@ -109,21 +106,16 @@ fn remedy(e: &io::Error, is_device: bool) -> &'static str {
 }
 
 /// What is to be done with what cannot be taken for an image: one that is damaged or cut short is still somebody's.
-fn no_image(place: &Path, opened: Option<File>, why: String) -> Finding {
+fn no_image(place: &Path, held: Held, why: String) -> Finding {
     let (about, name) = ("image", place.display());
-    let mut start = Vec::new();
-    let read = opened.map(|file| file.take(LOOKED_AT).read_to_end(&mut start));
-    let is_ours = start.windows(8).any(|bytes| bytes == SUPERBLOCK_MAGIC.to_le_bytes());
-    match read {
-        _ if is_ours => {
+    match held {
+        Held::Image => {
             let remedy =
                 format!("`narufs fsck {name}` says more; what is missing at its end may still be had");
             Finding::stops(about, why, remedy)
         }
-        Some(Ok(_)) if start.iter().all(|byte| *byte == 0) => {
-            Finding::better(about, why, format!("`narufs mkfs {name}` makes one"))
-        }
-        _ => Finding::better(
+        Held::Nothing => Finding::better(about, why, format!("`narufs mkfs {name}` makes one")),
+        Held::Other => Finding::better(
             about,
             why,
             format!("`narufs mkfs --force {name}` makes one, and takes all from it"),
@@ -134,14 +126,13 @@ fn no_image(place: &Path, opened: Option<File>, why: String) -> Finding {
 /// What the image is, and whether its journal has room in shared memory.
 fn image(place: &Path) -> Vec<Finding> {
     let about = "image";
-    // A pipe would wait for a writer.
-    let opened = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(place);
-    if let Err(e) = &opened {
-        return vec![Finding::better(about, format!("cannot be read: {e}"), "run this as root")];
-    }
+    let held = match held(place) {
+        Ok(held) => held,
+        Err(e) => return vec![Finding::better(about, format!("cannot be read: {e}"), remedy(&e, true))],
+    };
     let sb = match info::read(place) {
         Ok(sb) => sb,
-        Err(why) => return vec![no_image(place, opened.ok(), why)],
+        Err(why) => return vec![no_image(place, held, why)],
     };
     let size = Size(sb.blocks.get() * BLOCK_SIZE as u64);
     let mut findings = vec![match sb.state.get() {

@@ -3,6 +3,7 @@
 
 use super::channel::{self, Death, MOST_DESCRIPTORS, ToServer};
 use super::deaths::Deaths;
+use crate::holder;
 use narufs_fuse::mount::process::exit_status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl Program {
     /// A command line that begins with it, of a process in the caller's group.
     pub fn command_beside(&self) -> Command {
         // Resolved by the child, in which the descriptor is open still.
-        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let mut command = Command::new(holder::path_of(&self.file));
         command.arg0("narufs").current_dir("/");
         command
     }

@@ -45,13 +45,22 @@ fn the_machine_an_image_and_a_place_for_one_are_told_of() {
     std::fs::write(work.at("letters"), "none").expect("room");
     let json = looked_at(&[&work.at("letters")]);
     assert_eq!(find(&json, "image").expect("it is there")["verdict"], "better", "{json}");
+    for (name, verdict, remedy) in [("cut", "stops", "narufs fsck"), ("zeros", "better", "narufs mkfs /")] {
+        let bytes = std::fs::read(&image).expect("it is there");
+        let bytes = if name == "cut" { &bytes[..8 << 10] } else { &[0; 8 << 10] };
+        std::fs::write(work.at(name), bytes).expect("room");
+        let json = looked_at(&[&work.at(name)]);
+        let found = find(&json, "image").expect("it is there");
+        assert_eq!(found["verdict"], verdict, "{json}");
+        assert!(found["remedy"].as_str().is_some_and(|words| words.contains(remedy)), "{json}");
+    }
     let mut left: Vec<_> = std::fs::read_dir(work.at(""))
         .expect("it is there")
         .flatten()
         .map(|entry| entry.file_name())
         .collect();
     left.sort();
-    assert_eq!(left, ["image", "letters"], "it leaves something");
+    assert_eq!(left, ["cut", "image", "letters", "zeros"], "it leaves something");
 
     let text = narufs(&["doctor", &image]);
     assert!(

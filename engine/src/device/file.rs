@@ -55,6 +55,11 @@ pub(crate) fn probe(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(start)
 }
 
+/// Where the file can be opened that a descriptor is of, whatever its path leads to now.
+pub(crate) fn path_of(place: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", place.as_fd().as_raw_fd()))
+}
+
 impl ImageFile {
     /// Opens and locks an image that exists.
     ///
@@ -70,8 +75,8 @@ impl ImageFile {
     /// # Errors
     /// As [`ImageFile::open`].
     pub fn open_through(place: BorrowedFd<'_>, path: &Path, writes: bool) -> Result<Self> {
-        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let opened = if writes { Self::open(Path::new(&link)) } else { Self::open_to_read(Path::new(&link)) };
+        let link = path_of(place);
+        let opened = if writes { Self::open(&link) } else { Self::open_to_read(&link) };
         Ok(Self { path: path.to_owned(), ..opened? })
     }
 

@@ -29,7 +29,7 @@ pub use chunk::keep_buffers;
 pub(crate) use counters::Counters;
 pub(crate) use done::DoneBatches;
 pub use file::ImageFile;
-pub(crate) use file::{PROBED, probe};
+pub(crate) use file::{PROBED, path_of, probe};
 pub(crate) use file::{device_error, in_use, io_error, lock};
 pub(crate) use flush::GroupFlush;
 pub use identity::Identity;

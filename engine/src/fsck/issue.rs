@@ -68,6 +68,8 @@ issues! {
     RingMissing "ring-missing" Grave "with --discard-journal it is given up: what was only there is lost",
     /// The journal is damaged below what was committed.
     JournalDamaged "journal-damaged" Grave "with --discard-journal what lies beyond the damage is given up",
+    /// What was synced of a file may have been in a part of the journal that is given up.
+    ContentOlder "content-older" Grave "it has what the journal holds before the damage, or what lay in place",
     /// The double-write area of a clean image speaks of a round that has not been: a mount would refuse it.
     DoubleWrite "double-write-header" Minor "made blank",
     /// A block of the double-write area cannot be read.

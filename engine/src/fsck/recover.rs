@@ -14,7 +14,8 @@ use crate::sync::Arc;
 use crate::volume::{Absence, ImageOptions, Media, Ring, foreign, lost, mount};
 use crate::{Error, Result};
 
-/// Recovers by a mount and an unmount, which leave an image whose journal is given up marked as damaged. False: it stays as it is, and there is nothing to check.
+/// Recovers by a mount and an unmount, which leave an image whose journal is given up marked as damaged. False: it stays as
+/// it is, and there is nothing to check.
 pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -> Result<bool> {
     let mut options = ImageOptions { background: false, trust_journal: true, ..ImageOptions::default() };
     let (kind, why) = match mount(media.clone(), &options) {
@@ -40,6 +41,16 @@ pub(super) fn carry_out(media: &Media, discard: bool, findings: &mut Findings) -
                 findings.add(kind, Location::default(), why, Outcome::Mended);
                 let detail = "it cannot be read; what it held is given up with the journal";
                 add_unreadable(&mounted.recovery().unreadable, detail, findings, &Outcome::Mended);
+                for nid in &mounted.recovery().older {
+                    let detail =
+                        "it may be older than what was synced, for a part of the journal is given up";
+                    findings.add(
+                        IssueKind::ContentOlder,
+                        Location::nid(*nid),
+                        detail.into(),
+                        Outcome::Mended,
+                    );
+                }
                 mounted.unmount().map(|()| true)
             }
             // Read-only: its unmount would change nothing.

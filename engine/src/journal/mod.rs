@@ -315,11 +315,14 @@ impl Journal {
 
     /// Makes the journal fail: nothing is logged or committed any more. The first reason stays.
     pub fn fail(&self, why: String) {
-        if self.why.set(why).is_ok()
-            && let Some(why) = self.why.get()
-        {
+        if self.stop(why.clone()) {
             tracing::error!(reason = %why, "the journal failed: look for errors of its device, then mount anew");
         }
+    }
+
+    /// The same for a reason that the caller tells of; whether it is the first.
+    pub(crate) fn stop(&self, why: String) -> bool {
+        let is_first = self.why.set(why).is_ok();
         // Release: pairs with the Acquire in `check`, whose caller reads the reason.
         self.failed.store(true, Ordering::Release);
         self.seals.wake_all();
@@ -329,6 +332,7 @@ impl Journal {
         }
         self.pool.wake();
         self.lag.end();
+        is_first
     }
 
     /// Why the journal failed, if it did.
@@ -354,7 +358,7 @@ impl Journal {
     }
 
     fn is_failed(&self) -> bool {
-        // Acquire: pairs with the Release in `fail`.
+        // Acquire: pairs with the Release in `stop`.
         self.failed.load(Ordering::Acquire)
     }
 

@@ -94,7 +94,12 @@ impl Scan {
 
     /// As [`records`](Self::records), of those that start at `from` or later.
     pub fn records_from(&self, from: Position) -> Records<'_> {
-        Records { scan: self, reader: self.reader(), at: from.max(self.head) }
+        Records { scan: self, reader: self.reader(), at: from.max(self.head), until: self.end }
+    }
+
+    /// Those beyond the end that are whole, in position order: with damage, what may have been committed.
+    pub(crate) fn records_beyond(&self) -> Records<'_> {
+        Records { scan: self, reader: self.reader(), at: self.end, until: self.limit() }
     }
 
     /// Whether the record that this position was reserved for, in this epoch, counts: it is whole, or recovery needs it no
@@ -295,14 +300,15 @@ pub struct Records<'s> {
     scan: &'s Scan,
     reader: Reader<'s>,
     at: Position,
+    until: Position,
 }
 
 impl Records<'_> {
     fn step(&mut self) -> Result<Option<(Position, Vec<u8>)>> {
-        while self.at < self.scan.end {
+        while self.at < self.until {
             let first = self.at;
             let Some((slot, count)) = self.reader.record(first)? else {
-                if self.scan.last_commit.is_some_and(|commit| first < commit) {
+                if first < self.scan.end && self.scan.last_commit.is_some_and(|commit| first < commit) {
                     return Err(Error::Corrupt {
                         what: "journal",
                         place: format!("slot {first}"),
@@ -335,7 +341,7 @@ impl Iterator for Records<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.step().transpose();
         if matches!(item, Some(Err(_))) {
-            self.at = self.scan.end;
+            self.at = self.until;
         }
         item
     }

@@ -129,14 +129,29 @@ const ANY_SLOTS: u64 = SLOTS_PER_BLOCK << 16;
 /// Blocks at the beginning that [`lay_out`] leaves alone.
 pub(crate) const SPARED_BLOCKS: u64 = 4;
 
-/// Whether something other than zeros lies at the beginning of a file or device; no if there is none.
+/// What lies at the beginning of a file or device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Zeros, or there is none: an image can be made of it unasked.
+    Nothing,
+    /// An image, perhaps a damaged one, or one that is cut short.
+    Image,
+    /// Data of somebody else.
+    Other,
+}
+
+/// What a file or device holds, by its beginning.
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn holds_data(image: &Path) -> io::Result<bool> {
+pub fn held(image: &Path) -> io::Result<Held> {
     match probe(image) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        start => Ok(start?.iter().any(|b| *b != 0)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Held::Nothing),
+        start => Ok(match start? {
+            start if start.iter().all(|b| *b == 0) => Held::Nothing,
+            start if superblock::begins_an_image(&start) => Held::Image,
+            _ => Held::Other,
+        }),
     }
 }
 

@@ -81,3 +81,28 @@ fn a_ring_on_which_something_would_not_fit_is_refused_with_the_least_size() {
         assert!(why.contains(&format!("takes {} KiB", least / 4)) && !why.contains('\n'), "{why}");
     }
 }
+
+#[test]
+fn what_a_file_holds_is_told_by_its_beginning() {
+    let dir = tempfile::tempdir().expect("a place");
+    let at = dir.path().join("image");
+    let holds = |bytes: &[u8]| {
+        std::fs::write(&at, bytes).expect("room");
+        held(&at).expect("it can be read")
+    };
+    assert_eq!(held(&at).expect("it is looked for"), Held::Nothing);
+    assert_eq!(
+        (holds(&[]), holds(&[0; 5000]), holds(b"letters")),
+        (Held::Nothing, Held::Nothing, Held::Other)
+    );
+    let device = MemoryDevice::new(64);
+    format_cramped(&device, &tiny()).expect("64 blocks are enough");
+    let blocks = device.run(vec![Request::read(0, IoBuf::zeroed(2 * BLOCK_SIZE), Cause::Superblock)]);
+    let mut start = blocks.expect("memory")[0].to_vec();
+    assert_eq!((holds(&start), holds(&start[..1000])), (Held::Image, Held::Image));
+    // One copy is rubbish, and the other damaged.
+    start[..BLOCK_SIZE].fill(7);
+    start[BLOCK_SIZE + 100] ^= 1;
+    assert_eq!((holds(&start), holds(&start[..BLOCK_SIZE])), (Held::Image, Held::Other));
+    assert!(held(dir.path()).is_err(), "a directory cannot be read");
+}

@@ -4,7 +4,7 @@ use super::Files;
 use crate::device::{ImageFile, open_device};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::mkfs::{self, FormatOptions};
+use crate::mkfs::{self, FormatOptions, Held};
 use crate::recovery::Outcome;
 use crate::sync::Arc;
 use crate::vfs;
@@ -19,7 +19,8 @@ pub struct Fs {
     volume: Volume,
 }
 
-/// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device.
+/// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device. On return it is
+/// durable, as is the name of a file that was made.
 ///
 /// # Errors
 /// [`Error::Refused`], in words, and it is as it was then: if it holds data already (see [`FormatOptions::force`]), if the
@@ -27,9 +28,8 @@ pub struct Fs {
 pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superblock> {
     let image = image.as_ref();
     // Before the image is given another size.
-    if !options.force
-        && mkfs::holds_data(image).map_err(|e| Error::Errno(e.raw_os_error().unwrap_or(libc::EIO)))?
-    {
+    let errno = |e: std::io::Error| Error::Errno(e.raw_os_error().unwrap_or(libc::EIO));
+    if !options.force && mkfs::held(image).map_err(errno)? != Held::Nothing {
         mkfs::check_unused(open_device(ImageFile::open(image)?).as_ref())?;
         return Err(Error::Refused(format!(
             "{}: it holds data already; use --force to destroy them",

@@ -15,7 +15,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::flush::{EmulationCosts, Instruction, LineCounts, Pacer, lines};
 use super::words::Words;
 use super::{DurabilityLevel, PersistentMemory};
-use crate::device::{device_error, io_error, lock};
+use crate::device::{device_error, io_error, lock, path_of};
 use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::sync::atomic::{Ordering, fence};
 use crate::{Error, Result};
@@ -203,8 +203,7 @@ impl Found {
         }
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         // What was looked at, whatever has that name by now.
-        let same = format!("/proc/self/fd/{}", named.as_fd().as_raw_fd());
-        let opened = rustix::fs::open(same, flags, Mode::empty()).or_else(|e| match e {
+        let opened = rustix::fs::open(path_of(&named), flags, Mode::empty()).or_else(|e| match e {
             // There is no /proc.
             Errno::NOENT => rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()),
             e => Err(e),

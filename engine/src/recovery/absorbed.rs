@@ -9,7 +9,7 @@ use crate::format::{DataKey, Nid, U32, U64};
 use crate::planted::{self, Bug};
 use crate::takeover::NewerHome;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Absorbed data of all files.
 #[derive(Debug, Default)]
@@ -55,10 +55,8 @@ impl DataRedo {
     /// Earlier data in the key's range count no more.
     pub(crate) fn supersede(&mut self, key: &DataKey) {
         let Some(file) = self.files.get_mut(&(key.nid.get(), key.generation.get())) else { return };
-        let (start, end) = (key.offset.get(), key.offset.get().saturating_add(key.len.get()));
-        // Pieces do not overlap, so only the last before `start` can reach into the range.
-        let first = file.range(..start).next_back().map_or(start, |(at, _)| *at);
-        let touched: Vec<u64> = file.range(first..end).map(|(at, _)| *at).collect();
+        let (start, end) = range(key);
+        let touched: Vec<u64> = near(file, start, end).map(|(at, _)| *at).collect();
         for at in touched {
             let Some(bytes) = file.remove(&at) else { continue };
             let stop = at + bytes.len() as u64;
@@ -71,6 +69,23 @@ impl DataRedo {
                 file.insert(from, bytes[(from - at) as usize..].to_vec());
             }
         }
+    }
+
+    /// The pages that have bytes in the key's range.
+    pub(super) fn pages_within(&self, key: &DataKey) -> BTreeSet<u64> {
+        let Some(file) = self.files.get(&(key.nid.get(), key.generation.get())) else {
+            return BTreeSet::new();
+        };
+        let (start, end) = range(key);
+        let parts =
+            near(file, start, end).map(|(at, bytes)| (start.max(*at), end.min(at + bytes.len() as u64)));
+        let pages = |(from, upto): (u64, u64)| from / BLOCK_SIZE as u64..upto.div_ceil(BLOCK_SIZE as u64);
+        parts.filter(|(from, upto)| from < upto).flat_map(pages).collect()
+    }
+
+    /// The files that have any, each with its generation.
+    pub(super) fn files(&self) -> impl Iterator<Item = (Nid, u32)> {
+        self.files.iter().filter(|(_, pieces)| !pieces.is_empty()).map(|(file, _)| *file)
     }
 
     /// The page lies in place in a newer form than what was read so far.
@@ -105,6 +120,17 @@ impl DataRedo {
         device.flush()?;
         written
     }
+}
+
+/// Where the key's range begins and ends.
+fn range(key: &DataKey) -> (u64, u64) {
+    (key.offset.get(), key.offset.get().saturating_add(key.len.get()))
+}
+
+/// The pieces that may reach into a range: they do not overlap, so only the last before its start can.
+fn near(file: &BTreeMap<u64, Vec<u8>>, start: u64, end: u64) -> impl Iterator<Item = (&u64, &Vec<u8>)> {
+    let first = file.range(..start).next_back().map_or(start, |(at, _)| *at);
+    file.range(first..end.max(first))
 }
 
 /// Writes the pieces of one file; the number of pages.

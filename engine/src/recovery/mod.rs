@@ -16,9 +16,12 @@
 //! have, the records in order lead to the same bytes. So recovery may crash anywhere and begin again.
 //!
 //! Where the journal is damaged nothing at all is written home, and nothing more once a page that it needs turns
-//! out to be: the mount recovers into memory, as for any reader, and is read-only with the reason.
+//! out to be: the mount recovers into memory, as for any reader, and is read-only with the reason. What such a reader sees,
+//! and what is redone where the rest of the journal is given up, ends at the damage; what lies in place in a newer form stays
+//! there (`beyond`).
 
 pub(crate) mod absorbed;
+mod beyond;
 mod redo;
 mod resolve;
 mod restore;
@@ -26,6 +29,7 @@ mod restore;
 pub(crate) use restore::{Area, make_blank, unreadable};
 
 use crate::checkpoint::{Checkpointer, RoundId};
+use crate::format::Nid;
 use crate::journal::Scan;
 use crate::planted::{self, Bug};
 use crate::takeover::NewerHome;
@@ -44,6 +48,8 @@ pub struct Outcome {
     pub data_pages: u64,
     /// Blocks of the double-write area that the device failed to read: see `restore`.
     pub unreadable: Vec<u64>,
+    /// Files whose content may be older than what was synced, for the journal is damaged: see `beyond`.
+    pub older: Vec<Nid>,
     /// What is damaged; the mount must be read-only.
     pub damage: Option<String>,
 }
@@ -101,6 +107,13 @@ pub(crate) fn recover(
     if ends(&outcome) {
         return Ok(outcome);
     }
+    if scan.damage.is_some() {
+        match beyond::heed(pages, scan, round, &mut data) {
+            Ok(older) => outcome.older = older,
+            Err(e) if damages(&e) => note(&mut outcome.damage, e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
     // What lies in place and is to stay was not flushed yet.
     if !data.is_empty() || !homes.is_empty() {
         match data.finish(store.device().as_ref(), &Recovered { store }) {
@@ -116,8 +129,8 @@ pub(crate) fn recover(
 }
 
 /// Redoes what can be of a journal whose rest is given up, after the images of its round were restored: records up to
-/// the damage, on every page that is not damaged itself. What is left is for a check to find. Gives the numbers of
-/// records, and of pages of data.
+/// the damage, on every page that is not damaged itself. What is left is for a check to find. What was done goes into the
+/// outcome.
 ///
 /// # Errors
 /// Those of the device.
@@ -126,7 +139,8 @@ pub(crate) fn redo_in_part(
     scan: &Scan,
     round: RoundId,
     homes: &[NewerHome],
-) -> Result<(u64, u64)> {
+    outcome: &mut Outcome,
+) -> Result<()> {
     let store = &**pages.store();
     let whole = |result: Result<u64>| match result {
         Err(e @ Error::Corrupt { .. }) => {
@@ -136,10 +150,12 @@ pub(crate) fn redo_in_part(
         result => result,
     };
     let (mut data, mut damage) = (DataRedo::new(), scan.damage.clone());
-    let records = whole(redo::redo(pages, scan, round, homes, &mut data, Some(&mut damage)))?;
-    let written = whole(data.finish(store.device().as_ref(), &Recovered { store }))?;
-    pages.write_all(round)?;
-    Ok((records, written))
+    outcome.records = whole(redo::redo(pages, scan, round, homes, &mut data, Some(&mut damage)))?;
+    if scan.damage.is_some() {
+        outcome.older = beyond::heed(pages, scan, round, &mut data)?;
+    }
+    outcome.data_pages = whole(data.finish(store.device().as_ref(), &Recovered { store }))?;
+    pages.write_all(round)
 }
 
 /// Keeps the first damage.

@@ -292,14 +292,13 @@ impl Store {
         &self.signal
     }
 
-    /// Makes the file system read-only until it is mounted anew; the first reason counts.
+    /// Makes the file system read-only until it is mounted anew; the first reason counts. One failure is told of once: what
+    /// follows from one of the journal's is not another.
     pub fn fail(&self, why: impl Into<String>) {
         let why = why.into();
-        if self.read_only.set(why.clone()).is_ok() {
+        let is_first = self.journal().is_none_or(|journal| journal.stop(why.clone()));
+        if self.read_only.set(why.clone()).is_ok() && is_first {
             tracing::error!(reason = %why, "it goes read-only: save what is not elsewhere, unmount, run narufs fsck");
-        }
-        if let Some(journal) = self.journal() {
-            journal.fail(why);
         }
         self.signal.wake_throttled();
     }

@@ -114,7 +114,7 @@ impl Fresh<'_> {
         outcome.damage = write_anew(pages.store(), &outcome.unreadable);
         if outcome.damage.is_none() {
             let homes = homes_left(self.options.takeover.as_deref(), round.epoch);
-            (outcome.records, outcome.data_pages) = recovery::redo_in_part(&pages, scan, round, &homes)?;
+            recovery::redo_in_part(&pages, scan, round, &homes, &mut outcome)?;
         }
         Ok((pages, outcome))
     }

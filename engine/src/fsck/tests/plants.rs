@@ -231,4 +231,5 @@ pub const PLANTS: &[(IssueKind, Plant)] = &[
 ];
 
 /// Kinds that are planted elsewhere, for they need other images or are beyond repair.
-pub const ELSEWHERE: &[IssueKind] = &[Layout, RingHeader, RingMissing, JournalDamaged, DoubleWriteUnreadable];
+pub const ELSEWHERE: &[IssueKind] =
+    &[Layout, RingHeader, RingMissing, JournalDamaged, ContentOlder, DoubleWriteUnreadable];

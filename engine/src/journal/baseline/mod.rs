@@ -136,6 +136,11 @@ impl MountJournal {
         each!(self, journal => journal.fail(why));
     }
 
+    /// See [`Journal::stop`].
+    pub(crate) fn stop(&self, why: String) -> bool {
+        each!(self, journal => journal.stop(why))
+    }
+
     /// See [`Journal::failed`].
     pub fn failed(&self) -> Option<String> {
         each!(self, journal => journal.failed())

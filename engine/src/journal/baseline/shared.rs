@@ -129,16 +129,20 @@ impl Shared {
 
     /// Makes it fail; the first reason stays.
     pub fn fail(&self, why: String) {
-        if self.why.set(why).is_ok()
-            && let Some(why) = self.why.get()
-        {
+        if self.stop(why.clone()) {
             tracing::error!(reason = %why, "the journal failed: look for errors of its device, then mount anew");
         }
+    }
+
+    /// The same for a reason that the caller tells of; whether it is the first.
+    pub fn stop(&self, why: String) -> bool {
+        let is_first = self.why.set(why).is_ok();
         // Release: pairs with the Acquire in `is_failed`, whose caller reads the reason.
         self.failed.store(true, Ordering::Release);
         for queue in [&self.started, &self.left, &self.commits, &self.room, &self.wanted] {
             queue.wake_all();
         }
+        is_first
     }
 
     /// The state lock, shared; a wait for it is counted.

@@ -176,6 +176,10 @@ impl Transactions {
         self.shared.fail(why);
     }
 
+    pub(super) fn stop(&self, why: String) -> bool {
+        self.shared.stop(why)
+    }
+
     pub(super) fn failed(&self) -> Option<String> {
         self.shared.check().err().map(|_| self.shared.why.get().cloned().unwrap_or_default())
     }

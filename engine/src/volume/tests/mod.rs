@@ -10,6 +10,7 @@ mod damage;
 mod features;
 mod newer;
 mod refused;
+mod told;
 
 use super::*;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Request};
