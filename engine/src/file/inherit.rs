@@ -183,7 +183,7 @@ impl DataPath {
             };
             let promised = (flags == FrameState::RESERVED).then(|| {
                 let last = run.last().map_or(first, |one| one.page.page);
-                Delayed::new(first..last + 1, run.len() as u64, inode.lock.read().extent_depth)
+                Delayed::new(first..last + 1, run.len() as u64, inode.lock.read().extent_depth, true)
             });
             if let Some(promised) = &promised {
                 self.meta.reserve_again(promised.blocks(), promised.nodes())?;
@@ -199,9 +199,9 @@ impl DataPath {
             }
             if let Some(promised) = promised {
                 let taken = promised.with_blocks((joining.pages.len() - before) as u64);
-                let blocks = promised.blocks() - taken.blocks();
-                self.meta.unreserve(blocks, promised.nodes() - taken.nodes());
-                joining.delayed = Some(taken);
+                joining.delayed = Some(taken).filter(|taken| taken.blocks() > 0);
+                let nodes = joining.delayed.map_or(0, |taken| taken.nodes());
+                self.meta.unreserve(promised.blocks() - taken.blocks(), promised.nodes() - nodes);
                 joining.join();
             }
         }

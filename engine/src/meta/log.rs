@@ -196,6 +196,18 @@ impl Meta {
                 left = Some(rest);
             }
         }
+        // First, for it has no promise: where it fails, nothing of one was taken.
+        for range in &change.mark_written {
+            let mut from = range.start;
+            loop {
+                let part = from..range.end;
+                let progress = extent::mark_written(h, &self.alloc, &mut root, part, self.step(), None)?;
+                if progress.done {
+                    break;
+                }
+                from = progress.next;
+            }
+        }
         let mut picked = self.picked();
         for run in &change.insert {
             let extent = Extent { start: run.blocks.start, len: run.blocks.len };
@@ -207,17 +219,6 @@ impl Meta {
                 extent::insert(h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise));
             self.reserved.lock().merge(promise);
             inserted?;
-        }
-        for range in &change.mark_written {
-            let mut from = range.start;
-            loop {
-                let part = from..range.end;
-                let progress = extent::mark_written(h, &self.alloc, &mut root, part, self.step(), None)?;
-                if progress.done {
-                    break;
-                }
-                from = progress.next;
-            }
         }
         root.store(&mut draft.image);
         if let Some(size) = change.size {

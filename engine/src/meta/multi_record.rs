@@ -49,6 +49,8 @@ impl Meta {
         loop {
             let slots = self.step_slots(inode);
             let mut h = if *begun { self.begin_rest(slots)? } else { self.begin(slots)? };
+            // A write home may be at the zeros around what it writes: no block is freed under it.
+            let _quiet = inode.made_data().map(|data| data.write_back.lock());
             let mut image = inode.lock.write();
             let mut draft = inode.draft(&image);
             let mut root = Root::load(&draft.image)?;

@@ -137,6 +137,8 @@ impl Meta {
         while moved < pages {
             let slots = self.step_slots(staging).saturating_add(4 * self.step_slots(target));
             let mut h = self.begin_rest(slots)?;
+            // A write home may be at the zeros around what it writes: no block is freed under it.
+            let _quiet = target.made_data().map(|data| data.write_back.lock());
             let (mut of_staging, mut of_target);
             if staging.nid() < target.nid() {
                 of_staging = staging.lock.write();

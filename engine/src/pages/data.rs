@@ -4,7 +4,7 @@ use crate::cache::{FramePool, PageIndex};
 use crate::lock::{BytesGuard, BytesLock, FileLock};
 use crate::pages::readahead::{Fetching, Streams};
 use crate::pages::{PageStates, page_after, page_of};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Arc, Margin, Mutex, OnceLock};
 use crate::takeover::KeptSlot;
 use crate::{Error, Result};
@@ -32,8 +32,8 @@ pub struct FileData {
     unordered: AtomicBool,
     /// An operation of many records was given up between two of them.
     poisoned: AtomicBool,
-    /// There was no block for the extents that a part of an unwritten run would have made of it.
-    whole_runs: AtomicBool,
+    /// How what becomes written of an unwritten run does so: [`Marks`].
+    marks: AtomicU8,
     /// The page that the reader met last goes on with, or in.
     pub(crate) expected: AtomicU64,
     /// Where its readers are that have found pages absent.
@@ -48,6 +48,28 @@ pub struct FileData {
     /// Where a successor of this process finds what runs ahead of the journal; see [`crate::inode::InodeObj::keep`].
     pub(crate) kept: Mutex<Option<KeptSlot>>,
     _behind: Margin,
+}
+
+/// How what becomes written of an unwritten run does so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// By itself.
+    Parts,
+    /// With all of the run, up to the end of the file: there was no block for the extents of parts.
+    UptoEnd,
+    /// With all of the run: there was none for the two of that either.
+    Runs,
+}
+
+impl Marks {
+    /// What takes fewer extents.
+    pub fn wider(self) -> Option<Marks> {
+        match self {
+            Marks::Parts => Some(Marks::UptoEnd),
+            Marks::UptoEnd => Some(Marks::Runs),
+            Marks::Runs => None,
+        }
+    }
 }
 
 /// What an open file has been told of failures.
@@ -77,7 +99,7 @@ impl FileData {
             written_before: AtomicBool::new(size > 0),
             unordered: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            whole_runs: AtomicBool::new(false),
+            marks: AtomicU8::new(0),
             expected: AtomicU64::new(0),
             streams: Mutex::new(Streams::default()),
             fetching: Fetching::new(),
@@ -192,15 +214,19 @@ impl FileData {
         self.poisoned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether what becomes written of an unwritten run is all of it, for want of room. The caller has the write-back mutex.
-    pub fn has_whole_runs(&self) -> bool {
+    /// How what becomes written of an unwritten run does so. The caller has the write-back mutex.
+    pub(crate) fn marks(&self) -> Marks {
         // Relaxed: the mutex orders it.
-        self.whole_runs.load(Ordering::Relaxed)
+        match self.marks.load(Ordering::Relaxed) {
+            0 => Marks::Parts,
+            1 => Marks::UptoEnd,
+            _ => Marks::Runs,
+        }
     }
 
-    /// Says whether it is. The caller has the write-back mutex.
-    pub fn keep_runs_whole(&self, keep: bool) {
-        self.whole_runs.store(keep, Ordering::Relaxed);
+    /// Says how. The caller has the write-back mutex.
+    pub(crate) fn set_marks(&self, marks: Marks) {
+        self.marks.store(marks as u8, Ordering::Relaxed);
     }
 
     /// EIO after [`FileData::poison`].

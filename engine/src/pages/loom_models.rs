@@ -93,7 +93,7 @@ fn a_writer_beside_a_write_back_leaves_its_page_dirty() {
             let file = Arc::clone(&file);
             move || file.write(Take::All, true)
         });
-        let _ = file.pages.delayed(vec![2], &Delayed::new(2..3, 1, 0));
+        let _ = file.pages.delayed(vec![2], &Delayed::new(2..3, 1, 0, true));
         file.pages.dirtied(vec![1]);
         flusher.join().expect("no panic");
         // The write-back takes all or nothing that is dirty at one moment.

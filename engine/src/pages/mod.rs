@@ -69,6 +69,7 @@ mod loom_models;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub(crate) use data::Marks;
 pub use data::{ErrorMark, FileData};
 pub(crate) use old_content::{OldContent, OldContentBudget, OldPage};
 pub(crate) use sets::{Below, Delayed, Summary, Take};

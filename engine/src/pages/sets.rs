@@ -89,8 +89,13 @@ pub(crate) struct Delayed {
     end: u64,
     /// Blocks set aside, one for each page that has none.
     blocks: u64,
+    /// They are all of these pages: no extents lie between them.
+    is_whole: bool,
+    /// Leaves that their first ones may split.
+    splits: u64,
     /// Levels of extent blocks above the leaves, and what a root that overflows makes.
     levels: u64,
+    kept: bool,
 }
 
 /// Leaves that are split by so many extents, of which the first ones split so many.
@@ -99,14 +104,18 @@ fn leaves(splits: u64, extents: u64) -> u64 {
 }
 
 impl Delayed {
-    /// So many of these pages have no blocks, in a file whose tree of extents is so high.
-    pub fn new(pages: Range<u64>, blocks: u64, depth: u8) -> Delayed {
-        Delayed { first: pages.start, end: pages.end, blocks, levels: depth.into() }
+    /// So many of these pages have no blocks, in a file whose tree of extents is so high. Unless they are `kept` they need no
+    /// extent blocks before there is room for them.
+    pub fn new(pages: Range<u64>, blocks: u64, depth: u8, kept: bool) -> Delayed {
+        let is_whole = blocks == pages.end - pages.start;
+        let met = if is_whole { 1 } else { 2 + (pages.end - pages.start) / PAGES_OF_LEAF };
+        let (splits, levels) = (blocks.min(met), depth.into());
+        Delayed { first: pages.start, end: pages.end, blocks, is_whole, splits, levels, kept }
     }
 
     /// The same where only so many of them are left.
     pub fn with_blocks(self, blocks: u64) -> Delayed {
-        Delayed { blocks, ..self }
+        Delayed { blocks, splits: self.splits.min(blocks), ..self }
     }
 
     /// Blocks for the pages.
@@ -114,19 +123,9 @@ impl Delayed {
         self.blocks
     }
 
-    fn is_whole(&self) -> bool {
-        self.blocks == self.end - self.first
-    }
-
-    /// Leaves that their first ones may split.
-    fn splits(&self) -> u64 {
-        let met = if self.is_whole() { 1 } else { 2 + (self.end - self.first) / PAGES_OF_LEAF };
-        self.blocks.min(met)
-    }
-
     /// Extent blocks that they need at the most.
     pub fn nodes(&self) -> u64 {
-        leaves(self.splits(), self.blocks) + self.levels
+        if self.kept { leaves(self.splits, self.blocks) + self.levels } else { 0 }
     }
 }
 
@@ -251,8 +250,8 @@ impl Sets {
     pub fn delay(&mut self, delayed: &Delayed) -> u64 {
         // What goes on where the last write ended goes into the same leaf.
         let goes_on = self.reserved > 0 && delayed.first == self.delayed_upto;
-        if !(goes_on && delayed.is_whole()) {
-            self.splits += delayed.splits();
+        if !(goes_on && delayed.is_whole) {
+            self.splits += delayed.splits;
         }
         self.reserved += delayed.blocks;
         self.levels = self.levels.max(delayed.levels);
@@ -269,6 +268,8 @@ impl Sets {
         if self.reserved == 0 {
             self.levels = 0;
         }
+        // What has its blocks may have been all that the next would have gone on from.
+        self.delayed_upto = u64::MAX;
         self.shrink_nodes()
     }
 

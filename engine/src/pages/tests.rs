@@ -248,7 +248,7 @@ proptest! {
 #[test]
 fn a_pending_truncation_holds_up_what_follows_until_its_record_is_logged() {
     let states = PageStates::default();
-    let _ = states.delayed(vec![1], &Delayed::new(1..2, 1, 0));
+    let _ = states.delayed(vec![1], &Delayed::new(1..2, 1, 0, true));
     states.remove(&(0..9), 1);
     states.begin_truncate(3);
     assert_eq!((states.summary().truncate_pending, states.summary().generation), (Some(3), 1));
@@ -316,7 +316,7 @@ proptest! {
                 Some((_, last)) if goes_on => *last += len,
                 _ => writes.push((at, len)),
             }
-            let delayed = Delayed::new(at..at + len, len, 2);
+            let delayed = Delayed::new(at..at + len, len, 2, true);
             promised += delayed.nodes() - states.delayed(Vec::new(), &delayed);
             at += len;
             prop_assert!(promised >= needed(&writes) + 2);

@@ -58,7 +58,6 @@ pub(super) struct Taken<'p> {
     page: u64,
     found: Found<'p>,
     new: Option<Blocks>,
-    unwritten: bool,
 }
 
 /// Pages on their way into a data record, until it is clear what became of it.
@@ -93,7 +92,7 @@ impl<'p> Absorbing<'p> {
             for page in taken {
                 if page.new.is_some() {
                     logging.unreserve(1);
-                } else if page.unwritten && page.found.flags().contains(FrameState::RESERVED) {
+                } else if page.found.flags().contains(FrameState::RESERVED) {
                     logging.unreserve(1);
                     unwanted += 1;
                 }
@@ -376,7 +375,7 @@ impl DataJournal {
             if stale {
                 change.supersede.push(key_of(inode.as_ref(), page * PAGE, PAGE));
             }
-            taken.push(Taken { page, found, new, unwritten });
+            taken.push(Taken { page, found, new });
             let runs = change.insert.len() + change.mark_written.len() + change.supersede.len();
             if sum > most_bytes || runs > most_runs {
                 return Ok(false);

@@ -130,7 +130,7 @@ impl DataPath {
         }
         let mut delayed = None;
         if reserve > 0 {
-            let new = Delayed::new(holes, reserve, inode.lock.read().extent_depth);
+            let new = Delayed::new(holes, reserve, inode.lock.read().extent_depth, self.write_back.keeps());
             self.reserve(&new)?;
             delayed = Some(new);
         }

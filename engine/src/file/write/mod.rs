@@ -248,9 +248,7 @@ impl DataPath {
     /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that their blocks
     /// come free, and what waits is written, so that what it does not need for its extents is had by others.
     pub(in crate::file) fn reserve(&self, delayed: &Delayed) -> Result<()> {
-        // What is not kept goes nowhere before there is room for it.
-        let nodes = if self.write_back.keeps() { delayed.nodes() } else { 0 };
-        self.reserve_with(|| self.meta.reserve(delayed.blocks(), nodes))
+        self.reserve_with(|| self.meta.reserve(delayed.blocks(), delayed.nodes()))
     }
 
     /// The same for what gets its blocks at once, by one record.
@@ -267,12 +265,7 @@ impl DataPath {
             result = reserve();
         }
         if is_full(&result) && self.write_back.keeps() && self.meta.promised_nodes() > 0 {
-            for inode in self.write_back.queue().files() {
-                // Whoever syncs that file is told.
-                if let Err(e) = self.write_back.write_home(&inode) {
-                    tracing::debug!("what waits is written for the sake of room: {e}");
-                }
-            }
+            self.write_back.need_less();
             result = reserve();
         }
         result

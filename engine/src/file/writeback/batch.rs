@@ -26,8 +26,7 @@
 use crate::file::writeback::WriteBack;
 use crate::file::writeback::{BATCH_PAGES, Order};
 use crate::inode::InodeObj;
-use crate::pages::PAGES_END;
-use crate::pages::Take;
+use crate::pages::{Marks, PAGES_END, Take};
 use crate::scoped;
 use crate::sync::{Arc, Mutex};
 
@@ -149,8 +148,8 @@ impl WriteBack {
         let mut goal = None;
         for (inode, room) in rooms {
             let Some(guard) = inode.data().write_back.try_lock() else { continue };
-            // Emptied since it was looked at: it may be half rewritten.
-            if inode.data().pages.is_truncate_pending() {
+            // Emptied since it was looked at: it may be half rewritten. And whole runs may take long.
+            if inode.data().pages.is_truncate_pending() || inode.data().marks() != Marks::Parts {
                 continue;
             }
             let Some(one) = self.prepare(inode, 0..PAGES_END, order, room, goal) else { continue };

@@ -20,14 +20,15 @@ use crate::device::Cause;
 use crate::format::{DataKey, U32, U64};
 use crate::inode::InodeObj;
 use crate::meta::{Meta, Need, Room};
-use crate::pages::{FileData, PAGE, PAGES_END, Take, UnderWriteBack, page_of};
+use crate::pages::{FileData, Marks, PAGE, PAGES_END, Take, UnderWriteBack, page_after, page_of};
 use crate::planted::{self, Spot};
 use crate::store::Profile;
-use crate::sync::{Arc, LaneCounter};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, LaneCounter, Mutex};
 use crate::takeover::Takeover;
 use bounce::BounceBuffers;
 use pending::PendingTruncations;
-use place::WriteExtent;
+use place::{Place, WriteExtent};
 use queue::WriteBackQueue;
 use select::{SPARE_RUNS, need_of, select};
 use std::ops::Range;
@@ -94,6 +95,10 @@ pub(in crate::file) struct WriteBack {
     throttle: Throttle,
     pending: PendingTruncations,
     bounce: BounceBuffers,
+    /// Held for [`WriteBack::need_less`]; how often that was done.
+    promises: Mutex<()>,
+    // Relaxed: changed under `promises`.
+    promise_rounds: AtomicU64,
     /// Memory that a successor of this process takes over, if there is any.
     takeover: Option<Arc<Takeover>>,
     /// Pages written home.
@@ -116,6 +121,8 @@ impl WriteBack {
             throttle: Throttle::default(),
             pending: PendingTruncations::default(),
             bounce: BounceBuffers::new(bounce),
+            promises: Mutex::new(()),
+            promise_rounds: AtomicU64::new(0),
             takeover,
             written: LaneCounter::default(),
             failures: LaneCounter::default(),
@@ -193,6 +200,24 @@ impl WriteBack {
             from = next;
         }
         Ok(())
+    }
+
+    /// Writes home what waits with more extent blocks promised than it will need, so that others have them. Of those who
+    /// want that at a time one does it.
+    pub fn need_less(&self) {
+        let seen = self.promise_rounds.load(Ordering::Relaxed);
+        let _one_at_a_time = self.promises.lock();
+        if self.promise_rounds.load(Ordering::Relaxed) != seen {
+            return;
+        }
+        let files = self.queue.files();
+        for inode in files.iter().filter(|inode| inode.data().pages.reserved() > 0) {
+            // Whoever syncs that file is told.
+            if let Err(e) = self.write_home(inode) {
+                tracing::debug!("what waits is written for the sake of room: {e}");
+            }
+        }
+        self.promise_rounds.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All of a file, because it is time.
@@ -294,7 +319,12 @@ impl WriteBack {
         if room.as_ref().is_some_and(|room| truncates != (room.need.dropped > 0)) {
             return None;
         }
-        let most_runs = room.as_ref().map_or(1, |room| room.need.runs.saturating_sub(SPARE_RUNS).max(1));
+        let marks = data.marks();
+        let most_runs = match (&room, marks) {
+            (Some(room), Marks::Parts) => room.need.runs.saturating_sub(SPARE_RUNS).max(1),
+            // One run may be all that can be zeroed in one breath.
+            _ => 1,
+        };
         let logged = if truncates { 0 } else { data.logged_size() };
         // The record that drops the old content holds all of the new, whatever part was asked for.
         let pages = if truncates { 0..PAGES_END } else { pages };
@@ -305,20 +335,21 @@ impl WriteBack {
         planted::panic_at(Spot::Selected);
         let mut result = Ok(());
         let arranged = self.arrange(inode, &selected, most_runs, goal);
-        let (mut extents, left) = (arranged.extents, arranged.left);
+        let (mut extents, mut left) = (arranged.extents, arranged.left);
         if let Some(e) = arranged.error {
             result = Err(e);
         }
         selected.put_back(&arranged.stays);
         let mut whole = WholeRuns::default();
-        if room.is_some() && data.has_whole_runs() {
-            match self.zero_rest_of_runs(inode, &extents, order.cause) {
+        if room.is_some() && marks != Marks::Parts {
+            let upto = if marks == Marks::Runs { PAGES_END } else { page_after(size) };
+            match self.zero_rest_of_runs(inode, &extents, upto, order.cause) {
                 Ok(runs) => whole = runs,
                 Err(e) => {
-                    for extent in extents.drain(..) {
-                        let pages = extent.page..extent.page + extent.frames.len() as u64;
-                        selected.put_back(&pages.collect::<Vec<_>>());
-                    }
+                    let failed = extents.extract_if(.., |extent| extent.place == Place::Unwritten);
+                    let pages = failed.flat_map(|one| one.page..one.page + one.frames.len() as u64);
+                    let pages: Vec<_> = pages.collect();
+                    left.splice(0..0, pages);
                     result = Err(e);
                 }
             }

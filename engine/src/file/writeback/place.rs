@@ -169,18 +169,19 @@ impl WriteBack {
 pub(super) fn change_of(extents: &[WriteExtent<'_>]) -> Change {
     let mut change = Change::default();
     let mut last_run = usize::MAX;
-    for extent in extents.iter().filter(|extent| extent.result.is_ok()) {
+    for extent in extents.iter().filter(|extent| extent.result.is_ok() && extent.place != Place::Mapped) {
         let pages = extent.page..extent.page + extent.frames.len() as u64;
+        let same = extent.run == last_run && last_run != usize::MAX;
+        last_run = extent.run;
         match extent.place {
             Place::Mapped => {}
             Place::Unwritten => match change.mark_written.last_mut() {
-                Some(last) if last.end == pages.start => last.end = pages.end,
+                // Each lies in one run.
+                Some(last) if same && last.end == pages.start => last.end = pages.end,
                 _ => change.mark_written.push(pages),
             },
             Place::New => {
                 let len = extent.frames.len() as u32;
-                let same = extent.run == last_run && last_run != usize::MAX;
-                last_run = extent.run;
                 match change.insert.last_mut() {
                     // A extent between the two may have failed.
                     Some(last) if same && last.page + u64::from(last.blocks.len) == extent.page => {

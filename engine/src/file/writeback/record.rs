@@ -7,7 +7,7 @@ use crate::cache::FrameState;
 use crate::format::Position;
 use crate::inode::InodeObj;
 use crate::meta::{Blocks, ROOM_CHANGED};
-use crate::pages::{FileData, PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
+use crate::pages::{FileData, Marks, PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::takeover::NewerHome;
 use crate::{Error, Result};
@@ -62,7 +62,6 @@ impl WriteBack {
             }
         }
         let mut change = change_of(&extents);
-        whole.widen(&mut change);
         let mut down = if tail_is_down { size.max(logged) } else { logged };
         if truncates && let Some(first) = left.first() {
             // More extents than one record has room for: the file grows by what follows.
@@ -74,6 +73,8 @@ impl WriteBack {
             // Dirty pages stay behind: the size goes no further than what is down, lest zeros stand for them.
             down = down.min(logged.max(end.map_or(0, |end| end * PAGE)));
         }
+        let wide = if data.marks() == Marks::Runs { PAGES_END } else { page_after(down.max(logged)) };
+        whole.widen(&mut change, wide);
         change.size = (down != data.logged_size()).then_some(down);
         if truncates {
             change.remove = Some(0..PAGES_END);
@@ -104,7 +105,7 @@ impl WriteBack {
             let recorded = fitting.and_then(|()| self.meta.log(room.room, inode, change));
             match recorded {
                 Ok(_) => {
-                    data.keep_runs_whole(false);
+                    data.set_marks(Marks::Parts);
                     data.set_logged_size(down);
                     data.pages.forget_records_of(outgrown.as_slice());
                     if truncates {
@@ -121,9 +122,12 @@ impl WriteBack {
                     }
                     if e == ROOM_CHANGED {
                         next = selected.first().copied();
-                    } else if e == Error::Errno(libc::ENOSPC) && marks && !data.has_whole_runs() {
-                        // There is no block for what its extents become: they stay as they are.
-                        data.keep_runs_whole(true);
+                    } else if e == Error::Errno(libc::ENOSPC)
+                        && marks
+                        && let Some(wider) = data.marks().wider()
+                    {
+                        // There is no block for what its extents become.
+                        data.set_marks(wider);
                         next = selected.first().copied();
                     } else {
                         result = Err(e);

@@ -2,52 +2,75 @@
 //! for the extents that a part of it would need: the rest of the run is zeroed on the device, and the run stays one. What was
 //! allocated beforehand can so be written on every image, as its user was promised. ext4 does the same.
 //!
+//! The run in which the file ends becomes written only that far, as long as there is room for two of it: nothing is to be
+//! written beyond the recorded size. Where there is not, its end becomes so too, in zeros. A write there is then in place
+//! before the size that covers it is recorded; after a crash between the two the file may show, once it is longer, what was
+//! last written there instead of zeros.
+//!
 //! The caller has the write-back mutex until the record is logged: whatever else of the run is dirty lies in memory, and
-//! goes over the zeros later, and nobody else writes to blocks that read as zeros.
+//! goes over the zeros later; nobody else writes to blocks that read as zeros; and none of them is freed meanwhile.
 
 use super::WriteBack;
 use super::place::{Place, WriteExtent};
-use crate::Result;
 use crate::device::{BLOCK_SIZE, Cause, IoBuf, Op, Request};
 use crate::inode::InodeObj;
 use crate::meta::Change;
 use crate::pages::readahead::REQUEST_PAGES;
+use crate::{Error, Result};
 use std::ops::Range;
+
+/// Requests that zeros go to the device in at once.
+const AT_ONCE: usize = 16;
 
 /// Whole runs of a file, in pages, that are to become written.
 #[derive(Debug, Default)]
 pub(super) struct WholeRuns(Vec<Range<u64>>);
 
 impl WriteBack {
-    /// Zeroes what these extents leave of the unwritten runs that they lie in.
+    /// Zeroes what these extents leave, before that page, of the unwritten runs that they lie in.
     pub(super) fn zero_rest_of_runs(
         &self,
         inode: &InodeObj,
         extents: &[WriteExtent<'_>],
+        upto: u64,
         cause: Cause,
     ) -> Result<WholeRuns> {
         let mut whole = WholeRuns::default();
         let mut written = extents.iter().filter(|extent| extent.place == Place::Unwritten).peekable();
         while let Some(first) = written.peek() {
-            let Some((run, block)) = self.meta.unwritten_run(inode, first.page)? else { break };
-            let mut at = run.start;
+            let Some((run, block)) = self.meta.unwritten_run(inode, first.page)? else {
+                return Err(Error::Corrupt {
+                    what: "extent",
+                    place: format!("nid {}", inode.nid()),
+                    detail: format!("page {} has other blocks than it had", first.page),
+                });
+            };
+            let (mut at, mut holes) = (run.start, Vec::new());
             while let Some(extent) = written.next_if(|extent| run.contains(&extent.page)) {
-                self.zero(block + (at - run.start), extent.page - at, cause)?;
+                holes.push(at..extent.page);
                 at = extent.page + extent.frames.len() as u64;
             }
-            self.zero(block + (at - run.start), run.end - at, cause)?;
+            holes.push(at..run.end.min(upto.max(at)));
+            let blocks =
+                |pages: Range<u64>| block + (pages.start - run.start)..block + (pages.end - run.start);
+            self.zero(holes.into_iter().map(blocks), cause)?;
             whole.0.push(run);
         }
         Ok(whole)
     }
 
-    fn zero(&self, mut block: u64, mut count: u64, cause: Cause) -> Result<()> {
+    fn zero(&self, runs: impl Iterator<Item = Range<u64>>, cause: Cause) -> Result<()> {
         let device = self.meta.store().device();
-        while count > 0 {
-            let part = count.min(REQUEST_PAGES);
-            let buf = IoBuf::zeroed(part as usize * BLOCK_SIZE);
-            device.run(vec![Request { op: Op::Write, block, buf, cause }])?;
-            (block, count) = (block + part, count - part);
+        let part = |start: u64, end: u64| {
+            let pages = (end - start).min(REQUEST_PAGES);
+            let buf = IoBuf::zeroed(pages as usize * BLOCK_SIZE);
+            Request { op: Op::Write, block: start, buf, cause }
+        };
+        let step = REQUEST_PAGES as usize;
+        let mut requests =
+            runs.flat_map(|run| run.clone().step_by(step).map(move |start| part(start, run.end))).peekable();
+        while requests.peek().is_some() {
+            device.run(requests.by_ref().take(AT_ONCE).collect())?;
         }
         Ok(())
     }
@@ -72,13 +95,14 @@ impl WholeRuns {
         }
     }
 
-    /// Has a record mark all of each run instead of what was written of it.
-    pub fn widen(&self, change: &mut Change) {
+    /// Has a record mark all of each run, up to that page, instead of what was written of it: each range that it marks lies
+    /// in one run.
+    pub fn widen(&self, change: &mut Change, upto: u64) {
         for run in &self.0 {
             let before = change.mark_written.len();
             change.mark_written.retain(|pages| !run.contains(&pages.start));
             if change.mark_written.len() < before {
-                change.mark_written.push(run.clone());
+                change.mark_written.push(run.start..run.end.min(upto));
             }
         }
         change.mark_written.sort_unstable_by_key(|pages| pages.start);

@@ -90,6 +90,88 @@ fn what_was_allocated_beforehand_can_be_written_on_a_full_image() {
     }
 }
 
+/// The same where what is dirty lies side by side in runs that do not.
+#[test]
+fn pages_side_by_side_in_two_runs_are_written_on_a_full_image() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = used(kind);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let names: Vec<_> = (0..60).map(|n| format!("{n}")).collect();
+        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
+        for part in 0..2 {
+            for file in &files {
+                fs.fallocate(&root(), file, MODE, part * 9 * 4096, 9 * 4096).expect("room");
+            }
+        }
+        let rest = fill(fs);
+        let writes = |page: u64| page % 2 == 1 || page == 8 || page == 10;
+        for page in (0..18).filter(|page| writes(*page)) {
+            for file in &files {
+                fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
+                    .expect("it has its blocks");
+            }
+        }
+        for file in &files {
+            fs.fsync(file, false).expect("it has its blocks");
+        }
+        files.into_iter().chain([rest]).for_each(|file| fs.release(file, None));
+        are_there(run, kind, &sim, &names, |page| if writes(page) { page as u8 } else { 0 });
+    }
+}
+
+/// What was given beforehand beyond the end of a file stays unwritten, so that a file that gets longer has zeros there,
+/// whatever a crash has left.
+#[test]
+fn beyond_the_end_of_a_file_a_full_image_leaves_zeros() {
+    for kind in [JournalKind::Pmem, JournalKind::Ssd] {
+        let sim = used(kind);
+        let run = begin(kind, &sim);
+        let fs = run.fs();
+        let names: Vec<_> = (0..80).map(|n| format!("{n}")).collect();
+        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
+        for file in &files {
+            let keep = FallocateMode::Allocate { keep_size: true };
+            fs.fallocate(&root(), file, keep, 0, 16 * 4096).expect("room");
+        }
+        let _rest = fill(fs);
+        let write = |page: u64| {
+            for file in &files {
+                fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
+                    .expect("it has its blocks");
+            }
+        };
+        for page in [1, 3, 5, 7, 9, 11] {
+            write(page);
+            files.iter().for_each(|file| fs.fsync(file, false).expect("it has its blocks"));
+        }
+        let from = sim.events();
+        write(13);
+        files[68..].iter().for_each(|file| fs.fsync(file, false).expect("it has its blocks"));
+        super::crash::after(&sim, from, 7, 3, |state, _: Crash| {
+            let again = state.restart();
+            let run = begin(kind, &again);
+            for name in &names[66..] {
+                let nid = run.fs().lookup(&root(), ROOT_NID, name.as_bytes()).expect("there").nid;
+                let has = run.fs().getattr(nid).expect("there").size / 4096;
+                let longer = SetAttr { size: Some(16 * 4096), ..SetAttr::default() };
+                run.fs().setattr(&root(), nid, None, &longer).expect("no room is needed");
+                let bytes = super::crash::content(run.fs(), nid);
+                for (page, bytes) in bytes.chunks(4096).enumerate() {
+                    let page = page as u64;
+                    let is_written = page % 2 == 1 && page < has;
+                    let expected = if is_written { page as u8 } else { 0 };
+                    assert!(
+                        bytes.iter().all(|byte| *byte == expected),
+                        "{kind:?}: {state}: {name}, page {page}"
+                    );
+                }
+            }
+            run.end();
+        });
+    }
+}
+
 /// A crash while a run becomes written as a whole shows what was synced, and zeros, and nothing of what its blocks had held.
 #[test]
 fn a_run_that_becomes_written_as_a_whole_shows_nothing_old_after_a_crash() {
