@@ -207,7 +207,7 @@ impl DataPath {
     /// range.
     fn fill(&self, inode: &Arc<InodeObj>, hole: Range<u64>) -> Result<u64> {
         let len = hole.end - hole.start;
-        self.reserve_for_record(len)?;
+        self.meta.reserve_for_record(len)?;
         let filled = self.fill_reserved(inode, hole);
         self.meta.unreserve(len - filled.as_ref().copied().unwrap_or(0));
         filled

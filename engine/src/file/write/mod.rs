@@ -21,7 +21,6 @@ use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
-use crate::journal::Durability;
 use crate::pages::FileData;
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::kill::{self, Step};
@@ -245,26 +244,9 @@ impl DataPath {
         Ok(Outcome::Done)
     }
 
-    /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that
-    /// their blocks come free.
+    /// Sets blocks aside. It may wait for other files' records, with the range in hand and nothing else.
     pub(in crate::file) fn reserve(&self, blocks: u64) -> Result<()> {
-        self.reserve_with(|| self.meta.reserve(blocks))
-    }
-
-    /// The same for what gets its blocks at once, by one record.
-    pub(in crate::file) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
-        self.reserve_with(|| self.meta.reserve_for_record(blocks))
-    }
-
-    fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
-        match reserve() {
-            Err(Error::Errno(libc::ENOSPC)) if self.write_back.pending().any() => {
-                self.settle_deferred()?;
-                self.meta.store().commit_upto(self.meta.store().tail(), Durability::Power)?;
-                reserve()
-            }
-            result => result,
-        }
+        self.meta.reserve(blocks)
     }
 
     /// Makes the file longer; what is between reads as zeros.

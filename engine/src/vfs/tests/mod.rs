@@ -4,6 +4,7 @@
 mod baselines;
 mod batch;
 mod crash;
+mod full;
 mod gone;
 mod grow;
 mod large_batch;
