@@ -285,11 +285,10 @@ impl Vfs {
             Ok(true)
         })?;
         if let Some(size) = set.size {
-            if set.mtime == SetTime::Omit {
-                self.data.truncate(inode, size)?;
-            } else {
-                self.data.truncate_keeping_times(inode, size)?;
-            }
+            self.alloc_room(|| match set.mtime {
+                SetTime::Omit => self.data.truncate(inode, size),
+                _ => self.data.truncate_keeping_times(inode, size),
+            })?;
             self.sync_cut(inode)?;
         }
         Ok(self.attr_of(inode, &inode.lock.read()))

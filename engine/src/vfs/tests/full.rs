@@ -1,7 +1,8 @@
-//! What can be had of a full image: what truncations hold that are not recorded yet.
+//! What can be had of a full image: what truncations hold that are not recorded yet, and removals.
 
 use super::space::{fill, of_blocks};
 use super::*;
+use crate::alloc::Class;
 
 const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
 
@@ -104,4 +105,50 @@ fn threads_that_look_for_room_at_the_same_time_all_find_it() {
         }
     });
     fs.release(large, None);
+}
+
+/// Takes all blocks that there are, also those that are kept back for operations which make room.
+fn exhaust(fs: &Vfs) {
+    let alloc = &fs.meta().alloc;
+    loop {
+        let mut h = fs.meta().begin(16).expect("memory");
+        let taken = alloc.allocate(&mut h, 1 << 12, None, Class::MakingRoom, None);
+        match taken.or_else(|_| alloc.allocate(&mut h, 1, None, Class::MakingRoom, None)) {
+            Ok(_) => h.commit().expect("memory"),
+            Err(e) => return assert_eq!(e, Error::Errno(libc::ENOSPC)),
+        };
+    }
+}
+
+/// Nothing is kept back any more for a removal that needs a block itself.
+#[test]
+fn a_removal_makes_the_room_that_it_needs() {
+    type Removal = fn(&Vfs, &FileHandle) -> Result<()>;
+    let removals: [(&str, Removal); 4] = [
+        ("unlink", |fs, _| fs.unlink(&root(), ROOT_NID, b"f")),
+        ("rmdir", |fs, _| fs.rmdir(&root(), ROOT_NID, b"d")),
+        ("punch", |fs, f| fs.fallocate(&root(), f, FallocateMode::PunchHole, 0, 1 << 30)),
+        ("cut", |fs, f| {
+            let set = SetAttr { size: Some(4096), ..SetAttr::default() };
+            fs.setattr(&root(), f.nid(), Some(f), &set).map(drop)
+        }),
+    ];
+    for (what, remove) in removals {
+        let fs = of_blocks(2048);
+        dir(&fs, &root(), ROOT_NID, "d");
+        let gone = fs.create(&root(), ROOT_NID, b"gone", 0o644, FLAGS).expect("made");
+        let f = fs.create(&root(), ROOT_NID, b"f", 0o644, FLAGS).expect("made").1;
+        for page in 0..400 {
+            fs.write(&root(), &f, page * 8192, &[1; 4096], WriteFlags::empty()).expect("room");
+        }
+        fs.write(&root(), &gone.1, 0, &[1; 1 << 18], WriteFlags::empty()).expect("room");
+        fs.syncfs().expect("memory");
+        exhaust(&fs);
+        // Its blocks wait for a commit.
+        fs.release(gone.1, None);
+        fs.forget(gone.0.nid, 1);
+        fs.unlink(&root(), ROOT_NID, b"gone").expect("it needs no block");
+        remove(&fs, &f).expect(what);
+        fs.release(f, None);
+    }
 }
