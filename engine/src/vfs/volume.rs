@@ -2,7 +2,7 @@
 
 use super::{StatFs, Vfs, pending_eviction};
 use crate::device::BLOCK_SIZE;
-use crate::format::{INODES_PER_BLOCK, MAX_NAME, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK};
+use crate::format::MAX_NAME;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -21,17 +21,14 @@ impl Vfs {
         // In this order: of one that is recorded in between nothing is counted, rather than all of it twice.
         let free = alloc.statfs_free();
         let free = (free + self.data.held_by_truncations()).saturating_sub(alloc.kept_back()).min(blocks);
-        // An image that has grown keeps the table of nodes that it was made with.
-        let table = self.meta.store.superblock().nat_index_blocks.get();
-        let most = table.saturating_mul(NAT_INDEX_PER_BLOCK * NAT_PER_BLOCK);
-        let nodes = |blocks: u64| (blocks * INODES_PER_BLOCK as u64).min(most);
+        let (used, possible) = self.meta.space.count_inodes(free);
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
             blocks,
             blocks_free: free,
             blocks_available: free,
-            files: nodes(alloc.total()),
-            files_free: nodes(free),
+            files: used + possible,
+            files_free: possible,
             name_max: MAX_NAME as u32,
         })
     }

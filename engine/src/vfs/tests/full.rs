@@ -152,3 +152,46 @@ fn a_removal_makes_the_room_that_it_needs() {
         fs.release(f, None);
     }
 }
+
+/// What `df -i` shows.
+#[test]
+fn files_in_use_and_possible_are_a_sum_that_only_blocks_change() {
+    let fs = of_blocks(2048);
+    let room = || fs.statfs().expect("counted");
+    let before = room();
+    let in_use = |room: StatFs| room.files - room.files_free;
+    assert_eq!(in_use(before), 1, "the root");
+    let mut last = before;
+    for n in 0..300 {
+        let made = file(&fs, &root(), ROOT_NID, &format!("f{n}"));
+        fs.forget(made.nid, 1);
+        let now = room();
+        assert_eq!(in_use(now), n + 2);
+        // Nothing but the file, or blocks for names besides.
+        let names = last.files_free - now.files_free - 1;
+        let blocks = last.blocks_free - now.blocks_free;
+        assert!(names <= blocks * 16, "{last:?}, then {now:?}");
+        last = now;
+    }
+    assert!(before.files - last.files < 16 * 16, "{before:?}, then {last:?}");
+    let large = fs.create(&root(), ROOT_NID, b"large", 0o644, FLAGS).expect("made").1;
+    let end = (last.blocks_available - 40) * 4096;
+    fs.fallocate(&root(), &large, FallocateMode::Allocate { keep_size: false }, 0, end).expect("room");
+    let few = room();
+    assert_eq!(in_use(few), 302);
+    let mut made = 0;
+    let refused = loop {
+        match fs.mknod(&root(), ROOT_NID, format!("m{made}").as_bytes(), libc::S_IFREG | 0o644, 0) {
+            Ok(entry) => fs.forget(entry.nid, 1),
+            Err(e) => break e,
+        }
+        made += 1;
+    };
+    assert_eq!(refused, Error::Errno(libc::ENOSPC));
+    let now = room();
+    assert!(made <= few.files_free && made > few.files_free / 2, "{made} of {few:?}");
+    assert_eq!(in_use(now), 302 + made);
+    fs.unlink(&root(), ROOT_NID, b"m0").expect("there");
+    assert_eq!(in_use(room()), 301 + made);
+    fs.release(large, None);
+}
