@@ -41,7 +41,7 @@ mod tests;
 
 pub(crate) use grow::fresh_bitmap;
 pub(crate) use quarantine::Queue;
-pub use reservation::{Reservation, VolatileExtent};
+pub use reservation::{Reservation, SLACK_OF_RECORD, VolatileExtent};
 
 use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
@@ -159,14 +159,14 @@ impl Alloc {
         let _ = self.shared.also_waits.set(also_waits);
     }
 
-    /// Promises `blocks` blocks for data that will be written home later. A small slack for extent blocks is
-    /// added. If they are not there, room is made first: it may sleep, and no inode lock may be held.
+    /// Promises `blocks` blocks for data that will be written home later, and extent blocks for them: a small slack, or up to
+    /// `nodes` where that is more. If they are not there, room is made first: it may sleep, and no inode lock may be held.
     ///
     /// # Errors
     /// ENOSPC.
-    pub fn reserve_delayed(&self, blocks: u64) -> Result<Reservation> {
+    pub fn reserve_delayed(&self, blocks: u64, nodes: u64) -> Result<Reservation> {
         let mut reservation = Reservation::empty(self);
-        reservation.extend(blocks)?;
+        reservation.extend(blocks, nodes)?;
         Ok(reservation)
     }
 
@@ -174,9 +174,9 @@ impl Alloc {
     ///
     /// # Errors
     /// ENOSPC.
-    pub fn reserve_again(&self, blocks: u64) -> Result<Reservation> {
+    pub fn reserve_again(&self, blocks: u64, nodes: u64) -> Result<Reservation> {
         let mut reservation = Reservation::empty(self);
-        reservation.extend_again(blocks)?;
+        reservation.extend_again(blocks, nodes)?;
         Ok(reservation)
     }
 

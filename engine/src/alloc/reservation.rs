@@ -5,14 +5,14 @@ use super::{Alloc, Class, Extent, no_space};
 use crate::Result;
 use crate::format::EXTENT_MAX_DEPTH;
 
-/// Blocks of data for which one extent block is promised besides: a leaf that is split holds 126 extents, so
-/// that even single blocks far apart in a file need fewer. What many files need, of which each gets its first leaf, comes
-/// from what is kept back.
+/// Blocks of data for which one extent block is promised besides: a leaf that is split holds 126 extents, so that single
+/// blocks far apart in a file need fewer, as long as they are many. What few of them in each of many files need is counted
+/// by who knows of files, and promised as [`Reservation::extend`] is told.
 const BLOCKS_PER_SLACK: u64 = 64;
 
 /// Extent blocks that one record adds at the most while it maps blocks that lie side by side in the file: a leaf,
 /// and what is above it.
-const SLACK_OF_RECORD: u64 = 1 + EXTENT_MAX_DEPTH as u64;
+pub const SLACK_OF_RECORD: u64 = 1 + EXTENT_MAX_DEPTH as u64;
 
 /// Promised blocks: those that hold them will find as many. Dropping it gives the promise back.
 #[derive(Debug)]
@@ -20,12 +20,14 @@ pub struct Reservation {
     alloc: Alloc,
     blocks: u64,
     slack: u64,
+    /// Extent blocks that the blocks are known to need at the most.
+    due: u64,
 }
 
 impl Reservation {
     /// A promise of nothing, to be extended; a file keeps one for all its delayed blocks.
     pub fn empty(alloc: &Alloc) -> Reservation {
-        Reservation { alloc: alloc.clone(), blocks: 0, slack: 0 }
+        Reservation { alloc: alloc.clone(), blocks: 0, slack: 0, due: 0 }
     }
 
     /// Blocks of data still promised.
@@ -33,16 +35,19 @@ impl Reservation {
         self.blocks
     }
 
-    /// Promises `more` blocks. It may sleep, see [`Alloc::reserve_delayed`].
+    /// Promises `more` blocks, which are known to need up to `nodes` extent blocks. It may sleep, see
+    /// [`Alloc::reserve_delayed`].
     ///
     /// # Errors
     /// ENOSPC; the promise is then what it was.
-    pub fn extend(&mut self, more: u64) -> Result<()> {
-        let slack = (self.blocks + more).div_ceil(BLOCKS_PER_SLACK).saturating_sub(self.slack);
+    pub fn extend(&mut self, more: u64, nodes: u64) -> Result<()> {
+        let least = (self.blocks + more).div_ceil(BLOCKS_PER_SLACK).max(self.due + nodes);
+        let slack = least.saturating_sub(self.slack);
         self.taken(|budget| budget.take(more + slack))?;
         self.alloc.shared.budget.fill_reserve();
         self.blocks += more;
         self.slack += slack;
+        self.due += nodes;
         Ok(())
     }
 
@@ -56,6 +61,7 @@ impl Reservation {
         self.taken(|_| self.take_for_record(more))?;
         self.blocks += more;
         self.slack += SLACK_OF_RECORD;
+        self.due += SLACK_OF_RECORD;
         Ok(())
     }
 
@@ -64,12 +70,13 @@ impl Reservation {
     ///
     /// # Errors
     /// As [`Reservation::extend`].
-    pub fn extend_again(&mut self, more: u64) -> Result<()> {
-        if self.extend(more).is_err() {
+    pub fn extend_again(&mut self, more: u64, nodes: u64) -> Result<()> {
+        if self.extend(more, nodes).is_err() {
             if !self.alloc.shared.budget.take_even_reserved(more) {
                 return Err(no_space());
             }
             self.blocks += more;
+            self.due += nodes;
         }
         Ok(())
     }
@@ -111,32 +118,37 @@ impl Reservation {
     pub fn merge(&mut self, mut other: Reservation) {
         self.blocks += std::mem::take(&mut other.blocks);
         self.slack += std::mem::take(&mut other.slack);
-    }
-
-    /// Gives up to `blocks` of the promise to somebody else.
-    pub fn split_off(&mut self, blocks: u64) -> Reservation {
-        let blocks = blocks.min(self.blocks);
-        let slack = self.slack.min(blocks.div_ceil(BLOCKS_PER_SLACK));
-        self.blocks -= blocks;
-        self.slack -= slack;
-        Reservation { alloc: self.alloc.clone(), blocks, slack }
+        self.due += std::mem::take(&mut other.due);
     }
 
     /// Gives up to `count` promised extent blocks to somebody else.
     pub fn split_slack(&mut self, count: u64) -> Reservation {
         let slack = self.slack.min(count);
         self.slack -= slack;
-        Reservation { alloc: self.alloc.clone(), blocks: 0, slack }
+        Reservation { alloc: self.alloc.clone(), blocks: 0, slack, due: 0 }
     }
 
     /// Gives up to `blocks` of the promise back: pages that need no blocks any more.
     pub fn shrink(&mut self, blocks: u64) {
-        drop(self.split_off(blocks));
+        let blocks = blocks.min(self.blocks);
+        self.blocks -= blocks;
+        self.alloc.shared.budget.give_back(blocks);
+    }
+
+    /// So many extent blocks are not needed any more; [`Reservation::trim`] gives them back.
+    pub fn need_fewer(&mut self, nodes: u64) {
+        self.due = self.due.saturating_sub(nodes);
+    }
+
+    /// Extent blocks that are needed at the most.
+    pub fn due(&self) -> u64 {
+        self.due
     }
 
     /// Gives back promised extent blocks, but for those that the blocks still promised need and `spare` more.
     pub fn trim(&mut self, spare: u64) {
-        let excess = self.slack.saturating_sub(self.blocks.div_ceil(BLOCKS_PER_SLACK) + spare);
+        let least = self.blocks.div_ceil(BLOCKS_PER_SLACK).max(self.due);
+        let excess = self.slack.saturating_sub(least + spare);
         self.slack -= excess;
         self.alloc.shared.budget.give(excess);
     }

@@ -103,7 +103,7 @@ fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
     assert_eq!(alloc.statfs_available(), 0);
     assert_eq!(alloc.statfs_free(), alloc.unused());
     assert!(alloc.statfs_free() >= 4, "something is kept back");
-    assert!(matches!(alloc.reserve_delayed(1), Err(Error::Errno(libc::ENOSPC))));
+    assert!(matches!(alloc.reserve_delayed(1, 0), Err(Error::Errno(libc::ENOSPC))));
     assert_eq!(calls.load(Relaxed), 0, "with nothing in quarantine there is no room to be made");
     let mut h = store.begin(10).expect("writable");
     alloc.allocate(&mut h, 1, None, Class::MakingRoom, None).expect("the reserve is for this");
@@ -114,7 +114,7 @@ fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
     for extent in &extents[1..] {
         free(&store, &alloc, *extent, false).expect("in use");
     }
-    drop(alloc.reserve_delayed(300).expect("room was made"));
+    drop(alloc.reserve_delayed(300, 0).expect("room was made"));
     assert_eq!(calls.load(Relaxed), 2);
     end_quarantine(&alloc);
     assert_eq!(alloc.unused(), 397);
@@ -126,7 +126,7 @@ fn a_full_image_makes_room_before_it_refuses_and_can_still_delete() {
 fn a_promise_is_kept_whatever_others_take() {
     let store = image(1000);
     let alloc = Alloc::load(&store).expect("a fresh image");
-    let mut promise = alloc.reserve_delayed(300).expect("room");
+    let mut promise = alloc.reserve_delayed(300, 0).expect("room");
     while take(&store, &alloc, 100).is_ok() {}
     let mut held = Vec::new();
     while promise.blocks() > 0 {
@@ -212,7 +212,7 @@ fn runs_of_files_that_grow(
     ahead: impl Fn(u64) -> u32,
 ) -> Vec<usize> {
     const STEP: u32 = 16;
-    let mut promise = alloc.reserve_delayed(files as u64 * u64::from(blocks)).expect("room");
+    let mut promise = alloc.reserve_delayed(files as u64 * u64::from(blocks), 0).expect("room");
     let mut held = Vec::new();
     let mut ends: Vec<Option<u64>> = vec![None; files];
     let mut runs = vec![0; files];
@@ -249,7 +249,7 @@ fn room_kept_ahead_is_given_out_when_nothing_else_is_left() {
     let store = image(4000);
     let alloc = Alloc::load(&store).expect("a fresh image");
     let unused = alloc.unused();
-    let mut promise = alloc.reserve_delayed(100).expect("room");
+    let mut promise = alloc.reserve_delayed(100, 0).expect("room");
     let kept: Vec<_> =
         (0..4).map(|_| alloc.allocate_volatile(10, 2048, None, &mut promise).expect("promised")).collect();
     let mut taken = 0;

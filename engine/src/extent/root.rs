@@ -54,6 +54,12 @@ pub(crate) fn stays_in_root(inode: &Inode, more: usize) -> bool {
 }
 
 impl Root {
+    /// Extent blocks that the insertion of one run takes at the most: a leaf, what is above it, and what a root makes that
+    /// overflows.
+    pub(crate) fn most_nodes_of_insert(&self) -> u64 {
+        1 + u64::from(self.depth)
+    }
+
     /// The root of a file without extents.
     #[cfg(test)]
     pub(crate) fn new(nid: Nid, generation: u32) -> Root {

@@ -207,9 +207,9 @@ impl DataPath {
     /// range.
     fn fill(&self, inode: &Arc<InodeObj>, hole: Range<u64>) -> Result<u64> {
         let len = hole.end - hole.start;
-        self.meta.reserve_for_record(len)?;
+        self.reserve_for_record(len)?;
         let filled = self.fill_reserved(inode, hole);
-        self.meta.unreserve(len - filled.as_ref().copied().unwrap_or(0));
+        self.meta.unreserve_record(len - filled.as_ref().copied().unwrap_or(0));
         filled
     }
 
@@ -260,8 +260,8 @@ impl DataPath {
             }
         });
         if unwanted > 0 {
-            data.pages.unreserve(unwanted);
-            self.meta.unreserve(unwanted);
+            let nodes = data.pages.unreserve(unwanted);
+            self.meta.unreserve(unwanted, nodes);
         }
     }
 

@@ -27,7 +27,7 @@ use crate::cache::{FrameState, Inherited};
 use crate::format::{MAX_FILE_SIZE, Nid};
 use crate::inode::{FileType, InodeObj};
 use crate::meta::Mapping;
-use crate::pages::{PAGE, page_after};
+use crate::pages::{Delayed, PAGE, page_after};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -167,7 +167,7 @@ impl DataPath {
     fn inherit_pages(&self, inode: &Arc<InodeObj>, size: u64, pages: &[Inherited]) -> Result<()> {
         let data = inode.data();
         data.pool.get_or_init(|| Arc::clone(&self.pool));
-        let mut joining = Joining::begin(self.write_back.queue(), inode, 0);
+        let mut joining = Joining::begin(self.write_back.queue(), &self.meta, inode, None);
         let kept = pages.partition_point(|one| one.page.page < page_after(size));
         pages[kept..].iter().for_each(|one| self.pool.give_up(one));
         let mut rest = &pages[..kept];
@@ -176,25 +176,33 @@ impl DataPath {
             let end = first.saturating_add(mapping.len().max(1));
             let (run, behind) = rest.split_at(rest.partition_point(|one| one.page.page < end).max(1));
             rest = behind;
-            let (flags, each) = match mapping {
-                Mapping::Mapped { unwritten: false, .. } => (FrameState::MAPPED, 0),
-                Mapping::Mapped { .. } => (FrameState::empty(), 0),
-                Mapping::Hole { .. } => (FrameState::RESERVED, 1),
+            let flags = match mapping {
+                Mapping::Mapped { unwritten: false, .. } => FrameState::MAPPED,
+                Mapping::Mapped { .. } => FrameState::empty(),
+                Mapping::Hole { .. } => FrameState::RESERVED,
             };
-            self.meta.reserve_again(each * run.len() as u64)?;
+            let promised = (flags == FrameState::RESERVED).then(|| {
+                let last = run.last().map_or(first, |one| one.page.page);
+                Delayed::new(first..last + 1, run.len() as u64, inode.lock.read().extent_depth)
+            });
+            if let Some(promised) = &promised {
+                self.meta.reserve_again(promised.blocks(), promised.nodes())?;
+            }
+            let before = joining.pages.len();
             for one in run {
                 let page = one.page.page;
                 let valid = (size - page * PAGE).min(PAGE) as usize;
                 match self.pool.take_over(one, data.index.slot(page, &self.pool), flags, valid) {
-                    Some(_) => {
-                        joining.pages.push(page);
-                        joining.reserved += each;
-                    }
-                    None => {
-                        self.meta.unreserve(each);
-                        self.pool.give_up(one);
-                    }
+                    Some(_) => joining.pages.push(page),
+                    None => self.pool.give_up(one),
                 }
+            }
+            if let Some(promised) = promised {
+                let taken = promised.with_blocks((joining.pages.len() - before) as u64);
+                let blocks = promised.blocks() - taken.blocks();
+                self.meta.unreserve(blocks, promised.nodes() - taken.nodes());
+                joining.delayed = Some(taken);
+                joining.join();
             }
         }
         joining.join();

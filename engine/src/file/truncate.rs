@@ -214,9 +214,9 @@ impl DataPath {
                 reserved += 1;
             }
         });
-        data.pages.remove(&pages, reserved);
+        let nodes = data.pages.remove(&pages, reserved);
         if reserved > 0 {
-            self.meta.unreserve(reserved);
+            self.meta.unreserve(reserved, nodes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Blocks for data: set aside for what is to be written, and allocated without a record yet (*volatile*).
 
 use super::{Blocks, Meta};
-use crate::alloc::{Extent, Reservation, VolatileExtent};
+use crate::alloc::{Extent, Reservation, SLACK_OF_RECORD, VolatileExtent};
 use crate::error::Result;
 use crate::store::Handle;
 
@@ -52,6 +52,19 @@ impl Meta {
         reserved.trim(SPARE_EXTENT_BLOCKS);
     }
 
+    /// Extent blocks that data needs no more, or never did, of those that were promised for it.
+    pub fn need_fewer_nodes(&self, nodes: u64) {
+        if nodes > 0 {
+            self.reserved.lock().need_fewer(nodes);
+            self.trim_reserved();
+        }
+    }
+
+    /// Extent blocks that are promised to data in files that is not home yet, and that it may turn out not to need.
+    pub fn promised_nodes(&self) -> u64 {
+        self.reserved.lock().due()
+    }
+
     /// Gives back extent blocks that were promised for data which needed none.
     pub(super) fn trim_reserved(&self) {
         if self.volatile.lock().is_empty() {
@@ -77,32 +90,38 @@ impl Meta {
         Some(found)
     }
 
-    /// Sets blocks aside for data that will be written later; ENOSPC is answered here. May sleep, and may
-    /// start a checkpoint: never called under a write-back mutex.
-    pub fn reserve(&self, blocks: u64) -> Result<()> {
-        self.keep_reserved(self.alloc.reserve_delayed(blocks)?);
+    /// Sets blocks aside for data that will be written later, and up to `nodes` extent blocks that it may need; ENOSPC is
+    /// answered here. May sleep, and may start a checkpoint: never called under a write-back mutex.
+    pub fn reserve(&self, blocks: u64, nodes: u64) -> Result<()> {
+        self.keep_reserved(self.alloc.reserve_delayed(blocks, nodes)?);
         Ok(())
     }
 
     /// The same for what a predecessor has set them aside for: others may have to wait for room.
-    pub fn reserve_again(&self, blocks: u64) -> Result<()> {
-        let reserved = self.alloc.reserve_again(blocks)?;
+    pub fn reserve_again(&self, blocks: u64, nodes: u64) -> Result<()> {
+        let reserved = self.alloc.reserve_again(blocks, nodes)?;
         self.keep_reserved(reserved);
         Ok(())
     }
 
     /// The same for blocks that are to be mapped at once: as many as one record takes, and the rest is given back. All
-    /// that statfs shows can be had so.
+    /// that statfs shows can be had so. [`Meta::unreserve_record`] ends it.
     pub fn reserve_for_record(&self, blocks: u64) -> Result<()> {
         self.keep_reserved(self.alloc.reserve_for_record(blocks)?);
         Ok(())
     }
 
-    /// Gives back what was set aside.
-    pub fn unreserve(&self, blocks: u64) {
+    /// Gives back what was set aside for one record, which has mapped all but so many of the blocks.
+    pub fn unreserve_record(&self, blocks: u64) {
+        self.unreserve(blocks, SLACK_OF_RECORD);
+    }
+
+    /// Gives back what was set aside: so many blocks, and extent blocks.
+    pub fn unreserve(&self, blocks: u64, nodes: u64) {
         let mut reserved = self.reserved.lock();
         debug_assert!(blocks <= reserved.blocks(), "no more than was set aside");
         reserved.shrink(blocks);
+        reserved.need_fewer(nodes);
         drop(reserved);
         self.trim_reserved();
     }

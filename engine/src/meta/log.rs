@@ -1,6 +1,6 @@
 //! Records about files: their mappings, the credits for a record, and logging it.
 
-use super::file_blocks::{Picked, SPARE_EXTENT_BLOCKS};
+use super::file_blocks::Picked;
 use super::{Change, Logged, Mapping, Meta, Need, ROOM_CHANGED};
 use crate::alloc::{BITS_DELTA_BYTES, Extent};
 use crate::error::Result;
@@ -62,6 +62,15 @@ impl Meta {
         #[cfg(all(test, not(any(loom, shuttle))))]
         super::hooks::Hooks::run(&self.hooks.when_mapped);
         Ok(mapping)
+    }
+
+    /// The run of blocks at a page that read as zeros: its pages, and the first of its blocks. `None`: there is none. Takes
+    /// the inode lock shared.
+    pub fn unwritten_run(&self, inode: &InodeObj, page: u64) -> Result<Option<(Range<u64>, u64)>> {
+        let root = Root::load(&inode.lock.read())?;
+        let run = extent::next_run(&*self.store, &root, page)?;
+        let run = run.filter(|run| run.unwritten && u64::from(run.logical) <= page);
+        Ok(run.map(|run| (run.logical.into()..run.end(), run.block)))
     }
 
     /// How many of `need.runs` fit one record beside the rest of `need`; 0 if not even that fits.
@@ -192,7 +201,8 @@ impl Meta {
             let extent = Extent { start: run.blocks.start, len: run.blocks.len };
             let page = u32::try_from(run.page).map_err(|_| crate::Error::Errno(libc::EFBIG))?;
             picked.log(h, run.blocks)?;
-            let mut promise = self.reserved.lock().split_slack(SPARE_EXTENT_BLOCKS);
+            // What is promised to others stays there for them.
+            let mut promise = self.reserved.lock().split_slack(root.most_nodes_of_insert());
             let inserted =
                 extent::insert(h, &self.alloc, &mut root, page, extent, run.unwritten, Some(&mut promise));
             self.reserved.lock().merge(promise);

@@ -32,6 +32,8 @@ pub struct FileData {
     unordered: AtomicBool,
     /// An operation of many records was given up between two of them.
     poisoned: AtomicBool,
+    /// There was no block for the extents that a part of an unwritten run would have made of it.
+    whole_runs: AtomicBool,
     /// The page that the reader met last goes on with, or in.
     pub(crate) expected: AtomicU64,
     /// Where its readers are that have found pages absent.
@@ -75,6 +77,7 @@ impl FileData {
             written_before: AtomicBool::new(size > 0),
             unordered: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            whole_runs: AtomicBool::new(false),
             expected: AtomicU64::new(0),
             streams: Mutex::new(Streams::default()),
             fetching: Fetching::new(),
@@ -187,6 +190,17 @@ impl FileData {
     pub fn poison(&self) {
         // Relaxed: whoever fails has the range; its release publishes it.
         self.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what becomes written of an unwritten run is all of it, for want of room. The caller has the write-back mutex.
+    pub fn has_whole_runs(&self) -> bool {
+        // Relaxed: the mutex orders it.
+        self.whole_runs.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it is. The caller has the write-back mutex.
+    pub fn keep_runs_whole(&self, keep: bool) {
+        self.whole_runs.store(keep, Ordering::Relaxed);
     }
 
     /// EIO after [`FileData::poison`].

@@ -1,6 +1,6 @@
 //! Models of the roles that meet at the pages of a file.
 
-use super::{Below, PageStates, Selection, Take};
+use super::{Below, Delayed, PageStates, Selection, Take};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, thread};
 
@@ -17,7 +17,7 @@ struct File {
 impl File {
     fn dirty() -> Arc<File> {
         let file = File::default();
-        file.pages.dirtied(vec![1], 0);
+        file.pages.dirtied(vec![1]);
         Arc::new(file)
     }
 
@@ -93,8 +93,8 @@ fn a_writer_beside_a_write_back_leaves_its_page_dirty() {
             let file = Arc::clone(&file);
             move || file.write(Take::All, true)
         });
-        file.pages.dirtied(vec![2], 1);
-        file.pages.dirtied(vec![1], 0);
+        let _ = file.pages.delayed(vec![2], &Delayed::new(2..3, 1, 0));
+        file.pages.dirtied(vec![1]);
         flusher.join().expect("no panic");
         // The write-back takes all or nothing that is dirty at one moment.
         let [first, second] = [1..2, 2..3].map(|page| file.pages.has_dirty(page));
@@ -148,7 +148,7 @@ fn a_file_with_dirty_pages_is_on_the_queue() {
                 file.dequeue();
             }
         });
-        file.pages.dirtied(vec![2], 0);
+        file.pages.dirtied(vec![2]);
         file.enqueue();
         flusher.join().expect("no panic");
         let is_queued = file.pages.queued().is_some();

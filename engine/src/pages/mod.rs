@@ -71,7 +71,7 @@ mod tests;
 
 pub use data::{ErrorMark, FileData};
 pub(crate) use old_content::{OldContent, OldContentBudget, OldPage};
-pub(crate) use sets::{Below, Summary, Take};
+pub(crate) use sets::{Below, Delayed, Summary, Take};
 pub(crate) use token::{Logging, UnderWriteBack, WriteBackEnd};
 
 use crate::device::BLOCK_SIZE;
@@ -126,11 +126,18 @@ pub(crate) struct Selection {
 }
 
 impl PageStates {
-    /// Pages were made dirty under their range, and so many blocks were set aside for them.
-    pub fn dirtied(&self, pages: Vec<u64>, reserved: u64) {
+    /// Pages were made dirty under their range, which have blocks.
+    pub fn dirtied(&self, pages: Vec<u64>) {
+        self.sets.lock().dirty.extend(pages);
+    }
+
+    /// The same where blocks were set aside for some of them: how many of the extent blocks that came with those they do not
+    /// need.
+    #[must_use = "somebody else may need them"]
+    pub fn delayed(&self, pages: Vec<u64>, delayed: &Delayed) -> u64 {
         let mut sets = self.sets.lock();
-        sets.reserved += reserved;
         sets.dirty.extend(pages);
+        sets.delay(delayed)
     }
 
     /// Takes pages out of the dirty and logged sets, to be written in place. The caller has the write-back mutex. Also
@@ -176,11 +183,11 @@ impl PageStates {
     }
 
     /// The pages are cached no more, and no block is set aside for `reserved` of them. The caller has their range and
-    /// the write-back mutex.
-    pub fn remove(&self, pages: &Range<u64>, reserved: u64) {
+    /// the write-back mutex. How many extent blocks are not needed any more.
+    pub fn remove(&self, pages: &Range<u64>, reserved: u64) -> u64 {
         let mut sets = self.sets.lock();
-        sets.unreserve(reserved);
         sets.remove(pages);
+        sets.unreserve(reserved)
     }
 
     /// The ring holds no data records of these pages that count any more. The caller has the write-back mutex.
@@ -197,9 +204,10 @@ impl PageStates {
         }
     }
 
-    /// Dirty pages have got blocks, and need none of so many that were set aside.
-    pub fn unreserve(&self, count: u64) {
-        self.sets.lock().unreserve(count);
+    /// Dirty pages have got blocks, and need none of so many that were set aside. How many extent blocks are not needed any
+    /// more.
+    pub fn unreserve(&self, count: u64) -> u64 {
+        self.sets.lock().unreserve(count)
     }
 
     /// Blocks set aside for dirty pages.

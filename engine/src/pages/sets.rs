@@ -71,6 +71,65 @@ pub(super) struct Record {
     pub last: Position,
 }
 
+/// Extents that a leaf has room for at least once it is split.
+const RUNS_AFTER_SPLIT: u64 = 63;
+/// Pages that a leaf which is full maps at the least.
+const PAGES_OF_LEAF: u64 = 126;
+
+/// Pages of one write that are dirty and have no blocks: what was set aside for them.
+///
+/// # Extent blocks
+/// Each page may become an extent of its own. One that is put into a leaf that is full splits it, and then, if they are
+/// full too, what is above it; 63 more can come before the next split. So pages side by side, with no extent between them,
+/// take one extent block, and another for every 63 more; others take one in each leaf that they meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delayed {
+    /// The first page and the one behind the last.
+    first: u64,
+    end: u64,
+    /// Blocks set aside, one for each page that has none.
+    blocks: u64,
+    /// Levels of extent blocks above the leaves, and what a root that overflows makes.
+    levels: u64,
+}
+
+/// Leaves that are split by so many extents, of which the first ones split so many.
+fn leaves(splits: u64, extents: u64) -> u64 {
+    splits + extents.saturating_sub(splits) / RUNS_AFTER_SPLIT
+}
+
+impl Delayed {
+    /// So many of these pages have no blocks, in a file whose tree of extents is so high.
+    pub fn new(pages: Range<u64>, blocks: u64, depth: u8) -> Delayed {
+        Delayed { first: pages.start, end: pages.end, blocks, levels: depth.into() }
+    }
+
+    /// The same where only so many of them are left.
+    pub fn with_blocks(self, blocks: u64) -> Delayed {
+        Delayed { blocks, ..self }
+    }
+
+    /// Blocks for the pages.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn is_whole(&self) -> bool {
+        self.blocks == self.end - self.first
+    }
+
+    /// Leaves that their first ones may split.
+    fn splits(&self) -> u64 {
+        let met = if self.is_whole() { 1 } else { 2 + (self.end - self.first) / PAGES_OF_LEAF };
+        self.blocks.min(met)
+    }
+
+    /// Extent blocks that they need at the most.
+    pub fn nodes(&self) -> u64 {
+        leaves(self.splits(), self.blocks) + self.levels
+    }
+}
+
 /// See the module above.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
@@ -94,6 +153,14 @@ pub(super) struct Sets {
     pub batched_upto: Position,
     /// Blocks set aside for dirty pages without a block.
     pub reserved: u64,
+    /// Leaves that the first ones of these may split.
+    splits: u64,
+    /// Extent blocks above those, at the most.
+    levels: u64,
+    /// Extent blocks promised for all of them.
+    nodes: u64,
+    /// The page behind the last that a block was set aside for.
+    delayed_upto: u64,
     /// The file was truncated to nothing, and the record of that waits for the new content.
     pub truncate_pending: bool,
     /// Extents of the old content, at most.
@@ -180,9 +247,36 @@ impl Sets {
         record.last = end;
     }
 
-    /// Gives back blocks that were set aside for dirty pages.
-    pub fn unreserve(&mut self, count: u64) {
+    /// Blocks were set aside for pages that are dirty now. How many of their extent blocks they do not need.
+    pub fn delay(&mut self, delayed: &Delayed) -> u64 {
+        // What goes on where the last write ended goes into the same leaf.
+        let goes_on = self.reserved > 0 && delayed.first == self.delayed_upto;
+        if !(goes_on && delayed.is_whole()) {
+            self.splits += delayed.splits();
+        }
+        self.reserved += delayed.blocks;
+        self.levels = self.levels.max(delayed.levels);
+        self.delayed_upto = delayed.end;
+        self.nodes += delayed.nodes();
+        self.shrink_nodes()
+    }
+
+    /// Blocks that were set aside for dirty pages are not any more. How many extent blocks go with them.
+    #[must_use = "somebody else may need them"]
+    pub fn unreserve(&mut self, count: u64) -> u64 {
         self.reserved = self.reserved.saturating_sub(count);
+        self.splits = self.splits.min(self.reserved);
+        if self.reserved == 0 {
+            self.levels = 0;
+        }
+        self.shrink_nodes()
+    }
+
+    /// Lets go of extent blocks that nothing needs; how many.
+    fn shrink_nodes(&mut self) -> u64 {
+        let before = self.nodes;
+        self.nodes = before.min(leaves(self.splits, self.reserved) + self.levels);
+        before - self.nodes
     }
 
     /// Takes pages out of every set: they are gone.

@@ -1,7 +1,8 @@
 //! The states against a model that knows of each page by itself.
 
 use super::{
-    Below, Logging, OldContent, OldContentBudget, OldPage, PageStates, Selection, Take, UnderWriteBack,
+    Below, Delayed, Logging, OldContent, OldContentBudget, OldPage, PageStates, Selection, Take,
+    UnderWriteBack,
 };
 use crate::format::Position;
 use proptest::collection::vec;
@@ -145,7 +146,7 @@ fn run(steps: Vec<Step>) {
         let is_free = matches!(token, Token::None);
         match step {
             Step::Dirty(page) => {
-                states.dirtied(vec![page], 0);
+                states.dirtied(vec![page]);
                 let page = model.at(page);
                 (page.dirty, page.is_down) = (true, false);
             }
@@ -169,7 +170,7 @@ fn run(steps: Vec<Step>) {
             }
             Step::End(outcomes) => match std::mem::replace(&mut token, Token::None) {
                 Token::None => {}
-                Token::WriteBack(begun) => begun.finish(0, |end| {
+                Token::WriteBack(begun) => drop(begun.finish(0, |end| {
                     for (page, succeeds) in held.drain(..).zip(outcomes) {
                         let known = model.at(page);
                         if succeeds {
@@ -186,12 +187,12 @@ fn run(steps: Vec<Step>) {
                             known.dirty = true;
                         }
                     }
-                }),
+                })),
                 Token::Logging(mut begun) if outcomes[0] => {
                     model.tail += 1;
                     let at = model.tail;
                     begun.record_logged(at);
-                    begun.finish(at, false, |end| {
+                    let _ = begun.finish(at, false, |end| {
                         for page in held.drain(..) {
                             let known = model.at(page);
                             end.logged(page, !known.dirty);
@@ -247,7 +248,7 @@ proptest! {
 #[test]
 fn a_pending_truncation_holds_up_what_follows_until_its_record_is_logged() {
     let states = PageStates::default();
-    states.dirtied(vec![1], 1);
+    let _ = states.delayed(vec![1], &Delayed::new(1..2, 1, 0));
     states.remove(&(0..9), 1);
     states.begin_truncate(3);
     assert_eq!((states.summary().truncate_pending, states.summary().generation), (Some(3), 1));
@@ -278,18 +279,53 @@ fn copies_of_old_content_keep_the_head_from_their_records() {
 #[test]
 fn a_flush_that_failed_makes_what_it_was_to_cover_dirty_or_lost() {
     let states = PageStates::default();
-    states.dirtied(vec![1, 2, 3], 0);
+    states.dirtied(vec![1, 2, 3]);
     let all = || Selection { pages: 0..9, take: Take::All, most: 9, tail: None };
     let written = |page, at| {
         move |end: &mut super::WriteBackEnd<'_>| assert!(end.written(page, true, Some(at)).is_none())
     };
-    states.begin_write_back(all()).0.finish(0, |end| (1..=3).for_each(|page| written(page, 7)(end)));
+    let _ = states.begin_write_back(all()).0.finish(0, |end| (1..=3).for_each(|page| written(page, 7)(end)));
     let pending = states.unflushed();
-    states.dirtied(vec![3], 0);
-    states.begin_write_back(all()).0.finish(0, written(3, 8));
+    states.dirtied(vec![3]);
+    let _ = states.begin_write_back(all()).0.finish(0, written(3, 8));
     assert!(states.flush_ended(pending, false, |page| (page == 1).then_some(true)));
     assert!(states.has_dirty(1..2) && !states.has_dirty(2..9));
     assert_eq!(states.unflushed(), [(2, 7), (3, 8)]);
     states.flushed(8);
     assert!(states.unflushed().is_empty() && states.is_lost());
+}
+
+/// Extent blocks that leaves of 126 extents, all of them full, need for these writes by themselves.
+fn needed(writes: &[(u64, u64)]) -> u64 {
+    writes.iter().map(|(_, len)| 1 + (len - 1) / 63).sum()
+}
+
+proptest! {
+    /// Of what was promised for writes into holes as much stays as they need, whatever goes on where another ended; and
+    /// all is given back when the last of them has its blocks.
+    #[test]
+    fn what_pages_in_holes_need_for_their_extents_stays_promised(
+        lens in vec((any::<bool>(), 1..400u64), 1..40),
+        recorded in vec(0..1000u64, 0..20),
+    ) {
+        let (states, mut at, mut promised) = (PageStates::default(), 0, 0);
+        let mut writes: Vec<(u64, u64)> = Vec::new();
+        for (goes_on, len) in lens {
+            at += if goes_on { 0 } else { 1000 };
+            match writes.last_mut() {
+                Some((_, last)) if goes_on => *last += len,
+                _ => writes.push((at, len)),
+            }
+            let delayed = Delayed::new(at..at + len, len, 2);
+            promised += delayed.nodes() - states.delayed(Vec::new(), &delayed);
+            at += len;
+            prop_assert!(promised >= needed(&writes) + 2);
+            prop_assert!(promised <= needed(&writes) + 2 + states.reserved() / 63);
+        }
+        for count in recorded.into_iter().chain([u64::MAX]) {
+            promised -= states.unreserve(count.min(states.reserved()));
+            prop_assert!(promised >= states.reserved().min(1));
+        }
+        prop_assert_eq!((promised, states.reserved()), (0, 0));
+    }
 }

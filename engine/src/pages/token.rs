@@ -18,6 +18,8 @@ pub(crate) struct UnderWriteBack<'s> {
 #[derive(Debug)]
 pub(crate) struct WriteBackEnd<'l> {
     sets: &'l mut Sets,
+    /// Extent blocks that are not needed any more.
+    nodes: u64,
 }
 
 impl<'s> UnderWriteBack<'s> {
@@ -31,15 +33,19 @@ impl<'s> UnderWriteBack<'s> {
     }
 
     /// The write-back is over: `tell` says of each page that was not put back what became of it. So many writes of the
-    /// device are flushed by now.
-    pub fn finish(mut self, flushed: u64, tell: impl FnOnce(&mut WriteBackEnd<'_>)) {
+    /// device are flushed by now. How many extent blocks are not needed any more.
+    #[must_use = "somebody else may need them"]
+    pub fn finish(mut self, flushed: u64, tell: impl FnOnce(&mut WriteBackEnd<'_>)) -> u64 {
         let mut sets = self.states.sets.lock();
         sets.under_write_back = false;
         sets.trim_unflushed(flushed);
-        tell(&mut WriteBackEnd { sets: &mut sets });
+        let mut end = WriteBackEnd { sets: &mut sets, nodes: 0 };
+        tell(&mut end);
+        let nodes = end.nodes;
         sets.shrink();
         drop(sets);
         self.is_finished = true;
+        nodes
     }
 }
 
@@ -73,7 +79,7 @@ impl WriteBackEnd<'_> {
 
     /// So many blocks that were set aside are used, or wanted no more.
     pub fn unreserve(&mut self, count: u64) {
-        self.sets.unreserve(count);
+        self.nodes += self.sets.unreserve(count);
     }
 }
 
@@ -115,6 +121,8 @@ pub(crate) struct Logging<'s> {
 pub(crate) struct LoggingEnd<'l> {
     sets: &'l mut Sets,
     end: Position,
+    /// Extent blocks that are not needed any more.
+    nodes: u64,
 }
 
 impl<'s> Logging<'s> {
@@ -134,16 +142,20 @@ impl<'s> Logging<'s> {
     }
 
     /// The record that ends at `end` is logged; with `truncates`, it is that of a pending truncation too. `tell` says
-    /// which pages it holds.
-    pub fn finish(&mut self, end: Position, truncates: bool, tell: impl FnOnce(&mut LoggingEnd<'_>)) {
+    /// which pages it holds. How many extent blocks are not needed any more.
+    #[must_use = "somebody else may need them"]
+    pub fn finish(&mut self, end: Position, truncates: bool, tell: impl FnOnce(&mut LoggingEnd<'_>)) -> u64 {
         let mut sets = self.states.sets.lock();
         sets.being_logged = false;
         if truncates {
             sets.truncate_recorded();
         }
-        tell(&mut LoggingEnd { sets: &mut sets, end });
+        let mut ended = LoggingEnd { sets: &mut sets, end, nodes: 0 };
+        tell(&mut ended);
+        let nodes = ended.nodes;
         drop(sets);
         self.is_finished = true;
+        nodes
     }
 
     /// Whether a drop would put the pages back.
@@ -182,7 +194,7 @@ impl LoggingEnd<'_> {
 
     /// So many blocks that were set aside are used, or wanted no more.
     pub fn unreserve(&mut self, count: u64) {
-        self.sets.unreserve(count);
+        self.nodes += self.sets.unreserve(count);
     }
 }
 

@@ -330,7 +330,7 @@ impl DataPath {
                     let mut latched = found.latch();
                     latched.write(0, bytes);
                     if found.mark_dirty(&latched, 0..BLOCK_SIZE) {
-                        data.pages.dirtied(vec![*page], 0);
+                        data.pages.dirtied(vec![*page]);
                     }
                 }
                 (_, found) => {

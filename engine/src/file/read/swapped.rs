@@ -144,7 +144,7 @@ impl DataPath {
     /// Has pages that a reader has used lose their copies. The reader has their range.
     pub(in crate::file) fn lose_copies(&self, inode: &Arc<InodeObj>, pages: Range<u64>) {
         let data = inode.data();
-        let mut joining = Joining::begin(self.write_back.queue(), inode, 0);
+        let mut joining = Joining::begin(self.write_back.queue(), &self.meta, inode, None);
         for page in pages {
             let found = data.index.get(page).and_then(|slot| self.pool.find(slot, Use::No));
             // A dirty page is where it should be.

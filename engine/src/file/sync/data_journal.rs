@@ -12,7 +12,6 @@
 //! is anywhere else; the old blocks are not given out before it is durable (quarantine), so until then the old content
 //! is whole, where it lies or in older records (`old_content`).
 
-use crate::Result;
 use crate::buffer_pool;
 use crate::cache::Use;
 use crate::cache::{Found, FramePool, FrameState};
@@ -27,6 +26,7 @@ use crate::pages::{FileData, Logging, OldContentBudget};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::{Arc, LaneCounter, Mutex};
+use crate::{Error, Result};
 use std::collections::BTreeMap;
 
 /// Pages that one fsync absorbs at most; each costs a record's overhead.
@@ -89,7 +89,7 @@ impl<'p> Absorbing<'p> {
         inode.data().set_logged_size(size);
         journal.counters.pages.add(taken.len() as u64);
         let mut unwanted = 0;
-        self.pages.finish(end, truncates, |logging| {
+        let nodes = self.pages.finish(end, truncates, |logging| {
             for page in taken {
                 if page.new.is_some() {
                     logging.unreserve(1);
@@ -106,8 +106,8 @@ impl<'p> Absorbing<'p> {
         if truncates {
             journal.write_back.pending().remove(inode.nid());
         }
-        if unwanted > 0 {
-            journal.meta.unreserve(unwanted);
+        if unwanted + nodes > 0 {
+            journal.meta.unreserve(unwanted, nodes);
         }
         journal.write_back.queue().add(inode);
     }
@@ -282,7 +282,8 @@ impl DataJournal {
         planted::panic_at(Spot::Absorbed);
         let Ok(Some(end)) = logged else {
             absorbing.failed(taken);
-            return logged;
+            // A write home has another way where there is no block for extents.
+            return if logged == Err(Error::Errno(libc::ENOSPC)) { Ok(None) } else { logged };
         };
         match why {
             Absorb::Synced => self.counters.syncs.add(1),

@@ -223,7 +223,7 @@ impl MetaImage {
         let mut taken = meta.alloc.statfs_available() - blocks;
         // Extent blocks are promised besides.
         let ballast = loop {
-            match meta.alloc.reserve_delayed(taken) {
+            match meta.alloc.reserve_delayed(taken, 0) {
                 Ok(ballast) if meta.alloc.statfs_available() >= blocks => break ballast,
                 _ => taken -= 1,
             }

@@ -8,7 +8,7 @@ use crate::file::write::joining::Joining;
 use crate::file::write::reservation::FrameReservation;
 use crate::inode::InodeObj;
 use crate::meta::{Mapping, Meta};
-use crate::pages::{PAGE, page_of};
+use crate::pages::{Delayed, PAGE, page_of};
 use crate::planted::{self, Spot};
 use crate::sync::Arc;
 use std::ops::Range;
@@ -23,14 +23,14 @@ pub(in crate::file) enum Ready<'p> {
 pub(in crate::file) struct ReadyPages<'p> {
     /// None: nothing is to be done to the page.
     pub pages: Vec<Option<Ready<'p>>>,
-    reserved: u64,
+    delayed: Option<Delayed>,
     meta: &'p Meta,
 }
 
 impl Drop for ReadyPages<'_> {
     fn drop(&mut self) {
-        if self.reserved > 0 {
-            self.meta.unreserve(self.reserved);
+        if let Some(delayed) = &self.delayed {
+            self.meta.unreserve(delayed.blocks(), delayed.nodes());
         }
     }
 }
@@ -86,7 +86,7 @@ impl DataPath {
             found.map(Ready::Cached)
         };
         let mut ready: Vec<_> = edits.iter().map(cached).collect();
-        let mut reserve = 0;
+        let (mut reserve, mut holes) = (0, 0..0);
         let mut known: Option<(u64, Mapping)> = None;
         for (i, edit) in edits.iter().enumerate() {
             if ready[i].is_some() {
@@ -122,15 +122,19 @@ impl DataPath {
                 Mapping::Mapped { .. } => {}
                 Mapping::Hole { .. } => {
                     flags |= FrameState::RESERVED;
+                    holes = if reserve == 0 { edit.page } else { holes.start }..edit.page + 1;
                     reserve += 1;
                 }
             }
             ready[i] = Some(Ready::Fresh { frame, base, flags });
         }
+        let mut delayed = None;
         if reserve > 0 {
-            self.reserve(reserve)?;
+            let new = Delayed::new(holes, reserve, inode.lock.read().extent_depth);
+            self.reserve(&new)?;
+            delayed = Some(new);
         }
-        Ok(Ok(ReadyPages { pages: ready, reserved: reserve, meta: &self.meta }))
+        Ok(Ok(ReadyPages { pages: ready, delayed, meta: &self.meta }))
     }
 
     /// Step (4): nothing here fails.
@@ -142,9 +146,9 @@ impl DataPath {
         mut ready: ReadyPages<'_>,
     ) {
         let data = inode.data();
-        let reserved = std::mem::take(&mut ready.reserved);
+        let delayed = ready.delayed.take();
         let ready = std::mem::take(&mut ready.pages);
-        let mut joining = Joining::begin(self.write_back.queue(), inode, reserved);
+        let mut joining = Joining::begin(self.write_back.queue(), &self.meta, inode, delayed);
         for (edit, ready) in edits.iter().zip(ready) {
             let source = match content {
                 Content::Bytes(bytes) => Some(&bytes[edit.part.clone()]),

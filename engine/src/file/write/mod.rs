@@ -21,7 +21,7 @@ use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
-use crate::pages::FileData;
+use crate::pages::{Delayed, FileData};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::kill::{self, Step};
 use crate::planted::{self, Bug};
@@ -244,9 +244,32 @@ impl DataPath {
         Ok(Outcome::Done)
     }
 
-    /// Sets blocks aside. It may wait for other files' records, with the range in hand and nothing else.
-    pub(in crate::file) fn reserve(&self, blocks: u64) -> Result<()> {
-        self.meta.reserve(blocks)
+    /// Sets blocks aside. If the image is full, what waits is written, so that what it does not need for its extents is had
+    /// by others. It may wait for records of other files, with the range in hand and nothing else.
+    pub(in crate::file) fn reserve(&self, delayed: &Delayed) -> Result<()> {
+        // What is not kept goes nowhere before there is room for it.
+        let nodes = if self.write_back.keeps() { delayed.nodes() } else { 0 };
+        self.reserve_with(|| self.meta.reserve(delayed.blocks(), nodes))
+    }
+
+    /// The same for what gets its blocks at once, by one record.
+    pub(in crate::file) fn reserve_for_record(&self, blocks: u64) -> Result<()> {
+        self.reserve_with(|| self.meta.reserve_for_record(blocks))
+    }
+
+    fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
+        let result = reserve();
+        let is_full = result == Err(Error::Errno(libc::ENOSPC));
+        if !is_full || !self.write_back.keeps() || self.meta.promised_nodes() == 0 {
+            return result;
+        }
+        for inode in self.write_back.queue().files() {
+            // Whoever syncs that file is told.
+            if let Err(e) = self.write_back.write_home(&inode) {
+                tracing::debug!("what waits is written for the sake of room: {e}");
+            }
+        }
+        reserve()
     }
 
     /// Makes the file longer; what is between reads as zeros.

@@ -12,6 +12,7 @@ mod record;
 mod select;
 mod submit;
 pub(in crate::file) mod throttle;
+mod whole_runs;
 
 use crate::Result;
 use crate::cache::FramePool;
@@ -31,6 +32,7 @@ use queue::WriteBackQueue;
 use select::{SPARE_RUNS, need_of, select};
 use std::ops::Range;
 use throttle::{Levels, Throttle};
+use whole_runs::WholeRuns;
 
 /// Pages of one batch with a small cache, or of small files.
 pub(in crate::file) const BATCH_PAGES: usize = 1024;
@@ -55,6 +57,8 @@ pub(in crate::file) struct PreparedWrite<'p> {
     left: Vec<u64>,
     tail_waits: bool,
     pub extents: Vec<WriteExtent<'p>>,
+    /// Of what becomes written, what does so as a whole.
+    whole: WholeRuns,
     /// The page from which to go on.
     next: Option<u64>,
     result: Result<()>,
@@ -301,11 +305,24 @@ impl WriteBack {
         planted::panic_at(Spot::Selected);
         let mut result = Ok(());
         let arranged = self.arrange(inode, &selected, most_runs, goal);
-        let (extents, left) = (arranged.extents, arranged.left);
+        let (mut extents, left) = (arranged.extents, arranged.left);
         if let Some(e) = arranged.error {
             result = Err(e);
         }
         selected.put_back(&arranged.stays);
+        let mut whole = WholeRuns::default();
+        if room.is_some() && data.has_whole_runs() {
+            match self.zero_rest_of_runs(inode, &extents, order.cause) {
+                Ok(runs) => whole = runs,
+                Err(e) => {
+                    for extent in extents.drain(..) {
+                        let pages = extent.page..extent.page + extent.frames.len() as u64;
+                        selected.put_back(&pages.collect::<Vec<_>>());
+                    }
+                    result = Err(e);
+                }
+            }
+        }
         if let Some(&first) = left.first() {
             selected.put_back(&left);
             if result.is_ok() {
@@ -322,6 +339,7 @@ impl WriteBack {
             left,
             tail_waits,
             extents,
+            whole,
             next,
             result,
         })

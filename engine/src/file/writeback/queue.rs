@@ -374,11 +374,11 @@ impl WriteBackQueue {
             return Ok(());
         }
         let ahead = self.charged_ahead();
-        let more = match self.meta.reserve(due - charged + ahead) {
+        let more = match self.meta.reserve(due - charged + ahead, 0) {
             Ok(()) => due - charged + ahead,
             Err(_) if inode.data().pages.queued().is_some() => return Ok(()),
             Err(_) => {
-                self.meta.reserve(due - charged)?;
+                self.meta.reserve(due - charged, 0)?;
                 due - charged
             }
         };
@@ -399,7 +399,7 @@ impl WriteBackQueue {
         if charged > due + 2 * ahead
             && self.charged.compare_exchange(charged, due + ahead, Relaxed, Relaxed).is_ok()
         {
-            self.meta.unreserve(charged - due - ahead);
+            self.meta.unreserve(charged - due - ahead, 0);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::place::{Place, WriteExtent, change_of};
 use super::select::recorded_end;
 use super::{PreparedWrite, WriteBack, key_of};
-use crate::Result;
 use crate::cache::FrameState;
 use crate::format::Position;
 use crate::inode::InodeObj;
@@ -11,6 +10,7 @@ use crate::meta::{Blocks, ROOM_CHANGED};
 use crate::pages::{FileData, PAGE, PAGES_END, UnderWriteBack, WriteBackEnd, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::takeover::NewerHome;
+use crate::{Error, Result};
 use std::collections::BTreeSet;
 
 impl WriteBack {
@@ -27,12 +27,14 @@ impl WriteBack {
             left,
             tail_waits,
             mut extents,
+            whole,
             mut next,
             mut result,
         } = prepared;
         let data = inode.data();
         let logged = if truncates { 0 } else { data.logged_size() };
         data.wrote(completed);
+        whole.fail_as_one(&mut extents);
 
         let bad: BTreeSet<u64> = extents
             .iter()
@@ -60,6 +62,7 @@ impl WriteBack {
             }
         }
         let mut change = change_of(&extents);
+        whole.widen(&mut change);
         let mut down = if tail_is_down { size.max(logged) } else { logged };
         if truncates && let Some(first) = left.first() {
             // More extents than one record has room for: the file grows by what follows.
@@ -90,15 +93,18 @@ impl WriteBack {
             && let Some(room) = room
         {
             // An emptied file of which nothing was written shows nothing that might not be down.
-            let early = truncates && extents.is_empty() || !data.is_ordered();
+            // Zeros that are not down are what others have left there.
+            let early = truncates && extents.is_empty() || !data.is_ordered() && whole.is_empty();
             let early = early || planted::is(Bug::MappedBeforeFlush);
             let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
             // An fsync has come between, whose record there is no room to name.
             let fits = outgrown.is_none() || room.need.superseded > 0;
             let fitting = if fits { flushed } else { Err(ROOM_CHANGED) };
+            let marks = !change.mark_written.is_empty();
             let recorded = fitting.and_then(|()| self.meta.log(room.room, inode, change));
             match recorded {
                 Ok(_) => {
+                    data.keep_runs_whole(false);
                     data.set_logged_size(down);
                     data.pages.forget_records_of(outgrown.as_slice());
                     if truncates {
@@ -114,6 +120,10 @@ impl WriteBack {
                         }
                     }
                     if e == ROOM_CHANGED {
+                        next = selected.first().copied();
+                    } else if e == Error::Errno(libc::ENOSPC) && marks && !data.has_whole_runs() {
+                        // There is no block for what its extents become: they stay as they are.
+                        data.keep_runs_whole(true);
                         next = selected.first().copied();
                     } else {
                         result = Err(e);
@@ -145,11 +155,12 @@ impl WriteBack {
         extents: Vec<WriteExtent<'_>>,
         completed: u64,
     ) {
-        selected.finish(self.meta.store().device().writes_flushed(), |end| {
+        let nodes = selected.finish(self.meta.store().device().writes_flushed(), |end| {
             for extent in extents {
                 self.finish_extent(end, inode, extent, completed);
             }
         });
+        self.meta.need_fewer_nodes(nodes);
     }
 
     /// Tells a successor that the page lies in place in a newer form than records up to there hold; false: there is no
@@ -184,7 +195,7 @@ impl WriteBack {
         }
         let (mut unwanted, mut clean) = (0, 0);
         for ((page, found), unsynced) in pages.zip(&extent.frames).zip(&extent.unsynced) {
-            if extent.place == Place::Unwritten && found.flags().contains(FrameState::RESERVED) {
+            if extent.place != Place::New && found.flags().contains(FrameState::RESERVED) {
                 unwanted += 1;
             }
             let overwritten = (extent.place == Place::Mapped).then_some(completed);
@@ -202,9 +213,9 @@ impl WriteBack {
         self.written.add(clean);
         match extent.place {
             Place::New => end.unreserve(count),
-            Place::Unwritten if unwanted > 0 => {
+            Place::Unwritten | Place::Mapped if unwanted > 0 => {
                 end.unreserve(unwanted);
-                self.meta.unreserve(unwanted);
+                self.meta.unreserve(unwanted, 0);
             }
             _ => {}
         }

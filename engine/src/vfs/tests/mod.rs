@@ -2,6 +2,7 @@
 
 #[cfg(feature = "baselines")]
 mod baselines;
+mod accepted;
 mod batch;
 mod crash;
 mod full;

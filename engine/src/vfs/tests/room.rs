@@ -95,7 +95,7 @@ fn the_last_blocks_of_an_image_are_for_splits_too() {
         let full = fs.meta.dir(&d).vacancy(None, &d.lock.read(), name.as_bytes()).expect("sound");
         let before = buckets();
         if before >= 256 && full.expect("no such name").grows() {
-            let all = std::iter::from_fn(|| fs.meta.alloc.reserve_delayed(1).ok());
+            let all = std::iter::from_fn(|| fs.meta.alloc.reserve_delayed(1, 0).ok());
             let mut taken: Vec<_> = all.collect();
             taken.truncate(taken.len() - 2);
             fs.grow(&d, name.as_bytes()).expect("room");
