@@ -80,6 +80,7 @@ impl Alloc {
                 groups: Groups::new(groups),
                 make_room: OnceLock::new(),
                 await_frees: OnceLock::new(),
+                record_frees: OnceLock::new(),
                 also_waits: OnceLock::new(),
                 rounds: Mutex::new(()),
                 round: AtomicU64::new(0),

@@ -12,10 +12,10 @@
 //! [`Alloc::head_passed`] are told), and how to make that happen ([`Alloc::set_make_room`]).
 //!
 //! # When the image is full
-//! ENOSPC is answered only after waiting for operations that are about to free something, and after a
-//! commit and a checkpoint have let go what waits in quarantine. That sleeps and may need inode locks, so
-//! [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held), and
-//! [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
+//! ENOSPC is answered only after waiting for operations that are about to free something, after what was freed in memory
+//! alone is recorded, and after a commit and a checkpoint have let go what waits in quarantine. That sleeps and may need
+//! inode locks, so [`Alloc::allocate`] does not do it: [`Alloc::reserve_delayed`] does (call it with no inode lock held),
+//! and [`Alloc::with_room`] repeats a whole operation once. Operations that free space allocate as [`Class::MakingRoom`]
 //! and may use a reserve. Nobody else can touch that but for the extents of what is mapped at once, which take half of
 //! it at the most: so everything that statfs shows can be had ([`Reservation::extend_for_record`]).
 
@@ -93,6 +93,9 @@ pub type MakeRoom = Box<dyn Fn() -> Result<()> + Send + Sync>;
 /// Waits for operations that are about to free something.
 pub type AwaitFrees = Box<dyn Fn() + Send + Sync>;
 
+/// Records what was freed in memory and is in no record yet.
+pub type RecordFrees = Box<dyn Fn() + Send + Sync>;
+
 /// Whether something besides blocks waits for a commit until it can be had again.
 pub type AlsoWaits = Box<dyn Fn() -> bool + Send + Sync>;
 
@@ -114,6 +117,7 @@ struct Shared {
     current: Box<[CachePadded<AtomicUsize>]>,
     make_room: OnceLock<MakeRoom>,
     await_frees: OnceLock<AwaitFrees>,
+    record_frees: OnceLock<RecordFrees>,
     also_waits: OnceLock<AlsoWaits>,
     /// Held while room is made; counts how often.
     rounds: Mutex<()>,
@@ -142,6 +146,12 @@ impl Alloc {
     /// Says how to wait for what others are about to free. Set once, at mount.
     pub fn set_await_frees(&self, await_frees: AwaitFrees) {
         let _ = self.shared.await_frees.set(await_frees);
+    }
+
+    /// Says how what was freed in memory alone comes to be recorded. Set once, at mount. It takes credits and locks of
+    /// inodes, as any operation does, and asks for no room itself.
+    pub fn set_record_frees(&self, record_frees: RecordFrees) {
+        let _ = self.shared.record_frees.set(record_frees);
     }
 
     /// Says what else than blocks is had back when room is made. Set once, at mount.

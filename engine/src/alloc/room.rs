@@ -23,13 +23,18 @@ impl Alloc {
         if self.shared.budget.available() >= blocks { Ok(()) } else { self.make_room() }
     }
 
-    /// Lets go what waits in quarantine, and what is about to be freed. It sleeps: neither credits nor the lock of
-    /// an inode may be held. A thread that was refused space tries once more afterwards, whatever this has found:
-    /// others make room too.
+    /// Lets go what waits in quarantine, and what is about to be freed, or is freed in memory alone. It sleeps, and logs:
+    /// neither credits nor the lock of an inode, nor a file's write-back mutex, may be held. A thread that was refused
+    /// space tries once more afterwards, whatever this has found: others make room too.
     pub fn make_room(&self) -> Result<()> {
         let shared = &*self.shared;
         if let Some(wait) = shared.await_frees.get() {
             wait();
+        }
+        // Outside the rounds, each of which is to let go what was recorded before it: a thread that comes to one of
+        // these records a second time waits for it, or finds it in quarantine.
+        if let Some(record) = shared.record_frees.get() {
+            record();
         }
         let round = shared.round.load(Relaxed);
         let _one_at_a_time = shared.rounds.lock();

@@ -159,6 +159,11 @@ impl DataPath {
             DataBaseline::Ordered => 0,
         };
         let journal = Arc::new(DataJournal::new(Arc::clone(&meta), Arc::clone(&write_back), limit, kept));
+        let emptied = Arc::downgrade(&journal);
+        meta.alloc.set_record_frees(Box::new(move || {
+            // A failure is met again, and told.
+            let _ = emptied.upgrade().map(|journal| journal.settle_deferred());
+        }));
         Ok(DataPath {
             readahead: Readahead::new(Arc::clone(&meta), options.ahead),
             flusher: Flusher::new(Arc::clone(&write_back), Arc::clone(&journal), options.expire),

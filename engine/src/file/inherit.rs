@@ -125,7 +125,7 @@ impl DataPath {
             // The old content stays until a record has the new, as before; nothing else is mapped from now on.
             Some(dropped) => {
                 data.set_size(0);
-                data.pages.begin_truncate(dropped);
+                data.pages.begin_truncate(dropped.extents);
             }
             None if kept.truncate_pending => {
                 self.cut(inode, 0)?;
@@ -141,11 +141,11 @@ impl DataPath {
         // Not before: cutting would store the size that the file has now.
         inode.inherit_kept(memory, kept);
         self.inherit_pages(inode, kept.size, pages)?;
-        if dropped.is_some() {
+        if let Some(dropped) = dropped {
             // Who writes it back by now has the mutex until the truncation waits no more.
             let _quiet = data.write_back.lock();
             if data.pages.is_truncate_pending() {
-                self.write_back.pending().add(inode);
+                self.write_back.pending().add(inode, dropped.blocks);
                 self.write_back.queue().add_emptied(inode);
             }
         }

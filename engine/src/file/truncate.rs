@@ -9,7 +9,7 @@
 use crate::Result;
 use crate::cache::FrameState;
 use crate::file::data_path::{DataPath, check_size};
-use crate::file::sync::data_journal::Absorb;
+use crate::file::sync::data_journal::{Absorb, DataJournal};
 use crate::file::sync::fsync::SyncKind;
 use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
@@ -22,6 +22,41 @@ use crate::planted::{self, Bug};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
+
+/// What a truncation to nothing drops.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::file) struct Dropped {
+    /// Extents, at the most.
+    pub extents: usize,
+    /// Blocks of content that are not among those of a truncation which waits already.
+    pub blocks: u64,
+}
+
+impl DataJournal {
+    /// See [`DataPath::settle_deferred`].
+    pub fn settle_deferred(&self) -> Result<()> {
+        if !self.write_back.pending().any() {
+            return Ok(());
+        }
+        let files: Vec<_> = self.write_back.pending().files();
+        let mut result = Ok(());
+        for inode in files {
+            result = result.and(self.settle(&inode));
+        }
+        result
+    }
+
+    /// Records one file's truncation, if it waits. A thread that does so may have ranges in hand, and neither credits nor
+    /// a write-back mutex.
+    fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
+        while inode.data().pages.is_truncate_pending() {
+            if self.absorb(inode, Absorb::Replacing, None)?.is_none() {
+                self.write_back.write_home(inode)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 impl DataPath {
     /// Sets the size. What is cut off is gone; what is added reads as zeros.
@@ -64,29 +99,32 @@ impl DataPath {
             self.write_back.write_pages(inode, 0..PAGES_END, Order::RECORDED)?;
         };
         data.set_size(0);
-        data.pages.begin_truncate(dropped);
+        data.pages.begin_truncate(dropped.extents);
         // Before the frames go: a successor would take what is mapped for what was written.
         self.keep_truncate(inode);
         self.drop_pages(data, 0..PAGES_END);
-        self.write_back.pending().add(inode);
+        self.write_back.pending().add(inode, dropped.blocks);
         self.write_back.queue().add_emptied(inode);
         Ok(())
     }
 
-    /// The number of old extents, if the record which drops them can hold new ones too: only a file in very
-    /// many extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
-    pub(in crate::file) fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<usize>> {
+    /// The old content, if the record which drops it can hold new extents too: only a file in very many
+    /// extents, or a tiny ring, says no. One that was truncated before has as many as it had then.
+    pub(in crate::file) fn droppable(&self, inode: &Arc<InodeObj>) -> Result<Option<Dropped>> {
         if let Some(extents) = inode.data().pages.summary().truncate_pending {
-            return Ok(Some(extents));
+            return Ok(Some(Dropped { extents, blocks: 0 }));
         }
-        let mut dropped = 1;
+        let mut dropped = Dropped { extents: 1, blocks: 0 };
         let mut page = 0;
         while page < PAGES_END {
             let mapping = self.meta.map(inode, page)?;
             page += mapping.len();
-            dropped += usize::from(matches!(mapping, Mapping::Mapped { .. }));
+            if matches!(mapping, Mapping::Mapped { .. }) {
+                dropped.extents += 1;
+                dropped.blocks += mapping.len();
+            }
         }
-        let need = Need { runs: MAX_RUNS, dropped, ..Need::default() };
+        let need = Need { runs: MAX_RUNS, dropped: dropped.extents, ..Need::default() };
         Ok((self.meta.fitting(inode, need) > 0).then_some(dropped))
     }
 
@@ -184,25 +222,17 @@ impl DataPath {
 
     /// Records every truncation that waits for new content, with what there is of it.
     pub fn settle_deferred(&self) -> Result<()> {
-        if !self.write_back.pending().any() {
-            return Ok(());
-        }
-        let files: Vec<_> = self.write_back.pending().files();
-        let mut result = Ok(());
-        for inode in files {
-            result = result.and(self.settle(&inode));
-        }
-        result
+        self.journal.settle_deferred()
+    }
+
+    /// Blocks that such truncations hold: not free yet, but free before a full image says so.
+    pub fn held_by_truncations(&self) -> u64 {
+        self.write_back.pending().blocks()
     }
 
     /// Records one file's truncation, if it waits.
     pub(in crate::file) fn settle(&self, inode: &Arc<InodeObj>) -> Result<()> {
-        while inode.data().pages.is_truncate_pending() {
-            if self.journal.absorb(inode, Absorb::Replacing, None)?.is_none() {
-                self.write_back.write_home(inode)?;
-            }
-        }
-        Ok(())
+        self.journal.settle(inode)
     }
 
     /// Before a rename puts this file in another's place: its content and size are down, or in a record that comes before.

@@ -168,6 +168,12 @@ impl InodeSpace {
         self.nat.used(nat_block)
     }
 
+    /// The inodes in use, and how many more so many free blocks make possible.
+    pub fn count_inodes(&self, free_blocks: u64) -> (u64, u64) {
+        let count = self.nat.count();
+        (count.used, count.possible(free_blocks))
+    }
+
     /// Leaves what makes the next mount's allocations faster. Everything is durable.
     pub fn save_hints(&self) -> Result<()> {
         self.nat.save_hints()

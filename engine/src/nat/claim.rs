@@ -58,18 +58,18 @@ impl<'n> Claim<'n> {
         }
         loop {
             let Some(index) = shared.ids.next_new(shared.capacity()) else {
-                // The last that others have.
-                while shared.ids.take_over(self.lane, 0) {
-                    if let Some(found) = self.free_id() {
-                        return found;
-                    }
-                }
-                return Err(Error::Errno(libc::ENOSPC));
+                return self.last_id().unwrap_or(Err(Error::Errno(libc::ENOSPC)));
             };
             self.place = Some(index);
             let (pointer_page, offset, pointer) = shared.pointer(index)?;
             if pointer.block() == 0 {
-                return self.make_block(h, index, &pointer_page, offset);
+                match self.make_block(h, index, &pointer_page, offset) {
+                    Err(Error::Errno(libc::ENOSPC)) => {}
+                    made => return made,
+                }
+                shared.ids.not_new(index);
+                self.place = None;
+                return self.last_id().unwrap_or(Err(Error::Errno(libc::ENOSPC)));
             }
             // A crash can leave a hole before it.
             self.place = None;
@@ -78,6 +78,16 @@ impl<'n> Claim<'n> {
                 return found;
             }
         }
+    }
+
+    /// One of the last ids that other lanes have, where there can be no more.
+    fn last_id(&mut self) -> Option<Result<(Nid, PageRef)>> {
+        while self.shared.ids.take_over(self.lane, 0) {
+            if let Some(found) = self.free_id() {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// A free id of a block that is known.
@@ -107,19 +117,35 @@ impl<'n> Claim<'n> {
 
     /// Takes a free slot of the lane.
     pub(super) fn take_slot(&mut self, h: &mut Handle<'_>) -> Result<(PageRef, u8)> {
-        if let Some((block, slot)) = self.shared.nodes.pick(self.lane) {
-            self.slot = Some(Slot::Picked { block, slot });
-            return Ok((self.shared.store.get(block, BlockKind::Node)?, slot));
+        if let Some(picked) = self.shared.nodes.pick(self.lane) {
+            return self.slot_of(picked);
         }
-        let block = self.shared.alloc.allocate(h, 1, None, Class::Metadata, None)?.start;
+        let block = match self.shared.alloc.allocate(h, 1, None, Class::Metadata, None) {
+            Ok(extent) => extent.start,
+            // A full image has slots as long as any lane has.
+            Err(Error::Errno(libc::ENOSPC)) => {
+                let picked = self.shared.nodes.pick_any();
+                return self.slot_of(picked.ok_or(Error::Errno(libc::ENOSPC))?);
+            }
+            Err(e) => return Err(e),
+        };
         let page = h.init(block, BlockKind::Node, 0, 0)?;
         self.slot = Some(Slot::New { block });
         Ok((page, 0))
     }
 
+    /// A slot that was picked in a known block.
+    fn slot_of(&mut self, (block, slot): (u64, u8)) -> Result<(PageRef, u8)> {
+        self.slot = Some(Slot::Picked { block, slot });
+        Ok((self.shared.store.get(block, BlockKind::Node)?, slot))
+    }
+
     /// The operation is over: what was taken is in use, or free again.
     pub(super) fn end(&mut self, committed: bool) {
         let Shared { ids, nodes, .. } = self.shared;
+        if committed && self.id.is_some() {
+            ids.counts.made();
+        }
         match (self.place.take(), self.id.take()) {
             (Some(_), Some((block, _))) if committed => ids.insert_new(&block, self.lane),
             (Some(index), _) => ids.not_new(index),

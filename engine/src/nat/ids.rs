@@ -5,6 +5,7 @@
 //! one) has it; a full block leaves the list when the owner finds it full and comes back with the next id
 //! that is given.
 
+use super::count::Counts;
 #[cfg(feature = "baselines")]
 use super::{listed::Listed, work::Work};
 use crate::alloc::Queue;
@@ -107,6 +108,12 @@ impl IdBlock {
         self.taken.iter().all(|word| word.load(Ordering::Relaxed) == u64::MAX)
     }
 
+    /// Number of ids that are taken by inodes, or wait for a commit.
+    pub(super) fn in_use(&self) -> u16 {
+        // The first of the table is nobody's.
+        self.used() - u16::from(self.index == 0)
+    }
+
     /// Number of ids that are taken.
     pub(super) fn used(&self) -> u16 {
         // Relaxed: a hint.
@@ -136,6 +143,7 @@ pub(super) struct Ids {
     end: u64,
     /// The next place for a new NAT block; before it those that were not used after all.
     new: Mutex<(Vec<u64>, u64)>,
+    pub counts: Counts,
     /// One list for all lanes, in place of their own.
     #[cfg(feature = "baselines")]
     pub listed: Option<Listed>,
@@ -154,6 +162,7 @@ impl Ids {
             unknown: AtomicU64::new(0),
             end,
             new: Mutex::new((Vec::new(), end)),
+            counts: Counts::default(),
             #[cfg(feature = "baselines")]
             listed: None,
             #[cfg(feature = "baselines")]
@@ -177,9 +186,14 @@ impl Ids {
 
     /// Takes note of a NAT block. Only noted blocks are drawn from, so that nothing is under way in its page
     /// when the first note is made.
-    pub(super) fn insert_loaded(&self, index: u64, page: &PageRef) -> Arc<IdBlock> {
+    pub(super) fn insert_loaded(&self, index: u64, page: &PageRef, hint: u16) -> Arc<IdBlock> {
         let mut shard = self.shard(index).lock();
-        Arc::clone(shard.entry(index).or_insert_with(|| Arc::new(IdBlock::load(index, page))))
+        Arc::clone(shard.entry(index).or_insert_with(|| {
+            let block = IdBlock::load(index, page);
+            // Hints are counted of blocks that were there when the table was loaded.
+            self.counts.looked_into(block.in_use(), if index < self.end { hint } else { 0 });
+            Arc::new(block)
+        }))
     }
 
     /// Takes note of a block that a lane has made.
@@ -315,6 +329,17 @@ impl Ids {
             self.listed.iter().for_each(Listed::checkpointed);
             self.work.add_since(|done| &done.freed_ns, begun);
         }
+    }
+
+    /// NAT blocks before this number were there when the table was loaded.
+    pub(super) fn loaded(&self) -> u64 {
+        self.end
+    }
+
+    /// How many there are besides.
+    pub(super) fn made_here(&self) -> u64 {
+        let new = self.new.lock();
+        new.1.saturating_sub(self.end + new.0.len() as u64)
     }
 
     /// How many places of the table were used, or were to be.

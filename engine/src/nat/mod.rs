@@ -16,6 +16,7 @@
 //!   come after the last lock that an operation takes, and a handle frees one inode at most, and makes none then.
 
 mod claim;
+mod count;
 mod ids;
 #[cfg(feature = "baselines")]
 mod listed;
@@ -144,9 +145,13 @@ impl Shared {
         if let Some(known) = self.ids.find(index) {
             return Ok(Some(known));
         }
-        match self.pointer(index)?.2.block() {
+        let pointer = self.pointer(index)?.2;
+        match pointer.block() {
             0 => Ok(None),
-            block => Ok(Some(self.ids.insert_loaded(index, &self.nat_page(index, block)?))),
+            block => {
+                let page = self.nat_page(index, block)?;
+                Ok(Some(self.ids.insert_loaded(index, &page, pointer.used_hint())))
+            }
         }
     }
 
@@ -300,6 +305,7 @@ impl Nat {
         h.at_end(move |end| {
             shared.nodes.left(block, slot, end.is_some(), last);
             if let Some(end) = end {
+                shared.ids.counts.freed();
                 #[cfg(feature = "baselines")]
                 let begun = shared.ids.work.now();
                 shared.ids.quarantine(end, ids, (nid % NAT_PER_BLOCK) as u32);

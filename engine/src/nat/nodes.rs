@@ -8,7 +8,7 @@ use crate::format::{INODE_SIZE, INODES_PER_BLOCK};
 use crate::hasher::NumberMap;
 use crate::lane;
 use crate::store::PageRef;
-use crate::sync::{CachePadded, Condvar, Mutex};
+use crate::sync::{CachePadded, Condvar, LaneCounter, Mutex};
 use crate::{Error, Result};
 
 const SHARDS: usize = 64;
@@ -37,6 +37,10 @@ impl State {
     fn is_done(&self) -> bool {
         self.taken == FULL && self.arriving == 0 && self.leaving == 0 && !self.listed
     }
+
+    fn free(&self) -> u64 {
+        u64::from(self.taken.count_zeros())
+    }
 }
 
 #[derive(Default)]
@@ -51,6 +55,9 @@ pub(super) struct Nodes {
     shards: Box<[CachePadded<Shard>]>,
     /// Blocks that had free slots when last looked at; the last is filled. Locked before a shard.
     lanes: Box<[CachePadded<Mutex<Vec<u64>>>]>,
+    /// Free slots that known blocks have got, and those that they have lost.
+    got: LaneCounter,
+    lost: LaneCounter,
 }
 
 impl Nodes {
@@ -59,7 +66,29 @@ impl Nodes {
         Nodes {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             lanes: (0..lane::count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
+            got: LaneCounter::default(),
+            lost: LaneCounter::default(),
         }
+    }
+
+    /// Free slots of known blocks, those of all lanes.
+    pub(super) fn free(&self) -> u64 {
+        // In this order: of what comes and goes in between less is seen, rather than more.
+        let got = self.got.get();
+        got.saturating_sub(self.lost.get())
+    }
+
+    fn note(&self, before: u64, after: u64) {
+        if after > before {
+            self.got.add(after - before);
+        } else if before > after {
+            self.lost.add(before - after);
+        }
+    }
+
+    /// Picks a free slot of any lane's blocks: where there is no block for another.
+    pub(super) fn pick_any(&self) -> Option<(u64, u8)> {
+        (0..self.lanes.len()).find_map(|lane| self.pick(lane))
     }
 
     fn shard(&self, block: u64) -> &Shard {
@@ -76,6 +105,7 @@ impl Nodes {
                     let slot = state.taken.trailing_ones() as u8;
                     state.taken |= 1 << slot;
                     state.arriving |= 1 << slot;
+                    self.lost.add(1);
                     return Some((block, slot));
                 }
                 Some(state) if state.owner == lane => {
@@ -98,7 +128,9 @@ impl Nodes {
         let shard = self.shard(block);
         let mut blocks = shard.blocks.lock();
         let Some(state) = blocks.get_mut(&block) else { return };
+        let before = state.free();
         change(state);
+        self.note(before, state.free());
         let list = !state.listed && !state.dying && state.taken != FULL;
         state.listed |= list;
         let owner = state.owner;
@@ -115,10 +147,9 @@ impl Nodes {
 
     /// Takes note of a block that was just made, with its first slot in use.
     pub(super) fn insert_new(&self, lane: usize, block: u64) {
-        self.shard(block)
-            .blocks
-            .lock()
-            .insert(block, State { taken: 1, owner: lane, listed: true, ..State::default() });
+        let state = State { taken: 1, owner: lane, listed: true, ..State::default() };
+        self.note(0, state.free());
+        self.shard(block).blocks.lock().insert(block, state);
         self.lanes[lane].lock().push(block);
     }
 
@@ -158,10 +189,10 @@ impl Nodes {
         let shard = self.shard(node.block());
         let mut blocks = shard.blocks.lock();
         loop {
-            let state = blocks.entry(node.block()).or_insert_with(|| State {
-                taken: slots_in_use(node),
-                owner: lane::current(),
-                ..State::default()
+            let state = blocks.entry(node.block()).or_insert_with(|| {
+                let state = State { taken: slots_in_use(node), owner: lane::current(), ..State::default() };
+                self.note(0, state.free());
+                state
             });
             if state.taken & bit == 0 || state.leaving & bit != 0 {
                 return Err(Error::Corrupt {
@@ -187,7 +218,9 @@ impl Nodes {
 
     fn remove(&self, block: u64) {
         let shard = self.shard(block);
-        shard.blocks.lock().remove(&block);
+        if let Some(state) = shard.blocks.lock().remove(&block) {
+            self.note(state.free(), 0);
+        }
         shard.left.notify_all();
     }
 }

@@ -134,7 +134,9 @@ impl Nat {
             *h.edit_as(&pointer_page, offset) = NatIndexEntry::new(block, 0);
             h.commit()?;
             // Known, so that the unmount notes that it is full.
-            shared.ids.insert_new(&Arc::new(IdBlock::load(index, &page)), lane::current());
+            let full = Arc::new(IdBlock::load(index, &page));
+            shared.ids.counts.looked_into(full.in_use(), 0);
+            shared.ids.insert_new(&full, lane::current());
         }
         Ok(())
     }

@@ -65,11 +65,21 @@ impl Vfs {
             gid: image.gid.get(),
             rdev: image.rdev.get(),
             size: inode.size(),
-            blocks: (image.blocks.get() + inode.delayed_blocks()) * 8,
+            blocks: (self.recorded_blocks(inode, image) + inode.delayed_blocks()) * 8,
             atime,
             mtime,
             ctime,
             btime: image.btime.get(),
+        }
+    }
+
+    /// Blocks of content that records have given a file, and that it still has.
+    fn recorded_blocks(&self, inode: &InodeObj, image: &Inode) -> u64 {
+        let is_emptied = || inode.made_data().is_some_and(|data| data.pages.is_truncate_pending());
+        match image.blocks.get() {
+            0 => 0,
+            _ if is_emptied() => 0,
+            blocks => blocks,
         }
     }
 
@@ -275,11 +285,10 @@ impl Vfs {
             Ok(true)
         })?;
         if let Some(size) = set.size {
-            if set.mtime == SetTime::Omit {
-                self.data.truncate(inode, size)?;
-            } else {
-                self.data.truncate_keeping_times(inode, size)?;
-            }
+            self.alloc_room(|| match set.mtime {
+                SetTime::Omit => self.data.truncate(inode, size),
+                _ => self.data.truncate_keeping_times(inode, size),
+            })?;
             self.sync_cut(inode)?;
         }
         Ok(self.attr_of(inode, &inode.lock.read()))

@@ -143,7 +143,12 @@ impl Vfs {
         }
         self.writable()?;
         self.strip(&handle.inode, ctx.is_root())?;
-        self.data.fallocate(&handle.inode, mode, offset, len)?;
+        let change = || self.data.fallocate(&handle.inode, mode, offset, len);
+        match mode {
+            // It sets nothing aside before, and divides extents.
+            FallocateMode::PunchHole => self.alloc_room(change)?,
+            _ => change()?,
+        }
         kill::step(Step::Unlocked);
         if handle.flags.is_dsync() || self.options.sync {
             self.fsync(handle, false)?;

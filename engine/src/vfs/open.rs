@@ -136,7 +136,7 @@ impl Vfs {
         self.strip(inode, ctx.is_root())?;
         // Behind the end of an empty file there may be blocks, set aside by fallocate(2).
         if inode.size() != 0 || inode.lock.read().blocks.get() != 0 {
-            self.data.truncate(inode, 0)?;
+            self.alloc_room(|| self.data.truncate(inode, 0))?;
         }
         inode.touch_content();
         self.data.keep(inode);

@@ -2,7 +2,7 @@
 
 use super::dir_room::is_removed;
 use super::*;
-use crate::dir::{self, ENTRY_SLOTS};
+use crate::dir::{self, ENTRY_SLOTS, Left};
 use crate::format::{Inode, InodeFlags, Intent};
 use crate::inode::{Draft, InodeObj};
 use crate::lock::{Access, StripeSet, Want};
@@ -78,9 +78,25 @@ impl Vfs {
         if matches!(name, b"." | b"..") {
             return Err(Error::Errno(libc::EISDIR));
         }
+        let (inode, left, end) = self.alloc_room(|| self.take_name(ctx, dir, name))?;
+        if let Some(inode) = inode {
+            self.tell(ctx, Changed::Attributes { nid: inode.nid() });
+            self.reap(&inode);
+        }
+        self.shrink(dir, left);
+        self.finish(end)
+    }
+
+    /// Takes a name that is not a directory's out of its directory. The inode, unless it is gone with the name.
+    fn take_name(
+        &self,
+        ctx: &Context,
+        dir: &Arc<InodeObj>,
+        name: &[u8],
+    ) -> Result<(Option<Arc<InodeObj>>, Left, Position)> {
         // What the name led to, if that inode is to be locked before the directory.
         let mut expected: Option<Arc<InodeObj>> = None;
-        let (inode, left, end) = loop {
+        loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let first = expected.take();
             let first_lock = first.as_ref().map(|inode| inode.lock.write());
@@ -149,8 +165,7 @@ impl Vfs {
                 }
                 self.meta.table.remove(&inode);
                 drop(quiet);
-                self.shrink(dir, left);
-                return self.finish(end);
+                return Ok((None, left, end));
             }
             self.drop_name(&mut h, &inode, &mut draft, 1, at)?;
             self.meta.stage(&mut h, &inode, &draft.image)?;
@@ -162,12 +177,8 @@ impl Vfs {
             drop(carrying);
             drop((own, bucket, image));
             drop(quiet);
-            break (inode, left, end);
-        };
-        self.tell(ctx, Changed::Attributes { nid: inode.nid() });
-        self.reap(&inode);
-        self.shrink(dir, left);
-        self.finish(end)
+            return Ok((Some(inode), left, end));
+        }
     }
 
     fn forget_unlinked(&self, dir: &InodeObj, name: &[u8]) {
@@ -197,7 +208,21 @@ impl Vfs {
             b".." => return Err(Error::Errno(libc::ENOTEMPTY)),
             _ => {}
         }
-        let (inode, left, end) = loop {
+        let (inode, left, end) = self.alloc_room(|| self.take_directory(ctx, dir, name))?;
+        self.tell(ctx, Changed::Attributes { nid: inode.nid() });
+        self.reap(&inode);
+        self.shrink(dir, left);
+        self.finish(end)
+    }
+
+    /// Takes the name of an empty directory out of that above it.
+    fn take_directory(
+        &self,
+        ctx: &Context,
+        dir: &Arc<InodeObj>,
+        name: &[u8],
+    ) -> Result<(Arc<InodeObj>, Left, Position)> {
+        loop {
             let mut h = self.meta.begin(REMOVE_SLOTS)?;
             let inode = self.guess(ctx, dir, name)?.ok_or(Error::Errno(libc::ENOENT))?;
             let entries = self.meta.dir(dir);
@@ -236,12 +261,8 @@ impl Vfs {
             dir.install(locked_mut(&mut locks, dir), &above);
             drop(carrying);
             drop(locks);
-            break (inode, left, end);
-        };
-        self.tell(ctx, Changed::Attributes { nid: inode.nid() });
-        self.reap(&inode);
-        self.shrink(dir, left);
-        self.finish(end)
+            return Ok((inode, left, end));
+        }
     }
 
     /// Frees an inode that has neither names nor holders.

@@ -2,7 +2,7 @@
 
 use super::{StatFs, Vfs, pending_eviction};
 use crate::device::BLOCK_SIZE;
-use crate::format::{INODES_PER_BLOCK, MAX_NAME, NAT_INDEX_PER_BLOCK, NAT_PER_BLOCK};
+use crate::format::MAX_NAME;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -10,23 +10,25 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Vfs {
     /// Room and use. What was removed counts as free, even if the kernel is still to tell of the end of its use:
-    /// that is waited for. What is kept back for operations that make room, and for extents, counts as not there:
-    /// everything that is free can be had by [`Vfs::fallocate`], if it lies in fewer pieces than a hundred thousand
-    /// (of scratch space, what is free on the device it spills to).
+    /// that is waited for. So does what truncations hold that are not recorded yet: they are before a full image says so,
+    /// and nothing is recorded for an answer here. What is kept back for operations that make room, and for extents, counts
+    /// as not there: everything that is free can be had by [`Vfs::fallocate`], if it lies in fewer pieces than a hundred
+    /// thousand (of scratch space, what is free on the device it spills to).
     pub fn statfs(&self) -> Result<StatFs> {
         self.pending_eviction.wait(pending_eviction::AT_ONCE);
-        let (total, free) = (self.meta.alloc.total(), self.meta.alloc.statfs_available());
-        // An image that has grown keeps the table of nodes that it was made with.
-        let table = self.meta.store.superblock().nat_index_blocks.get();
-        let most = table.saturating_mul(NAT_INDEX_PER_BLOCK * NAT_PER_BLOCK);
-        let nodes = |blocks: u64| (blocks * INODES_PER_BLOCK as u64).min(most);
+        let alloc = &self.meta.alloc;
+        let blocks = alloc.total().saturating_sub(alloc.kept_back());
+        // In this order: of one that is recorded in between nothing is counted, rather than all of it twice.
+        let free = alloc.statfs_free();
+        let free = (free + self.data.held_by_truncations()).saturating_sub(alloc.kept_back()).min(blocks);
+        let (used, possible) = self.meta.space.count_inodes(free);
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
-            blocks: total.saturating_sub(self.meta.alloc.kept_back()),
+            blocks,
             blocks_free: free,
             blocks_available: free,
-            files: nodes(total),
-            files_free: nodes(free),
+            files: used + possible,
+            files_free: possible,
             name_max: MAX_NAME as u32,
         })
     }

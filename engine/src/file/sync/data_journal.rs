@@ -136,7 +136,7 @@ impl Drop for Absorbing<'_> {
 /// The way of files' few dirty bytes into the journal, and home before the ring's head passes them.
 #[derive(Debug)]
 pub(in crate::file) struct DataJournal {
-    pub(super) write_back: Arc<WriteBack>,
+    pub(in crate::file) write_back: Arc<WriteBack>,
     pub(super) meta: Arc<Meta>,
     pub(super) pool: Arc<FramePool>,
     /// Bytes that one fsync absorbs at most.

@@ -21,7 +21,6 @@ use crate::file::write::edits::{Content, Edit};
 use crate::file::write::reservation::FrameReservation;
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
-use crate::journal::Durability;
 use crate::pages::{Delayed, FileData};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::kill::{self, Step};
@@ -245,8 +244,8 @@ impl DataPath {
         Ok(Outcome::Done)
     }
 
-    /// Sets blocks aside. If the image is full, truncations that wait for new content are recorded, so that their blocks
-    /// come free, and what waits is written, so that what it does not need for its extents is had by others.
+    /// Sets blocks aside. If the image is full, what waits is written, so that what it does not need for its extents is had
+    /// by others. It may wait for records of other files, with the range in hand and nothing else.
     pub(in crate::file) fn reserve(&self, delayed: &Delayed) -> Result<()> {
         self.reserve_with(|| self.meta.reserve(delayed.blocks(), delayed.nodes()))
     }
@@ -257,18 +256,13 @@ impl DataPath {
     }
 
     fn reserve_with(&self, reserve: impl Fn() -> Result<()>) -> Result<()> {
-        let mut result = reserve();
-        let is_full = |result: &Result<()>| *result == Err(Error::Errno(libc::ENOSPC));
-        if is_full(&result) && self.write_back.pending().any() {
-            self.settle_deferred()?;
-            self.meta.store().commit_upto(self.meta.store().tail(), Durability::Power)?;
-            result = reserve();
+        let result = reserve();
+        let is_full = result == Err(Error::Errno(libc::ENOSPC));
+        if !is_full || !self.write_back.keeps() || self.meta.promised_nodes() == 0 {
+            return result;
         }
-        if is_full(&result) && self.write_back.keeps() && self.meta.promised_nodes() > 0 {
-            self.write_back.need_less();
-            result = reserve();
-        }
-        result
+        self.write_back.need_less();
+        reserve()
     }
 
     /// Makes the file longer; what is between reads as zeros.

@@ -2,15 +2,21 @@
 
 use crate::format::Nid;
 use crate::inode::InodeObj;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
+
+/// A file, and the blocks of its old content.
+type Waiting = (Arc<InodeObj>, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::file) struct PendingTruncations {
-    files: Mutex<BTreeMap<Nid, Arc<InodeObj>>>,
+    files: Mutex<BTreeMap<Nid, Waiting>>,
     count: AtomicUsize,
+    /// Blocks of all of them.
+    // Relaxed: a number to show; changed under the lock of `files`.
+    blocks: AtomicU64,
 }
 
 impl PendingTruncations {
@@ -22,13 +28,22 @@ impl PendingTruncations {
 
     /// All of them.
     pub fn files(&self) -> Vec<Arc<InodeObj>> {
-        self.files.lock().values().cloned().collect()
+        self.files.lock().values().map(|(inode, _)| Arc::clone(inode)).collect()
     }
 
-    /// A truncation waits.
-    pub fn add(&self, inode: &Arc<InodeObj>) {
+    /// Blocks of old content that their records will free.
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// A truncation waits, whose record frees so many blocks. One that waits already has those that it had.
+    pub fn add(&self, inode: &Arc<InodeObj>, blocks: u64) {
         let mut files = self.files.lock();
-        files.insert(inode.nid(), Arc::clone(inode));
+        let before = files.get(&inode.nid()).map(|(_, blocks)| *blocks);
+        if before.is_none() {
+            self.blocks.fetch_add(blocks, Ordering::Relaxed);
+        }
+        files.insert(inode.nid(), (Arc::clone(inode), before.unwrap_or(blocks)));
         // Release: pairs with `any`.
         self.count.store(files.len(), Ordering::Release);
     }
@@ -36,7 +51,9 @@ impl PendingTruncations {
     /// It is recorded, or the file is gone.
     pub fn remove(&self, nid: Nid) {
         let mut files = self.files.lock();
-        files.remove(&nid);
+        if let Some((_, blocks)) = files.remove(&nid) {
+            self.blocks.fetch_sub(blocks, Ordering::Relaxed);
+        }
         // Release: pairs with `any`.
         self.count.store(files.len(), Ordering::Release);
     }

@@ -1,5 +1,6 @@
 //! Ids and slots over an image in memory.
 
+mod count;
 #[cfg(feature = "baselines")]
 mod listed;
 

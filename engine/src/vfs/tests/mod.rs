@@ -5,6 +5,7 @@ mod baselines;
 mod accepted;
 mod batch;
 mod crash;
+mod full;
 mod gone;
 mod grow;
 mod large_batch;

@@ -9,7 +9,7 @@ use crate::sim::{Crash, Fault};
 const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
 
 /// Writes until there is no more room; the number of bytes.
-fn fill(fs: &Vfs, handle: &FileHandle, mut at: u64) -> u64 {
+pub(super) fn fill(fs: &Vfs, handle: &FileHandle, mut at: u64) -> u64 {
     loop {
         match fs.write(&root(), handle, at, &[3; 64 << 10], WriteFlags::empty()) {
             Ok(written) => at += written as u64,
