@@ -126,13 +126,14 @@ fn no_image(place: &Path, held: Held, why: String) -> Finding {
 /// What the image is, and whether its journal has room in shared memory.
 fn image(place: &Path) -> Vec<Finding> {
     let about = "image";
-    let held = match held(place) {
-        Ok(held) => held,
-        Err(e) => return vec![Finding::better(about, format!("cannot be read: {e}"), remedy(&e, true))],
-    };
     let sb = match info::read(place) {
         Ok(sb) => sb,
-        Err(why) => return vec![no_image(place, held, why)],
+        Err(why) => {
+            return vec![match held(place) {
+                Ok(held) => no_image(place, held, why),
+                Err(e) => Finding::better(about, format!("cannot be read: {e}"), remedy(&e, true)),
+            }];
+        }
     };
     let size = Size(sb.blocks.get() * BLOCK_SIZE as u64);
     let mut findings = vec![match sb.state.get() {

@@ -16,7 +16,7 @@ use crate::file::write::reservation::FrameReservation;
 use crate::file::writeback::{Order, key_of};
 use crate::inode::InodeObj;
 use crate::meta::{Change, MAX_RUNS, Mapping, Need};
-use crate::pages::FileData;
+use crate::pages::{FileData, Marks};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug};
 use crate::sync::Arc;
@@ -100,6 +100,7 @@ impl DataPath {
         };
         data.set_size(0);
         data.pages.begin_truncate(dropped.extents);
+        data.set_marks(Marks::Parts);
         // Before the frames go: a successor would take what is mapped for what was written.
         self.keep_truncate(inode);
         self.drop_pages(data, 0..PAGES_END);

@@ -60,6 +60,11 @@ impl Meta {
         }
     }
 
+    /// Gives back what is promised and not needed, but for what allocations under way may take.
+    pub fn trim_promises(&self) {
+        self.reserved.lock().trim(SPARE_EXTENT_BLOCKS);
+    }
+
     /// Extent blocks that are promised to data in files that is not home yet, and that it may turn out not to need.
     pub fn promised_nodes(&self) -> u64 {
         self.reserved.lock().due()

@@ -39,25 +39,29 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
     if let Some(blocks) = options.blocks {
         mkfs::check(blocks, options)?;
     }
-    let was_there = image.symlink_metadata().is_ok();
+    let was_there = image.exists();
     let file = match options.blocks {
         Some(blocks) if options.sparse => ImageFile::create_sparse(image, blocks)?,
         Some(blocks) => ImageFile::create(image, blocks)?,
         None => ImageFile::open(image)?,
     };
+    // What a symbolic link leads to has its name elsewhere.
+    let image = image.canonicalize().map_err(errno)?;
     let made = mkfs::format(open_device(file).as_ref(), options).inspect_err(|_| {
         // What was begun would be taken for an image that is there.
-        if !was_there && let Err(e) = std::fs::remove_file(image) {
+        if !was_there && let Err(e) = std::fs::remove_file(&image) {
             tracing::debug!("{} is left: {e}", image.display());
         }
     })?;
     // Of a file that was made just now the name is to last, too; where directories cannot be synced, it does or does not.
-    let parent =
-        image.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-    if let Some(Err(e)) = parent.map(|parent| std::fs::File::open(parent)?.sync_all()) {
-        tracing::debug!("the directory of {} is not synced: {e}", image.display());
+    match image.parent().map(|parent| std::fs::File::open(parent)?.sync_all()) {
+        Some(Err(e)) if e.raw_os_error() == Some(libc::EIO) => Err(errno(e)),
+        Some(Err(e)) => {
+            tracing::debug!("the directory of {} is not synced: {e}", image.display());
+            Ok(made)
+        }
+        _ => Ok(made),
     }
-    Ok(made)
 }
 
 impl Fs {

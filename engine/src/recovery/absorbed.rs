@@ -4,12 +4,13 @@
 //! are kept in memory, which the size of the ring bounds. What belongs to a file, or a generation of it, that
 //! is no more is left out, and so is what lies beyond the recovered size.
 
+use super::beyond::Pages;
 use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, Op, Request};
 use crate::format::{DataKey, Nid, U32, U64};
 use crate::planted::{self, Bug};
 use crate::takeover::NewerHome;
 use crate::{Error, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Absorbed data of all files.
 #[derive(Debug, Default)]
@@ -71,16 +72,14 @@ impl DataRedo {
         }
     }
 
-    /// The pages that have bytes in the key's range.
-    pub(super) fn pages_within(&self, key: &DataKey) -> BTreeSet<u64> {
-        let Some(file) = self.files.get(&(key.nid.get(), key.generation.get())) else {
-            return BTreeSet::new();
+    /// The pages that have bytes.
+    pub(super) fn pages(&self) -> Pages {
+        let page = |offset: u64| offset / BLOCK_SIZE as u64;
+        let of_piece = |(at, bytes): (&u64, &Vec<u8>)| {
+            page(*at)..=page(at.saturating_add((bytes.len() as u64).saturating_sub(1)))
         };
-        let (start, end) = range(key);
-        let parts =
-            near(file, start, end).map(|(at, bytes)| (start.max(*at), end.min(at + bytes.len() as u64)));
-        let pages = |(from, upto): (u64, u64)| from / BLOCK_SIZE as u64..upto.div_ceil(BLOCK_SIZE as u64);
-        parts.filter(|(from, upto)| from < upto).flat_map(pages).collect()
+        let of_file = |pieces: &BTreeMap<u64, Vec<u8>>| pieces.iter().flat_map(of_piece).collect();
+        self.files.iter().map(|(file, pieces)| (*file, of_file(pieces))).collect()
     }
 
     /// The files that have any, each with its generation.

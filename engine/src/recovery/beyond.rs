@@ -9,7 +9,8 @@
 //! only beyond the damage the recovered file still has what it had at the damage, and that may be in the data record alone:
 //! in place lies what the block held before, which may never have been this file's. So a supersede counts for pages that have
 //! the same block in the recovered metadata and in those as of its own record, and for bytes below the file's size as of that.
-//! To know those metadata, the records beyond the damage are redone on an overlay, which is dropped afterwards.
+//! To know those metadata, the records beyond the damage are redone on an overlay, which is dropped afterwards. A record that
+//! frees blocks counts for nothing: it speaks of more than it has freed yet, where a removal takes several.
 //!
 //! What cannot be read may have moved a page without a trace in what can; then a supersede that speaks of its new place counts
 //! for the old one, which shows what lies there. It takes a file that was replaced in just the part that is lost and written
@@ -37,7 +38,12 @@ use crate::format::{DataKey, Nid, U64};
 use crate::journal::{Journal, Scan};
 use crate::store::{Delta, Log, Store, StoreOptions, decode};
 use crate::sync::Arc;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Pages of files, each of a generation, of which data before the damage hold something.
+pub(super) type Pages = BTreeMap<(Nid, u32), BTreeSet<u64>>;
 
 /// Takes out of the data what lies in place in a newer form, as far as that can be told; gives the files whose content may be
 /// older than what was synced. The pages go home, for what follows to build on.
@@ -54,7 +60,7 @@ pub(super) fn heed(
     let recovered = Recovered { store: pages.store() };
     let ahead = over(pages.store());
     let later = Recovered { store: ahead.store() };
-    let mut older = BTreeSet::new();
+    let (mut older, mut candidates) = (BTreeSet::new(), data.pages());
     for record in scan.records_beyond() {
         let (first, payload) = record?;
         let end = first + u64::from(Journal::slots_for(payload.len()));
@@ -66,9 +72,14 @@ pub(super) fn heed(
                 tracing::debug!("beyond the damage, at {first}: {e}");
             }
         }
+        let is_freed = |delta: &Delta<'_>| matches!(delta, Delta::Bits { set: false, .. });
+        let frees = decode(&payload).map_while(Result::ok).any(|delta| is_freed(&delta));
         for delta in decode(&payload).map_while(Result::ok) {
             match delta {
-                Delta::Supersede { key } => supersede(data, &key, &recovered, &later),
+                Delta::Supersede { .. } if frees => {}
+                Delta::Supersede { key } => {
+                    supersede(data, &mut candidates, &key, (&recovered, &later));
+                }
                 Delta::Data { key, .. } => {
                     older.insert((key.nid.get(), key.generation.get()));
                 }
@@ -92,17 +103,29 @@ fn over(store: &Store) -> Checkpointer {
     Checkpointer::new(Arc::new(Store::new(overlay, *store.superblock(), Log::durable(), &options)))
 }
 
-/// A supersede counts where a page has the block that it had as of the supersede's record.
-fn supersede(data: &mut DataRedo, key: &DataKey, recovered: &Recovered<'_>, later: &Recovered<'_>) {
-    let (nid, start) = (key.nid.get(), key.offset.get());
-    let Ok(Some(size)) = later.size(nid, key.generation.get()) else { return };
+/// A supersede counts where a page has the block that it had as of the supersede's record. What it has said of a page stays
+/// said: a block that is another's comes back to nobody within the ring.
+fn supersede(
+    data: &mut DataRedo,
+    candidates: &mut Pages,
+    key: &DataKey,
+    (recovered, later): (&Recovered<'_>, &Recovered<'_>),
+) {
+    let (nid, generation, start) = (key.nid.get(), key.generation.get(), key.offset.get());
+    let Some(pages) = candidates.get_mut(&(nid, generation)) else { return };
+    let Ok(Some(size)) = later.size(nid, generation) else { return };
     let end = start.saturating_add(key.len.get()).min(size);
-    for page in data.pages_within(key) {
+    let met: Vec<_> = pages.range(start / PAGE..end.div_ceil(PAGE).max(start / PAGE)).copied().collect();
+    for page in met {
         let block = |of: &Recovered<'_>| of.block(nid, page).ok().flatten();
-        let at = page * BLOCK_SIZE as u64;
-        let (from, upto) = (start.max(at), end.min(at + BLOCK_SIZE as u64));
-        if from < upto && block(recovered).is_some_and(|block_now| block(later) == Some(block_now)) {
+        let at = page * PAGE;
+        let (from, upto) = (start.max(at), end.min(at.saturating_add(PAGE)));
+        let lies = block(recovered).is_some_and(|block_now| block(later) == Some(block_now));
+        if lies && from < upto {
             data.supersede(&DataKey { offset: U64::new(from), len: U64::new(upto - from), ..*key });
+        }
+        if !lies || upto - from.min(upto) == PAGE {
+            pages.remove(&page);
         }
     }
 }

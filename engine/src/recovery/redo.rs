@@ -54,7 +54,9 @@ pub(super) fn redo(
             pages.write_all(round)?;
         }
     }
-    homes.for_each(|home| data.is_home(home));
+    // Beyond damage the page may have got another block since.
+    let ends = |home: &&NewerHome| scan.damage.is_none() || home.upto <= scan.end;
+    homes.filter(ends).for_each(|home| data.is_home(home));
     Ok(records)
 }
 

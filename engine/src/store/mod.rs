@@ -295,9 +295,18 @@ impl Store {
     /// Makes the file system read-only until it is mounted anew; the first reason counts. One failure is told of once: what
     /// follows from one of the journal's is not another.
     pub fn fail(&self, why: impl Into<String>) {
-        let why = why.into();
-        let is_first = self.journal().is_none_or(|journal| journal.stop(why.clone()));
-        if self.read_only.set(why.clone()).is_ok() && is_first {
+        let mut why = why.into();
+        let is_first = match self.journal() {
+            Some(journal) => {
+                let is_first = journal.stop(why.clone());
+                // Whoever is woken by its end may be here first: the reason is the journal's all the same.
+                why = journal.failed().unwrap_or(why);
+                let _ = self.read_only.set(why.clone());
+                is_first
+            }
+            None => self.read_only.set(why.clone()).is_ok(),
+        };
+        if is_first {
             tracing::error!(reason = %why, "it goes read-only: save what is not elsewhere, unmount, run narufs fsck");
         }
         self.signal.wake_throttled();

@@ -150,8 +150,10 @@ impl Vfs {
             if goes {
                 draft.image.nlink.set(0);
                 let staged = self.meta.stage_end(&mut h, &inode, &mut draft.image);
-                requests::decides(0);
-                let gone = staged.and_then(|()| self.meta.commit(h));
+                let gone = staged.and_then(|()| {
+                    requests::decides(0);
+                    self.meta.commit(h)
+                });
                 let (end, carrying) = gone.inspect_err(|_| inode.holds.revive())?;
                 self.forget_unlinked(dir, name);
                 dir.show_content_time(at);

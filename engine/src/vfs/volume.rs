@@ -18,7 +18,7 @@ impl Vfs {
         self.pending_eviction.wait(pending_eviction::AT_ONCE);
         let alloc = &self.meta.alloc;
         let blocks = alloc.total().saturating_sub(alloc.kept_back());
-        // In this order: of one that is recorded in between nothing is counted, rather than all of it twice.
+        // One that is being recorded may be counted twice, or not at all, for that moment.
         let free = alloc.statfs_free();
         let free = (free + self.data.held_by_truncations()).saturating_sub(alloc.kept_back()).min(blocks);
         let (used, possible) = self.meta.space.count_inodes(free);

@@ -22,7 +22,7 @@ use crate::file::writeback::{WriteBack, key_of};
 use crate::format::{DataKey, Nid, Position};
 use crate::inode::InodeObj;
 use crate::meta::{Blocks, Change, Insert, MAX_RUNS, Mapping, Meta, Need};
-use crate::pages::{FileData, Logging, OldContentBudget};
+use crate::pages::{FileData, Logging, Marks, OldContentBudget};
 use crate::pages::{PAGE, PAGES_END, page_after, page_of};
 use crate::planted::{self, Bug, Spot};
 use crate::sync::{Arc, LaneCounter, Mutex};
@@ -86,6 +86,7 @@ impl<'p> Absorbing<'p> {
     pub fn landed(mut self, taken: Vec<Taken<'p>>, end: Position, size: u64, truncates: bool) {
         let (journal, inode) = (self.journal, self.inode);
         inode.data().set_logged_size(size);
+        inode.data().set_marks(Marks::Parts);
         journal.counters.pages.add(taken.len() as u64);
         let mut unwanted = 0;
         let nodes = self.pages.finish(end, truncates, |logging| {

@@ -262,6 +262,7 @@ impl DataPath {
             return result;
         }
         self.write_back.need_less();
+        self.meta.trim_promises();
         reserve()
     }
 

@@ -207,7 +207,8 @@ impl WriteBack {
     pub fn need_less(&self) {
         let seen = self.promise_rounds.load(Ordering::Relaxed);
         let _one_at_a_time = self.promises.lock();
-        if self.promise_rounds.load(Ordering::Relaxed) != seen {
+        // One that had begun by then may have passed what has been promised since.
+        if self.promise_rounds.load(Ordering::Relaxed) > seen + 1 {
             return;
         }
         let files = self.queue.files();
@@ -319,7 +320,8 @@ impl WriteBack {
         if room.as_ref().is_some_and(|room| truncates != (room.need.dropped > 0)) {
             return None;
         }
-        let marks = data.marks();
+        // What replaces old content goes in one record, or in as few as can be.
+        let marks = if truncates { Marks::Parts } else { data.marks() };
         let most_runs = match (&room, marks) {
             (Some(room), Marks::Parts) => room.need.runs.saturating_sub(SPARE_RUNS).max(1),
             // One run may be all that can be zeroed in one breath.
@@ -350,6 +352,8 @@ impl WriteBack {
                     let pages = failed.flat_map(|one| one.page..one.page + one.frames.len() as u64);
                     let pages: Vec<_> = pages.collect();
                     left.splice(0..0, pages);
+                    // Where there is room again by then, nothing is to be zeroed.
+                    data.set_marks(Marks::Parts);
                     result = Err(e);
                 }
             }

@@ -69,7 +69,8 @@ impl WriteBack {
         }
         let is_down = |extent: &&WriteExtent<'_>| extent.result.is_ok();
         let end = extents.iter().filter(is_down).map(|extent| extent.page + extent.frames.len() as u64).max();
-        if !truncates && data.pages.has_dirty(page_of(logged)..page_after(size)) {
+        let stays = !bad.is_empty() || data.pages.has_dirty(page_of(logged)..page_after(size));
+        if !truncates && stays {
             // Dirty pages stay behind: the size goes no further than what is down, lest zeros stand for them.
             down = down.min(logged.max(end.map_or(0, |end| end * PAGE)));
         }
@@ -105,7 +106,9 @@ impl WriteBack {
             let recorded = fitting.and_then(|()| self.meta.log(room.room, inode, change));
             match recorded {
                 Ok(_) => {
-                    data.set_marks(Marks::Parts);
+                    if left.is_empty() {
+                        data.set_marks(Marks::Parts);
+                    }
                     data.set_logged_size(down);
                     data.pages.forget_records_of(outgrown.as_slice());
                     if truncates {

@@ -13,6 +13,7 @@ const SLOTS: u64 = 1 << 14;
 const LONG: usize = 32 * BLOCK_SIZE;
 /// What it absorbs.
 const SHORT: usize = BLOCK_SIZE;
+const APART: [u64; 2] = [256 << 10, 512 << 10];
 
 fn blank() -> Media {
     let device = Arc::new(MemoryDevice::new(4000));
@@ -42,6 +43,7 @@ fn mounted(media: &Media, read_only: bool) -> (Mounted, Running) {
         fs: VfsOptions { read_only, ..VfsOptions::default() },
         data: crate::file::DataOptions::with_memory(4 << 20),
         background: false,
+        step: 1,
         ..AssembleOptions::default()
     };
     let running = Running::start(mounted.checkpointer(), &options).expect("it is sound");
@@ -54,6 +56,9 @@ enum Step {
     Write(u8, usize),
     Truncate(u64),
     Punch,
+    PunchAll,
+    /// Two extents far behind.
+    Apart,
     Unlink,
 }
 
@@ -69,6 +74,14 @@ fn step(fs: &Vfs, file: &FileHandle, step: Step) {
         }
         Step::Punch => {
             fs.fallocate(&ctx, file, FallocateMode::PunchHole, 0, SHORT as u64).expect("memory");
+        }
+        Step::PunchAll => {
+            fs.fallocate(&ctx, file, FallocateMode::PunchHole, 0, 1 << 20).expect("memory");
+        }
+        Step::Apart => {
+            for place in APART {
+                fs.write(&ctx, file, place, &[b'z'; LONG], WriteFlags::empty()).expect("room");
+            }
         }
         Step::Unlink => fs.unlink(&ctx, ROOT_NID, b"file").expect("it is there"),
     }
@@ -144,7 +157,7 @@ fn repaired((media, nid): &(Media, Nid)) -> (Vec<(u8, usize)>, bool) {
     (runs, !told.is_empty())
 }
 
-use Step::{Punch, Truncate, Unlink, Write};
+use Step::{Apart, Punch, PunchAll, Truncate, Unlink, Write};
 
 /// A file that lies in place, of which a page was absorbed later.
 const IN_PLACE: [Step; 2] = [Write(b'z', LONG), Write(b'a', SHORT)];
@@ -189,4 +202,15 @@ fn what_was_removed_beyond_the_damage_is_what_the_journal_has_of_it() {
         let expected = vec![(b'a', SHORT), (b'z', LONG - SHORT)];
         assert_eq!(repaired(&in_place), (expected, true), "removal {nth}");
     }
+}
+
+/// The record that begins it names the whole range, and has freed the end of it alone.
+#[test]
+fn a_removal_in_several_records_beyond_the_damage_takes_nothing_either() {
+    let file = [Apart, Write(b'a', SHORT)];
+    let [first, second] = APART.map(|place| place as usize);
+    let expected =
+        vec![(b'a', SHORT), (0, first - SHORT), (b'z', LONG), (0, second - first - LONG), (b'z', LONG)];
+    let punched = damaged_between(&file, &[], &[PunchAll]);
+    assert_eq!(repaired(&punched), (expected, true));
 }
