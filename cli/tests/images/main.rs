@@ -3,6 +3,7 @@
 mod copies;
 mod doctor;
 mod info;
+mod made;
 mod outside;
 mod rings;
 mod scratch;

@@ -32,10 +32,10 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub struct ImageFile {
     // Before the file: its number is taken out of the list first.
     _kept: KeptFromChildren,
-    file: File,
-    path: PathBuf,
+    pub(super) file: File,
+    pub(super) path: PathBuf,
     // Relaxed: a bound. A thread that uses blocks behind an older one has been told of them otherwise.
-    blocks: AtomicU64,
+    pub(super) blocks: AtomicU64,
     direct: bool,
     block_device: bool,
 }
@@ -142,26 +142,8 @@ impl ImageFile {
         Ok(image)
     }
 
-    /// Makes a file without a name in a directory, `blocks` long, its space reserved: it goes with its last
-    /// descriptor.
-    pub(crate) fn unnamed(directory: &Path, blocks: u64) -> Result<Self> {
-        let image = match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
-            Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
-                let path = directory.join(format!(".narufs-{}", uuid::Uuid::new_v4()));
-                let image = Self::open_with(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-                std::fs::remove_file(&path)
-                    .map_err(|e| io_error("remove the name of a temporary file", &e))?;
-                image
-            }
-            opened => opened?,
-        };
-        image.reserve(blocks)?;
-        image.blocks.store(blocks, Relaxed);
-        Ok(image)
-    }
-
     /// Makes a regular file `blocks` long, and says how many bytes that are.
-    fn lengthen(&self, blocks: u64) -> Result<u64> {
+    pub(super) fn lengthen(&self, blocks: u64) -> Result<u64> {
         let bytes = blocks.checked_mul(BLOCK_SIZE as u64).filter(|b| i64::try_from(*b).is_ok());
         let bytes = bytes.ok_or_else(|| self.refused(format_args!("cannot have {blocks} blocks")))?;
         rustix::fs::ftruncate(&self.file, bytes).map_err(|e| device_error("set the image's size", e))?;
@@ -169,7 +151,7 @@ impl ImageFile {
     }
 
     /// Makes a regular file `blocks` long, and reserves its space.
-    fn reserve(&self, blocks: u64) -> Result<()> {
+    pub(super) fn reserve(&self, blocks: u64) -> Result<()> {
         let bytes = self.lengthen(blocks)?;
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
@@ -186,7 +168,7 @@ impl ImageFile {
         }
     }
 
-    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
+    pub(super) fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::RUSR | Mode::WUSR;
         // On a block device this claims it from the kernel, which refuses while it has the device mounted.

@@ -18,6 +18,7 @@ mod overlay;
 mod plain;
 mod slab;
 mod spill;
+mod unnamed;
 mod unordered;
 mod uring;
 mod whole;
@@ -37,6 +38,7 @@ pub use memory::MemoryDevice;
 pub(crate) use overlay::Overlay;
 pub use plain::PlainDevice;
 pub use spill::open_ahead as open_temporary_ahead;
+pub(crate) use unnamed::directory_of;
 pub(crate) use unordered::Unordered;
 pub use uring::UringDevice;
 

@@ -139,3 +139,17 @@ fn plain_reports_an_image_that_was_cut_off() {
 fn uring_reports_an_image_that_was_cut_off() {
     reports_an_image_that_was_cut_off(|image| UringDevice::new(image).expect("the kernel offers io_uring"));
 }
+
+#[test]
+fn a_new_image_gets_its_name_at_the_end_and_takes_no_other_s() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    let made = || ImageFile::create_unnamed(&path, 16, false).expect("room").expect("the file system can");
+    let ((image, unnamed), (_, second)) = (made(), made());
+    assert_eq!((image.blocks(), path.exists()), (16, false));
+    unnamed.name(&path).expect("nobody has it");
+    assert!(matches!(ImageFile::open(&path), Err(Error::InUse(_))), "it is the one that is open");
+    assert!(matches!(second.name(&path), Err(Error::Refused(_))));
+    drop((image, unnamed));
+    assert_eq!(ImageFile::open(&path).expect("nobody has it open").blocks(), 16);
+}

@@ -1,7 +1,7 @@
 //! A file system on an image, opened and closed by path in one call each.
 
 use super::Files;
-use crate::device::{ImageFile, open_device};
+use crate::device::{ImageFile, directory_of, open_device};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::mkfs::{self, FormatOptions, Held};
@@ -9,7 +9,7 @@ use crate::recovery::Outcome;
 use crate::sync::Arc;
 use crate::vfs;
 use crate::volume::{ScratchOptions, Volume, VolumeOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A mounted file system: [`Files`], and the [`Volume`] that they are on.
 ///
@@ -17,6 +17,11 @@ use std::path::Path;
 pub struct Fs {
     files: Files,
     volume: Volume,
+}
+
+/// What a symbolic link leads to has its name elsewhere.
+fn resolved(image: &Path) -> PathBuf {
+    image.canonicalize().unwrap_or_else(|_| image.to_owned())
 }
 
 /// Makes a file system on an image: a file, which is made if `options.blocks` says how large, or a device. On return it is
@@ -40,27 +45,41 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
         mkfs::check(blocks, options)?;
     }
     let was_there = image.exists();
-    let file = match options.blocks {
-        Some(blocks) if options.sparse => ImageFile::create_sparse(image, blocks)?,
-        Some(blocks) => ImageFile::create(image, blocks)?,
-        None => ImageFile::open(image)?,
+    let is_new = image.symlink_metadata().is_err();
+    let unnamed = match options.blocks {
+        Some(blocks) if is_new => ImageFile::create_unnamed(image, blocks, options.sparse)?,
+        _ => None,
     };
-    // What a symbolic link leads to has its name elsewhere.
-    let image = image.canonicalize().map_err(errno)?;
-    let made = mkfs::format(open_device(file).as_ref(), options).inspect_err(|_| {
-        // What was begun would be taken for an image that is there.
-        if !was_there && let Err(e) = std::fs::remove_file(&image) {
-            tracing::debug!("{} is left: {e}", image.display());
+    let (file, unnamed) = match (unnamed, options.blocks) {
+        (Some((file, unnamed)), _) => (file, Some(unnamed)),
+        (None, Some(blocks)) if options.sparse => (ImageFile::create_sparse(image, blocks)?, None),
+        (None, Some(blocks)) => (ImageFile::create(image, blocks)?, None),
+        (None, None) => (ImageFile::open(image)?, None),
+    };
+    let device = open_device(file);
+    let made = match &unnamed {
+        // What is killed before leaves nothing: a program that makes its image can make it again.
+        Some(unnamed) => {
+            let made = mkfs::format(device.as_ref(), options)?;
+            unnamed.name(image)?;
+            made
         }
-    })?;
+        None => mkfs::format(device.as_ref(), options).inspect_err(|_| {
+            // What was begun would be taken for an image that is there.
+            if !was_there && let Err(e) = std::fs::remove_file(resolved(image)) {
+                tracing::debug!("{} is left: {e}", image.display());
+            }
+        })?,
+    };
     // Of a file that was made just now the name is to last, too; where directories cannot be synced, it does or does not.
-    match image.parent().map(|parent| std::fs::File::open(parent)?.sync_all()) {
-        Some(Err(e)) if e.raw_os_error() == Some(libc::EIO) => Err(errno(e)),
-        Some(Err(e)) => {
-            tracing::debug!("the directory of {} is not synced: {e}", image.display());
+    match std::fs::File::open(directory_of(&resolved(image))).and_then(|directory| directory.sync_all()) {
+        Err(e) if e.raw_os_error() == Some(libc::EIO) => Err(errno(e)),
+        synced => {
+            if let Err(e) = synced {
+                tracing::debug!("the directory of {} is not synced: {e}", image.display());
+            }
             Ok(made)
         }
-        _ => Ok(made),
     }
 }
 
