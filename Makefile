@@ -113,8 +113,8 @@ test-redb: ## redb's own tests on narufs, 200 kills, a drive that loses power: d
 		$(CARGO) test --locked -p narufs-redb --features long -- --nocapture
 	doors/redb/suite.sh
 
-bench-redb: ## durable commits of redb on a file and in an image, in turn, below DIR (target)
-	$(CARGO) run --release --locked -p narufs-redb --example commits -- $(or $(DIR),target)
+bench-redb: ## durable commits of redb on a file and in an image, in turn, below DIR (target); RING: its journal in emulated NVM
+	$(CARGO) run --release --locked -p narufs-redb --example commits -- $(or $(DIR),target) 500 5 $(RING)
 test-objects: ## the store of objects killed 150 times, cut off at thousands of moments, and with a million keys: docs/doors/OBJECTS.md
 	NARUFS_OBJECT_KILLS=150 NARUFS_OBJECT_STATES=3000 NARUFS_OBJECTS=1000000 \
 		$(CARGO) test --locked --profile proof -p narufs-object-store -- --nocapture

@@ -1,9 +1,10 @@
 //! Durable commits of redb, on a file of this directory's file system and in an image of narufs there, in turn.
 //!
-//! `commits DIR [COMMITS] [ROUNDS]`: commits a second (the median of the rounds, the least and the most), and flushes of
-//! the device for each where the directory lies on one, those of others among them.
+//! `commits DIR [COMMITS] [ROUNDS] [JOURNAL]`: commits a second (the median of the rounds, the least and the most), and
+//! flushes of the device for each where the directory lies on one, those of others among them. With a path for a journal in
+//! emulated NVM, which outlives this process and not the machine, the image has that.
 
-use narufs::{FormatOptions, Fs, MountOptions};
+use narufs::{FormatOptions, Fs, Journal, MountOptions};
 use narufs_redb::NarufsBackend;
 use redb::{Builder, Database, TableDefinition};
 use std::error::Error;
@@ -85,15 +86,22 @@ fn by_file(dir: &Path, load: &Load, count: u64) -> Outcome<Figure> {
     Ok(figure)
 }
 
-fn by_narufs(dir: &Path, load: &Load, count: u64) -> Outcome<Figure> {
+fn by_narufs(dir: &Path, load: &Load, count: u64, journal: Option<&Path>) -> Outcome<Figure> {
     let image = dir.join("commits.image");
-    Fs::format(&image, &FormatOptions::new().size(512 << 20).force(true))?;
+    let mut options = FormatOptions::new().size(512 << 20).force(true);
+    if let Some(path) = journal {
+        options = options.journal(Journal::Emulated(path.into()));
+    }
+    Fs::format(&image, &options)?;
     let fs = Fs::open(&image, &MountOptions::new())?;
     let db = Builder::new().create_with_backend(NarufsBackend::create(&fs, "/commits.redb")?)?;
     let figure = measured(dir, &db, load, count)?;
     drop(db);
     fs.close()?;
     std::fs::remove_file(image)?;
+    if let Some(path) = journal {
+        std::fs::remove_file(path)?;
+    }
     Ok(figure)
 }
 
@@ -109,8 +117,9 @@ fn shown(name: &str, figures: &mut [Figure]) -> f64 {
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, usual: u64| words.get(at).map_or(Ok(usual), |word| word.parse());
-    let dir = PathBuf::from(words.first().ok_or("commits DIR [COMMITS] [ROUNDS]")?);
+    let dir = PathBuf::from(words.first().ok_or("commits DIR [COMMITS] [ROUNDS] [JOURNAL]")?);
     let (count, rounds) = (number(1, 500)?, number(2, 5)?);
+    let journal = words.get(3).map(Path::new);
     println!(
         "{:<34} {:>9} {:>22} {:>8}",
         format!("{count} commits, {rounds} rounds"),
@@ -122,7 +131,7 @@ fn main() -> Outcome<()> {
         let (mut file, mut narufs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             file.push(by_file(&dir, &load, count / load.part)?);
-            narufs.push(by_narufs(&dir, &load, count / load.part)?);
+            narufs.push(by_narufs(&dir, &load, count / load.part, journal)?);
         }
         let before = shown(&format!("{}, file", load.name), &mut file);
         let now = shown(&format!("{}, narufs", load.name), &mut narufs);
