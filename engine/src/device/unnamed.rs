@@ -34,6 +34,14 @@ impl Unnamed {
 }
 
 impl ImageFile {
+    /// A file without a name in a directory. `None`: the file system can do no such thing.
+    fn nameless(directory: &Path) -> Result<Option<Self>> {
+        match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
+            Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Makes a regular file for that path, `blocks` long, its space reserved unless `sparse`, which gets the name by
     /// [`Unnamed::name`]: nothing of it is there if that never comes. `None`: the file system, or this process, can do no such
     /// thing.
@@ -41,10 +49,7 @@ impl ImageFile {
     /// # Errors
     /// As [`ImageFile::create`].
     pub(crate) fn create_unnamed(path: &Path, blocks: u64, sparse: bool) -> Result<Option<(Self, Unnamed)>> {
-        let mut image = match Self::open_with(directory_of(path), OFlags::RDWR | OFlags::TMPFILE) {
-            Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => return Ok(None),
-            opened => opened?,
-        };
+        let Some(mut image) = Self::nameless(directory_of(path))? else { return Ok(None) };
         let unnamed = Unnamed(image.file.try_clone().map_err(|e| io_error("keep the image's file", &e))?);
         if !path_of(&unnamed.0).exists() {
             return Ok(None);
@@ -62,15 +67,15 @@ impl ImageFile {
     /// Makes a file without a name in a directory, `blocks` long, its space reserved: it goes with its last
     /// descriptor.
     pub(crate) fn unnamed(directory: &Path, blocks: u64) -> Result<Self> {
-        let image = match Self::open_with(directory, OFlags::RDWR | OFlags::TMPFILE) {
-            Err(Error::Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
+        let image = match Self::nameless(directory)? {
+            Some(image) => image,
+            None => {
                 let path = directory.join(format!(".narufs-{}", uuid::Uuid::new_v4()));
                 let image = Self::open_with(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
                 std::fs::remove_file(&path)
                     .map_err(|e| io_error("remove the name of a temporary file", &e))?;
                 image
             }
-            opened => opened?,
         };
         image.reserve(blocks)?;
         image.blocks.store(blocks, Relaxed);

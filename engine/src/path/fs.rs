@@ -56,21 +56,19 @@ pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superb
         (None, Some(blocks)) => (ImageFile::create(image, blocks)?, None),
         (None, None) => (ImageFile::open(image)?, None),
     };
-    let device = open_device(file);
-    let made = match &unnamed {
-        // What is killed before leaves nothing: a program that makes its image can make it again.
-        Some(unnamed) => {
-            let made = mkfs::format(device.as_ref(), options)?;
-            unnamed.name(image)?;
-            made
+    let made = mkfs::format(open_device(file).as_ref(), options).inspect_err(|_| {
+        // What was begun would be taken for an image that is there; without a name it goes by itself.
+        if unnamed.is_none()
+            && !was_there
+            && let Err(e) = std::fs::remove_file(resolved(image))
+        {
+            tracing::debug!("{} is left: {e}", image.display());
         }
-        None => mkfs::format(device.as_ref(), options).inspect_err(|_| {
-            // What was begun would be taken for an image that is there.
-            if !was_there && let Err(e) = std::fs::remove_file(resolved(image)) {
-                tracing::debug!("{} is left: {e}", image.display());
-            }
-        })?,
-    };
+    })?;
+    // What is killed before leaves nothing: a program that makes its image can make it again.
+    if let Some(unnamed) = unnamed {
+        unnamed.name(image)?;
+    }
     // Of a file that was made just now the name is to last, too; where directories cannot be synced, it does or does not.
     match std::fs::File::open(directory_of(&resolved(image))).and_then(|directory| directory.sync_all()) {
         Err(e) if e.raw_os_error() == Some(libc::EIO) => Err(errno(e)),

@@ -29,6 +29,33 @@ fn made(fs: &Vfs, name: &str) -> FileHandle {
     fs.create(&root(), ROOT_NID, name.as_bytes(), 0o644, FLAGS).expect("room").1
 }
 
+/// So many files, which are given so many pages beforehand, in so many parts that others' lie between; with their names.
+fn given(
+    fs: &Vfs,
+    count: usize,
+    mode: FallocateMode,
+    pages: u64,
+    parts: u64,
+) -> (Vec<String>, Vec<FileHandle>) {
+    let names: Vec<_> = (0..count).map(|n| format!("{n}")).collect();
+    let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
+    for part in 0..parts {
+        for file in &files {
+            fs.fallocate(&root(), file, mode, part * pages * 4096, pages * 4096).expect("room");
+        }
+    }
+    (names, files)
+}
+
+fn write(fs: &Vfs, file: &FileHandle, page: u64) {
+    let written = fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty());
+    assert_eq!(written.expect("it has its blocks"), 4096);
+}
+
+fn sync(fs: &Vfs, files: &[FileHandle]) {
+    files.iter().for_each(|file| fs.fsync(file, false).expect("what was accepted is kept"));
+}
+
 /// Takes all that is there.
 fn fill(fs: &Vfs) -> FileHandle {
     let rest = made(fs, "rest");
@@ -66,24 +93,17 @@ fn what_was_allocated_beforehand_can_be_written_on_a_full_image() {
             let sim = used(kind);
             let run = begin(kind, &sim);
             let fs = run.fs();
-            let names: Vec<_> = (0..100).map(|n| format!("{n}")).collect();
-            let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
-            for file in &files {
-                fs.fallocate(&root(), file, MODE, 0, 9 * 4096).expect("room");
-            }
+            let (names, files) = given(fs, 100, MODE, 9, 1);
             let rest = fill(fs);
             for page in [1, 3, 5, 7] {
                 for file in &files {
-                    fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
-                        .expect("it has its blocks");
+                    write(fs, file, page);
                     if synced {
-                        fs.fsync(file, false).expect("it has its blocks");
+                        sync(fs, std::slice::from_ref(file));
                     }
                 }
             }
-            for file in &files {
-                fs.fsync(file, false).expect("it has its blocks");
-            }
+            sync(fs, &files);
             files.into_iter().chain([rest]).for_each(|file| fs.release(file, None));
             are_there(run, kind, &sim, &names, |page| if page % 2 == 1 { page as u8 } else { 0 });
         }
@@ -97,24 +117,13 @@ fn pages_side_by_side_in_two_runs_are_written_on_a_full_image() {
         let sim = used(kind);
         let run = begin(kind, &sim);
         let fs = run.fs();
-        let names: Vec<_> = (0..60).map(|n| format!("{n}")).collect();
-        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
-        for part in 0..2 {
-            for file in &files {
-                fs.fallocate(&root(), file, MODE, part * 9 * 4096, 9 * 4096).expect("room");
-            }
-        }
+        let (names, files) = given(fs, 60, MODE, 9, 2);
         let rest = fill(fs);
         let writes = |page: u64| page % 2 == 1 || page == 8 || page == 10;
         for page in (0..18).filter(|page| writes(*page)) {
-            for file in &files {
-                fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
-                    .expect("it has its blocks");
-            }
+            files.iter().for_each(|file| write(fs, file, page));
         }
-        for file in &files {
-            fs.fsync(file, false).expect("it has its blocks");
-        }
+        sync(fs, &files);
         files.into_iter().chain([rest]).for_each(|file| fs.release(file, None));
         are_there(run, kind, &sim, &names, |page| if writes(page) { page as u8 } else { 0 });
     }
@@ -128,26 +137,15 @@ fn beyond_the_end_of_a_file_a_full_image_leaves_zeros() {
         let sim = used(kind);
         let run = begin(kind, &sim);
         let fs = run.fs();
-        let names: Vec<_> = (0..80).map(|n| format!("{n}")).collect();
-        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
-        for file in &files {
-            let keep = FallocateMode::Allocate { keep_size: true };
-            fs.fallocate(&root(), file, keep, 0, 16 * 4096).expect("room");
-        }
+        let (names, files) = given(fs, 80, FallocateMode::Allocate { keep_size: true }, 16, 1);
         let _rest = fill(fs);
-        let write = |page: u64| {
-            for file in &files {
-                fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
-                    .expect("it has its blocks");
-            }
-        };
         for page in [1, 3, 5, 7, 9, 11] {
-            write(page);
-            files.iter().for_each(|file| fs.fsync(file, false).expect("it has its blocks"));
+            files.iter().for_each(|file| write(fs, file, page));
+            sync(fs, &files);
         }
         let from = sim.events();
-        write(13);
-        files[68..].iter().for_each(|file| fs.fsync(file, false).expect("it has its blocks"));
+        files.iter().for_each(|file| write(fs, file, 13));
+        sync(fs, &files[68..]);
         super::crash::after(&sim, from, 7, 3, |state, _: Crash| {
             let again = state.restart();
             let run = begin(kind, &again);
@@ -179,33 +177,19 @@ fn a_run_that_becomes_written_as_a_whole_shows_nothing_old_after_a_crash() {
         let sim = used(kind);
         let run = begin(kind, &sim);
         let fs = run.fs();
-        let names: Vec<_> = (0..100).map(|n| format!("{n}")).collect();
-        let files: Vec<_> = names.iter().map(|name| made(fs, name)).collect();
-        for file in &files {
-            fs.fallocate(&root(), file, MODE, 0, 9 * 4096).expect("room");
-        }
+        let (names, files) = given(fs, 100, MODE, 9, 1);
         let _rest = fill(fs);
-        let write = |file: &FileHandle, page: u64| {
-            fs.write(&root(), file, page * 4096, &[page as u8; 4096], WriteFlags::empty())
-                .expect("it has its blocks");
-        };
         for file in &files {
-            for page in [1, 3, 5] {
-                write(file, page);
-            }
-            fs.fsync(file, false).expect("it has its blocks");
+            [1, 3, 5].into_iter().for_each(|page| write(fs, file, page));
+            sync(fs, std::slice::from_ref(file));
         }
         for file in &files[..90] {
-            write(file, 7);
-            fs.fsync(file, false).expect("it has its blocks");
+            write(fs, file, 7);
+            sync(fs, std::slice::from_ref(file));
         }
         let from = sim.events();
-        for file in &files[90..] {
-            write(file, 7);
-        }
-        for file in &files[90..] {
-            fs.fsync(file, false).expect("it has its blocks");
-        }
+        files[90..].iter().for_each(|file| write(fs, file, 7));
+        sync(fs, &files[90..]);
         super::crash::after(&sim, from, 11, 3, |state, _: Crash| {
             let again = state.restart();
             let run = begin(kind, &again);
@@ -237,9 +221,7 @@ fn what_was_written_into_holes_of_many_files_goes_home() {
         fs.write(&root(), file, page * 8192, &[page as u8 + 1; 4096], WriteFlags::empty()).expect("room");
     }
     let rest = fill(&fs);
-    for file in &files {
-        fs.fsync(file, false).expect("what was accepted is kept");
-    }
+    sync(&fs, &files);
     for (page, file) in each() {
         let mut bytes = [0; 4096];
         assert_eq!(fs.read(file, page * 8192, &mut bytes), Ok(4096));
