@@ -12,8 +12,8 @@ use crate::format::{BLOCKS_PER_GROUP, BlockKind};
 use crate::lane;
 use crate::store::{Profile, Store};
 use crate::superblock::Bounds;
-use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock, Rounds};
 use crate::{Error, Result};
 
 /// Bitmap pages read in one batch at mount.
@@ -82,8 +82,7 @@ impl Alloc {
                 await_frees: OnceLock::new(),
                 record_frees: OnceLock::new(),
                 also_waits: OnceLock::new(),
-                rounds: Mutex::new(()),
-                round: AtomicU64::new(0),
+                rounds: Rounds::default(),
                 trimming: Mutex::new(()),
             }),
         })

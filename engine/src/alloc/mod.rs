@@ -47,8 +47,8 @@ use crate::device::BLOCK_SIZE;
 use crate::format::{BLOCKS_PER_GROUP, BlockKind, Position};
 use crate::planted::{self, Bug};
 use crate::store::{DELTA_HEADER_SIZE, Handle, Profile, Store};
-use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock, Rounds};
 use crate::{Error, Result};
 
 use beyond::Beyond;
@@ -119,10 +119,8 @@ struct Shared {
     await_frees: OnceLock<AwaitFrees>,
     record_frees: OnceLock<RecordFrees>,
     also_waits: OnceLock<AlsoWaits>,
-    /// Held while room is made; counts how often.
-    rounds: Mutex<()>,
-    // Relaxed: changed under `rounds`.
-    round: AtomicU64,
+    /// In which room is made.
+    rounds: Rounds,
     /// Held while free runs are taken for a discard.
     trimming: Mutex<()>,
 }

@@ -1,7 +1,6 @@
 //! What happens before a full image says so.
 
 use super::Alloc;
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::{Error, Result};
 
 impl Alloc {
@@ -36,16 +35,11 @@ impl Alloc {
         if let Some(record) = shared.record_frees.get() {
             record();
         }
-        let round = shared.round.load(Relaxed);
-        let _one_at_a_time = shared.rounds.lock();
-        if shared.round.load(Relaxed) > round + 1 {
-            // Somebody else has made room since: the last to do so began after this call.
-            return Ok(());
-        }
+        let Some(round) = shared.rounds.begin() else { return Ok(()) };
         let waits = shared.quarantine.blocks() > 0 || shared.also_waits.get().is_some_and(|waits| waits());
         if let Some(make_room) = shared.make_room.get().filter(|_| waits) {
             make_room()?;
-            shared.round.fetch_add(1, Relaxed);
+            round.end();
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::testing::{BEFORE_GROUPS, bits_set, end_quarantine, image};
 use super::*;
 use crate::lane;
+use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 
 fn take(store: &Store, alloc: &Alloc, want: u32) -> Result<Extent> {

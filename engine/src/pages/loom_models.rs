@@ -33,7 +33,7 @@ impl File {
         if pages.contains(&1) {
             self.is_down.store(true, Ordering::Relaxed);
         }
-        taken.finish(0, |end| {
+        let _ = taken.finish(0, |end| {
             for page in &pages {
                 end.written(*page, false, None);
             }
@@ -119,7 +119,8 @@ fn a_checkpoint_passes_no_record_whose_page_is_not_in_place() {
                 // Acquire and Release, as the journal's tail: a checkpoint that sees the position sees what was before.
                 let end = tail.fetch_add(1, Ordering::AcqRel) + 1;
                 logging.record_logged(end);
-                logging.finish(end, false, |end| pages.iter().for_each(|page| end.logged(*page, true)));
+                let _ =
+                    logging.finish(end, false, |end| pages.iter().for_each(|page| end.logged(*page, true)));
             }
         });
         let upto = tail.load(Ordering::Acquire);

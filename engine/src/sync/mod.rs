@@ -30,6 +30,7 @@ mod model;
 #[cfg(not(any(loom, shuttle)))]
 mod native;
 mod readers;
+mod rounds;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod wait_queue;
@@ -37,6 +38,7 @@ mod wait_queue;
 pub use counter::{Counter, Gauge, LaneCounter};
 pub use margin::Margin;
 pub use readers::{Grace, Readers, Reading};
+pub use rounds::Rounds;
 pub use wait_queue::WaitQueue;
 
 pub use crossbeam_utils::CachePadded;

@@ -23,8 +23,7 @@ use crate::meta::{Meta, Need, Room};
 use crate::pages::{FileData, Marks, PAGE, PAGES_END, Take, UnderWriteBack, page_after, page_of};
 use crate::planted::{self, Spot};
 use crate::store::Profile;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, LaneCounter, Mutex};
+use crate::sync::{Arc, LaneCounter, Rounds};
 use crate::takeover::Takeover;
 use bounce::BounceBuffers;
 use pending::PendingTruncations;
@@ -95,10 +94,8 @@ pub(in crate::file) struct WriteBack {
     throttle: Throttle,
     pending: PendingTruncations,
     bounce: BounceBuffers,
-    /// Held for [`WriteBack::need_less`]; how often that was done.
-    promises: Mutex<()>,
-    // Relaxed: changed under `promises`.
-    promise_rounds: AtomicU64,
+    /// Of [`WriteBack::need_less`].
+    promise_rounds: Rounds,
     /// Memory that a successor of this process takes over, if there is any.
     takeover: Option<Arc<Takeover>>,
     /// Pages written home.
@@ -121,8 +118,7 @@ impl WriteBack {
             throttle: Throttle::default(),
             pending: PendingTruncations::default(),
             bounce: BounceBuffers::new(bounce),
-            promises: Mutex::new(()),
-            promise_rounds: AtomicU64::new(0),
+            promise_rounds: Rounds::default(),
             takeover,
             written: LaneCounter::default(),
             failures: LaneCounter::default(),
@@ -205,12 +201,7 @@ impl WriteBack {
     /// Writes home what waits with more extent blocks promised than it will need, so that others have them. Of those who
     /// want that at a time one does it.
     pub fn need_less(&self) {
-        let seen = self.promise_rounds.load(Ordering::Relaxed);
-        let _one_at_a_time = self.promises.lock();
-        // One that had begun by then may have passed what has been promised since.
-        if self.promise_rounds.load(Ordering::Relaxed) > seen + 1 {
-            return;
-        }
+        let Some(round) = self.promise_rounds.begin() else { return };
         let files = self.queue.files();
         for inode in files.iter().filter(|inode| inode.data().pages.reserved() > 0) {
             // Whoever syncs that file is told.
@@ -218,7 +209,7 @@ impl WriteBack {
                 tracing::debug!("what waits is written for the sake of room: {e}");
             }
         }
-        self.promise_rounds.fetch_add(1, Ordering::Relaxed);
+        round.end();
     }
 
     /// All of a file, because it is time.
