@@ -237,7 +237,7 @@ test-systemd: deb ## the package in a Debian 12 that systemd runs: fstab, units,
 test-nvdimm: build ## a journal in QEMU's persistent memory, on ext4, XFS and devdax: the power is cut CUTS (50) times each (root)
 	scripts/machines.sh nvdimm $(KERNEL)
 
-replay: build ## what losses of power leave of a disk whose writes QEMU has recorded, on ext4 first (root)
+replay: build ## what losses of power leave of a disk whose writes QEMU has recorded, on ext4 first: LOAD=files|sqlite|git|mail|postgres, DURABILITY=power|window=TIME|process, OPERATIONS (200), STATES (4) (root)
 	scripts/machines.sh replay $(KERNEL)
 
 static: ## one program that needs no library: target/x86_64-unknown-linux-musl/release/narufs

@@ -10,7 +10,7 @@ case "${1:-run}" in
     sqlite) packages+=(build-essential dpkg-dev tcl-dev zlib1g-dev libsqlite3-0 util-linux mount) ;;
     cluster) packages+=(etcd-server etcd-client postgresql glusterfs-server glusterfs-client fio git python3-pip xfsprogs iproute2 util-linux mount) ;;
     agree) packages=(e2fsprogs fio dbench util-linux mount) ;;
-    machines) packages=(qemu-system-x86 busybox-static debootstrap kmod cpio xz-utils e2fsprogs binutils) ;;
+    machines) packages=(qemu-system-x86 busybox-static debootstrap kmod cpio xz-utils e2fsprogs binutils sqlite3 git postgresql util-linux mount) ;;
 esac
 missing=()
 for p in "${packages[@]}"; do

@@ -5,6 +5,10 @@
 # memory; `machines.sh replay [VERSION]` records what a mount writes to its disk, and looks at what losses of power would have
 # left of it. All of it in QEMU without hardware acceleration: that takes long. It takes root, for
 # debootstrap. ONLY=basics,options runs these parts alone. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
+#
+# Of `replay`: LOAD=files|sqlite|git|mail|postgres (files) works as two processes, of OPERATIONS (200) each, on each of
+# FILE_SYSTEMS (ext4-nobarrier ext4 narufs); DURABILITY=power|window=TIME|process (power) is what narufs is mounted with. STATES
+# (4) random states are looked at between flushes, by SEED. RECORDS=DIRECTORY keeps the records there, as LOAD-FILE-SYSTEM.
 source "$(dirname "$0")/../testing/machines/host.sh"
 
 # The disk of tests: the repository's tree, as far as tests read it, and their programs.
@@ -127,7 +131,9 @@ kept() { # TOLD-BEFORE TOLD
 # What a mount writes to its disk, recorded by QEMU; narufs-replay makes of it what losses of power could have left. That it
 # finds losses is shown where there are some: on ext4 that flushes nothing, and as if the disk had flushed nothing.
 replay() { # VERSION
-    local one failed=() replayer=${NARUFS_REPLAY:-$TARGET/release/narufs-replay}
+    local one failed=() replayer=${NARUFS_REPLAY:-$TARGET/release/narufs-replay} load=${LOAD:-files} size=64
+    # A server of PostgreSQL has 40 MiB before it has any row.
+    if [[ $load == postgres ]]; then size=128; fi
     PARTS=(testing/machines) PROGRAMS=
     prepare
     kernel "$1"
@@ -143,18 +149,22 @@ replay() { # VERSION
 record() { # VERSION FILE-SYSTEM: into $RUN/log
     local status=0
     rm -f "$RUN/disk" "$RUN/log"
-    truncate -s 66M "$RUN/disk"
+    truncate -s $((size + 2))M "$RUN/disk"
     : >"$RUN/log"
     # As for cuts of power: a kernel that changes its code while another thread emulates it may stop.
-    ACCEL=tcg,thread=single WORDS="kind=$2 load=${LOAD:-files} count=${OPERATIONS:-200}" boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
+    ACCEL=tcg,thread=single WORDS="kind=$2 load=$load size=$size durability=${DURABILITY:-power} count=${OPERATIONS:-200}" \
+        boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
         -blockdev "driver=file,node-name=disk,filename=$RUN/disk" -blockdev "driver=file,node-name=log,filename=$RUN/log" \
         -blockdev driver=blklogwrites,node-name=logged,file=disk,log=log \
         -device virtio-blk-pci,drive=logged,addr=0x10 || status=$?
     judge "replay-$2" "$status"
+    if [[ -n ${RECORDS:-} ]]; then cp --sparse=always "$RUN/log" "$RECORDS/$load-$2"; fi
 }
 
 replayed() { # KIND STATES: adds to `failed`
-    "$replayer" "$RUN/log" "$1" "load=${LOAD:-files}" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
+    local durability=power
+    if [[ $1 == narufs* ]]; then durability=${DURABILITY:-power}; fi
+    "$replayer" "$RUN/log" "$1" "load=$load" "size=$size" "durability=$durability" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
 }
 
 cd "$ROOT"

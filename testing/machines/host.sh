@@ -36,7 +36,7 @@ prepare() {
 
 # Debian 12, as a disk.
 debian() {
-    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,xfsprogs,fdisk,ndctl,fio,make
+    local more=systemd,systemd-sysv,dbus,udev,fuse3,kmod,python3,attr,acl,procps,psmisc,e2fsprogs,xfsprogs,fdisk,ndctl,fio,make,git,postgresql
     [[ -e $MACHINES/debian.disk && $(cat "$MACHINES/debian.has" 2>/dev/null) == "$more" ]] && return 0
     echo "making a Debian 12"
     rm -rf "$MACHINES/debian"

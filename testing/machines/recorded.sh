@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# A file system on the first part of /dev/vdc, and load on it: recorded.sh narufs|ext4|ext4-nobarrier COUNT files|sqlite.
-# See replay.sh.
+# A file system of so many MiB at the beginning of /dev/vdc, and load on it: recorded.sh narufs|ext4|ext4-nobarrier COUNT
+# LOAD MIB DURABILITY; the last is what narufs is mounted with. See replay.sh.
 set -euo pipefail
-fs=131072
+export LOAD=$3 NAMES=1
+fs=$(($4 * 2048))
 dir=/run/recorded
+load=testing/machines/load.py
 mkdir -p $dir
 # Parts without a table of partitions, which would be in the way.
 addpart /dev/vdc 1 0 $fs
@@ -12,15 +14,20 @@ case $1 in
     narufs)
         "$NARUFS" mkfs /dev/vdc1 --journal-size 2M --force
         "$NARUFS" mount /dev/vdc1 $dir -o noatime
+        $load make $dir
+        # What the load begins with is there, whatever is promised of the rest.
+        "$NARUFS" umount $dir
+        "$NARUFS" mount /dev/vdc1 $dir -o "noatime,durability=$5"
         ;;
     ext4 | ext4-nobarrier)
         mkfs.ext4 -q -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 /dev/vdc1
         mount -t ext4 -o "noatime$([[ $1 == ext4 ]] || echo ,nobarrier)" /dev/vdc1 $dir
+        $load make $dir
         ;;
 esac
 sync
-NAMES=1 LOAD=$3 testing/machines/load.py work $dir /dev/vdc2 "$2"
-LOAD=$3 testing/machines/load.py judge $dir
+$load work $dir /dev/vdc2 "$2"
+$load judge $dir
 case $1 in
     narufs) "$NARUFS" umount $dir ;;
     # Half of its superblock, which the unmount writes, would be damage: it takes sectors for larger than they are here.

@@ -1,21 +1,24 @@
-//! What losses of power could have left of a disk: `narufs-replay RECORD KIND [load=LOAD] [states=N] [seed=N]` reads what QEMU has
-//! recorded (`scripts/machines.sh replay`), see `narufs_testing::replay`. KIND is `narufs` or `ext4`; `ext4-nobarrier`, which
-//! asks for no flush; `narufs-unflushed`, as if the disk had done none. Of the last two a loss must be found. ext4 takes root,
-//! for loop devices. LOAD is `files` or `sqlite`.
+//! What losses of power could have left of a disk: `narufs-replay RECORD KIND [load=LOAD] [size=MIB] [durability=D] [states=N]
+//! [seed=N]` reads what QEMU has recorded (`scripts/machines.sh replay`), see `narufs_testing::replay`. KIND is `narufs` or
+//! `ext4`; `ext4-nobarrier`, which asks for no flush; `narufs-unflushed`, as if the disk had done none. Of the last two a loss
+//! must be found. ext4 takes root, for loop devices. LOAD is `files`, `sqlite`, `git`, `mail` or `postgres`; size is that of the
+//! file system (64), durability what the mount was told.
 
 use narufs_testing::demand;
 use narufs_testing::outlive::Outcome;
 use narufs_testing::outlive::settings::Settings;
+use narufs_testing::replay::acked::Durability;
 use narufs_testing::replay::log::Log;
 use narufs_testing::replay::look::{Kind, Load};
 use narufs_testing::replay::{Plan, run};
 use std::fs::File;
 use std::process::ExitCode;
 
-const USAGE: &str = "narufs-replay RECORD narufs|ext4|ext4-nobarrier|narufs-unflushed [load=files|sqlite] [states=N] [seed=N]";
+const USAGE: &str = "narufs-replay RECORD narufs|ext4|ext4-nobarrier|narufs-unflushed [load=files|sqlite|git|mail|postgres] \
+    [size=MIB] [durability=power|window=TIME|process] [states=N] [seed=N]";
 
-/// Sectors of the file system, as testing/machines/recorded.sh lays it out.
-const SECTORS: usize = 131_072;
+/// Sectors of a MiB.
+const SECTORS: usize = 2048;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -37,17 +40,15 @@ fn replay(words: &[String]) -> Outcome {
         "ext4-nobarrier" => (Kind::Ext4, true),
         _ => return Err(USAGE.into()),
     };
-    let settings = Settings::new(record.into(), words, &["load", "states", "seed"])?;
-    let load = match settings.text("load", "files") {
-        "files" => Load::Files,
-        "sqlite" => Load::Databases,
-        other => return Err(format!("load={other}: neither files nor sqlite").into()),
-    };
+    let settings = Settings::new(record.into(), words, &["load", "size", "durability", "states", "seed"])?;
+    let load: Load = settings.text("load", "files").parse()?;
+    let durability: Durability = settings.text("durability", "power").parse()?;
+    let sectors =
+        usize::try_from(settings.number("size", 64)?)?.checked_mul(SECTORS).ok_or("a size beyond memory")?;
     let (states, seed) = (settings.number("states", 4)?, settings.number("seed", rand::random())?);
     let mut log = Log::open(File::open(record)?)?;
     println!("{name}: seed={seed}");
-    let flushes = name != "narufs-unflushed";
-    let tally = run(&mut log, &Plan { kind, load, sectors: SECTORS, flushes, states, seed })?;
+    let tally = run(&mut log, &Plan { kind, load, durability, sectors, flushes: !loses, states, seed })?;
     println!("RESULT {name}: {tally}");
     demand!(tally.acknowledged > 0 && tally.states > 0, "nothing was acknowledged, or looked at");
     if loses {

@@ -1,7 +1,7 @@
 //! What a state shows when it is mounted, and whether it is sound afterwards.
 
-use super::database;
-use super::oracle::{self, Acked};
+use super::acked::{Allowed, Found};
+use super::{database, git, mail, oracle, postgres};
 use crate::dir_target::DirTarget;
 use crate::lib_target::LibTarget;
 use crate::model::Tree;
@@ -14,9 +14,10 @@ use narufs_engine::superblock;
 use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, ImageOptions, Media, RingMedia, Running, mount};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The file system of a record.
@@ -35,18 +36,59 @@ pub enum Load {
     Files,
     /// Databases of SQLite.
     Databases,
+    /// Repositories of git.
+    Git,
+    /// Stores of mail.
+    Mail,
+    /// A server of PostgreSQL.
+    Postgres,
 }
 
-/// Whether a state is as promised.
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        match text {
+            "files" => Ok(Load::Files),
+            "sqlite" => Ok(Load::Databases),
+            "git" => Ok(Load::Git),
+            "mail" => Ok(Load::Mail),
+            "postgres" => Ok(Load::Postgres),
+            other => Err(format!("{other}: neither files, sqlite, git, mail nor postgres")),
+        }
+    }
+}
+
+/// Whether a state is as promised: the last operation of each process that is there.
 ///
 /// # Errors
 /// Why it is not, in words.
-pub fn judge(kind: Kind, load: Load, bytes: &[u8], acked: &Acked) -> Result<(), String> {
+pub fn judge(kind: Kind, load: Load, bytes: &[u8], allowed: &Allowed) -> Result<Found, String> {
     let tree = look(kind, bytes)?;
     match load {
-        Load::Files => oracle::judge(&tree, acked),
-        Load::Databases => database::judge(&tree, acked),
+        Load::Files => oracle::judge(&tree, allowed),
+        Load::Databases => database::judge(&tree, allowed),
+        Load::Git => git::judge(&tree, allowed),
+        Load::Mail => mail::judge(&tree, allowed),
+        Load::Postgres => postgres::judge(&tree, allowed),
     }
+}
+
+/// Writes what a tree has below a path into a directory.
+pub(super) fn copy(tree: &Tree, from: &str, to: &Path) -> std::io::Result<()> {
+    for (path, shown) in tree.range(format!("{from}/")..) {
+        let Some(name) = path.strip_prefix(from).and_then(|name| name.strip_prefix('/')) else { break };
+        if name.is_empty() {
+            continue;
+        }
+        let to = to.join(name);
+        match shown.mode & libc::S_IFMT {
+            libc::S_IFDIR => std::fs::create_dir(&to)?,
+            _ => std::fs::write(&to, &shown.data)?,
+        }
+        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(shown.mode & 0o777))?;
+    }
+    Ok(())
 }
 
 /// Recovers, reads everything, unmounts, checks.

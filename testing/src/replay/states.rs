@@ -1,7 +1,7 @@
 //! A disk as a loss of power leaves it.
 
+use super::acked::Told;
 use super::log::{Content, Entry};
-use super::oracle;
 use crate::demand;
 use crate::drive::SECTOR;
 use crate::outlive::Outcome;
@@ -21,12 +21,7 @@ pub enum Event {
         forced: bool,
     },
     /// The load has told that an operation has returned.
-    Acknowledged {
-        /// Whose.
-        process: usize,
-        /// Its number.
-        number: u64,
-    },
+    Acknowledged(Told),
 }
 
 impl Event {
@@ -48,7 +43,9 @@ pub fn event(entry: Entry, sectors: usize) -> Outcome<Option<Event>> {
         Content::Data(bytes) if bytes.is_empty() => return Ok(None),
         // Of the load's sectors it says nothing.
         Content::Discarded(len) if len == 0 || offset >= size => return Ok(None),
-        Content::Data(bytes) if offset >= size => return oracle::told(&bytes).map(Some),
+        Content::Data(bytes) if offset >= size => {
+            return Ok(Some(Event::Acknowledged(Told::read(&bytes)?)));
+        }
         Content::Data(bytes) => bytes,
         Content::Discarded(len) => vec![0; usize::try_from(len.min(size - offset))?],
     };

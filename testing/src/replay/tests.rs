@@ -1,3 +1,4 @@
+use super::acked::{Allowed, PROCESSES, Told};
 use super::log::{Content, Entry, MAGIC, VERSION};
 use super::states::{Disk, Event, event};
 use super::*;
@@ -72,11 +73,12 @@ fn what_goes_beyond_the_file_system_is_an_error_and_what_lies_behind_it_is_the_l
         content: Content::Data(bytes.to_vec()),
     };
     assert!(event(data(512, &[0; 2 * SECTOR]), 2).is_err());
-    let mut sector = b"ack 1 25\n".to_vec();
+    let mut sector = b"ack 1 25 300 400\n".to_vec();
     sector.resize(SECTOR, 0);
     let told = event(data(1024, &sector), 2).expect("the load's word");
-    assert_eq!(told, Some(Event::Acknowledged { process: 1, number: 25 }));
-    for wrong in ["ack 7 1\n", "ack 0 -1\n", "nack 0 1\n", "\n"] {
+    let wanted = Told { process: 1, number: 25, begun: 300, ended: 400 };
+    assert_eq!(told, Some(Event::Acknowledged(wanted)));
+    for wrong in ["ack 7 1 2 3\n", "ack 0 -1 2 3\n", "nack 0 1 2 3\n", "ack 0 1\n", "\n"] {
         assert!(event(data(1024, wrong.as_bytes()), 2).is_err(), "{wrong:?}");
     }
     let discard = Entry { flushes: false, forced: false, offset: 512, content: Content::Discarded(u64::MAX) };
@@ -97,9 +99,9 @@ fn some_sectors_of_a_write_are_there_and_all_that_were_forced() {
     assert_eq!(disk.bytes()[0], 1);
 }
 
-/// What is there after so many operations of both.
-fn tree(last: u64) -> Tree {
-    let shown = |data| Shown {
+/// A file.
+pub(super) fn shown(data: Vec<u8>) -> Shown {
+    Shown {
         mode: libc::S_IFREG | 0o644,
         nlink: 1,
         uid: 0,
@@ -110,10 +112,14 @@ fn tree(last: u64) -> Tree {
         times: None,
         touched: false,
         same_as: String::new(),
-    };
+    }
+}
+
+/// What is there after so many operations of both.
+fn tree(last: u64) -> Tree {
     let mut tree = Tree::new();
-    for process in 0..oracle::PROCESSES {
-        for number in last.saturating_sub(oracle::KEEP - 1).max(1)..=last {
+    for process in 0..PROCESSES {
+        for number in oracle::kept(last) {
             tree.insert(format!("/d{process}/{number}"), shown(oracle::content(process, number)));
         }
         tree.insert(format!("/d{process}/log"), shown(oracle::log(1..=last)));
@@ -121,21 +127,25 @@ fn tree(last: u64) -> Tree {
     tree
 }
 
-fn acked(number: u64) -> Acked {
+/// What may be there where so many operations of both were acknowledged.
+pub(super) fn allowed(number: u64) -> Allowed {
     let mut acked = Acked::default();
-    assert!(!acked.has_begun());
-    (0..oracle::PROCESSES).for_each(|process| acked.hear(&Event::Acknowledged { process, number }));
+    for process in 0..PROCESSES {
+        assert!(!acked.has_begun());
+        acked.hear(&Event::Acknowledged(Told { process, number, begun: 0, ended: 0 }));
+    }
     assert!(acked.has_begun());
-    acked
+    acked.allowed(Durability::Power)
 }
 
 #[test]
 fn what_was_acknowledged_must_be_there_and_what_came_after_may() {
     for last in [0_u64, 1, 8, 9, 30] {
         for number in [last, last.saturating_sub(1)] {
-            assert_eq!(oracle::judge(&tree(last), &acked(number)), Ok(()), "{last}, {number}");
+            assert_eq!(oracle::judge(&tree(last), &allowed(number)), Ok([last; 2]), "{last}, {number}");
         }
-        assert!(oracle::judge(&tree(last), &acked(last + 1)).is_err());
+        assert!(oracle::judge(&tree(last), &allowed(last + 1)).is_err());
+        assert!(last < 2 || oracle::judge(&tree(last), &allowed(last - 2)).is_err());
     }
     let mut lossy: [Tree; 6] = std::array::from_fn(|_| tree(30));
     lossy[0].remove("/d1/25").expect("it is there");
@@ -146,7 +156,7 @@ fn what_was_acknowledged_must_be_there_and_what_came_after_may() {
     lossy[4].insert("/d0/22".into(), again);
     lossy[5].get_mut("/d1/log").expect("it is there").data.extend([0; 64]);
     for (which, tree) in lossy.iter().enumerate() {
-        assert!(oracle::judge(tree, &acked(30)).is_err(), "{which}");
+        assert!(oracle::judge(tree, &allowed(30)).is_err(), "{which}");
     }
 }
 
@@ -156,7 +166,7 @@ fn base(process: usize, last: u64, mode: &str) -> Vec<u8> {
     let path = work.path().join("base");
     let mut script =
         format!("PRAGMA journal_mode={mode}; CREATE TABLE told (number INTEGER PRIMARY KEY, content BLOB);");
-    for number in last.saturating_sub(oracle::KEEP - 1).max(1)..=last {
+    for number in oracle::kept(last) {
         let content = database::hex(&oracle::content(process, number));
         script += &format!("INSERT INTO told VALUES ({number}, x'{content}');");
     }
@@ -170,22 +180,21 @@ fn base(process: usize, last: u64, mode: &str) -> Vec<u8> {
 #[test]
 fn a_database_has_the_rows_of_what_was_acknowledged_or_of_one_more() {
     for last in [0_u64, 1, 8, 9, 30] {
-        let mut found = tree(0);
-        for process in 0..oracle::PROCESSES {
-            let mut shown = found[&format!("/d{process}/log")].clone();
-            shown.data = base(process, last, ["DELETE", "WAL"][process]);
-            found.insert(format!("/d{process}/base"), shown);
+        let mut found = Tree::new();
+        for process in 0..PROCESSES {
+            let base = base(process, last, ["DELETE", "WAL"][process]);
+            found.insert(format!("/d{process}/base"), shown(base));
         }
         for number in [last, last.saturating_sub(1)] {
-            assert_eq!(database::judge(&found, &acked(number)), Ok(()), "{last}, {number}");
+            assert_eq!(database::judge(&found, &allowed(number)), Ok([last; 2]), "{last}, {number}");
         }
-        assert!(database::judge(&found, &acked(last + 1)).is_err());
+        assert!(database::judge(&found, &allowed(last + 1)).is_err());
         if last > 1 {
-            assert!(database::judge(&found, &acked(last - 2)).is_err());
+            assert!(database::judge(&found, &allowed(last - 2)).is_err());
             let data = &mut found.get_mut("/d1/base").expect("there").data;
             let end = data.len();
             data[end - 2000..].fill(0);
-            assert!(database::judge(&found, &acked(last)).is_err());
+            assert!(database::judge(&found, &allowed(last)).is_err());
         }
     }
 }
@@ -193,7 +202,7 @@ fn a_database_has_the_rows_of_what_was_acknowledged_or_of_one_more() {
 #[test]
 fn a_blank_disk_fails_once_the_load_has_begun() {
     let ack = |process: u64| {
-        let mut sector = format!("ack {process} 0\n").into_bytes();
+        let mut sector = format!("ack {process} 0 5 6\n").into_bytes();
         sector.resize(SECTOR, 0);
         sector
     };
@@ -207,7 +216,15 @@ fn a_blank_disk_fails_once_the_load_has_begun() {
         entry(0, 0, 1, &[]),
     ];
     let mut log = record(&entries, 6, 512).expect("a record");
-    let plan = Plan { kind: Kind::Narufs, load: Load::Files, sectors: 16, flushes: true, states: 0, seed: 0 };
+    let plan = Plan {
+        kind: Kind::Narufs,
+        load: Load::Files,
+        durability: Durability::Power,
+        sectors: 16,
+        flushes: true,
+        states: 0,
+        seed: 0,
+    };
     let tally = run(&mut log, &plan).expect("a record");
-    assert_eq!(tally, Tally { entries: 6, flushes: 1, states: 1, failed: 1, acknowledged: 0 });
+    assert_eq!(tally, Tally { entries: 6, flushes: 1, states: 1, failed: 1, earlier: 0, acknowledged: 0 });
 }
