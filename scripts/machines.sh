@@ -7,7 +7,8 @@
 # debootstrap. ONLY=basics,options runs these parts alone. NARUFS is the program, target/release/narufs if not said. docs/TRUST.md says what is tried.
 #
 # Of `replay`: LOAD=files|sqlite|git|mail|postgres (files) works as two processes, of OPERATIONS (200) each, on each of
-# FILE_SYSTEMS (ext4-nobarrier ext4 narufs); DURABILITY=power|window=TIME|process (power) is what narufs is mounted with. STATES
+# FILE_SYSTEMS (ext4-nobarrier ext4 narufs); narufs-nvdimm has its journal in persistent memory, and stands still at MOMENTS
+# (200), which are what is looked at. DURABILITY=power|window=TIME|process (power) is what narufs is mounted with. STATES
 # (4) random states are looked at between flushes, by SEED. RECORDS=DIRECTORY keeps the records there, as LOAD-FILE-SYSTEM.
 source "$(dirname "$0")/../testing/machines/host.sh"
 
@@ -141,30 +142,47 @@ replay() { # VERSION
     for one in ${FILE_SYSTEMS:-ext4-nobarrier ext4 narufs}; do
         record "$1" "$one" || { failed+=("$one"); continue; }
         replayed "$one" "$([[ $one == ext4-nobarrier ]] && echo 20 || echo "${STATES:-4}")"
-        if [[ $one == narufs ]]; then replayed narufs-unflushed 20; fi
+        case $one in
+            narufs) replayed narufs-unflushed 20 ;;
+            narufs-nvdimm) replayed narufs-nvdimm-older 1 ;;
+        esac
     done
     [[ ${#failed[@]} -eq 0 ]] || fail "replays that failed: ${failed[*]}"
 }
 
 record() { # VERSION FILE-SYSTEM: into $RUN/log
-    local status=0
-    rm -f "$RUN/disk" "$RUN/log"
+    local status=0 memory=()
+    rm -rf "$RUN/disk" "$RUN/log" "$RUN/memory" "$RUN/moments"
     truncate -s $((size + 2))M "$RUN/disk"
     : >"$RUN/log"
+    mkdir "$RUN/moments"
+    if [[ $2 == narufs-nvdimm ]]; then
+        truncate -s 768M "$RUN/memory"
+        memory=(-object "memory-backend-file,id=memory,share=on,mem-path=$RUN/memory,size=768M" -device nvdimm,id=nvdimm,memdev=memory)
+        local MACHINE=q35,nvdimm=on MEMORY=2G,slots=2,maxmem=4G
+    fi
     # As for cuts of power: a kernel that changes its code while another thread emulates it may stop.
     ACCEL=tcg,thread=single WORDS="kind=$2 load=$load size=$size durability=${DURABILITY:-power} count=${OPERATIONS:-200}" \
-        boot "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay \
+        launch "replay-$2" "$1" "${NARUFS_MACHINE_SECONDS:-3600}" replay "${memory[@]}" \
         -blockdev "driver=file,node-name=disk,filename=$RUN/disk" -blockdev "driver=file,node-name=log,filename=$RUN/log" \
         -blockdev driver=blklogwrites,node-name=logged,file=disk,log=log \
-        -device virtio-blk-pci,drive=logged,addr=0x10 || status=$?
+        -device virtio-blk-pci,drive=logged,addr=0x10
+    if [[ $2 == narufs-nvdimm ]]; then
+        testing/machines/moments.py "$RUN/replay-$2.pid" "$RUN/memory" "$RUN/log" "$RUN/replay-$2.told" "$RUN/moments" "${MOMENTS:-200}" &
+    fi
+    ended || status=$?
+    if [[ -n ${RECORDS:-} ]]; then
+        cp --sparse=always "$RUN/log" "$RECORDS/$load-$2"
+        if [[ $2 == narufs-nvdimm ]]; then cp -r "$RUN/moments" "$RECORDS/$load-$2.moments"; fi
+    fi
     judge "replay-$2" "$status"
-    if [[ -n ${RECORDS:-} ]]; then cp --sparse=always "$RUN/log" "$RECORDS/$load-$2"; fi
 }
 
 replayed() { # KIND STATES: adds to `failed`
     local durability=power
     if [[ $1 == narufs* ]]; then durability=${DURABILITY:-power}; fi
-    "$replayer" "$RUN/log" "$1" "load=$load" "size=$size" "durability=$durability" "states=$2" ${SEED:+"seed=$SEED"} || failed+=("$1")
+    "$replayer" "$RUN/log" "$1" "load=$load" "size=$size" "durability=$durability" "states=$2" "moments=$RUN/moments" ${SEED:+"seed=$SEED"} ||
+        failed+=("$1")
 }
 
 cd "$ROOT"

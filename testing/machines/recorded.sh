@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A file system of so many MiB at the beginning of /dev/vdc, and load on it: recorded.sh narufs|ext4|ext4-nobarrier COUNT
-# LOAD MIB DURABILITY; the last is what narufs is mounted with. See replay.sh.
+# A file system of so many MiB at the beginning of /dev/vdc, and load on it: recorded.sh KIND COUNT LOAD MIB DURABILITY.
+# KIND is narufs, narufs-nvdimm (its journal in persistent memory), ext4 or ext4-nobarrier; narufs is mounted with DURABILITY.
+# See replay.sh.
 set -euo pipefail
 export LOAD=$3 NAMES=1
 fs=$(($4 * 2048))
@@ -10,9 +11,15 @@ mkdir -p $dir
 # Parts without a table of partitions, which would be in the way.
 addpart /dev/vdc 1 0 $fs
 addpart /dev/vdc 2 $((fs + 2048)) 2048
+journal=()
 case $1 in
-    narufs)
-        "$NARUFS" mkfs /dev/vdc1 --journal-size 2M --force
+    narufs*)
+        if [[ $1 == narufs-nvdimm ]]; then
+            cat /sys/bus/nd/devices/ndbus*/wait_probe >/dev/null
+            ndctl create-namespace --force --reconfig=namespace0.0 --mode=devdax --map=mem
+            journal=(--journal /dev/dax0.0)
+        fi
+        "$NARUFS" mkfs /dev/vdc1 "${journal[@]}" --journal-size 2M --force
         "$NARUFS" mount /dev/vdc1 $dir -o noatime
         $load make $dir
         # What the load begins with is there, whatever is promised of the rest.
@@ -26,10 +33,12 @@ case $1 in
         ;;
 esac
 sync
+# moments.py waits for it.
+echo begun >/dev/ttyS1
 $load work $dir /dev/vdc2 "$2"
 $load judge $dir
 case $1 in
-    narufs) "$NARUFS" umount $dir ;;
+    narufs*) "$NARUFS" umount $dir ;;
     # Half of its superblock, which the unmount writes, would be damage: it takes sectors for larger than they are here.
     *) ;;
 esac

@@ -10,12 +10,13 @@ use narufs_testing::outlive::settings::Settings;
 use narufs_testing::replay::acked::Durability;
 use narufs_testing::replay::log::Log;
 use narufs_testing::replay::look::{Kind, Load};
-use narufs_testing::replay::{Plan, run};
+use narufs_testing::replay::{Plan, moments, run};
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "narufs-replay RECORD narufs|ext4|ext4-nobarrier|narufs-unflushed [load=files|sqlite|git|mail|postgres] \
-    [size=MIB] [durability=power|window=TIME|process] [states=N] [seed=N]";
+const USAGE: &str = "narufs-replay RECORD narufs|ext4|ext4-nobarrier|narufs-unflushed|narufs-nvdimm|narufs-nvdimm-older \
+    [load=files|sqlite|git|mail|postgres] [size=MIB] [durability=power|window=TIME|process] [moments=DIR] [states=N] [seed=N]";
 
 /// Sectors of a MiB.
 const SECTORS: usize = 2048;
@@ -36,19 +37,34 @@ fn replay(words: &[String]) -> Outcome {
     let (kind, loses) = match name.as_str() {
         "narufs" => (Kind::Narufs, false),
         "narufs-unflushed" => (Kind::Narufs, true),
+        "narufs-nvdimm" => (Kind::Narufs, false),
+        "narufs-nvdimm-older" => (Kind::Narufs, true),
         "ext4" => (Kind::Ext4, false),
         "ext4-nobarrier" => (Kind::Ext4, true),
         _ => return Err(USAGE.into()),
     };
-    let settings = Settings::new(record.into(), words, &["load", "size", "durability", "states", "seed"])?;
+    let settings =
+        Settings::new(record.into(), words, &["load", "size", "durability", "states", "seed", "moments"])?;
     let load: Load = settings.text("load", "files").parse()?;
     let durability: Durability = settings.text("durability", "power").parse()?;
     let sectors =
         usize::try_from(settings.number("size", 64)?)?.checked_mul(SECTORS).ok_or("a size beyond memory")?;
     let (states, seed) = (settings.number("states", 4)?, settings.number("seed", rand::random())?);
+    let mut moments = Vec::new();
+    if name.starts_with("narufs-nvdimm") {
+        moments = moments::read(Path::new(settings.text("moments", "moments")))?;
+        println!("{name}: {} moments", moments.len());
+    }
+    if loses && let Some(first) = moments.first().cloned() {
+        moments.iter_mut().for_each(|moment| moment.memory.clone_from(&first.memory));
+    }
     let mut log = Log::open(File::open(record)?)?;
     println!("{name}: seed={seed}");
-    let tally = run(&mut log, &Plan { kind, load, durability, sectors, flushes: !loses, states, seed })?;
+    let tally = run(
+        &mut log,
+        &Plan { kind, load, durability, sectors, flushes: !loses || !moments.is_empty(), states, seed },
+        &moments,
+    )?;
     println!("RESULT {name}: {tally}");
     demand!(tally.acknowledged > 0 && tally.states > 0, "nothing was acknowledged, or looked at");
     if loses {

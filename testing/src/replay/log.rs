@@ -73,6 +73,11 @@ impl Log {
         Ok(Log { file, len, sector, at: sector, left: word(16) })
     }
 
+    /// Where the entry that was read last ends, in bytes.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// The next entry, while there is one.
     ///
     /// # Errors

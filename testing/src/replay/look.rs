@@ -9,7 +9,7 @@ use crate::target::Target;
 use narufs_engine::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
 use narufs_engine::fsck;
 use narufs_engine::journal::ring_bytes;
-use narufs_engine::pmem::{DurabilityLevel, HeapMemory};
+use narufs_engine::pmem::{DurabilityLevel, HeapMemory, PersistentMemory};
 use narufs_engine::superblock;
 use narufs_engine::vfs::{AtimePolicy, VfsOptions};
 use narufs_engine::volume::{AssembleOptions, ImageOptions, Media, RingMedia, Running, mount};
@@ -59,12 +59,22 @@ impl FromStr for Load {
     }
 }
 
-/// Whether a state is as promised: the last operation of each process that is there.
+/// Whether a state is as promised, of the disk and, where the journal is there, of persistent memory: recovers, reads everything,
+/// unmounts, checks; the last operation of each process that is there.
 ///
 /// # Errors
 /// Why it is not, in words.
-pub fn judge(kind: Kind, load: Load, bytes: &[u8], allowed: &Allowed) -> Result<Found, String> {
-    let tree = look(kind, bytes)?;
+pub fn judge(
+    kind: Kind,
+    load: Load,
+    bytes: &[u8],
+    memory: Option<&[u8]>,
+    allowed: &Allowed,
+) -> Result<Found, String> {
+    let tree = match kind {
+        Kind::Narufs => narufs(bytes, memory),
+        Kind::Ext4 => ext4(bytes),
+    }?;
     match load {
         Load::Files => oracle::judge(&tree, allowed),
         Load::Databases => database::judge(&tree, allowed),
@@ -91,14 +101,6 @@ pub(super) fn copy(tree: &Tree, from: &str, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Recovers, reads everything, unmounts, checks.
-fn look(kind: Kind, bytes: &[u8]) -> Result<Tree, String> {
-    match kind {
-        Kind::Narufs => narufs(bytes),
-        Kind::Ext4 => ext4(bytes),
-    }
-}
-
 /// The state as a device in memory.
 fn device(bytes: &[u8]) -> narufs_engine::Result<Arc<MemoryDevice>> {
     let device = MemoryDevice::new((bytes.len() / BLOCK_SIZE) as u64);
@@ -112,14 +114,23 @@ fn device(bytes: &[u8]) -> narufs_engine::Result<Arc<MemoryDevice>> {
     Ok(Arc::new(device))
 }
 
-fn narufs(bytes: &[u8]) -> Result<Tree, String> {
+fn narufs(bytes: &[u8], memory: Option<&[u8]>) -> Result<Tree, String> {
     let said = |what: &'static str| move |e: narufs_engine::Error| format!("{what}: {e}");
     let device = device(bytes).map_err(said("a device in memory"))?;
     let sb = superblock::read(device.as_ref()).map_err(said("superblock"))?;
     let len = ring_bytes(sb.ring_slots.get()).ok_or("the journal is larger than memory can be")?;
-    // The loss of power took what was staged.
-    let staging = || Arc::new(HeapMemory::with_durability(len, DurabilityLevel::Process));
-    let media = || Media::new(device.clone(), RingMedia::Ssd(staging()));
+    let kept = match memory {
+        Some(memory) => Some(journal(len, memory)?),
+        None => None,
+    };
+    let media = || {
+        let ring = match &kept {
+            Some(kept) => RingMedia::Mapped(kept.clone()),
+            // The loss of power took what was staged.
+            None => RingMedia::Ssd(Arc::new(HeapMemory::with_durability(len, DurabilityLevel::Process))),
+        };
+        Media::new(device.clone(), ring)
+    };
     let options = ImageOptions { background: false, lanes: 1, ..ImageOptions::default() };
     let mounted = mount(media(), &options).map_err(said("recovery"))?;
     mounted.store().check_writable().map_err(said("recovery"))?;
@@ -130,6 +141,15 @@ fn narufs(bytes: &[u8]) -> Result<Tree, String> {
     running.stop().and_then(|()| mounted.unmount()).map_err(said("unmount"))?;
     let report = fsck::check(&media(), &fsck::Options::default()).map_err(said("fsck"))?;
     if report.issues.is_empty() { tree } else { Err(format!("fsck: {:?}", report.issues)) }
+}
+
+/// A journal in memory that survives a loss of power.
+fn journal(len: usize, bytes: &[u8]) -> Result<Arc<HeapMemory>, String> {
+    let bytes =
+        bytes.get(..len).ok_or_else(|| format!("the journal has {len} bytes, its copy {}", bytes.len()))?;
+    let memory = HeapMemory::with_durability(len, DurabilityLevel::Power);
+    memory.write(0, bytes);
+    Ok(Arc::new(memory))
 }
 
 fn ext4(bytes: &[u8]) -> Result<Tree, String> {

@@ -1,11 +1,12 @@
 //! What losses of power could have left of a disk, from a record of what a mount wrote to it.
 //!
 //! QEMU's blklogwrites records each write, flush and discard of a machine in which a load works (testing/machines:
-//! `recorded.sh`, `load.py`, `loads`); the load tells of each operation that has returned in sectors behind the file system, so that
+//! `recorded.sh`, `load.py`, `loads`); it tells of each operation that has returned in sectors behind the file system, so that
 //! the record has them in their order. [`log`] reads it, [`states`] makes of it what could have been left: what was
 //! written before a flush began is there, of what was written since any part, sector by sector. [`look`] mounts such a
 //! state and checks it; [`oracle`] (files), [`database`], [`git`], [`mail`] and [`postgres`] judge what is there of a load by
 //! what may be there, which [`acked`] says.
+//! With the journal in persistent memory beside the disk there are [`moments`] at which both are known.
 //!
 //! Left to others: a write that was under way while a flush was counts as flushed if it ended before that (the record has
 //! ends, not beginnings); the states that `narufs_engine::sim` enumerates of single operations.
@@ -18,6 +19,7 @@ pub mod git;
 pub mod log;
 pub mod look;
 pub mod mail;
+pub mod moments;
 pub mod oracle;
 pub mod postgres;
 pub mod states;
@@ -26,6 +28,7 @@ use crate::outlive::Outcome;
 use acked::{Acked, Durability, Found, Told};
 use log::Log;
 use look::{Kind, Load};
+use moments::Moment;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use states::{Disk, Event};
@@ -83,11 +86,12 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Goes through a record from its beginning.
+/// Goes through a record from its beginning. Where there are moments, only those are looked at.
 ///
 /// # Errors
 /// A record that is none, or that ends in the middle of an entry.
-pub fn run(log: &mut Log, plan: &Plan) -> Outcome<Tally> {
+pub fn run(log: &mut Log, plan: &Plan, moments: &[Moment]) -> Outcome<Tally> {
+    let mut coming = moments.iter().peekable();
     let mut replay = Replay {
         plan: *plan,
         disk: Disk::new(plan.sectors),
@@ -98,8 +102,11 @@ pub fn run(log: &mut Log, plan: &Plan) -> Outcome<Tally> {
     };
     while let Some(entry) = log.next_entry()? {
         replay.tally.entries += 1;
+        while let Some(moment) = coming.next_if(|moment| moment.size < log.at()) {
+            replay.moment(&std::fs::read(&moment.memory)?);
+        }
         if entry.flushes && plan.flushes {
-            replay.flush();
+            if moments.is_empty() { replay.flush() } else { replay.settle() }
         }
         if let Some(event) = states::event(entry, plan.sectors)? {
             let begins = matches!(event, Event::Acknowledged(Told { number: 0, .. }));
@@ -110,7 +117,11 @@ pub fn run(log: &mut Log, plan: &Plan) -> Outcome<Tally> {
             }
         }
     }
-    replay.flush();
+    if moments.is_empty() {
+        replay.flush()
+    } else {
+        replay.settle()
+    }
     replay.tally.acknowledged = replay.acked.total();
     Ok(replay.tally)
 }
@@ -141,7 +152,7 @@ impl Replay {
         self.settle();
         if changes && self.acked.has_begun() {
             self.tally.flushes += 1;
-            self.count(self.judge(self.disk.bytes(), &self.acked), "at a flush");
+            self.count(self.judge(self.disk.bytes(), None, &self.acked), "at a flush");
         }
     }
 
@@ -163,13 +174,30 @@ impl Replay {
         }
         let odds = [0.1, 0.5, 0.9][self.random.random_range(0..3)];
         let bytes = self.disk.some_of(&pending[..until], odds, &mut self.random);
-        self.count(self.judge(&bytes, &acked), "between flushes");
+        self.count(self.judge(&bytes, None, &acked), "between flushes");
+    }
+
+    /// The power goes at this moment, and leaves what the memory holds, and of the disk what was flushed and some of what was
+    /// written since.
+    fn moment(&mut self, memory: &[u8]) {
+        let mut acked = self.acked.clone();
+        self.pending.iter().for_each(|event| acked.hear(event));
+        if !acked.has_begun() {
+            return;
+        }
+        // As many as there are different ones: with nothing to be flushed, one.
+        let states = if self.pending.iter().any(Event::changes) { self.plan.states.max(1) } else { 1 };
+        for _ in 0..states {
+            let odds = [0.0, 0.1, 0.5, 0.9, 1.0][self.random.random_range(0..5)];
+            let bytes = self.disk.some_of(&self.pending, odds, &mut self.random);
+            self.count(self.judge(&bytes, Some(memory), &acked), "at a moment");
+        }
     }
 
     /// Whether it is of an earlier moment.
-    fn judge(&self, bytes: &[u8], acked: &Acked) -> Result<bool, String> {
+    fn judge(&self, bytes: &[u8], memory: Option<&[u8]>, acked: &Acked) -> Result<bool, String> {
         let Plan { kind, load, durability, .. } = self.plan;
-        let found: Found = look::judge(kind, load, bytes, &acked.allowed(durability))?;
+        let found: Found = look::judge(kind, load, bytes, memory, &acked.allowed(durability))?;
         if acked.at_one_moment(&found) {
             return Ok(acked.is_ahead_of(&found));
         }

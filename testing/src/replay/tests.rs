@@ -225,6 +225,40 @@ fn a_blank_disk_fails_once_the_load_has_begun() {
         states: 0,
         seed: 0,
     };
-    let tally = run(&mut log, &plan).expect("a record");
+    let tally = run(&mut log, &plan, &[]).expect("a record");
     assert_eq!(tally, Tally { entries: 6, flushes: 1, states: 1, failed: 1, earlier: 0, acknowledged: 0 });
+}
+
+#[test]
+fn moments_are_looked_at_with_what_the_record_had_by_then() {
+    let dir = tempfile::tempdir().expect("room");
+    assert!(moments::read(dir.path()).is_err());
+    // By the first one the second process has not begun; at the second one nothing is a file system.
+    for size in ["3584", "2560"] {
+        std::fs::write(dir.path().join(size), [0; 100]).expect("room");
+    }
+    let found = moments::read(dir.path()).expect("two moments");
+    assert_eq!(found.iter().map(|moment| moment.size).collect::<Vec<_>>(), [2560, 3584]);
+    let ack = |process: u64| {
+        let mut sector = format!("ack {process} 0 5 6\n").into_bytes();
+        sector.resize(SECTOR, 0);
+        sector
+    };
+    let blank = [0; SECTOR];
+    let entries =
+        [entry(0, 1, 0, &blank), entry(16, 1, 0, &ack(0)), entry(17, 1, 0, &ack(1)), entry(0, 1, 0, &blank)];
+    let mut log = record(&entries, 4, 512).expect("a record");
+    let plan = Plan {
+        kind: Kind::Narufs,
+        load: Load::Files,
+        durability: Durability::Power,
+        sectors: 16,
+        flushes: true,
+        states: 3,
+        seed: 0,
+    };
+    let tally = run(&mut log, &plan, &found).expect("a record");
+    assert_eq!(tally, Tally { entries: 4, states: 3, failed: 3, ..Tally::default() });
+    std::fs::write(dir.path().join("name"), []).expect("room");
+    assert!(moments::read(dir.path()).is_err());
 }
