@@ -75,7 +75,9 @@ pub(super) fn single_user(work: &Path, base: &Path, asks: &str) -> Result<String
     let mut input = tempfile::tempfile().map_err(told)?;
     input.write_all(asks.as_bytes()).and_then(|()| input.rewind()).map_err(told)?;
     let mut command = program(work, version.trim(), "postgres")?;
-    command.args(["--single", "-F", "-D"]).arg(base).args(["-c", "log_min_messages=warning", "postgres"]);
+    command.args(["--single", "-F", "-D"]).arg(base).args(["-c", "log_min_messages=warning"]);
+    // Where it gives up it leaves its shared memory, which goes with the directory then.
+    command.args(["-c", "dynamic_shared_memory_type=mmap", "postgres"]);
     let output = command.stdin(input).output().map_err(told)?;
     let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     if output.status.success() { Ok(said) } else { Err(format!("PostgreSQL: {}: {said}", output.status)) }
