@@ -1,5 +1,7 @@
 //! The mutators of targets whose inputs are lists of changes of seven bytes (see `narufs_engine::fuzzing`): most mutations
-//! should leave them so.
+//! should leave them so. That of requests is in [`requests`].
+
+pub mod requests;
 
 use libfuzzer_sys::fuzzer_mutate;
 

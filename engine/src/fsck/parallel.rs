@@ -42,9 +42,17 @@ pub(super) fn in_order<S, C, I: Sync, O: Send>(
         }
         let inputs: Vec<I> = group.iter().map(|chunk| feed(state, chunk)).collect();
         let own = |thread| inputs.iter().skip(thread).step_by(threads).map(&look).collect::<Vec<O>>();
-        let (looked, taken) = scoped::beside(threads.min(inputs.len()), own, || {
-            before.drain(..).try_for_each(|(chunk, output)| take(state, chunk, output))
-        });
+        let count = threads.min(inputs.len());
+        let (looked, taken) = if before.is_empty() {
+            // There is nothing to take meanwhile: the caller looks, too. Where all is one chunk, no thread is started.
+            let (mut looked, last) = scoped::beside(count - 1, own, || own(count - 1));
+            looked.push(last);
+            (looked, Ok(()))
+        } else {
+            scoped::beside(count, own, || {
+                before.drain(..).try_for_each(|(chunk, output)| take(state, chunk, output))
+            })
+        };
         taken?;
         let mut looked: Vec<_> = looked.into_iter().map(Vec::into_iter).collect();
         for (at, chunk) in group.into_iter().enumerate() {

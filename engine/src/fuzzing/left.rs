@@ -7,10 +7,13 @@ use crate::format::{JournalKind, Nid, ROOT_NID};
 use crate::sync::{Arc, OnceLock};
 use crate::takeover::{Prober, Requests, Takeover};
 use crate::vfs::{Context, FallocateMode, OpenFlags, Vfs, WriteFlags};
-use crate::volume::{AssembleOptions, ImageOptions, Running, mount};
+use crate::volume::{AssembleOptions, ImageOptions, Media, Running, mount};
 use crate::{Error, Result};
+use rustix::fs::FallocateFlags;
+use std::cell::Cell;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Which part of the memory a change concerns.
 const PART: u8 = 7;
@@ -19,6 +22,8 @@ const MEDIA: u8 = 64;
 /// Frames of the page cache: as many as `assemble_options` has room for.
 const FRAMES: usize = 256;
 const FIRST_REQUEST: u64 = 2;
+/// How long a server may take to end after it was told to.
+const MOST_AFTER: Duration = Duration::from_millis(50);
 
 /// What a server that was killed has left.
 struct Base {
@@ -141,28 +146,66 @@ fn put(file: BorrowedFd<'_>, at: u64, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(file, bytes, at), Ok(bytes.len()), "it is memory");
 }
 
-/// A server takes over what another has left of memory, and of its image; it may refuse that, and serves then what it
-/// can: all is read, and a little of everything done.
+/// A file of such memory. To make one is to mount a tmpfs, which takes the kernel longer than all that is done with it: the
+/// next input gets the same file, empty.
+struct Spare(OwnedFd);
+
+impl Spare {
+    fn take() -> Spare {
+        let Some(Spare(file)) = SPARE.take() else {
+            let memory = Takeover::create(FRAMES).expect("memory");
+            return Spare(memory.descriptor().try_clone_to_owned().expect("a descriptor"));
+        };
+        let len = rustix::fs::fstat(&file).expect("it is a file").st_size as u64;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, flags, 0, len).expect("its memory goes back");
+        Spare(file)
+    }
+
+    /// Gives it back once the server has ended: the thread that asks the kernel does so a moment after the rest. Of one that
+    /// does not end in time, nobody gets the file.
+    fn give(self, memory: &Arc<Takeover>) {
+        let begun = Instant::now();
+        while Arc::strong_count(memory) > 1 {
+            if begun.elapsed() > MOST_AFTER {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        SPARE.set(Some(self));
+    }
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Spare>> = const { Cell::new(None) };
+}
+
+/// A server takes over what another has left of memory, and of its image; it may refuse that.
 pub fn take_over(input: &[u8]) {
     let base = base();
     let changes = || input.chunks_exact(CHANGE).take(MOST_CHANGES);
-    let file = {
-        let memory = Takeover::create(FRAMES).expect("memory");
-        memory.descriptor().try_clone_to_owned().expect("a descriptor")
+    let spare = Spare::take();
+    let file = spare.0.as_fd();
+    base.memory.iter().for_each(|(at, page)| put(file, *at, page));
+    changes().filter(|change| change[6] & MEDIA == 0).for_each(|change| base.spoil(file, change));
+    let Ok(memory) = Takeover::adopt(spare.0.try_clone().expect("a descriptor")) else {
+        return SPARE.set(Some(spare));
     };
-    base.memory.iter().for_each(|(at, page)| put(file.as_fd(), *at, page));
-    changes().filter(|change| change[6] & MEDIA == 0).for_each(|change| base.spoil(file.as_fd(), change));
-    let Ok(memory) = Takeover::adopt(file) else { return };
     // What a change of the media says besides.
-    let media = base.media.changed(changes().filter(|change| change[6] & MEDIA != 0));
-    let (image_options, file_options) = options(&memory);
+    serve(base.media.changed(changes().filter(|change| change[6] & MEDIA != 0)), &memory);
+    spare.give(&memory);
+}
+
+/// Serves what can be served: all is read, and a little of everything done.
+fn serve(media: Media, memory: &Arc<Takeover>) {
+    let (image_options, file_options) = options(memory);
     let Ok(mounted) = mount(media, &image_options) else { return };
     if mounted.store().failed().is_some() {
         return;
     }
     let Ok(running) = Running::start(mounted.checkpointer(), &file_options) else { return };
     let fs = running.fs();
-    answer_left(fs, &memory);
+    answer_left(fs, memory);
     read(fs);
     // An error ends the writing, and that is all.
     let _ = write(fs);

@@ -1,6 +1,6 @@
 //! A small populated image, and what a fuzzer's bytes make of it.
 
-use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Request};
+use crate::device::{BLOCK_SIZE, BlockDevice, Cause, IoBuf, MemoryDevice, Overlay, Request};
 use crate::file::{DataOptions, encode_manifest};
 use crate::format::{
     BLOCK_HEADER_SIZE, BatchRun, BlockHeader, BlockKind, INODE_SIZE, JournalKind, RING_HEADER_COPY,
@@ -14,16 +14,21 @@ use crate::sync::{Arc, OnceLock};
 use crate::vfs::{Context, OpenFlags, Vfs, VfsOptions, WriteFlags, XattrMode};
 use crate::volume::{AssembleOptions, Running};
 use crate::volume::{ImageOptions, Media, RingMedia, mount};
-use crate::{Result, superblock};
+use crate::{Error, Result, superblock};
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
 const BLOCKS: u64 = 320;
 /// Of an image that has its ring inside, which takes the first of them.
-const BLOCKS_WITH_RING: u64 = 384;
+const BLOCKS_WITH_RING: u64 = 416;
+/// Of the device behind the image, for it to grow.
+const BLOCKS_BEHIND: u64 = 8;
 /// Where that ring begins.
 const RING_START: usize = 2;
 const SLOTS: u64 = 512;
+/// The directory that has several buckets.
+pub(super) const MANY: &[u8] = b"many";
 /// Changes of one input at the most.
 pub(super) const MOST_CHANGES: usize = 64;
 /// Bytes of one change: place (2), offset (2), value (2), flags.
@@ -45,26 +50,35 @@ const BATCH: u8 = 4;
 const WITH_RING: u8 = 8;
 const UNSTAGED: u8 = 16;
 
-/// An image and its ring, as bytes.
-#[derive(Clone)]
+/// An image and its ring, which inputs change copies of.
 pub(super) struct Base {
+    /// Nobody writes to it: each input has what it changes in an overlay.
+    device: Arc<MemoryDevice>,
     image: Vec<u8>,
     ring: Vec<u8>,
     kind: JournalKind,
+    /// With what blocks, and slots of the ring as it was, are sealed.
+    seed: u32,
+    slot_seed: u32,
 }
 
+/// Defaults ask the system for its memory and cores, which takes longer than a small mount: once is enough.
 pub(super) fn assemble_options(read_only: bool) -> AssembleOptions {
-    AssembleOptions {
-        fs: VfsOptions { read_only, ..VfsOptions::default() },
+    static OPTIONS: OnceLock<AssembleOptions> = OnceLock::new();
+    let options = OPTIONS.get_or_init(|| AssembleOptions {
         data: DataOptions::with_memory(1 << 20),
         inodes: 64,
         background: false,
         ..AssembleOptions::default()
-    }
+    });
+    AssembleOptions { fs: VfsOptions { read_only, ..options.fs }, ..options.clone() }
 }
 
 pub(super) fn mount_options(read_only: bool) -> ImageOptions {
-    ImageOptions { background: false, read_only, lanes: 1, ..ImageOptions::default() }
+    static OPTIONS: OnceLock<ImageOptions> = OnceLock::new();
+    let options =
+        OPTIONS.get_or_init(|| ImageOptions { background: false, lanes: 1, ..ImageOptions::default() });
+    ImageOptions { read_only, ..options.clone() }
 }
 
 /// Files, directories and the like; `number` tells those of one call from those of another.
@@ -107,6 +121,19 @@ fn populate_lists(fs: &Vfs) -> Result<()> {
     fs.fsync(&handle, false)?;
     fs.release(handle, None);
     Ok(())
+}
+
+/// A directory of several buckets, or as many as so small a ring has room to divide, whose names lead to one file.
+fn populate_many(fs: &Vfs) -> Result<()> {
+    let ctx = Context::root();
+    let dir = fs.mkdir(&ctx, ROOT_NID, MANY, 0o755)?.nid;
+    let (made, handle, _) = fs.create(&ctx, dir, b"first", 0o644, OpenFlags::READ_WRITE)?;
+    fs.release(handle, None);
+    let names = (0..45).map(|n| format!("{n:0>180}"));
+    match names.map(|name| fs.link(&ctx, made.nid, dir, name.as_bytes())).find_map(Result::err) {
+        Some(Error::Errno(libc::ENOSPC)) | None => Ok(()),
+        Some(e) => Err(e),
+    }
 }
 
 /// A large batch that is committed, and of which nothing is moved yet: for two files, one of which gets longer by it.
@@ -185,7 +212,7 @@ impl Fresh {
         let image = self.device.run(vec![whole])?.iter().flat_map(|buf| buf.to_vec()).collect();
         let mut ring = vec![0; self.ring.len()];
         self.ring.read(0, &mut ring);
-        Ok(Base { image, ring, kind: self.kind })
+        Base::new(image, ring, self.kind)
     }
 }
 
@@ -206,6 +233,9 @@ fn make(choice: u8) -> Result<Base> {
         populate(running.fs(), u8::from(killed))?;
         if kind == JournalKind::Ssd && !killed {
             populate_lists(running.fs())?;
+            // What is written is promised more than it takes until it goes home.
+            running.fs().syncfs()?;
+            populate_many(running.fs())?;
         }
         if killed && choice & BATCH != 0 {
             leave_batch(running.fs())?;
@@ -236,91 +266,117 @@ pub(super) fn media(input: &[u8]) -> Media {
 }
 
 impl Base {
+    fn new(image: Vec<u8>, ring: Vec<u8>, kind: JournalKind) -> Result<Base> {
+        let device = Arc::new(MemoryDevice::new((image.len() / BLOCK_SIZE) as u64 + BLOCKS_BEHIND));
+        device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)])?;
+        let uuid = &image[offset_of!(Superblock, uuid)..][..16];
+        let seed = checksum_seed(uuid.try_into().expect("sixteen bytes"));
+        let epoch_at =
+            |bytes: &[u8]| RingHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.epoch.get());
+        let epochs = match kind {
+            JournalKind::Ssd => {
+                [RING_START, RING_START + 1].map(|block| epoch_at(&image[block * BLOCK_SIZE..]))
+            }
+            _ => [0, RING_HEADER_COPY].map(|at| epoch_at(&ring[at..])),
+        };
+        let slot_seed = crc32c::crc32c_append(seed, &epochs[0].max(epochs[1]).to_le_bytes());
+        Ok(Base { device, image, ring, kind, seed, slot_seed })
+    }
+
     /// Media with these bytes, but for changes.
     pub(super) fn changed<'a>(&self, changes: impl Iterator<Item = &'a [u8]>) -> Media {
-        let Base { mut image, mut ring, kind } = self.clone();
-        for change in changes {
-            apply(self, change, &mut image, &mut ring);
-        }
-        let device = MemoryDevice::new((image.len() / BLOCK_SIZE) as u64);
-        device.run(vec![Request::write(0, IoBuf::from_slice(&image), Cause::Fsck)]).expect("memory");
-        let memory = HeapMemory::new(ring.len());
-        memory.write(0, &ring);
-        Media::new(Arc::new(device), media_of(kind, Arc::new(memory)))
+        let memory = HeapMemory::new(self.ring.len());
+        memory.write(0, &self.ring);
+        let mut changed = Changed { base: self, blocks: BTreeMap::new(), ring: memory };
+        changes.for_each(|change| changed.apply(change));
+        let Changed { blocks, ring, .. } = changed;
+        let device = Overlay::new(self.device.clone(), usize::MAX);
+        let write = |(block, buf)| Request::write(block as u64, buf, Cause::Fsck);
+        device.run(blocks.into_iter().map(write).collect()).expect("memory");
+        Media::new(Arc::new(device), media_of(self.kind, Arc::new(ring)))
     }
 }
 
-fn apply(base: &Base, change: &[u8], image: &mut [u8], ring: &mut [u8]) {
-    let word = |at: usize| usize::from(u16::from_le_bytes([change[at], change[at + 1]]));
-    let (place, offset, value, flags) = (word(0), word(2), &change[4..6], change[6]);
-    let seal = flags & SEAL != 0;
-    let put = |bytes: &mut [u8]| {
-        let at = offset % (bytes.len() - 1);
-        bytes[at..at + 2].copy_from_slice(value);
-    };
-    let seal_whole = |bytes: &mut [u8]| {
-        let crc = crc32c::crc32c(&bytes[4..]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    };
-    match (flags & RING != 0, flags & HEAD != 0) {
-        (false, true) => {
-            let block = SUPERBLOCK_BLOCKS[place % 2] as usize;
-            let bytes = &mut image[block * BLOCK_SIZE..][..size_of::<Superblock>()];
+/// A base, and what an input has made of it.
+struct Changed<'b> {
+    base: &'b Base,
+    blocks: BTreeMap<usize, IoBuf>,
+    ring: HeapMemory,
+}
+
+impl Changed<'_> {
+    fn block(&mut self, block: usize) -> &mut [u8] {
+        let image = &self.base.image;
+        self.blocks
+            .entry(block)
+            .or_insert_with(|| IoBuf::from_slice(&image[block * BLOCK_SIZE..][..BLOCK_SIZE]))
+    }
+
+    fn apply(&mut self, change: &[u8]) {
+        let word = |at: usize| usize::from(u16::from_le_bytes([change[at], change[at + 1]]));
+        let (place, offset, value, flags) = (word(0), word(2), &change[4..6], change[6]);
+        let seal = flags & SEAL != 0;
+        let put = |bytes: &mut [u8]| {
+            let at = offset % (bytes.len() - 1);
+            bytes[at..at + 2].copy_from_slice(value);
+        };
+        let put_whole = |bytes: &mut [u8]| {
             put(bytes);
             if seal {
-                seal_whole(bytes);
+                let crc = crc32c::crc32c(&bytes[4..]);
+                bytes[..4].copy_from_slice(&crc.to_le_bytes());
             }
-        }
-        (true, is_head) => {
-            let is_inside = flags & INSIDE != 0 && base.kind == JournalKind::Ssd;
-            let (ring, copy, space) = match is_inside {
-                true => (&mut image[RING_START * BLOCK_SIZE..], BLOCK_SIZE, 2 * BLOCK_SIZE),
-                false => (ring, RING_HEADER_COPY, RING_HEADER_SPACE),
-            };
-            if is_head {
-                let bytes = &mut ring[place % 2 * copy..][..size_of::<RingHeader>()];
-                put(bytes);
-                if seal {
-                    seal_whole(bytes);
-                }
-            } else {
-                let bytes = &mut ring[space + place % SLOTS as usize * SLOT_SIZE..][..SLOT_SIZE];
-                put(bytes);
-                if seal {
-                    seal_slot(base, bytes);
+        };
+        let seed = self.base.slot_seed;
+        let put_slot = |bytes: &mut [u8]| {
+            put(bytes);
+            if seal {
+                seal_slot(seed, bytes);
+            }
+        };
+        let is_inside = flags & INSIDE != 0 && self.base.kind == JournalKind::Ssd;
+        match (flags & RING != 0, flags & HEAD != 0) {
+            (false, true) => {
+                let block = SUPERBLOCK_BLOCKS[place % 2] as usize;
+                put_whole(&mut self.block(block)[..size_of::<Superblock>()]);
+            }
+            (true, true) if is_inside => {
+                put_whole(&mut self.block(RING_START + place % 2)[..size_of::<RingHeader>()]);
+            }
+            (true, true) => self.in_ring(place % 2 * RING_HEADER_COPY, size_of::<RingHeader>(), put_whole),
+            (true, false) => {
+                let at = place % SLOTS as usize * SLOT_SIZE;
+                if is_inside {
+                    let block = RING_START + 2 + at / BLOCK_SIZE;
+                    put_slot(&mut self.block(block)[at % BLOCK_SIZE..][..SLOT_SIZE]);
+                } else {
+                    self.in_ring(RING_HEADER_SPACE + at, SLOT_SIZE, put_slot);
                 }
             }
-        }
-        (false, false) => {
-            let block = place % (image.len() / BLOCK_SIZE);
-            let page = &mut image[block * BLOCK_SIZE..][..BLOCK_SIZE];
-            put(page);
-            // A block of data is no node block, but sealing it as one harms nobody here.
-            if seal && block > 1 && page[..INODE_SIZE.max(BLOCK_HEADER_SIZE)].iter().any(|b| *b != 0) {
-                let kind = BlockHeader::read_from_prefix(&*page).ok().and_then(|(header, _)| header.kind());
-                finish_image(image_seed(base), block as u64, kind.unwrap_or(BlockKind::Node), page);
+            (false, false) => {
+                let (seed, block) = (self.base.seed, place % (self.base.image.len() / BLOCK_SIZE));
+                let page = self.block(block);
+                put(page);
+                // A block of data is no node block, but sealing it as one harms nobody here.
+                if seal && block > 1 && page[..INODE_SIZE.max(BLOCK_HEADER_SIZE)].iter().any(|b| *b != 0) {
+                    let kind =
+                        BlockHeader::read_from_prefix(&*page).ok().and_then(|(header, _)| header.kind());
+                    finish_image(seed, block as u64, kind.unwrap_or(BlockKind::Node), page);
+                }
             }
         }
     }
+
+    fn in_ring(&self, at: usize, len: usize, change: impl Fn(&mut [u8])) {
+        let mut bytes = vec![0; len];
+        self.ring.read(at, &mut bytes);
+        change(&mut bytes);
+        self.ring.write(at, &bytes);
+    }
 }
 
-fn image_seed(base: &Base) -> u32 {
-    let uuid = &base.image[offset_of!(Superblock, uuid)..][..16];
-    checksum_seed(uuid.try_into().expect("sixteen bytes"))
-}
-
-/// Makes the checksum of a slot hold, in the epoch of the ring as it was.
-fn seal_slot(base: &Base, slot: &mut [u8]) {
-    let epoch_at =
-        |bytes: &[u8]| RingHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.epoch.get());
-    let epochs = match base.kind {
-        JournalKind::Ssd => {
-            [RING_START, RING_START + 1].map(|block| epoch_at(&base.image[block * BLOCK_SIZE..]))
-        }
-        _ => [0, RING_HEADER_COPY].map(|at| epoch_at(&base.ring[at..])),
-    };
-    let epoch = epochs[0].max(epochs[1]);
-    let seed = crc32c::crc32c_append(image_seed(base), &epoch.to_le_bytes());
+/// Makes the checksum of a slot hold.
+fn seal_slot(seed: u32, slot: &mut [u8]) {
     let at = offset_of!(SlotHeader, crc);
     slot[at..at + 4].fill(0);
     let crc = crc32c::crc32c_append(seed, slot);

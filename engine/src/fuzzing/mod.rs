@@ -2,7 +2,8 @@
 //! then checked, repaired, or mounted and used. Nothing that media hold may panic, hang or loop.
 //!
 //! Each change may have the checksum that covers it made anew, so that what lies behind the checksums is reached
-//! too. So are changes of the memory that a killed server leaves to the next one. The targets in `fuzz/` call these functions, and so do tests here, which need no fuzzer.
+//! too. So are changes of the memory that a killed server leaves to the next one. The targets in `fuzz/` call these
+//! functions, and so do tests here, which need no fuzzer.
 
 mod left;
 mod media;
@@ -16,21 +17,25 @@ use crate::fsck::{self, Options};
 use crate::inode::FileType;
 use crate::vfs::{Context, FallocateMode, OpenFlags, Vfs, WriteFlags, XattrMode};
 use crate::volume::Running;
-use crate::volume::{Media, mount};
-use media::{assemble_options, is_image, media, mount_options};
+use crate::volume::{ImageOptions, Media, mount};
+use media::{MANY, assemble_options, is_image, media, mount_options};
 
+/// What an input's first byte says besides what it says of the media: the journal is given up, where that is needed.
+const DISCARD: u8 = 2;
 /// Entries that are looked at.
 const MOST_ENTRIES: usize = 200;
 
 /// Checks, repairs, and checks again: after a repair nothing is left that a repair could mend.
 pub fn check_and_repair(input: &[u8]) {
     let media = media(input);
+    // These images are a chunk or two: no other thread is worth its start.
+    let to_check = Options { threads: 1, ..Options::default() };
     let options = Options {
         repair: true,
-        discard_journal: input.first().is_some_and(|b| b & 2 != 0),
-        ..Options::default()
+        discard_journal: input.first().is_some_and(|b| b & DISCARD != 0),
+        ..to_check.clone()
     };
-    if fsck::check(&media, &Options::default()).is_err() {
+    if fsck::check(&media, &to_check).is_err() {
         return;
     }
     match fsck::check(&media, &options) {
@@ -38,7 +43,7 @@ pub fn check_and_repair(input: &[u8]) {
         Err(Error::Refused(_)) => return,
         Err(e) => panic!("what can be checked can be repaired: {e}"),
     }
-    let after = fsck::check(&media, &Options::default()).expect("it could be checked before");
+    let after = fsck::check(&media, &to_check).expect("it could be checked before");
     let mendable = after.issues.iter().find(|issue| matches!(issue.outcome, fsck::Outcome::Mendable));
     assert_eq!(mendable, None);
 }
@@ -51,18 +56,22 @@ pub fn mount_and_use(input: &[u8]) {
         return;
     }
     for read_only in [true, false] {
-        mount_once(media.clone(), read_only);
+        let discard_journal = input.first().is_some_and(|b| b & DISCARD != 0);
+        mount_once(media.clone(), &ImageOptions { discard_journal, ..mount_options(read_only) });
     }
 }
 
-fn mount_once(media: Media, read_only: bool) {
-    let Ok(mounted) = mount(media, &mount_options(read_only)) else { return };
+fn mount_once(media: Media, options: &ImageOptions) {
+    let read_only = options.read_only;
+    let Ok(mounted) = mount(media, options) else { return };
     let read_only = read_only || mounted.store().failed().is_some();
     let Ok(running) = Running::start(mounted.checkpointer(), &assemble_options(read_only)) else { return };
     read(running.fs());
     if !read_only {
         // An error ends the writing, and that is all.
         let _ = write(running.fs());
+        let _ = running.fs().trim(0..u64::MAX, BLOCK_SIZE as u64);
+        let _ = running.fs().resize(None, true);
         if running.stop().is_ok() {
             let _ = mounted.unmount();
         }
@@ -119,7 +128,14 @@ fn read(fs: &Vfs) {
 /// A little of everything, mostly on what is there.
 fn write(fs: &Vfs) -> crate::Result<()> {
     let (ctx, page) = (Context::root(), BLOCK_SIZE as u64);
-    for (dir, _) in entries(fs, ROOT_NID) {
+    for (dir, name) in entries(fs, ROOT_NID) {
+        if name == MANY {
+            // Its buckets are given back.
+            let names = entries(fs, dir);
+            let _ = names.iter().try_for_each(|(_, name)| fs.unlink(&ctx, dir, name));
+            let _ = fs.rmdir(&ctx, ROOT_NID, MANY);
+            continue;
+        }
         for (n, (nid, name)) in entries(fs, dir).into_iter().enumerate() {
             let open = fs.open(&ctx, nid, OpenFlags::READ_WRITE);
             if let Ok(handle) = &open {
@@ -130,7 +146,10 @@ fn write(fs: &Vfs) -> crate::Result<()> {
                     3 => fs.setxattr(&ctx, nid, b"user.new", &[1; 5000], XattrMode::Any),
                     _ => fs.write(&ctx, handle, 70 * page + 9, &[5; 9000], WriteFlags::empty()).map(drop),
                 };
-                let _ = fs.fsync(handle, false);
+                // Most of the time would go into these, and what is not synced goes home another way.
+                if n % 5 == 0 {
+                    let _ = fs.fsync(handle, false);
+                }
             }
             if let Ok(handle) = open {
                 fs.release(handle, None);
@@ -145,7 +164,8 @@ fn write(fs: &Vfs) -> crate::Result<()> {
     for n in 0..20 {
         let (_, handle, _) =
             fs.create(&ctx, ROOT_NID, format!("new {n:0>150}").as_bytes(), 0o644, OpenFlags::READ_WRITE)?;
-        let written = fs.write(&ctx, &handle, 0, &[7; 5000], WriteFlags::empty());
+        let written =
+            if n % 5 == 0 { fs.write(&ctx, &handle, 0, &[7; 5000], WriteFlags::empty()) } else { Ok(0) };
         fs.release(handle, None);
         written?;
     }
