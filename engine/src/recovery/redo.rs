@@ -54,9 +54,8 @@ pub(super) fn redo(
             pages.write_all(round)?;
         }
     }
-    // Beyond damage the page may have got another block since.
-    let ends = |home: &&NewerHome| scan.damage.is_none() || home.upto <= scan.end;
-    homes.filter(ends).for_each(|home| data.is_home(home));
+    // What it speaks of may lie beyond what is left of the journal, and the page have got another block there.
+    homes.filter(|home| home.upto <= scan.end).for_each(|home| data.is_home(home));
     Ok(records)
 }
 

@@ -15,6 +15,7 @@
 
 use super::backing;
 use super::homes::{HomeSlot, Homes};
+use super::image::{IMAGE_WORDS, OfImage};
 use super::inodes::{InodeSlot, Inodes};
 use super::layout::{HEADER, HOMES, Layout, SLOT};
 use super::life::{Life, LifeWords, Phase};
@@ -34,8 +35,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 const LAYOUT: u32 = 4;
 /// Bytes of what was agreed on with the kernel.
 pub const SESSION_BYTES: usize = 64;
-/// Words of what tells the image from others.
-pub(crate) const IMAGE_WORDS: usize = 6;
 
 /// Requests in service at a time. All of their slots are looked at by each server, so a fuzzer, which starts thousands of
 /// those a minute, has fewer.
@@ -60,9 +59,7 @@ struct Header {
     longest_pause: AtomicU64,
     notices: Notices,
     life: LifeWords,
-    /// Whether `image` counts: memory of an older version has none, and zeros here.
-    has_image: AtomicU64,
-    image: [AtomicU64; IMAGE_WORDS],
+    image: OfImage,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -327,20 +324,12 @@ impl Takeover {
 
     /// Whether the mount is of this image. That of its first server is.
     pub(crate) fn is_of(&self, image: [u64; IMAGE_WORDS]) -> bool {
-        let header = self.header();
-        // Acquire: pairs with the Release below.
-        if header.has_image.load(Ordering::Acquire) != 0 {
-            return image
-                .iter()
-                .zip(&header.image)
-                .all(|(word, noted)| noted.load(Ordering::Relaxed) == *word);
-        }
-        for (word, to) in image.iter().zip(&header.image) {
-            to.store(*word, Ordering::Relaxed);
-        }
-        // Release: rule 2.
-        header.has_image.store(1, Ordering::Release);
-        true
+        self.header().image.is_of(image)
+    }
+
+    /// Whether nobody else has had it since.
+    pub(crate) fn image(&self) -> &OfImage {
+        &self.header().image
     }
 
     /// This server does something else from now on.

@@ -9,7 +9,7 @@
 //! - [`homes`]: pages in place that are newer than what the journal would put there;
 //! - [`notices`]: what the kernel is still to be told;
 //! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), counts of the mount's life
-//!   ([`life`]), and which image it is of.
+//!   ([`life`]), and which image it is of, and as which mount of that (`image`).
 //!
 //! What this leaves to others: what any of it means. Who keeps the descriptor and starts the successor is the command's.
 //!
@@ -28,6 +28,7 @@
 
 mod backing;
 pub mod homes;
+mod image;
 pub mod inodes;
 mod layout;
 pub mod life;
@@ -39,9 +40,9 @@ pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;
 
 pub use homes::{Homes, NewerHome};
+pub(crate) use image::IMAGE_WORDS;
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use life::{LeftCounts, Life, Phase, PhaseCounts, now};
-pub(crate) use memory::IMAGE_WORDS;
 pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
 pub use requests::{Entered, Left, Requests, Taken};

@@ -55,7 +55,7 @@ use crate::planted::{self, Bug};
 pub use crate::recovery::Outcome;
 use crate::scratch::SpillSpace;
 use crate::store::{MOUNTED_SO, Store, StoreOptions};
-use crate::sync::Arc;
+use crate::sync::{Arc, available_cores};
 use crate::takeover::{Phase, Takeover};
 use crate::{Error, Result, superblock};
 pub(crate) use absence::{foreign, lost};
@@ -154,7 +154,7 @@ impl Default for ImageOptions {
             discard_journal: false,
             origin: Origin::Unknown,
             trust_journal: false,
-            lanes: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            lanes: available_cores(),
             clock: Clock::default(),
             takeover: None,
             place: None,
@@ -188,6 +188,16 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let Media { device, ring, staging_file, owner } = media;
     let mut sb = superblock::read(device.as_ref())?;
+    if let Some(takeover) = &options.takeover
+        && !takeover.image().is_as_left(&sb)
+    {
+        // What the server has left would be cut off, or written over, what is newer.
+        return Err(Error::Refused(
+            "the image was mounted or repaired elsewhere after the server had ended: what that left in memory fits it no \
+             more; unmount this mount, and mount the image anew"
+                .into(),
+        ));
+    }
     let to_read = options.read_only || options.damage.is_some();
     if !to_read {
         superblock::check_writable(&sb)?;
@@ -257,6 +267,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header; and ahead of what
     // a ring that is given up was written in, whose slots may still lie there.
     let last = header.map_or(sb.epoch.get().max(other_mount), |header| header.epoch.get());
+    if let Some(takeover) = &options.takeover {
+        takeover.image().mounts(&sb, last + 1);
+    }
     sb.epoch.set(last + 1);
     if planted::is(Bug::StaleTimeline)
         && let Some(header) = &header
@@ -308,6 +321,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         made.keep();
     }
     told?;
+    if let Some(takeover) = &options.takeover {
+        takeover.image().has_mounted();
+    }
     checkpointer.begin_after(RoundId { epoch: sb.epoch.get(), number: round });
     store.attach(Arc::new(journal));
     let mut mounted = mounted(checkpointer, sb);

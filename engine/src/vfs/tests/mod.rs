@@ -5,6 +5,7 @@ mod baselines;
 mod accepted;
 mod batch;
 mod crash;
+mod elsewhere;
 mod full;
 mod gone;
 mod grow;
