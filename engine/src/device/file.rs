@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::BLOCK_SIZE;
+use super::{BLOCK_SIZE, loops};
 use crate::fork::{KeptFromChildren, beyond_standard};
 use crate::{Error, Result};
 
@@ -30,8 +30,10 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// An open, locked image.
 #[derive(Debug)]
 pub struct ImageFile {
-    // Before the file: its number is taken out of the list first.
+    // Before the files: their numbers are taken out of the list first.
     _kept: KeptFromChildren,
+    /// Of a loop device the file that it shows, locked.
+    _behind: Option<(KeptFromChildren, File)>,
     pub(super) file: File,
     pub(super) path: PathBuf,
     // Relaxed: a bound. A thread that uses blocks behind an older one has been told of them otherwise.
@@ -46,10 +48,14 @@ pub(crate) const PROBED: u64 = 128 << 10;
 /// The beginning of a file or device, which tells whether it holds data.
 ///
 /// # Errors
-/// If it is not there, or cannot be read.
+/// If it is not there, cannot be read, or is neither a file nor a block device: that is not opened.
 pub(crate) fn probe(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    // What is no file at all is not waited for.
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() && !kind.is_dir() {
+        return Err(std::io::Error::other("it is neither a file nor a block device"));
+    }
+    // What has come into its place meanwhile is not waited for.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     file.take(PROBED).read_to_end(&mut start)?;
     Ok(start)
@@ -175,10 +181,13 @@ impl ImageFile {
         let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
         let flags = if is_device { flags.difference(OFlags::CREATE) | OFlags::EXCL } else { flags };
         // What a killed process had open is closed a little after its end.
-        let (fd, direct) = match patiently(Errno::BUSY, || {
-            rustix::fs::open(path, flags | OFlags::DIRECT, mode)
-        }) {
-            Ok(fd) => (fd, true),
+        let opened = match flags.contains(OFlags::CREATE | OFlags::EXCL) {
+            true => create_direct(path, flags, mode),
+            false => patiently(Errno::BUSY, || rustix::fs::open(path, flags | OFlags::DIRECT, mode))
+                .map(|fd| (fd, true)),
+        };
+        let (fd, direct) = match opened {
+            Ok(opened) => opened,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 tracing::debug!(path = %path.display(), "no direct I/O here; going through the page cache");
                 (rustix::fs::open(path, flags, mode).map_err(|e| Error::Errno(e.raw_os_error()))?, false)
@@ -192,8 +201,13 @@ impl ImageFile {
         let metadata = file.metadata().map_err(|e| io_error("stat the image", &e))?;
         let kind = metadata.file_type();
         let blocks = AtomicU64::new(metadata.len() / BLOCK_SIZE as u64);
+        let behind = match kind {
+            kind if kind.is_block_device() => loops::lock_behind(&file, path)?,
+            _ => loops::check_over(&file, path).map(|()| None)?,
+        };
         let image = Self {
             _kept: kept,
+            _behind: behind,
             file,
             path: path.to_owned(),
             blocks,
@@ -330,8 +344,18 @@ pub(crate) fn lock(file: &File, path: &Path) -> Result<()> {
     }
 }
 
+/// Makes a file, and has its requests bypass the page cache if they can: a file system that offers no such thing may have
+/// made the file before it says so.
+fn create_direct(path: &Path, flags: OFlags, mode: Mode) -> Result<(OwnedFd, bool), Errno> {
+    let fd = rustix::fs::open(path, flags, mode)?;
+    let direct = rustix::fs::fcntl_getfl(&fd)
+        .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::DIRECT))
+        .is_ok();
+    Ok((fd, direct))
+}
+
 /// Tries again for a while as long as the answer is this one.
-fn patiently<T>(answer: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(super) fn patiently<T>(answer: Errno, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let patience = Instant::now() + LOCK_PATIENCE;
     loop {
         match call() {

@@ -61,7 +61,7 @@ impl Identity {
 }
 
 /// The file that a loop device shows the whole of; `about` is what the kernel tells of the device.
-fn behind_loop(about: &Path) -> Option<File> {
+pub(super) fn behind_loop(about: &Path) -> Option<File> {
     if number_in(&about.join("loop/offset"))? != 0 {
         return None;
     }

@@ -13,6 +13,7 @@ mod done;
 mod file;
 mod flush;
 mod identity;
+mod loops;
 mod memory;
 mod overlay;
 mod plain;

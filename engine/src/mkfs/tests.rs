@@ -4,6 +4,8 @@ use super::*;
 use crate::device::MemoryDevice;
 use crate::format::{BlockKind, FORMAT_VERSION, checksum_seed};
 use crate::store::verify;
+use rustix::fs::{CWD, FileType, Mode};
+use std::io::{Read, Write};
 
 fn tiny() -> FormatOptions {
     FormatOptions { journal_slots: Some(64), double_write_blocks: Some(3), ..FormatOptions::default() }
@@ -105,4 +107,15 @@ fn what_a_file_holds_is_told_by_its_beginning() {
     start[BLOCK_SIZE + 100] ^= 1;
     assert_eq!((holds(&start), holds(&start[..BLOCK_SIZE])), (Held::Image, Held::Other));
     assert!(held(dir.path()).is_err(), "a directory cannot be read");
+    let pipe = dir.path().join("pipe");
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).expect("room");
+    let mut ends = std::fs::File::options().read(true).write(true).open(&pipe).expect("it is ours");
+    ends.write_all(b"to another").expect("room");
+    for other in [pipe.as_path(), Path::new("/dev/null")] {
+        let why = held(other).expect_err("it is not looked into").to_string();
+        assert!(why.contains("neither a file nor a block device"), "{why}");
+    }
+    let mut bytes = [0; 10];
+    ends.read_exact(&mut bytes).expect("nobody has taken them");
 }

@@ -33,7 +33,10 @@ fn resolved(image: &Path) -> PathBuf {
 pub fn format(image: impl AsRef<Path>, options: &FormatOptions) -> Result<Superblock> {
     let image = image.as_ref();
     // Before the image is given another size.
-    let errno = |e: std::io::Error| Error::Errno(e.raw_os_error().unwrap_or(libc::EIO));
+    let errno = |e: std::io::Error| {
+        let refused = || Error::Refused(format!("{}: {e}", image.display()));
+        e.raw_os_error().map_or_else(refused, Error::Errno)
+    };
     if !options.force && mkfs::held(image).map_err(errno)? != Held::Nothing {
         mkfs::check_unused(open_device(ImageFile::open(image)?).as_ref())?;
         return Err(Error::Refused(format!(
