@@ -3,7 +3,7 @@
 
 use crate::args::Mount;
 use crate::failure::{Failure, Status};
-use crate::options::{OptionList, is_for_mount};
+use crate::options::{Durability, OptionList, is_for_mount};
 use crate::umount;
 use narufs_fuse::control;
 use narufs_fuse::mount::{Atime, FuseOptions, Permissions, mountinfo};
@@ -29,7 +29,8 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let point = umount::point_of(args.dir())?;
     let dir = args.dir().display();
-    let options = changed(options_of(&point), args).map_err(|name| {
+    let stats = control::stats(&point).ok().and_then(|stats| serde_json::from_str(&stats).ok());
+    let options = changed(options_of(&point), args, stats.as_ref()).map_err(|name| {
         let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
         Failure::new(Status::MountUsage, why)
     })?;
@@ -51,13 +52,22 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a mount with these options has after what is asked for; or the name of what cannot be changed.
-fn changed(mut options: FuseOptions, args: &Mount) -> Result<FuseOptions, String> {
+/// What a mount with these options, and these counters, has after what is asked for; or the name of what cannot be changed.
+fn changed(
+    mut options: FuseOptions,
+    args: &Mount,
+    stats: Option<&serde_json::Value>,
+) -> Result<FuseOptions, String> {
     let (atime, checks) = (options.atime, options.permissions());
     for item in items(args) {
         let name = item.split('=').next().unwrap_or(item);
         // mount(8) says all that fstab has, whatever it was asked for.
-        let stays = || args.helper && OptionList::parse(&[item.to_owned()]).is_ok();
+        let stays = || {
+            let asked = args.helper.then(|| OptionList::parse(&[item.to_owned()]));
+            asked.is_some_and(|asked| {
+                asked.is_ok_and(|asked| name != "durability" || may_be(asked.durability, stats))
+            })
+        };
         let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
         // Access times are the server's: the kernel would show another option, and nothing else would change.
         if !(ignored || options.apply(item) && options.atime == atime || stays()) {
@@ -68,6 +78,19 @@ fn changed(mut options: FuseOptions, args: &Mount) -> Result<FuseOptions, String
     // As at the mount; mount(8) says `dev` unasked.
     options.dev &= checks == Permissions::Kernel;
     Ok(options)
+}
+
+/// Whether a mount with these counters may have been asked for that: what fsync waits for is no small matter, and whether
+/// it comes from fstab, which has it so already, or from who wants another now, mount(8) does not say.
+fn may_be(asked: Durability, stats: Option<&serde_json::Value>) -> bool {
+    let Some(stats) = stats.filter(|stats| stats["durability"].is_string()) else { return true };
+    let window = stats["window_ns"].as_u64().map(u128::from);
+    match asked {
+        Durability::Window(asked) => window == Some(asked.as_nanos()),
+        // A journal in emulated memory survives a process alone, whatever was asked for.
+        Durability::Power => window.is_none(),
+        Durability::Process => window.is_none() && stats["durability"] == "process",
+    }
 }
 
 /// The flags that a mount has.
@@ -100,13 +123,15 @@ mod tests {
     use crate::args::{Cli, Command};
     use crate::called::arguments;
     use clap::Parser;
+    use serde_json::json;
+    use std::time::Duration;
 
     /// After a mount that the kernel shows like this was asked for a remount.
     fn remounted(shown: &str, line: &str) -> Result<FuseOptions, String> {
         let given = line.split(' ').map(Into::into).collect();
         let cli = Cli::try_parse_from(arguments(given, true)).expect("it is understood");
         let Command::Mount(args) = cli.command else { panic!("{line} mounts") };
-        changed(options_shown(shown), &args)
+        changed(options_shown(shown), &args, None)
     }
 
     #[test]
@@ -129,6 +154,19 @@ mod tests {
         assert_eq!(name("mount.narufs image dir -o remount,nonsense"), "nonsense");
         assert_eq!(name("narufs mount image dir -o remount,memory=64M"), "memory");
         assert_eq!(name("narufs mount image dir -o remount,noatime"), "noatime");
+    }
+
+    #[test]
+    fn what_fsync_waits_for_is_not_changed_without_a_word() {
+        let (window, power) = (Durability::Window(Duration::from_millis(100)), Durability::Power);
+        let runs = |level: &str, window: Option<u64>| json!({ "durability": level, "window_ns": window });
+        let may_be = |asked, stats: &serde_json::Value| may_be(asked, Some(stats));
+        assert!(may_be(window, &runs("process", Some(100_000_000))) && may_be(power, &runs("power", None)));
+        assert!(may_be(Durability::Process, &runs("process", None)));
+        assert!(!may_be(Durability::Process, &runs("power", None)) && !may_be(window, &runs("power", None)));
+        assert!(!may_be(window, &runs("process", Some(1_000_000))));
+        assert!(!may_be(power, &runs("process", Some(100_000_000))));
+        assert!(may_be(power, &json!({ "durability": null })), "scratch space has none");
     }
 
     #[test]
