@@ -70,9 +70,8 @@ test-baselines: ## what narufs is measured against, `-o baseline=`: its own test
 	$(CARGO) test --locked -p narufs-engine -p narufs-cli --lib --features baselines
 	$(CARGO) test --locked -p narufs-testing --features baselines -- baselines
 
-PART ?= 1/1
-crash-full: ## every crash state of every pair of operations, PART=i/n of it: a day on two cores (into target/crash-full.tsv)
-	PART=$(PART) scripts/crash-full.sh
+crash-full: ## every crash state of every pair of operations, hours, or PART=i/n of it, or TRIPLES=n: into docs/crash-full.tsv
+	scripts/crash-full.sh
 
 SOAK_SECONDS ?= 1800
 soak: test-deps build ## fio verifies what it wrote with little memory and through kills, SOAK_SECONDS (1800) (root)

@@ -30,6 +30,11 @@ pub fn crash_pairs() -> Option<usize> {
     number("NARUFS_CRASH_PAIRS").map(|n| n as usize)
 }
 
+/// So many triples of operations: `NARUFS_CRASH_TRIPLES`.
+pub fn crash_triples() -> Option<usize> {
+    number("NARUFS_CRASH_TRIPLES").map(|n| n as usize)
+}
+
 /// One of so many parts of an enumeration: `NARUFS_PART=2/64` is the second; all of it is 1 of 1.
 pub fn part() -> (usize, usize) {
     let Ok(value) = std::env::var("NARUFS_PART") else { return (1, 1) };

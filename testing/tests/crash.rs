@@ -4,13 +4,16 @@
 //! states of a point where `NARUFS_TEST_SCALE` is 10 and more, else with a few of them; so does each inside a
 //! checkpoint round, sampled. Every pair runs on one of them, in turn, with a few states of a few points.
 //! `NARUFS_CRASH_FULL=1` runs every pair on all of them, with every point and state. `NARUFS_PART=i/n` runs
-//! the i-th of n parts of the pairs, `NARUFS_CRASH_PAIRS=n` limits them, `NARUFS_SEED=n` samples others.
+//! the i-th of n parts of the pairs, `NARUFS_CRASH_PAIRS=n` limits them, `NARUFS_SEED=n` samples others. Of triples
+//! `NARUFS_CRASH_TRIPLES=n` are drawn, and run in the same two ways.
 
 use narufs_engine::sim::Crash;
-use narufs_testing::crash::{Bench, Effort, Tally, Writers, operations, setup};
+use narufs_testing::crash::{Bench, Effort, Known, Tally, Writers, operations, setup};
 use narufs_testing::lab::{Lab, Ring};
 use narufs_testing::op::{Durable, Exists, Falloc, Op};
 use narufs_testing::settings;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -39,12 +42,16 @@ fn benches() -> Vec<Bench> {
 
 fn benches_of(lab: impl Fn(Ring) -> Lab) -> Vec<Bench> {
     let tree = setup();
-    let bench =
-        |(ring, crash)| Bench::new(lab(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
-    WAYS.into_iter().map(bench).collect()
+    let mut benches: Vec<Bench> = Vec::new();
+    for (ring, crash) in WAYS {
+        let alike = benches.iter().find(|bench| bench.ring().is_mapped() == ring.is_mapped());
+        let new = || Bench::new(lab(ring), crash, &tree).unwrap_or_else(|e| panic!("{ring:?}: {e}"));
+        benches.push(alike.map_or_else(new, |bench| bench.with(ring, crash)));
+    }
+    benches
 }
 
-/// Runs tasks on two threads; the first failures.
+/// Runs tasks on all cores, but two threads at the least; the first failures.
 fn run_all(what: &str, tasks: usize, run: impl Fn(usize, &mut Tally) -> Result<(), String> + Sync) {
     let began = Instant::now();
     let (next, total, failures) = (AtomicUsize::new(0), Mutex::new(Tally::default()), Mutex::new(Vec::new()));
@@ -64,8 +71,8 @@ fn run_all(what: &str, tasks: usize, run: impl Fn(usize, &mut Tally) -> Result<(
         total.lock().expect("no panic").add(&tally);
     };
     std::thread::scope(|scope| {
-        scope.spawn(worker);
-        scope.spawn(worker);
+        let cores = std::thread::available_parallelism().map_or(1, Into::into);
+        (0..cores.max(2)).for_each(|_| drop(scope.spawn(worker)));
     });
     let failures = failures.into_inner().expect("no panic");
     let tally = total.into_inner().expect("no panic");
@@ -212,23 +219,42 @@ fn absorbed_data_and_what_supersedes_it_survive_crashes() {
 fn pairs_of_operations_survive_crashes() {
     let benches = benches();
     let (first, second) = (operations(0), operations(1));
-    let full = settings::crash_full();
     let pairs = first.len() * second.len();
     assert!(pairs >= 20_000, "{pairs} pairs");
-    // Each pair on each bench, or on one, which the number of the pair says.
-    let each = if full { benches.len() } else { 1 };
-    let tasks = settings::crash_pairs().unwrap_or(usize::MAX).min(pairs * each);
+    let tasks = settings::crash_pairs().unwrap_or(usize::MAX).min(pairs);
     let (nth, parts) = settings::part();
     run_all("pairs of operations", tasks.saturating_sub(nth - 1).div_ceil(parts), |number, tally| {
         let task = nth - 1 + number * parts;
         let seed = settings::first_seed() + task as u64;
         // Neighbouring tasks differ in everything, so that a limited run samples the pairs.
-        let pair = (task / each).wrapping_mul(2_654_435_761) % pairs;
+        let pair = task.wrapping_mul(2_654_435_761) % pairs;
         let ops: [Op; 2] = [first[pair / second.len()].clone(), second[pair % second.len()].clone()];
-        let effort = if full { Effort::FULL } else { Effort::SAMPLE };
-        let effort = Effort { open: stays_open(seed), ..effort };
-        benches[task % benches.len()].run(&ops, &effort, seed, tally)
+        crash(&benches, &ops, task, seed, tally)
     });
+}
+
+#[test]
+fn triples_of_operations_survive_crashes() {
+    let benches = benches();
+    let operations = [operations(0), operations(1), operations(2)];
+    let tasks = settings::crash_triples().unwrap_or(300 * settings::scale() as usize);
+    run_all("triples of operations", tasks, |task, tally| {
+        let seed = settings::first_seed() + task as u64;
+        let mut rng = StdRng::seed_from_u64(seed);
+        let ops = operations.each_ref().map(|of| of[rng.random_range(0..of.len())].clone());
+        crash(&benches, &ops, task, seed, tally)
+    });
+}
+
+/// A sequence on all benches, at every point in every state, or a sample of it on one of them.
+fn crash(benches: &[Bench], ops: &[Op], task: usize, seed: u64, tally: &mut Tally) -> Result<(), String> {
+    if !settings::crash_full() {
+        let effort = Effort { open: stays_open(seed), ..Effort::SAMPLE };
+        return benches[task % benches.len()].run(ops, &effort, seed, tally);
+    }
+    let effort = Effort { open: stays_open(seed), ..Effort::FULL };
+    let mut known = Known::default();
+    benches.iter().try_for_each(|bench| bench.run_knowing(&mut known, ops, &effort, seed, tally))
 }
 
 /// Whether somebody else has the files open, so that no close tells of a rewriting's end: every other time.

@@ -12,6 +12,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// If the machine does not tell.
 const UNKNOWN: u64 = 1 << 30;
@@ -42,11 +43,15 @@ pub fn available_memory() -> u64 {
     least_memory(&|path| std::fs::read(path).ok())
 }
 
-/// More bytes than memory can hold on this machine, whoever may have it: its memory and all that it can swap out.
+/// More bytes than memory can hold on this machine, whoever may have it: its memory and all that it can swap out, when the
+/// process asked for the first time.
 pub fn most_memory() -> u64 {
-    let file = std::fs::read("/proc/meminfo").unwrap_or_default();
-    let swap = stated_kib(&file, b"SwapTotal:").unwrap_or(0);
-    machine_memory(&file).map_or(IMPLAUSIBLE, |memory| memory.saturating_add(swap))
+    static MOST: OnceLock<u64> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let file = std::fs::read("/proc/meminfo").unwrap_or_default();
+        let swap = stated_kib(&file, b"SwapTotal:").unwrap_or(0);
+        machine_memory(&file).map_or(IMPLAUSIBLE, |memory| memory.saturating_add(swap))
+    })
 }
 
 /// The same, of a system whose files are read so.

@@ -20,4 +20,6 @@ pub use holds::Holds;
 pub use lent::{Lent, Recall};
 pub use object::{Draft, InodeLocation, InodeObj, fresh_image, image_bytes, location_of, verify};
 pub use table::{Forgotten, InodeTable};
+#[cfg(any(test, feature = "sim"))]
+pub use tick::hold;
 pub use tick::{Time, now, tick};

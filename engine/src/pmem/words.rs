@@ -92,13 +92,13 @@ impl Words {
             // SAFETY: inside the range checked above. Guarded by `copies_match_a_plain_array`.
             *byte = unsafe { AtomicU8::from_ptr(from.add(i)) }.load(Ordering::Relaxed);
         }
-        let (middle, tail) = into[head..].split_at_mut(words * WORD);
-        for (i, word) in middle.chunks_exact_mut(WORD).enumerate() {
+        let (middle, tail) = into[head..].as_chunks_mut::<WORD>();
+        for (i, word) in middle.iter_mut().enumerate() {
             // Acquire: pairs with the Release in `write_u64`.
             // SAFETY: inside the range and aligned, as in `write`. Guarded by the same test.
             let value =
                 unsafe { AtomicU64::from_ptr(from.add(head + i * WORD).cast()) }.load(Ordering::Acquire);
-            word.copy_from_slice(&value.to_ne_bytes());
+            *word = value.to_ne_bytes();
         }
         for (i, byte) in tail.iter_mut().enumerate() {
             // SAFETY: inside the range. Guarded by the same test.

@@ -195,9 +195,30 @@ pub struct CrashState {
     picks: Vec<Pick>,
 }
 
+/// What a crash left on the media.
+pub struct Left(Frontier);
+
+impl Left {
+    /// A number for what a process finds there: contents that are the same have the same one, others another, but for a
+    /// chance in 2^128. What is not surely durable counts like what is.
+    pub fn content(&self) -> u128 {
+        self.0.content()
+    }
+
+    /// New media that hold it, for recovery to run on. Unchanged contents are shared.
+    pub fn restart(self) -> SimMedia {
+        SimMedia::from_frontier(self.0)
+    }
+}
+
 impl CrashState {
     /// New media with these contents, for recovery to run on. Unchanged contents are shared.
     pub fn restart(&self) -> SimMedia {
+        self.left().restart()
+    }
+
+    /// What it left.
+    pub fn left(&self) -> Left {
         let mut frontier = Frontier::clone(&self.base);
         frontier.pending.retain(|p| p.progress == Progress::Done);
         for (unit, pick) in self.units.iter().zip(&self.picks) {
@@ -225,7 +246,7 @@ impl CrashState {
                 }
             }
         }
-        SimMedia::from_frontier(frontier)
+        Left(frontier)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::thread::ThreadId;
 
-use super::image::{Image, PAGE, Page};
+use super::image::{Image, PAGE, Page, mark};
 use super::media::{Event, PmemSpec};
 use crate::pmem::{DurabilityLevel, LINE};
 
@@ -85,6 +85,28 @@ impl PmemFrontier {
             bytes.copy_from_slice(&page[offset % PAGE..offset % PAGE + LINE]);
         }
         bytes
+    }
+
+    /// A number for what the processor sees.
+    fn content(&self) -> u128 {
+        let mut content = self.persisted.mark();
+        let mut at = None;
+        let mut bytes = [0; PAGE];
+        let mut add = |at: Option<u64>, bytes: &[u8; PAGE]| {
+            content ^= at.map_or(0, |page| self.persisted.mark_of(page) ^ mark(page, bytes));
+        };
+        for (line, history) in &self.lines {
+            let Some(last) = history.states.last() else { continue };
+            let (page, within) = ((line * LINE / PAGE) as u64, line * LINE % PAGE);
+            if at != Some(page) {
+                add(at, &bytes);
+                self.persisted.read(page, &mut bytes);
+                at = Some(page);
+            }
+            bytes[within..within + LINE].copy_from_slice(last);
+        }
+        add(at, &bytes);
+        content
     }
 
     /// Sets a line as the processor sees it.
@@ -231,6 +253,25 @@ impl Frontier {
         }
         kept.reverse();
         self.pending = kept;
+    }
+
+    /// A number for what a process finds: contents that are the same have the same one, others another, but for a chance in
+    /// 2^128.
+    pub fn content(&self) -> u128 {
+        let mut content = self.device.mark();
+        let mut over: HashMap<u64, &Page> = HashMap::new();
+        for pending in &self.pending {
+            over.insert(pending.block, &pending.contents);
+        }
+        for (block, contents) in over {
+            content ^= self.device.mark_of(block) ^ mark(block, contents);
+        }
+        for (number, pmem) in (1u32..).zip(&self.pmems) {
+            if let Some(pmem) = pmem {
+                content ^= pmem.content().rotate_left(number) ^ u128::from(number);
+            }
+        }
+        content
     }
 
     /// Ends what belonged to the process: its threads, and its right to writes in flight.

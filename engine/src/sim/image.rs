@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use twox_hash::XxHash3_128;
+
 use crate::sync::Arc;
 
 pub(super) const PAGE: usize = 4096;
@@ -16,6 +18,13 @@ const MAX_CHANGES: usize = 128;
 pub(super) struct Image {
     base: Arc<HashMap<u64, Page>>,
     changes: HashMap<u64, Page>,
+    mark: u128,
+}
+
+/// A number for a page at its place; 0 for one of zeros. Those of several pages are added without carry: an image's is the
+/// same whatever way it came to its contents.
+pub(super) fn mark(page: u64, contents: &[u8; PAGE]) -> u128 {
+    if contents.iter().all(|byte| *byte == 0) { 0 } else { XxHash3_128::oneshot_with_seed(page, contents) }
 }
 
 impl Image {
@@ -24,8 +33,19 @@ impl Image {
         self.changes.get(&page).or_else(|| self.base.get(&page))
     }
 
+    /// A number for all that it holds.
+    pub fn mark(&self) -> u128 {
+        self.mark
+    }
+
+    /// That of a page as it is.
+    pub fn mark_of(&self, page: u64) -> u128 {
+        self.get(page).map_or(0, |contents| mark(page, contents))
+    }
+
     /// Sets a page.
     pub fn set(&mut self, page: u64, contents: Page) {
+        self.mark ^= self.mark_of(page) ^ mark(page, &contents);
         self.changes.insert(page, contents);
         if self.changes.len() > MAX_CHANGES {
             Arc::make_mut(&mut self.base).extend(self.changes.drain());
@@ -44,7 +64,10 @@ impl Image {
     pub fn patch(&mut self, page: u64, offset: usize, bytes: &[u8]) {
         let within = offset..offset + bytes.len();
         if let Some(own) = self.changes.get_mut(&page) {
-            Arc::make_mut(own)[within].copy_from_slice(bytes);
+            let before = mark(page, own);
+            let own = Arc::make_mut(own);
+            own[within].copy_from_slice(bytes);
+            self.mark ^= before ^ mark(page, own);
             return;
         }
         let mut contents = self.base.get(&page).map_or_else(|| Arc::new([0; PAGE]), Arc::clone);

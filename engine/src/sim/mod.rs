@@ -32,7 +32,7 @@ mod pmem;
 #[cfg(test)]
 mod tests;
 
-pub use crash::{Crash, CrashPoint, CrashState, CrashStates};
+pub use crash::{Crash, CrashPoint, CrashState, CrashStates, Left};
 pub use device::SimDevice;
 pub use media::{CrashPoints, Event, Failure, Fault, PmemSpec, SimMedia};
 pub use pmem::SimPmem;

@@ -1,5 +1,6 @@
 //! A sequence on a copy of its starting tree, and the points at which it is crashed.
 
+use super::known::{Known, Under};
 use super::{Effort, Tally};
 use crate::lab::{Lab, Live, Ring, WINDOW};
 use crate::lib_target::LibTarget;
@@ -8,6 +9,7 @@ use crate::op::Op;
 use crate::oracle::{Kept, Oracle};
 use crate::target::Target;
 use narufs_engine::format::ROOT_NID;
+use narufs_engine::inode::{Time, hold};
 use narufs_engine::sim::{Crash, CrashState, Event, SimMedia};
 use narufs_engine::vfs::{Context, DirEntry, FileHandle, FileType, OpenFlags};
 use parking_lot::Mutex;
@@ -21,7 +23,7 @@ use std::time::Duration;
 pub struct Bench {
     pub(super) lab: Lab,
     pub(super) crash: Crash,
-    start: CrashState,
+    start: Arc<CrashState>,
     model: Model,
 }
 
@@ -62,6 +64,8 @@ pub(super) struct Promised<'r> {
     /// The moments to which a loss of power may go back: what a mount that waits for the power durability would have
     /// promised at each of them.
     earlier: Vec<&'r Promise>,
+    /// Which it is among those of the run.
+    pub(super) under: Under,
 }
 
 impl Ran {
@@ -91,10 +95,10 @@ impl Ran {
         // The first answer that is lost came while its operation was under way.
         let may_be_lost = |op: &usize| kept.is_none_or(|kept| self.times[op + 1] > kept);
         let earlier = (0..returned).rev().filter(|op| self.lags && may_be_lost(op));
-        Promised {
-            now: if events > self.marks[returned] { during } else { after },
-            earlier: earlier.map(|op| &self.promises[op].0).collect(),
-        }
+        let earlier: Vec<_> = earlier.map(|op| &self.promises[op].0).collect();
+        let under_way = events > self.marks[returned];
+        let under = (returned, under_way, earlier.len());
+        Promised { now: if under_way { during } else { after }, earlier, under }
     }
 }
 
@@ -123,6 +127,7 @@ impl Bench {
     pub fn new(lab: Lab, crash: Crash, tree: &[Op]) -> Result<Bench, String> {
         // Whatever core the thread runs on: the same lane takes the same blocks.
         narufs_engine::lane::pin(Some(0));
+        at_step(0);
         let sim = lab.format();
         let mut model = Model::default();
         let live = lab.mount(&sim).map_err(|e| format!("first mount: {e}"))?;
@@ -131,13 +136,24 @@ impl Bench {
         }
         live.unmount().map_err(|e| format!("first unmount: {e}"))?;
         let start = sim.crash_point(sim.events()).states(Crash::ProcessKill, 0).next();
-        let start = start.ok_or("no state of the start")?;
+        let start = Arc::new(start.ok_or("no state of the start")?);
         Ok(Bench { lab, crash, start, model })
+    }
+
+    /// Another for a ring of the same kind, which starts with the very same media: what is random in them, too.
+    pub fn with(&self, ring: Ring, crash: Crash) -> Bench {
+        let lab = Lab { ring, ..self.lab };
+        Bench { lab, crash, start: Arc::clone(&self.start), model: self.model.clone() }
     }
 
     /// Media that hold the tree, cleanly unmounted.
     pub fn media(&self) -> SimMedia {
         self.start.restart()
+    }
+
+    /// The journal.
+    pub fn ring(&self) -> Ring {
+        self.lab.ring
     }
 
     /// What the tree is.
@@ -159,13 +175,37 @@ impl Bench {
     /// # Errors
     /// The first violation: the operations, the crash state, and what was wrong.
     pub fn run(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
-        let described =
-            |e: String| format!("{:?}, {:?}, {ops:?}, seed {seed}: {e}", self.lab.ring, self.crash);
-        self.run_sequence(ops, effort, seed, tally).map_err(described)
+        self.run_knowing(&mut Known::default(), ops, effort, seed, tally)
     }
 
-    fn run_sequence(&self, ops: &[Op], effort: &Effort, seed: u64, tally: &mut Tally) -> Result<(), String> {
+    /// The same where other benches may have run these operations.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_knowing(
+        &self,
+        known: &mut Known,
+        ops: &[Op],
+        effort: &Effort,
+        seed: u64,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        let described =
+            |e: String| format!("{:?}, {:?}, {ops:?}, seed {seed}: {e}", self.lab.ring, self.crash);
+        known.run();
+        self.run_sequence(known, ops, effort, seed, tally).map_err(described)
+    }
+
+    fn run_sequence(
+        &self,
+        known: &mut Known,
+        ops: &[Op],
+        effort: &Effort,
+        seed: u64,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
         narufs_engine::lane::pin(Some(0));
+        at_step(1);
         let mut rng = StdRng::seed_from_u64(seed);
         let sim = self.media();
         let live = self.lab.mount(&sim).map_err(|e| format!("mount of the start: {e}"))?;
@@ -191,7 +231,7 @@ impl Bench {
             };
             let promised = ran.at(point.events);
             for state in states {
-                self.judge(&state, &promised, effort, &mut rng, tally)
+                self.judge(known, &state, &promised, effort, &mut rng, tally)
                     .map_err(|e| format!("{state}: {e}"))?;
             }
         }
@@ -237,6 +277,7 @@ impl Bench {
     fn pass(&self, live: &Live, sim: &SimMedia, ran: &mut Ran, rng: &mut StdRng) -> Result<(), String> {
         // No two answers at one time.
         live.pass(Duration::from_nanos(1));
+        at_step(ran.marks.len());
         let Some(window) = self.window() else { return Ok(()) };
         let slow = rng.random_ratio(1, 3);
         for _ in 0..rng.random_range(0..4) {
@@ -288,6 +329,13 @@ impl Bench {
         chosen.sort_unstable();
         chosen.into_iter().map(|at| all[at]).collect()
     }
+}
+
+/// The time of a step: the same operations leave the same content, and no two of them are in one tick.
+fn at_step(step: usize) {
+    const BEGINNING: Time = 1_700_000_000_000_000_000;
+    const STEP: Time = 20_000_000;
+    hold(Some(BEGINNING + STEP * step as Time));
 }
 
 /// Opens every file of the root for writing.

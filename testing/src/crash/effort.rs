@@ -7,13 +7,13 @@ pub struct Effort {
     pub points: usize,
     /// States of each at the most; `usize::MAX` is all that [`narufs_engine::sim::CrashPoint::states`] enumerates.
     pub states: usize,
-    /// One state in so many is crashed again during its recovery.
+    /// One content in so many is crashed again during its recovery.
     pub nested: u32,
-    /// One state in so many goes on: a few operations, and another crash.
+    /// One content in so many goes on: a few operations, and another crash.
     pub onward: u32,
-    /// One state in so many is checked, mounted again and compared.
+    /// One content in so many is checked, mounted again and compared.
     pub again: u32,
-    /// One state in so many is filled and emptied.
+    /// One content in so many is filled and emptied.
     pub filled: u32,
     /// Whether somebody has all files of the tree open for writing throughout: no close is the last, so nothing is done
     /// because of one.
@@ -60,15 +60,18 @@ pub struct Tally {
     pub sequences: u64,
     /// Crash points.
     pub points: u64,
-    /// States recovered and judged.
+    /// States of them, all judged.
     pub states: u64,
+    /// Different contents among them, each of which was recovered; those of crashes inside a recovery, and of what came after
+    /// one, are all recovered, and not counted here.
+    pub contents: u64,
     /// Of these: crashes inside a recovery.
     pub nested: u64,
     /// Of these: crashes of what came after a recovery.
     pub onward: u64,
     /// Images filled and emptied.
     pub filled: u64,
-    /// Recovered states that had lost at least one unsynced operation.
+    /// Different sights that had lost at least one unsynced operation.
     pub shorter: u64,
 }
 
@@ -78,6 +81,7 @@ impl Tally {
         self.sequences += other.sequences;
         self.points += other.points;
         self.states += other.states;
+        self.contents += other.contents;
         self.nested += other.nested;
         self.onward += other.onward;
         self.filled += other.filled;
@@ -87,10 +91,10 @@ impl Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { sequences, points, states, nested, onward, filled, shorter } = self;
+        let Tally { sequences, points, states, contents, nested, onward, filled, shorter } = self;
         write!(
             f,
-            "{sequences} sequences, {points} crash points, {states} states recovered ({nested} after a crash in \
+            "{sequences} sequences, {points} crash points, {states} states of {contents} contents ({nested} after a crash in \
              recovery, {onward} after one that followed, {shorter} had lost unsynced operations), {filled} filled \
              and emptied"
         )

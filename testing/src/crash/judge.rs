@@ -1,6 +1,7 @@
 //! What happens to one crash state: recovery, the oracle, the check, the second mount, the second crash.
 
 use super::bench::Promised;
+use super::known::Known;
 use super::{Bench, Effort, Tally, operations};
 use crate::lab::Live;
 use crate::lib_target::LibTarget;
@@ -24,15 +25,34 @@ const ONWARD_STATES: usize = 4;
 impl Bench {
     pub(super) fn judge(
         &self,
+        known: &mut Known,
         state: &CrashState,
         promised: &Promised<'_>,
         effort: &Effort,
         rng: &mut StdRng,
         tally: &mut Tally,
     ) -> Result<(), String> {
-        let sim = state.restart();
+        let (left, oracles) = (state.left(), promised.oracles(&[self.crash]));
+        let content = left.content();
+        tally.states += 1;
+        if !known.is_new(content, promised.under) {
+            return Ok(());
+        }
+        if let Some(shown) = known.shown(self.lab.ring, content) {
+            return if known.is_new_sight(&shown, promised.under) {
+                agree(&oracles, &shown, tally)
+            } else {
+                Ok(())
+            };
+        }
+        tally.contents += 1;
+        let sim = left.restart();
         let before = sim.events();
-        let (live, shown) = self.recover(&sim, &promised.oracles(&[self.crash]), tally)?;
+        let (live, shown) = self.recover(&sim)?;
+        let shown = known.note(self.lab.ring, content, shown);
+        if known.is_new_sight(&shown, promised.under) {
+            agree(&oracles, &shown, tally)?;
+        }
         let recovered = sim.events();
         if rng.random_ratio(1, effort.onward) {
             return self.go_on(live, &sim, &shown, rng, tally);
@@ -56,27 +76,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Mounts what a crash left and asks the oracles, of which one must agree.
-    fn recover(
-        &self,
-        sim: &SimMedia,
-        oracles: &[&Oracle],
-        tally: &mut Tally,
-    ) -> Result<(Live, Tree), String> {
-        tally.states += 1;
+    /// Mounts what a crash left; what that shows.
+    fn recover(&self, sim: &SimMedia) -> Result<(Live, Tree), String> {
         let live = self.lab.mount(sim).map_err(|e| format!("recovery: {e}"))?;
         live.sound().map_err(|e| format!("recovery: {e}"))?;
         let shown = tree(&live)?;
-        let mut errors = Vec::new();
-        let agrees = |(earlier, oracle): (usize, &&Oracle)| match oracle.check(&shown) {
-            Ok(back) => Some(earlier + back),
-            Err(e) => {
-                errors.push(if earlier == 0 { e } else { format!("or {earlier} operations earlier: {e}") });
-                None
-            }
-        };
-        let back = oracles.iter().enumerate().find_map(agrees).ok_or_else(|| errors.join("; "))?;
-        tally.shorter += u64::from(back > 0);
         Ok((live, shown))
     }
 
@@ -93,10 +97,11 @@ impl Bench {
             for _ in 0..NESTED_POINTS / 3 {
                 let point = sim.crash_point(rng.random_range(events.start..=events.end));
                 for state in point.sample(crash, rng.random(), NESTED_STATES) {
-                    tally.nested += 1;
+                    (tally.states, tally.nested) = (tally.states + 1, tally.nested + 1);
                     let again = state.restart();
                     let told = |e| format!("crashed again, {state}: {e}");
-                    self.recover(&again, &promised.oracles(&[self.crash, crash]), tally).map_err(told)?;
+                    let shown = self.recover(&again).map_err(told)?.1;
+                    agree(&promised.oracles(&[self.crash, crash]), &shown, tally).map_err(told)?;
                 }
             }
         }
@@ -123,10 +128,10 @@ impl Bench {
             points.skip_to(events);
             let Some(point) = points.next() else { break };
             for state in point.sample(self.crash, rng.random(), ONWARD_STATES) {
-                tally.onward += 1;
+                (tally.states, tally.onward) = (tally.states + 1, tally.onward + 1);
                 let told = |e| told(format!("{state}: {e}"));
-                self.recover(&state.restart(), &ran.at(events).oracles(&[self.crash]), tally)
-                    .map_err(told)?;
+                let shown = self.recover(&state.restart()).map_err(told)?.1;
+                agree(&ran.at(events).oracles(&[self.crash]), &shown, tally).map_err(told)?;
             }
         }
         Ok(())
@@ -155,6 +160,21 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Whether one of the oracles agrees with what is shown.
+fn agree(oracles: &[&Oracle], shown: &Tree, tally: &mut Tally) -> Result<(), String> {
+    let mut errors = Vec::new();
+    let agrees = |(earlier, oracle): (usize, &&Oracle)| match oracle.check(shown) {
+        Ok(back) => Some(earlier + back),
+        Err(e) => {
+            errors.push(if earlier == 0 { e } else { format!("or {earlier} operations earlier: {e}") });
+            None
+        }
+    };
+    let back = oracles.iter().enumerate().find_map(agrees).ok_or_else(|| errors.join("; "))?;
+    tally.shorter += u64::from(back > 0);
+    Ok(())
 }
 
 fn tree(live: &Live) -> Result<Tree, String> {

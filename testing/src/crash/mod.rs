@@ -21,9 +21,11 @@ mod bench;
 mod catalogue;
 mod effort;
 mod judge;
+mod known;
 mod parts;
 
 pub use bench::Bench;
 pub use catalogue::{operations, setup};
 pub use effort::{Effort, Tally};
+pub use known::Known;
 pub use parts::Writers;

@@ -20,7 +20,7 @@ pub enum Value {
 pub type Outcome = Result<Value, i32>;
 
 /// What one name shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// `S_IFMT` and permission bits.
     pub mode: u32,
