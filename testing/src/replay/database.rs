@@ -1,6 +1,6 @@
 //! What must be there of the databases of SQLite (testing/machines/loads/sqlite.py, whose `judge` says the same of a mount).
 //!
-//! Each process has one, of SQLite: transaction N adds row N and removes that of [`KEEP`] before. One commits by a journal that is
+//! Each process has one, of SQLite: transaction N adds row N and removes that of `KEEP` before. One commits by a journal that is
 //! removed, the other by a write-ahead log, both with `synchronous=EXTRA`. SQLite's own recovery and check come first,
 //! on copies of the files.
 

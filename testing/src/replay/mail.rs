@@ -1,7 +1,7 @@
 //! What must be there of the stores of mail (testing/machines/loads/mail.py, whose `judge` says the same of a mount).
 //!
 //! Each process has one, of three boxes of Maildir. Operations take turns: a message is delivered (through tmp to new), that of
-//! [`SEEN`] before is marked as seen (new to cur), that of [`KEEP`] before is removed; each ends with the sync of the directory
+//! `SEEN` before is marked as seen (new to cur), that of `KEEP` before is removed; each ends with the sync of the directory
 //! in which names have changed. Each changes which names are there, so they say how many there were.
 
 use super::acked::{Allowed, Found};
