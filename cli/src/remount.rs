@@ -29,8 +29,8 @@ fn items(args: &Mount) -> impl Iterator<Item = &str> {
 pub fn run(args: &Mount) -> Result<(), Failure> {
     let point = umount::point_of(args.dir())?;
     let dir = args.dir().display();
-    let stats = control::stats(&point).ok().and_then(|stats| serde_json::from_str(&stats).ok());
-    let options = changed(options_of(&point), args, stats.as_ref()).map_err(|name| {
+    let stats = || control::stats(&point).ok().and_then(|stats| serde_json::from_str(&stats).ok());
+    let options = changed(options_of(&point), args, stats).map_err(|name| {
         let why = format!("{name} cannot be changed by a remount: unmount {dir} and mount it anew");
         Failure::new(Status::MountUsage, why)
     })?;
@@ -52,11 +52,12 @@ pub fn run(args: &Mount) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a mount with these options, and these counters, has after what is asked for; or the name of what cannot be changed.
+/// What a mount with these options has after what is asked for; or the name of what cannot be changed. Its server is asked for
+/// its counters where those tell.
 fn changed(
     mut options: FuseOptions,
     args: &Mount,
-    stats: Option<&serde_json::Value>,
+    stats: impl Fn() -> Option<serde_json::Value>,
 ) -> Result<FuseOptions, String> {
     let (atime, checks) = (options.atime, options.permissions());
     for item in items(args) {
@@ -65,7 +66,7 @@ fn changed(
         let stays = || {
             let asked = args.helper.then(|| OptionList::parse(&[item.to_owned()]));
             asked.is_some_and(|asked| {
-                asked.is_ok_and(|asked| name != "durability" || may_be(asked.durability, stats))
+                asked.is_ok_and(|asked| name != "durability" || may_be(asked.durability, stats().as_ref()))
             })
         };
         let ignored = TAKEN_ALONG.contains(&name) || is_for_mount(name);
@@ -131,7 +132,7 @@ mod tests {
         let given = line.split(' ').map(Into::into).collect();
         let cli = Cli::try_parse_from(arguments(given, true)).expect("it is understood");
         let Command::Mount(args) = cli.command else { panic!("{line} mounts") };
-        changed(options_shown(shown), &args, None)
+        changed(options_shown(shown), &args, || None)
     }
 
     #[test]
