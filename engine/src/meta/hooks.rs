@@ -13,6 +13,8 @@ type Reachable = Box<dyn Fn(&BTreeSet<u64>) + Send + Sync>;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Hooks {
+    /// Run once, when a page of a file is about to be looked for from the root of its extents.
+    pub when_root_is_read: Once,
     /// Run once, when a page of a file has been mapped.
     pub when_mapped: Once,
     /// Run once, when a data record is logged, before its writer hears of it.

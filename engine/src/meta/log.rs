@@ -46,14 +46,20 @@ pub(super) struct Edited<'a> {
 
 impl Meta {
     /// What lies at `page`. Of a file that was truncated to nothing, and whose record of that waits: nothing. Takes the
-    /// inode lock shared.
+    /// inode lock shared, until it has come to a leaf: a record about other pages may split one, and put a half of it where
+    /// the root of before does not lead.
     pub fn map(&self, inode: &InodeObj, page: u64) -> Result<Mapping> {
         if inode.made_data().is_some_and(|data| data.pages.is_truncate_pending()) {
             return Ok(Mapping::Hole { len: PAGES_END.saturating_sub(page).max(1) });
         }
-        let root = Root::load(&inode.lock.read())?;
         let Ok(logical) = u32::try_from(page) else { return Ok(Mapping::Hole { len: 1 }) };
-        let mapping = match extent::lookup(&*self.store, &root, logical)? {
+        let image = inode.lock.read();
+        let root = Root::load(&image)?;
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        super::hooks::Hooks::run(&self.hooks.when_root_is_read);
+        let found = extent::lookup(&*self.store, &root, logical)?;
+        drop(image);
+        let mapping = match found {
             extent::Mapping::Hole { len } => Mapping::Hole { len },
             extent::Mapping::Mapped { block, len, unwritten } => {
                 Mapping::Mapped { block, len: u64::from(len), unwritten }
@@ -67,8 +73,9 @@ impl Meta {
     /// The run of blocks at a page that read as zeros: its pages, and the first of its blocks. `None`: there is none. Takes
     /// the inode lock shared.
     pub fn unwritten_run(&self, inode: &InodeObj, page: u64) -> Result<Option<(Range<u64>, u64)>> {
-        let root = Root::load(&inode.lock.read())?;
-        let run = extent::next_run(&*self.store, &root, page)?;
+        let image = inode.lock.read();
+        let run = extent::next_run(&*self.store, &Root::load(&image)?, page)?;
+        drop(image);
         let run = run.filter(|run| run.unwritten && u64::from(run.logical) <= page);
         Ok(run.map(|run| (run.logical.into()..run.end(), run.block)))
     }
