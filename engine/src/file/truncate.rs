@@ -311,8 +311,8 @@ impl DataPath {
         data.set_logged_size(0);
         data.pages.discard();
         inode.forget_kept();
-        self.write_back.pending().remove(inode.nid());
-        self.journal.forget(inode.nid());
+        self.write_back.pending().remove(inode);
+        self.journal.forget(inode);
         self.write_back.queue().remove_quiet(data);
     }
 }

@@ -104,7 +104,7 @@ impl<'p> Absorbing<'p> {
         });
         inode.settle_kept();
         if truncates {
-            journal.write_back.pending().remove(inode.nid());
+            journal.write_back.pending().remove(inode);
         }
         if unwanted + nodes > 0 {
             journal.meta.unreserve(unwanted, nodes);
@@ -155,6 +155,13 @@ pub(super) struct Counters {
     replacements: LaneCounter,
 }
 
+/// Takes a file out, and not another that has its number by now.
+pub(super) fn take_out(files: &mut BTreeMap<Nid, Arc<InodeObj>>, inode: &InodeObj) {
+    if files.get(&inode.nid()).is_some_and(|there| std::ptr::eq(Arc::as_ptr(there), inode)) {
+        files.remove(&inode.nid());
+    }
+}
+
 impl DataJournal {
     /// One fsync absorbs so many bytes at most; so many pages may be kept of what emptied files held.
     pub fn new(meta: Arc<Meta>, write_back: Arc<WriteBack>, limit: usize, kept: usize) -> DataJournal {
@@ -175,8 +182,8 @@ impl DataJournal {
     }
 
     /// The file is gone.
-    pub fn forget(&self, nid: Nid) {
-        self.files.lock().remove(&nid);
+    pub fn forget(&self, inode: &InodeObj) {
+        take_out(&mut self.files.lock(), inode);
     }
 
     /// Adds what was absorbed to the counts: pages, fsyncs, replacements.
@@ -249,11 +256,9 @@ impl DataJournal {
         let mut change = Change::default();
         let most = (need.runs, self.limit);
         let all_dirty = |_| None;
-        let outcome = if truncates || !grows_over_clean(data, size, &absorbing.pages) {
-            self.take_in(inode, &absorbing.pages, all_dirty, (size, most), &mut taken, &mut change)
-        } else {
-            Ok(false)
-        };
+        let outcome = self
+            .take_in(inode, &absorbing.pages, all_dirty, (size, most), &mut taken, &mut change)
+            .map(|fits| fits && (truncates || !grows_over_clean(data, size, &taken)));
         planted::panic_at(Spot::Taken);
         let fits = matches!(outcome, Ok(true));
         let logged = if fits {
@@ -386,10 +391,13 @@ impl DataJournal {
     }
 }
 
-/// Whether the file grows over a page that it ended in and that is not among these: a write home has taken it, which may not
-/// be flushed, and live records may hold less of it. A size beyond would show what its place had held before.
-fn grows_over_clean(data: &FileData, size: u64, pages: &[u64]) -> bool {
+/// Whether the file grows over a page that it ended in and that is not taken with it: a write home has it, which may not be
+/// flushed, and live records may hold less of it. A size beyond would show what its place had held before.
+fn grows_over_clean(data: &FileData, size: u64, taken: &[Taken<'_>]) -> bool {
     let logged = data.logged_size();
     let page = page_of(logged);
-    size > logged && !logged.is_multiple_of(PAGE) && size > page * PAGE && !pages.contains(&page)
+    size > logged
+        && !logged.is_multiple_of(PAGE)
+        && size > page * PAGE
+        && taken.iter().all(|it| it.page != page)
 }

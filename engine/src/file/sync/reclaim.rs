@@ -1,7 +1,7 @@
 //! What the journal holds of files' data goes home before the ring's head passes it.
 
 use crate::Result;
-use crate::file::sync::data_journal::DataJournal;
+use crate::file::sync::data_journal::{DataJournal, take_out};
 use crate::file::writeback::Order;
 use crate::format::Position;
 use crate::inode::InodeObj;
@@ -12,13 +12,13 @@ use crate::sync::Arc;
 
 impl DataJournal {
     /// What of a file only records below `upto` hold.
-    fn still_logged(&self, inode: &InodeObj, upto: Position) -> Below {
+    pub(in crate::file) fn still_logged(&self, inode: &InodeObj, upto: Position) -> Below {
         let store = self.meta.store();
         let head = store.journal().map_or_else(|| store.tail(), |journal| journal.head());
         let mut files = self.files.lock();
         let (below, has_none) = inode.data().pages.look_below(head, upto);
         if has_none {
-            files.remove(&inode.nid());
+            take_out(&mut files, inode);
         }
         below
     }

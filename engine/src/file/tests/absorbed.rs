@@ -163,3 +163,26 @@ fn a_file_that_grows_over_a_page_on_its_way_home_shows_nothing_of_its_place() {
         assert!(seen.len() != 8192 || gap.iter().all(|byte| *byte == 0), "seed {seed}: {gap:?}");
     }
 }
+
+/// A page is in place and not flushed, with an append that came between its choice for a write home and its copy.
+#[test]
+fn an_append_that_a_write_home_has_taken_along_is_no_ground_for_a_size_beyond() {
+    for seed in 0..20 {
+        let image = MetaImage::new(1000, true);
+        let path = path(&image, 16);
+        let file = image.open(1);
+        path.write(&file, At::Append, &[1; 300]).expect("room");
+        path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
+        let writer = (path.clone(), file.clone());
+        let append = move || writer.0.write(&writer.1, At::Append, &[2; 300]).map(drop).expect("room");
+        *image.meta().hooks.when_mapped.lock() = Some(Box::new(append));
+        path.pre_checkpoint(image.tail()).expect("no faults");
+        assert_eq!(file.data().size(), 600, "it was mapped");
+        // The first half of an fsync: the second flushes.
+        path.journal.absorb(&file, Absorb::Synced, None).expect("no faults");
+        drop((path, file));
+        image.crash(&mut StdRng::seed_from_u64(seed));
+        let seen = content(&super::image::path(&image, 16), &image.open(1));
+        assert!(seen[..300] == [1; 300] && (seen.len() == 300 || seen[300..] == [2; 300]), "{seen:?}");
+    }
+}

@@ -13,5 +13,6 @@ mod pressure;
 mod read_only;
 mod recorded_meanwhile;
 mod replaced;
+mod reused;
 mod streaming;
 mod under_write_back;

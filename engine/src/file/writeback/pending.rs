@@ -5,6 +5,7 @@ use crate::inode::InodeObj;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// A file, and the blocks of its old content.
 type Waiting = (Arc<InodeObj>, u64);
@@ -39,19 +40,30 @@ impl PendingTruncations {
     /// A truncation waits, whose record frees so many blocks. One that waits already has those that it had.
     pub fn add(&self, inode: &Arc<InodeObj>, blocks: u64) {
         let mut files = self.files.lock();
-        let before = files.get(&inode.nid()).map(|(_, blocks)| *blocks);
-        if before.is_none() {
-            self.blocks.fetch_add(blocks, Ordering::Relaxed);
+        match files.get_mut(&inode.nid()) {
+            Some((there, _)) if Arc::ptr_eq(there, inode) => {}
+            // One that had this number before is gone, and about to be taken out.
+            Some(there) => {
+                self.blocks.fetch_sub(there.1, Ordering::Relaxed);
+                self.blocks.fetch_add(blocks, Ordering::Relaxed);
+                *there = (Arc::clone(inode), blocks);
+            }
+            None => {
+                self.blocks.fetch_add(blocks, Ordering::Relaxed);
+                files.insert(inode.nid(), (Arc::clone(inode), blocks));
+            }
         }
-        files.insert(inode.nid(), (Arc::clone(inode), before.unwrap_or(blocks)));
         // Release: pairs with `any`.
         self.count.store(files.len(), Ordering::Release);
     }
 
-    /// It is recorded, or the file is gone.
-    pub fn remove(&self, nid: Nid) {
+    /// It is recorded, or the file is gone: another that has its number by now stays.
+    pub fn remove(&self, inode: &InodeObj) {
         let mut files = self.files.lock();
-        if let Some((_, blocks)) = files.remove(&nid) {
+        if let Entry::Occupied(there) = files.entry(inode.nid())
+            && std::ptr::eq(Arc::as_ptr(&there.get().0), inode)
+        {
+            let (_, blocks) = there.remove();
             self.blocks.fetch_sub(blocks, Ordering::Relaxed);
         }
         // Release: pairs with `any`.

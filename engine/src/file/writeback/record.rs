@@ -113,7 +113,7 @@ impl WriteBack {
                     data.pages.forget_records_of(outgrown.as_slice());
                     if truncates {
                         data.pages.truncate_recorded();
-                        self.pending.remove(inode.nid());
+                        self.pending.remove(inode);
                     }
                     inode.settle_kept();
                 }
