@@ -16,6 +16,22 @@ pub(super) fn is_removed(image: &Inode) -> bool {
     image.nid.get() == 0 || image.flags.get() & InodeFlags::DEAD.bits() != 0
 }
 
+/// Whether the inode that a name leads to was freed, and is another's by now: who looked it up looks again.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it is there and says that it is removed.
+pub(super) fn is_freed(inode: &InodeObj, image: &Inode) -> Result<bool> {
+    let is_freed = image.nid.get() == 0;
+    if !is_freed && is_removed(image) {
+        return Err(Error::Corrupt {
+            what: "inode",
+            place: format!("inode {}", inode.nid()),
+            detail: "it says that it is removed, and has a name".into(),
+        });
+    }
+    Ok(is_freed)
+}
+
 impl Vfs {
     /// Gives the bucket of a name room, unless it has room by now, or the directory has been removed: a thread that
     /// wants to put the name there looks again.

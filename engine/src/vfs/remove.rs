@@ -1,6 +1,6 @@
 //! Taking names away: unlink, rmdir; and the end of inodes.
 
-use super::dir_room::is_removed;
+use super::dir_room::is_freed;
 use super::*;
 use crate::dir::{self, ENTRY_SLOTS, Left};
 use crate::format::{Inode, InodeFlags, Intent};
@@ -234,7 +234,9 @@ impl Vfs {
             ]);
             let image = locked(&locks, dir);
             let own = locked(&locks, &inode);
-            if entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid()) || is_removed(own) {
+            if entries.lookup(None, image, name)?.map(|hit| hit.nid) != Some(inode.nid())
+                || is_freed(&inode, own)?
+            {
                 continue;
             }
             self.may_change_entries(ctx, dir, image)?;

@@ -1,6 +1,6 @@
 //! Renaming.
 
-use super::dir_room::is_removed;
+use super::dir_room::is_freed;
 use super::*;
 use crate::acl;
 use crate::dir::{self, ENTRY_SLOTS, Insertion, Left};
@@ -241,10 +241,8 @@ impl Vfs {
                 let there = |found: Option<dir::Hit>| found.map(|hit| hit.nid);
                 if there(old_entries.lookup(None, old_image, from.1)?) != Some(source.nid())
                     || there(new_entries.lookup(None, new_image, to.1)?) != target.as_ref().map(|t| t.nid())
-                    || [Some(&source), target.as_ref()]
-                        .into_iter()
-                        .flatten()
-                        .any(|it| is_removed(locked(&locks, it)))
+                    || is_freed(&source, locked(&locks, &source))?
+                    || is_freed(fourth, locked(&locks, fourth))?
                 {
                     continue;
                 }

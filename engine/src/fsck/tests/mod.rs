@@ -2,6 +2,7 @@
 //! nothing that an image can hold makes the check panic or run on.
 
 mod beyond;
+mod hostile;
 mod journal;
 mod owners;
 mod plants;
