@@ -59,6 +59,7 @@
 //! references.
 
 mod data;
+mod delayed;
 mod old_content;
 pub(crate) mod readahead;
 mod sets;
@@ -71,8 +72,9 @@ mod tests;
 
 pub(crate) use data::Marks;
 pub use data::{ErrorMark, FileData};
+pub(crate) use delayed::Delayed;
 pub(crate) use old_content::{OldContent, OldContentBudget, OldPage};
-pub(crate) use sets::{Below, Delayed, Summary, Take};
+pub(crate) use sets::{Below, Summary, Take};
 pub(crate) use token::{Logging, UnderWriteBack, WriteBackEnd};
 
 use crate::device::BLOCK_SIZE;

@@ -1,5 +1,6 @@
 //! What is known of a file's pages: plain sets, without a lock.
 
+use super::delayed::{Delayed, nodes};
 use super::{OldContent, Selection};
 use crate::format::Position;
 use crate::planted::{self, Bug};
@@ -71,64 +72,6 @@ pub(super) struct Record {
     pub last: Position,
 }
 
-/// Extents that a leaf has room for at least once it is split.
-const RUNS_AFTER_SPLIT: u64 = 63;
-/// Pages that a leaf which is full maps at the least.
-const PAGES_OF_LEAF: u64 = 126;
-
-/// Pages of one write that are dirty and have no blocks: what was set aside for them.
-///
-/// # Extent blocks
-/// Each page may become an extent of its own. One that is put into a leaf that is full splits it, and then, if they are
-/// full too, what is above it; 63 more can come before the next split. So pages side by side, with no extent between them,
-/// take one extent block, and another for every 63 more; others take one in each leaf that they meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Delayed {
-    /// The first page and the one behind the last.
-    first: u64,
-    end: u64,
-    /// Blocks set aside, one for each page that has none.
-    blocks: u64,
-    /// They are all of these pages: no extents lie between them.
-    is_whole: bool,
-    /// Leaves that their first ones may split.
-    splits: u64,
-    /// Levels of extent blocks above the leaves, and what a root that overflows makes.
-    levels: u64,
-    kept: bool,
-}
-
-/// Leaves that are split by so many extents, of which the first ones split so many.
-fn leaves(splits: u64, extents: u64) -> u64 {
-    splits + extents.saturating_sub(splits) / RUNS_AFTER_SPLIT
-}
-
-impl Delayed {
-    /// So many of these pages have no blocks, in a file whose tree of extents is so high. Unless they are `kept` they need no
-    /// extent blocks before there is room for them.
-    pub fn new(pages: Range<u64>, blocks: u64, depth: u8, kept: bool) -> Delayed {
-        let is_whole = blocks == pages.end - pages.start;
-        let met = if is_whole { 1 } else { 2 + (pages.end - pages.start) / PAGES_OF_LEAF };
-        let (splits, levels) = (blocks.min(met), depth.into());
-        Delayed { first: pages.start, end: pages.end, blocks, is_whole, splits, levels, kept }
-    }
-
-    /// The same where only so many of them are left.
-    pub fn with_blocks(self, blocks: u64) -> Delayed {
-        Delayed { blocks, splits: self.splits.min(blocks), ..self }
-    }
-
-    /// Blocks for the pages.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Extent blocks that they need at the most.
-    pub fn nodes(&self) -> u64 {
-        if self.kept { leaves(self.splits, self.blocks) + self.levels } else { 0 }
-    }
-}
-
 /// See the module above.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
@@ -154,7 +97,9 @@ pub(super) struct Sets {
     pub reserved: u64,
     /// Leaves that the first ones of these may split.
     splits: u64,
-    /// Extent blocks above those, at the most.
+    /// How many of those are of the last pages that lie side by side, up to `delayed_upto`.
+    last_splits: u64,
+    /// Levels of extent blocks above the leaves, at the most.
     levels: u64,
     /// Extent blocks promised for all of them.
     nodes: u64,
@@ -248,14 +193,15 @@ impl Sets {
 
     /// Blocks were set aside for pages that are dirty now. How many of their extent blocks they do not need.
     pub fn delay(&mut self, delayed: &Delayed) -> u64 {
-        // What goes on where the last write ended goes into the same leaf.
-        let goes_on = self.reserved > 0 && delayed.first == self.delayed_upto;
-        if !(goes_on && delayed.is_whole) {
-            self.splits += delayed.splits;
-        }
-        self.reserved += delayed.blocks;
-        self.levels = self.levels.max(delayed.levels);
-        self.delayed_upto = delayed.end;
+        // What goes on where the last write ended meets the same leaves.
+        let goes_on = self.reserved > 0 && delayed.pages().start == self.delayed_upto;
+        let met = if goes_on { self.last_splits } else { 0 };
+        let more = delayed.splits_beyond(met);
+        self.splits += more;
+        self.last_splits = met + more;
+        self.reserved += delayed.blocks();
+        self.levels = self.levels.max(delayed.levels());
+        self.delayed_upto = delayed.pages().end;
         self.nodes += delayed.nodes();
         self.shrink_nodes()
     }
@@ -276,7 +222,7 @@ impl Sets {
     /// Lets go of extent blocks that nothing needs; how many.
     fn shrink_nodes(&mut self) -> u64 {
         let before = self.nodes;
-        self.nodes = before.min(leaves(self.splits, self.reserved) + self.levels);
+        self.nodes = before.min(nodes(self.splits, self.reserved, self.levels));
         before - self.nodes
     }
 

@@ -320,7 +320,7 @@ proptest! {
             promised += delayed.nodes() - states.delayed(Vec::new(), &delayed);
             at += len;
             prop_assert!(promised >= needed(&writes) + 2);
-            prop_assert!(promised <= needed(&writes) + 2 + states.reserved() / 63);
+            prop_assert!(promised <= super::delayed::nodes(2 * writes.len() as u64, states.reserved(), 2));
         }
         for count in recorded.into_iter().chain([u64::MAX]) {
             promised -= states.unreserve(count.min(states.reserved()));
