@@ -377,6 +377,11 @@ impl FramePool {
         (slot.named() == named).then_some(latched)
     }
 
+    /// Whether the frames are to stay as they are, for the next process: this one ends.
+    pub fn is_left(&self) -> bool {
+        self.memory.is_left()
+    }
+
     /// Takes the page out of the cache without writing it. Waits for pins to go: the caller has the page's
     /// range exclusively and no write-back of the file is running.
     pub fn remove(&self, slot: &Slot) -> Option<Removed> {

@@ -23,6 +23,16 @@ pub(crate) struct GroupFlush {
     flushed: CachePadded<AtomicU64>,
     state: Mutex<State>,
     over: Condvar,
+    tell: Mutex<Option<Tell>>,
+}
+
+/// Called when a flush fails.
+struct Tell(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Tell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tell")
+    }
 }
 
 #[derive(Debug)]
@@ -39,6 +49,7 @@ impl Default for GroupFlush {
             flushed: CachePadded::new(AtomicU64::new(0)),
             state: Mutex::new(State { running: false, failed: None, flushes: 0 }),
             over: Condvar::new(),
+            tell: Mutex::new(None),
         }
     }
 }
@@ -54,8 +65,20 @@ impl GroupFlush {
     /// A write that was to reach media by itself has failed: as a flush that has, it may have used up the one report of what
     /// was lost before it.
     pub fn write_through_failed(&self, error: Error) {
+        self.tell();
         let mut state = self.state.lock();
         state.failed.get_or_insert(error);
+    }
+
+    /// Has this called before anybody learns of a flush that has failed.
+    pub fn when_it_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        *self.tell.lock() = Some(Tell(tell));
+    }
+
+    fn tell(&self) {
+        if let Some(Tell(tell)) = &*self.tell.lock() {
+            tell();
+        }
     }
 
     /// Why nothing that is written counts as durable any more, if a flush has failed.
@@ -124,6 +147,9 @@ impl Turn<'_> {
 
     /// What came of it: what was lost before this may have been told to somebody else while it ran.
     fn close(&mut self) -> Result<u64> {
+        if self.outcome.is_err() {
+            self.group.tell();
+        }
         let mut state = self.group.state.lock();
         let told = state.failed.clone().map_or(Ok(()), Err);
         let outcome = told.and_then(|()| self.outcome.clone());
@@ -195,6 +221,23 @@ mod tests {
             .expect("flush");
         assert!(ran);
         assert_eq!(group.flushed(), group.completed());
+    }
+
+    #[test]
+    fn a_failure_is_told_before_anybody_learns_of_it() {
+        let (group, told) = (GroupFlush::default(), crate::sync::Arc::new(AtomicU64::new(0)));
+        let count = crate::sync::Arc::clone(&told);
+        group.when_it_fails(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let eio = Error::Device { context: "flush", errno: libc::EIO };
+        group.flush_upto(1, || Ok(())).expect("flush");
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        group.write_completed();
+        assert!(group.flush_upto(2, || Err(eio.clone())).is_err());
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        group.write_through_failed(eio);
+        assert_eq!(told.load(Ordering::Relaxed), 2);
     }
 
     #[test]

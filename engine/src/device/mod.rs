@@ -192,6 +192,10 @@ pub trait BlockDevice: Send + Sync {
     /// failed flush fails all it would have served, and every later one too: the writes may be lost.
     fn flush_upto(&self, upto: u64) -> Result<()>;
 
+    /// Has this called once a flush fails, on whatever thread, before who waits for it is answered: the writes that it was to
+    /// cover may be lost, and another process that opens the device would not hear of it.
+    fn when_flush_fails(&self, _tell: Box<dyn Fn() + Send + Sync>) {}
+
     /// Number of writes that completed flushes have covered.
     fn writes_flushed(&self) -> u64;
 

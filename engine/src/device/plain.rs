@@ -167,6 +167,10 @@ impl BlockDevice for PlainDevice {
         self.group.flush_upto(upto, || self.image.flush())
     }
 
+    fn when_flush_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.group.when_it_fails(tell);
+    }
+
     fn writes_flushed(&self) -> u64 {
         self.group.flushed()
     }

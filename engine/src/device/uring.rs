@@ -215,6 +215,10 @@ impl BlockDevice for UringDevice {
         self.group.flush_upto(upto, || self.image.flush())
     }
 
+    fn when_flush_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.group.when_it_fails(tell);
+    }
+
     fn writes_flushed(&self) -> u64 {
         self.group.flushed()
     }

@@ -158,6 +158,7 @@ impl DataPath {
             let write_back = data.write_back.lock();
             data.set_size(size);
             // Before the record: a successor cuts what is longer than this.
+            self.keep(inode);
             inode.settle_kept();
             // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
             let mut is_cut = false;

@@ -9,9 +9,9 @@ use crate::format::{
 use crate::superblock::Bounds;
 use crate::{Error, Result};
 
-/// Slots of the journal of an image of so many blocks: a sixteenth of it, from 1 MiB to 128 MiB.
+/// Slots of the journal of an image of so many blocks: a sixteenth of it, from 1 MiB to 256 MiB.
 fn default_slots(blocks: u64) -> u64 {
-    let bytes = (blocks.saturating_mul(BLOCK_SIZE as u64) / 16).clamp(1 << 20, 128 << 20);
+    let bytes = (blocks.saturating_mul(BLOCK_SIZE as u64) / 16).clamp(1 << 20, 256 << 20);
     bytes / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK
 }
 

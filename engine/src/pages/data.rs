@@ -248,8 +248,8 @@ impl FileData {
 
 impl Drop for FileData {
     fn drop(&mut self) {
-        // Frames name slots of this index: they leave before it does.
-        if let Some(pool) = self.pool.get() {
+        // Frames name slots of this index: they leave before it does. Where they are left nobody looks for a frame any more.
+        if let Some(pool) = self.pool.get().filter(|pool| !pool.is_left()) {
             self.index.each(0..u64::MAX, &mut |_, slot| {
                 pool.remove(slot);
             });

@@ -161,6 +161,10 @@ impl BlockDevice for SimDevice {
         })
     }
 
+    fn when_flush_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.group.when_it_fails(tell);
+    }
+
     fn writes_flushed(&self) -> u64 {
         self.group.flushed()
     }

@@ -127,9 +127,9 @@ impl Homes {
     }
 }
 
-/// What a predecessor has left, if there was one.
+/// What a predecessor has left, if there was one, and if what lies in place is there.
 pub fn homes_left(takeover: Option<&Takeover>, epoch: u64) -> Vec<NewerHome> {
-    let inherited = takeover.filter(|memory| memory.incarnation() > 0);
+    let inherited = takeover.filter(|memory| memory.incarnation() > 0 && !memory.is_place_in_doubt());
     inherited.map_or_else(Vec::new, |memory| memory.homes().left(epoch))
 }
 

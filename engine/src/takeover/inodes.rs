@@ -232,7 +232,9 @@ impl KeptSlot {
 
 impl Drop for KeptSlot {
     fn drop(&mut self) {
-        self.memory.inodes().give(self.number);
+        if !self.memory.is_left() {
+            self.memory.inodes().give(self.number);
+        }
     }
 }
 

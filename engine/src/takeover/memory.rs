@@ -14,21 +14,22 @@
 #![allow(unsafe_code, reason = "a leaf module: a mapping that processes share one after the other")]
 
 use super::backing;
+use super::flushes::LostFlushes;
 use super::homes::{HomeSlot, Homes};
 use super::image::{IMAGE_WORDS, OfImage};
 use super::inodes::{InodeSlot, Inodes};
 use super::layout::{HEADER, HOMES, Layout, SLOT};
 use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
+use super::region::FrameRegion;
 use super::requests::{Lanes, RequestSlot, Requests};
-use crate::format::BLOCK_SIZE;
 use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"naruTAKE");
 /// Raised with each change of the layout, or of what any part of it means.
@@ -60,6 +61,7 @@ struct Header {
     notices: Notices,
     life: LifeWords,
     image: OfImage,
+    flushes: LostFlushes,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -69,11 +71,15 @@ const _: () = assert!(size_of::<HomeSlot>() == SLOT);
 /// The shared memory of one mount, see the module above.
 #[derive(Debug)]
 pub struct Takeover {
-    layout: Layout,
-    file: OwnedFd,
+    pub(super) layout: Layout,
+    pub(super) file: OwnedFd,
     lanes: Lanes,
     inodes: Inodes,
     homes: Homes,
+    /// Flushes that had failed when this process came.
+    pub(super) lost_before: u64,
+    /// This process gives up: what others have left stays as it is.
+    is_left: AtomicBool,
     /// The last: what lies in it goes first.
     mapping: Arc<Mapping>,
 }
@@ -96,47 +102,6 @@ impl Drop for Mapping {
         // SAFETY: this is the mapping of `map`, whole, and nobody borrows from it any more. A failure would leave it
         // mapped, which harms nothing.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
-/// Where the frames of a page cache lie, with their table: valid as long as the memory is mapped.
-#[derive(Debug, Clone)]
-pub struct FrameRegion {
-    memory: Arc<Takeover>,
-}
-
-impl FrameRegion {
-    /// Their number.
-    pub fn frames(&self) -> usize {
-        self.memory.frames()
-    }
-
-    /// The first entry of the table: 64 zero bytes each at first, on a boundary of as many.
-    pub fn table(&self) -> NonNull<u8> {
-        self.memory.at(self.memory.layout.table)
-    }
-
-    /// The first frame.
-    pub fn bytes(&self) -> NonNull<u8> {
-        self.memory.at(self.memory.layout.frames)
-    }
-
-    /// Whether a predecessor has left something there.
-    pub fn is_inherited(&self) -> bool {
-        self.memory.incarnation() > 0
-    }
-
-    /// Gives the memory of frames back to the system; they read as zeros then. Frames beyond the end are none.
-    pub fn release(&self, first: usize, count: usize) {
-        let end = (first + count).min(self.frames());
-        let start = self.memory.layout.frames + first.min(end) * BLOCK_SIZE;
-        let len = (end - first.min(end)) * BLOCK_SIZE;
-        if len > 0 {
-            use rustix::fs::FallocateFlags;
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // A failure leaves the memory where it is.
-            let _ = rustix::fs::fallocate(&self.memory.file, flags, start as u64, len as u64);
-        }
     }
 }
 
@@ -257,7 +222,10 @@ impl Takeover {
             let homes = std::slice::from_raw_parts(base.add(layout.homes).cast::<HomeSlot>().as_ptr(), homes);
             (Requests::new(requests, Arc::clone(&mapping)), Inodes::new(inodes), Homes::new(homes))
         };
-        Ok(Takeover { layout, file, lanes: Lanes::new(requests), inodes, homes, mapping })
+        let (lanes, is_left) = (Lanes::new(requests), AtomicBool::new(false));
+        let mut memory = Takeover { layout, file, lanes, inodes, homes, lost_before: 0, is_left, mapping };
+        memory.lost_before = memory.flushes().count();
+        Ok(memory)
     }
 
     fn header(&self) -> &Header {
@@ -266,7 +234,7 @@ impl Takeover {
         unsafe { self.mapping.base.cast::<Header>().as_ref() }
     }
 
-    fn at(&self, offset: usize) -> NonNull<u8> {
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.layout.end, "a place within the memory");
         // SAFETY: within the mapping, or its end. Guarded by the tests below.
         unsafe { self.mapping.base.add(offset) }
@@ -295,7 +263,7 @@ impl Takeover {
 
     /// The room for frames.
     pub fn frame_region(self: &Arc<Self>) -> FrameRegion {
-        FrameRegion { memory: Arc::clone(self) }
+        FrameRegion::of(self)
     }
 
     /// What was agreed on with the kernel, if that was noted.
@@ -330,6 +298,23 @@ impl Takeover {
     /// Whether nobody else has had it since.
     pub(crate) fn image(&self) -> &OfImage {
         &self.header().image
+    }
+
+    /// That flushes of the device have failed.
+    pub(super) fn flushes(&self) -> &LostFlushes {
+        &self.header().flushes
+    }
+
+    /// Whether this process gives up what it has begun to take over: whatever it drops stays there for the next that tries.
+    pub(crate) fn leave(&self, leaves: bool) {
+        // Release: who drops something after this sees it, on whatever thread.
+        self.is_left.store(leaves, Ordering::Release);
+    }
+
+    /// Whether it does.
+    pub(crate) fn is_left(&self) -> bool {
+        // Acquire: pairs with `leave`.
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// This server does something else from now on.
@@ -386,6 +371,7 @@ impl Takeover {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::device::BLOCK_SIZE;
     use rustix::fs::{MemfdFlags, SealFlags};
 
     fn again(memory: &Takeover) -> OwnedFd {

@@ -8,6 +8,7 @@
 //! - the frames of the page cache, and of each what page of which file it holds (`crate::cache`);
 //! - [`homes`]: pages in place that are newer than what the journal would put there;
 //! - [`notices`]: what the kernel is still to be told;
+//! - `flushes`: that a flush of the device has failed;
 //! - what was agreed on with the kernel, which it says once ([`Takeover::session`]), counts of the mount's life
 //!   ([`life`]), and which image it is of, and as which mount of that (`image`).
 //!
@@ -27,6 +28,7 @@
 //! shrink (it is sealed, or nobody else can reach it), so no access raises SIGBUS.
 
 mod backing;
+mod flushes;
 pub mod homes;
 mod image;
 pub mod inodes;
@@ -34,6 +36,7 @@ mod layout;
 pub mod life;
 mod memory;
 pub mod notices;
+mod region;
 pub mod requests;
 
 pub(crate) use inodes::undecided;
@@ -43,8 +46,9 @@ pub use homes::{Homes, NewerHome};
 pub(crate) use image::IMAGE_WORDS;
 pub use inodes::{Inodes, KeptInode, KeptSlot};
 pub use life::{LeftCounts, Life, Phase, PhaseCounts, now};
-pub use memory::{FrameRegion, SESSION_BYTES, Takeover};
+pub use memory::{SESSION_BYTES, Takeover};
 pub use notices::{MOST_NOTICES, Notices};
+pub use region::FrameRegion;
 pub use requests::{Entered, Left, Requests, Taken};
 
 /// Asks the kernel what it holds.

@@ -187,6 +187,9 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
         takeover.enter(Phase::Recovering);
     }
     let Media { device, ring, staging_file, owner } = media;
+    if let Some(takeover) = options.takeover.clone() {
+        device.when_flush_fails(Box::new(move || takeover.note_lost_flush()));
+    }
     let mut sb = superblock::read(device.as_ref())?;
     if let Some(takeover) = &options.takeover
         && !takeover.image().is_as_left(&sb)

@@ -15,6 +15,7 @@ use crate::sync::{Arc, Mutex, Weak};
 use crate::takeover::{Phase, Takeover};
 use crate::vfs::{STEP, Vfs, VfsOptions};
 use crate::{Error, Result};
+use scopeguard::ScopeGuard;
 use std::thread::JoinHandle;
 
 /// How a file system behaves and what it may use.
@@ -102,12 +103,24 @@ impl Running {
         let takeover = options.takeover.clone();
         if let Some(memory) = &takeover {
             memory.enter(Phase::Adopting);
+            // It may have failed before, for one that could write.
+            memory.leave(false);
             if memory.incarnation() > 0 {
                 meta.table.may_be_cached();
             }
         }
-        let vfs = Vfs::new(Arc::clone(checkpointer), Arc::new(meta), options.fs, options.data, takeover)?;
-        let fs = Arc::new(vfs);
+        let vfs =
+            Vfs::new(Arc::clone(checkpointer), Arc::new(meta), options.fs, options.data, takeover.clone())?;
+        let running = Running { fs: Arc::new(vfs), threads: Mutex::new(Vec::new()), _streamer: None };
+        // Should it fail from here on, or panic, what was taken over stays for the next that tries: dropped, it would be
+        // given up.
+        let mut running = scopeguard::guard(running, |running| {
+            if let Some(memory) = takeover.iter().find(|memory| memory.incarnation() > 0) {
+                memory.leave(true);
+            }
+            drop(running);
+        });
+        let fs = Arc::clone(&running.fs);
         store.observe(&fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
@@ -121,7 +134,7 @@ impl Running {
             true => fs.data().forgo_inherited(),
             false => fs.data().inherit()?,
         }
-        let mut running = Running { fs, threads: Mutex::new(Vec::new()), _streamer: None };
+        drop(fs);
         if options.background {
             running.start_thread("narufs-settler", |fs| fs.data().run_settling())?;
         }
@@ -134,7 +147,10 @@ impl Running {
         {
             running._streamer = Some(Background::streaming(Arc::clone(store), window)?);
         }
-        Ok(running)
+        if let Some(memory) = &options.takeover {
+            memory.heed_lost_flushes();
+        }
+        Ok(ScopeGuard::into_inner(running))
     }
 
     /// Starts a thread that [`DataPath::stop`](crate::file::DataPath::stop) ends.

@@ -186,10 +186,19 @@ impl DataPath {
         WrittenHome { pages, before, last }
     }
 
+    /// A flush has failed for another server of this mount: what that had written of a file without a sync may be gone,
+    /// though the flushes of this one succeed.
+    fn tell_what_was_lost_before(&self, data: &FileData) {
+        if self.takeover.as_ref().is_some_and(|memory| memory.has_lost_flushes()) {
+            self.write_back.note_failure(data);
+        }
+    }
+
     /// Whether all of a file that is in place is durable there. The caller has the write-back mutex.
     pub(in crate::file) fn is_flushed(&self, data: &FileData) -> bool {
         let device = self.meta.store().device();
         if data.was_written_before() {
+            self.tell_what_was_lost_before(data);
             data.dated(device.writes_completed());
         }
         data.last_write() <= device.writes_flushed()
@@ -201,6 +210,7 @@ impl DataPath {
         let WrittenHome { before, last, .. } = self.written(data);
         self.meta.order_after(last)?;
         if before {
+            self.tell_what_was_lost_before(data);
             data.dated(last);
         }
         data.pages.flushed(self.meta.store().device().writes_flushed());
@@ -221,6 +231,7 @@ impl DataPath {
         }
         let result = if planted::is(Bug::NoDataFlush) { Ok(()) } else { device.flush_upto(last) };
         if before && result.is_ok() {
+            self.tell_what_was_lost_before(data);
             data.all_flushed();
         }
         let lost = data.pages.flush_ended(pending, result.is_ok(), |page| {

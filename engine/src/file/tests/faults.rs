@@ -2,12 +2,15 @@
 
 use super::image::{Fsync as _, MetaImage, content, path};
 use crate::Error;
+use crate::device::BlockDevice as _;
 use crate::file::batch::StagedFile;
+use crate::file::writeback::Order;
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
 use crate::inode::InodeObj;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::takeover::Takeover;
+use crate::takeover::homes::homes_left;
 
 type Removal = fn(&DataPath, &Arc<InodeObj>) -> crate::Result<()>;
 
@@ -239,4 +242,91 @@ fn a_batch_that_cannot_be_recorded_leaves_what_there_was() {
     assert!(path.commit_in_record(&[staged]).is_err(), "all of it is in memory by then");
     let now = content(&path, &file);
     assert_eq!((now[0], now[4095], now[4096], now[8192]), (1, 1, 0, 1));
+}
+
+/// A server of an image whose device tells its memory of flushes that fail.
+fn server() -> (Arc<MetaImage>, Arc<Takeover>, Arc<DataPath>) {
+    let image = MetaImage::new(1000, true);
+    let memory = Takeover::create(64).expect("memory");
+    let told = Arc::clone(&memory);
+    image.device.when_flush_fails(Box::new(move || told.note_lost_flush()));
+    let path = super::image::path_of_server(&image, 64, &memory);
+    (image, memory, path)
+}
+
+fn successor(memory: &Takeover) -> Arc<Takeover> {
+    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
+}
+
+/// Its flushes succeed, on a device that was opened anew: what the journal holds goes home again.
+#[test]
+fn what_a_failed_flush_was_to_cover_is_not_newer_for_a_successor() {
+    for (noted_before, in_place) in [(true, 1), (false, 0)] {
+        let (image, memory, path) = server();
+        let file = image.open(1);
+        path.write(&file, At::Offset(0), &[1; 4096]).expect("room");
+        path.sync_all(|| Ok(())).expect("no faults");
+        image.checkpoint();
+        path.write(&file, At::Offset(0), &[2; 4096]).expect("room");
+        path.fsync(&file, SyncKind::All, &ErrorMark::of(Some(file.data()))).expect("absorbed");
+        path.write(&file, At::Offset(0), &[3; 4096]).expect("room");
+        let write = || path.write_back.write_pages(&file, 0..1, Order::PRESSURE);
+        if noted_before {
+            write().expect("no faults");
+        }
+        if noted_before {
+            image.device.fail_flushes.store(true, SeqCst);
+            assert!(is_eio(image.device.flush()));
+        } else {
+            memory.note_lost_flush();
+            write().expect("it is written");
+        }
+        let epoch = image.meta().store.journal().expect("there is one").epoch();
+        assert_eq!(memory.homes().left(epoch).len(), in_place);
+        assert_eq!(
+            (file.data().pages.summary().dirty > 0),
+            !noted_before,
+            "what has no note is to be written again"
+        );
+        let next = successor(&memory);
+        assert_eq!(homes_left(Some(&next), epoch), []);
+        next.heed_lost_flushes();
+        assert!(!next.is_place_in_doubt() && next.has_lost_flushes());
+        std::mem::forget((path, file));
+    }
+}
+
+#[test]
+fn a_successor_tells_once_of_what_a_flush_may_have_lost_before_it_came() {
+    let (image, memory, path) = server();
+    let file = image.open(1);
+    path.write(&file, At::Append, &[1; 9000]).expect("room");
+    path.sync_all(|| Ok(())).expect("no faults");
+    memory.note_lost_flush();
+    std::mem::forget((path, file));
+    let next = successor(&memory);
+    let path = super::image::path_of_server(&image, 64, &next);
+    let (file, other) = (image.open(1), image.open(2));
+    let mark = ErrorMark::of(None);
+    assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));
+    path.fsync(&file, SyncKind::All, &mark).expect("told once");
+    path.write(&other, At::Append, &[1; 9000]).expect("room");
+    path.fsync(&other, SyncKind::All, &ErrorMark::of(None)).expect("nothing of it was there before");
+}
+
+#[test]
+fn a_successor_knows_how_far_a_truncation_was_to_go_before_its_record_is_there() {
+    let (image, memory, path) = server();
+    let file = image.open(1);
+    path.write(&file, At::Append, &[1; 9000]).expect("room");
+    path.sync_all(|| Ok(())).expect("no faults");
+    let sizes = |memory: &Takeover| memory.inodes().left().iter().map(|kept| kept.size).collect::<Vec<_>>();
+    assert_eq!(sizes(&memory), []);
+    let seen = Arc::new(crate::sync::Mutex::new(None));
+    let (into, of) = (Arc::clone(&seen), Arc::clone(&memory));
+    let look = move |_: &_| *into.lock() = Some(sizes(&of));
+    *image.meta().hooks.when_reachable.lock() = Some(Box::new(look));
+    path.truncate(&file, 100).expect("always");
+    assert_eq!(seen.lock().take(), Some(vec![100]));
+    *image.meta().hooks.when_reachable.lock() = None;
 }

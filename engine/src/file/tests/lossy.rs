@@ -31,6 +31,7 @@ pub struct LossyDevice {
     pub most_submitted: AtomicU64,
     /// Run once, in the midst of a read.
     pub when_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    tell: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
 }
 
 fn eio() -> Error {
@@ -157,6 +158,9 @@ impl BlockDevice for LossyDevice {
             return Ok(());
         }
         if self.fail_flushes.load(SeqCst) {
+            if let Some(tell) = &*self.tell.lock() {
+                tell();
+            }
             return Err(eio());
         }
         let completed = self.completed.load(SeqCst);
@@ -166,6 +170,9 @@ impl BlockDevice for LossyDevice {
         }
         self.flushed.fetch_max(completed, SeqCst);
         Ok(())
+    }
+    fn when_flush_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        *self.tell.lock() = Some(tell);
     }
     fn writes_flushed(&self) -> u64 {
         self.flushed.load(SeqCst)

@@ -99,6 +99,7 @@ impl WriteBack {
             let early = truncates && extents.is_empty() || !data.is_ordered() && whole.is_empty();
             let early = early || planted::is(Bug::MappedBeforeFlush);
             let flushed = if early { Ok(()) } else { self.meta.order_after(completed) };
+            let is_lost = flushed.is_err();
             // An fsync has come between, whose record there is no room to name.
             let fits = outgrown.is_none() || room.need.superseded > 0;
             let fitting = if fits { flushed } else { Err(ROOM_CHANGED) };
@@ -119,7 +120,8 @@ impl WriteBack {
                 }
                 Err(e) => {
                     for extent in &mut extents {
-                        if extent.place != Place::Mapped && extent.result.is_ok() {
+                        // What was overwritten in place is not there either, if its flush has failed.
+                        if (is_lost || extent.place != Place::Mapped) && extent.result.is_ok() {
                             extent.result = Err(e.clone());
                         }
                     }
@@ -176,6 +178,9 @@ impl WriteBack {
         let Some(memory) = self.takeover.as_ref().filter(|_| !planted::is(Bug::NewerHomeRedone)) else {
             return true;
         };
+        if memory.is_place_in_doubt() {
+            return false;
+        }
         let Some(journal) = self.meta.store().journal() else { return true };
         let home = NewerHome { upto, nid: inode.nid(), generation: inode.generation(), page };
         memory.homes().note(home, journal.epoch(), journal.head())

@@ -19,6 +19,7 @@ mod space;
 mod synchronous;
 mod taken_over;
 mod together;
+mod tried_again;
 mod walk;
 
 use super::*;

@@ -1,0 +1,56 @@
+//! The part of the memory that the page cache has its frames in.
+
+use super::Takeover;
+use crate::device::BLOCK_SIZE;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Where the frames of a page cache lie, with their table: valid as long as the memory is mapped.
+#[derive(Debug, Clone)]
+pub struct FrameRegion {
+    memory: Arc<Takeover>,
+}
+
+impl FrameRegion {
+    pub(super) fn of(memory: &Arc<Takeover>) -> FrameRegion {
+        FrameRegion { memory: Arc::clone(memory) }
+    }
+
+    /// Their number.
+    pub fn frames(&self) -> usize {
+        self.memory.frames()
+    }
+
+    /// The first entry of the table: 64 zero bytes each at first, on a boundary of as many.
+    pub fn table(&self) -> NonNull<u8> {
+        self.memory.at(self.memory.layout.table)
+    }
+
+    /// The first frame.
+    pub fn bytes(&self) -> NonNull<u8> {
+        self.memory.at(self.memory.layout.frames)
+    }
+
+    /// Whether what lies there is to stay as it is: this process ends.
+    pub(crate) fn is_left(&self) -> bool {
+        self.memory.is_left()
+    }
+
+    /// Whether a predecessor has left something there.
+    pub fn is_inherited(&self) -> bool {
+        self.memory.incarnation() > 0
+    }
+
+    /// Gives the memory of frames back to the system; they read as zeros then. Frames beyond the end are none.
+    pub fn release(&self, first: usize, count: usize) {
+        let end = (first + count).min(self.frames());
+        let start = self.memory.layout.frames + first.min(end) * BLOCK_SIZE;
+        let len = (end - first.min(end)) * BLOCK_SIZE;
+        if len > 0 {
+            use rustix::fs::FallocateFlags;
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // A failure leaves the memory where it is.
+            let _ = rustix::fs::fallocate(&self.memory.file, flags, start as u64, len as u64);
+        }
+    }
+}
