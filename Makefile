@@ -14,7 +14,7 @@ NARUFS = target/release/narufs
 HELPERS = mkfs.narufs fsck.narufs mount.narufs mount.fuse.narufs umount.narufs umount.fuse.narufs
 UNITS = narufs@.service narufs-scratch@.service narufs-mount@.service narufs-mount@.socket
 
-.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects
+.PHONY: help run stop build test test-full test-baselines crash-full soak outlive cluster cluster-figures fuzz fuzz-coverage doors test-sqlite bench-sqlite bench bench-full bench-agree bench-stream bench-turns report reproduce sharing requests api publish-check golden install install-files uninstall deb deb-test test-kernels test-systemd static release lint deps test-deps bench-deps clean c-header install-doors bench-c fio fio-engine bench-fio test-redb bench-redb test-sqlite-tcl test-nvdimm replay test-objects bench-objects test-slatedb
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -31,7 +31,7 @@ build: ## build the release binaries
 doors: ## build the ways in for programs that are there already (docs/doors): libraries, in target/release
 	$(CARGO) build --release --locked -p narufs-sqlite -p narufs-sqlite-preload
 	$(CARGO) rustc --release --locked -p narufs-c --lib --crate-type staticlib # alone: else it is not optimised as a whole
-	doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
+	LIBDIR= doors/c/lay.sh target/release/libnarufs_c.a "" $(CURDIR)/target/release/c
 	ln -sf c/lib/libnarufs.so c/lib/libnarufs.a target/release/
 	if ! command -v fio >/dev/null; then echo "fio is not installed: its engine, narufs-fio.so, is left out"; \
 		elif $(MAKE) fio-engine; then :; else echo "narufs-fio.so is left out: it takes fio's sources (deb-src)"; fi
@@ -218,7 +218,7 @@ uninstall: ## remove what install made
 			$(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/$$name.fish; done
 	for unit in $(UNITS); do \
 		rm -f $(DESTDIR)$(UNITDIR)/$$unit; done
-	rm -f $(DESTDIR)$(LIBDIR)/narufs-fio.so $(DESTDIR)$(PREFIX)/lib/libnarufs.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/narufs.pc \
+	rm -f $(DESTDIR)$(LIBDIR)/narufs-fio.so $(DESTDIR)$(LIBDIR)/libnarufs.* $(DESTDIR)$(LIBDIR)/pkgconfig/narufs.pc \
 		$(DESTDIR)$(PREFIX)/include/narufs.h $(DESTDIR)$(PREFIX)/share/man/man3/narufs.3
 
 deb: build doors ## a Debian package: target/debian
@@ -227,7 +227,7 @@ deb: build doors ## a Debian package: target/debian
 deb-test: deb static ## package and static program in a Debian of their own: install, mount by fstab, purge (root)
 	scripts/deb-test.sh
 
-test-kernels: build ## the mount under other kernels of Debian, KERNELS (6.1 6.12 6.18 7.3), in QEMU (root)
+test-kernels: build ## the mount under other kernels of Debian, KERNELS (6.1 6.12 7.3), in QEMU (root)
 	scripts/machines.sh kernels $(KERNELS)
 
 test-systemd: deb ## the package in a Debian 12 that systemd runs: fstab, units, kills, reboots, in QEMU (root)

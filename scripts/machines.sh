@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # narufs in machines of their own: `machines.sh kernels [VERSION...]` runs tests of the mount under Debian's kernels of these
-# versions (6.1, 6.12, 6.18 and 7.3); `machines.sh systemd [VERSION]` installs the package of `make deb` in a Debian 12 that
+# versions (6.1, 6.12 and 7.3); `machines.sh systemd [VERSION]` installs the package of `make deb` in a Debian 12 that
 # systemd runs, on one kernel (6.12); `machines.sh nvdimm [VERSION]` cuts the power of a machine with a journal in persistent
 # memory; `machines.sh replay [VERSION]` records what a mount writes to its disk, and looks at what losses of power would have
 # left of it. All of it in QEMU without hardware acceleration: that takes long. It takes root, for
@@ -190,7 +190,7 @@ task=${1:-kernels}
 shift || true
 case $task in
     kernels)
-        (($#)) || set -- 6.1 6.12 6.18 7.3
+        (($#)) || set -- 6.1 6.12 7.3
         kernels "$@"
         ;;
     systemd) systemd "${1:-6.12}" ;;

@@ -84,7 +84,7 @@ const MOUNT: &[Part] = &[
                 "fsync waits until the data survive the end of the server, not of the machine",
             ),
             ("commit=SECONDS", "commit what nobody synced after this time (default 5)"),
-            ("sync", "every write is synchronous, as with O_SYNC"),
+            ("sync", "every write is synchronous, as with O_SYNC (async: as usual)"),
             (
                 "relatime",
                 "reading updates an access time that is older than the modification, or than a day (default)",
@@ -95,7 +95,10 @@ const MOUNT: &[Part] = &[
                 "reading always updates the access time: files pass the kernel's cache by, as with io=direct \
                  (before Linux 6.6 the first read after each open does). Not with io=cached",
             ),
-            ("lazytime", "access times stay in memory until something else writes the inode"),
+            (
+                "lazytime",
+                "access times stay in memory until something else writes the inode (nolazytime: they do not)",
+            ),
             (
                 "io=auto",
                 "the kernel caches what is read; each write is a request; O_DIRECT passes the kernel's cache by \
