@@ -371,7 +371,7 @@ impl Takeover {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::device::BLOCK_SIZE;
+    use crate::format::BLOCK_SIZE;
     use rustix::fs::{MemfdFlags, SealFlags};
 
     fn again(memory: &Takeover) -> OwnedFd {

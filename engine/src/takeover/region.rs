@@ -1,7 +1,7 @@
 //! The part of the memory that the page cache has its frames in.
 
 use super::Takeover;
-use crate::device::BLOCK_SIZE;
+use crate::format::BLOCK_SIZE;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
