@@ -422,7 +422,7 @@ impl PageStates {
     }
 
     /// Whether copies of old content are kept.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub fn has_old(&self) -> bool {
         !self.sets.lock().old.is_empty()
     }
