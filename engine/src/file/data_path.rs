@@ -6,6 +6,7 @@ use crate::cache::{CacheStats, FRAME_BYTES, FramePool, Inherited, PageId, availa
 use crate::device::{BLOCK_SIZE, keep_buffers};
 use crate::file::read::readahead::Readahead;
 use crate::file::sync::data_journal::DataJournal;
+use crate::file::sync::lost_before::LostBefore;
 use crate::file::write::reservation::{FrameReservation, FrameReservations};
 use crate::file::writeback::WriteBack;
 use crate::file::writeback::flusher::Flusher;
@@ -132,6 +133,7 @@ pub struct DataPath {
     pub(in crate::file) syncs_home: LaneCounter,
     /// Memory that a successor of this process takes over, if there is any.
     pub(in crate::file) takeover: Option<Arc<Takeover>>,
+    pub(in crate::file) lost_before: Option<LostBefore>,
     /// What a predecessor has left in frames, until that is taken over.
     pub(in crate::file) inherited: Mutex<Vec<Inherited>>,
 }
@@ -174,6 +176,7 @@ impl DataPath {
             pool,
             write_back,
             journal,
+            lost_before: LostBefore::of(takeover.as_deref()),
             takeover,
             inherited: Mutex::new(inherited),
         })

@@ -98,11 +98,6 @@ impl DataPath {
         Ok(())
     }
 
-    /// Nothing can be changed, so what no record holds cannot become part of a file: its frames are for what is read.
-    pub fn forgo_inherited(&self) {
-        std::mem::take(&mut *self.inherited.lock()).iter().for_each(|one| self.pool.give_up(one));
-    }
-
     /// The regular file that something was left of, if it is there.
     fn file_of(&self, (nid, generation): Key) -> Result<Option<Arc<InodeObj>>> {
         match self.meta.inode(nid) {
@@ -128,7 +123,7 @@ impl DataPath {
                 data.pages.begin_truncate(dropped.extents);
             }
             None if kept.truncate_pending => {
-                self.cut(inode, 0)?;
+                self.cut_untold(inode, 0)?;
                 memory.inodes().set_truncate_pending(kept.slot, false);
             }
             None => {}

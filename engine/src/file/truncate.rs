@@ -131,6 +131,15 @@ impl DataPath {
 
     /// Truncation to less, recorded at once.
     pub(in crate::file) fn cut(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
+        self.cut_telling(inode, size, |inode| self.keep(inode))
+    }
+
+    /// The same of a file whose slot a predecessor has left, and this process has not taken over yet.
+    pub(in crate::file) fn cut_untold(&self, inode: &Arc<InodeObj>, size: u64) -> Result<()> {
+        self.cut_telling(inode, size, |_| ())
+    }
+
+    fn cut_telling(&self, inode: &Arc<InodeObj>, size: u64, keep: impl Fn(&InodeObj)) -> Result<()> {
         let data = inode.data();
         let mut frames = FrameReservation::default();
         loop {
@@ -158,7 +167,7 @@ impl DataPath {
             let write_back = data.write_back.lock();
             data.set_size(size);
             // Before the record: a successor cuts what is longer than this.
-            self.keep(inode);
+            keep(inode);
             inode.settle_kept();
             // The zeroed tail is ordered data: while it is dirty the recorded size cannot grow past it.
             let mut is_cut = false;
@@ -182,7 +191,7 @@ impl DataPath {
                 Err(e) => {
                     data.set_size(old);
                     // Its slot may have gone, as no longer needed.
-                    self.keep(inode);
+                    keep(inode);
                     inode.settle_kept();
                     if is_cut {
                         self.give_up(data, &pages);

@@ -104,9 +104,9 @@ impl Delayed {
         if self.kept { nodes(self.splits, self.blocks, self.levels) } else { 0 }
     }
 
-    /// Leaves that their first ones may split, where pages right before them have met so many.
-    pub(super) fn splits_beyond(&self, met: u64) -> u64 {
-        if self.is_whole { self.splits.min(self.met.saturating_sub(met)) } else { self.splits }
+    /// Leaves that they meet, with pages right before them that have met so many.
+    pub(super) fn met_after(&self, met: u64) -> u64 {
+        if self.is_whole { self.met.max(met) } else { self.met + met }
     }
 
     /// Levels of extent blocks.

@@ -97,7 +97,8 @@ pub(super) struct Sets {
     pub reserved: u64,
     /// Leaves that the first ones of these may split.
     splits: u64,
-    /// How many of those are of the last pages that lie side by side, up to `delayed_upto`.
+    /// Leaves that the last pages that lie side by side, up to `delayed_upto`, may meet; and how many of those they split.
+    last_met: u64,
     last_splits: u64,
     /// Levels of extent blocks above the leaves, at the most.
     levels: u64,
@@ -195,10 +196,10 @@ impl Sets {
     pub fn delay(&mut self, delayed: &Delayed) -> u64 {
         // What goes on where the last write ended meets the same leaves.
         let goes_on = self.reserved > 0 && delayed.pages().start == self.delayed_upto;
-        let met = if goes_on { self.last_splits } else { 0 };
-        let more = delayed.splits_beyond(met);
-        self.splits += more;
-        self.last_splits = met + more;
+        let (met, counted) = if goes_on { (self.last_met, self.last_splits) } else { (0, 0) };
+        self.last_met = delayed.met_after(met);
+        self.last_splits = self.last_met.min(counted + delayed.blocks());
+        self.splits += self.last_splits - counted;
         self.reserved += delayed.blocks();
         self.levels = self.levels.max(delayed.levels());
         self.delayed_upto = delayed.pages().end;

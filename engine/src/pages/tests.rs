@@ -329,3 +329,14 @@ proptest! {
         prop_assert_eq!((promised, states.reserved()), (0, 0));
     }
 }
+
+/// A hole that is gone on from a few pages far apart, each in a leaf of its own: it may end in one more.
+#[test]
+fn what_goes_on_from_pages_far_apart_may_meet_one_more_leaf() {
+    let states = PageStates::default();
+    let apart = Delayed::new(0..128, 2, 1, true);
+    let promised = apart.nodes() - states.delayed(Vec::new(), &apart);
+    let whole = Delayed::new(128..130, 2, 1, true);
+    let promised = promised + whole.nodes() - states.delayed(Vec::new(), &whole);
+    assert!(promised >= 4, "three leaves, and the root: {promised}");
+}

@@ -305,10 +305,10 @@ impl Takeover {
         &self.header().flushes
     }
 
-    /// Whether this process gives up what it has begun to take over: whatever it drops stays there for the next that tries.
-    pub(crate) fn leave(&self, leaves: bool) {
+    /// This process gives up what it has begun to take over, for good: whatever it drops stays there for the next that tries.
+    pub(crate) fn leave(&self) {
         // Release: who drops something after this sees it, on whatever thread.
-        self.is_left.store(leaves, Ordering::Release);
+        self.is_left.store(true, Ordering::Release);
     }
 
     /// Whether it does.

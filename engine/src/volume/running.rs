@@ -103,8 +103,6 @@ impl Running {
         let takeover = options.takeover.clone();
         if let Some(memory) = &takeover {
             memory.enter(Phase::Adopting);
-            // It may have failed before, for one that could write.
-            memory.leave(false);
             if memory.incarnation() > 0 {
                 meta.table.may_be_cached();
             }
@@ -116,7 +114,7 @@ impl Running {
         // given up.
         let mut running = scopeguard::guard(running, |running| {
             if let Some(memory) = takeover.iter().find(|memory| memory.incarnation() > 0) {
-                memory.leave(true);
+                memory.leave();
             }
             drop(running);
         });
@@ -130,10 +128,7 @@ impl Running {
         {
             tracing::error!("a batch is unfinished, its files cannot be told: {e}");
         }
-        match options.fs.read_only {
-            true => fs.data().forgo_inherited(),
-            false => fs.data().inherit()?,
-        }
+        fs.data().inherit()?;
         drop(fs);
         if options.background {
             running.start_thread("narufs-settler", |fs| fs.data().run_settling())?;
@@ -147,7 +142,8 @@ impl Running {
         {
             running._streamer = Some(Background::streaming(Arc::clone(store), window)?);
         }
-        if let Some(memory) = &options.takeover {
+        // A reader has put nothing back.
+        if let Some(memory) = options.takeover.as_ref().filter(|_| !options.fs.read_only) {
             memory.heed_lost_flushes();
         }
         Ok(ScopeGuard::into_inner(running))

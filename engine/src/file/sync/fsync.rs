@@ -35,12 +35,14 @@ pub enum SyncKind {
 pub struct BegunSync {
     upto: Position,
     written: WrittenHome,
+    /// What was written before this server came may be gone, and nobody has been told yet.
+    was_lost: bool,
 }
 
 impl BegunSync {
     /// Of what has no data: everything below is to be committed, and that is all.
     pub fn of_metadata(upto: Position) -> BegunSync {
-        BegunSync { upto, written: WrittenHome::default() }
+        BegunSync { upto, written: WrittenHome::default(), was_lost: false }
     }
 
     /// Everything below is to be committed.
@@ -69,7 +71,7 @@ impl DataPath {
         if !self.write_back.keeps() {
             // A writer is as fast as the device where there is too much for memory.
             self.write_back.queue().await_flusher();
-            return Ok(BegunSync { upto: 0, written: WrittenHome::default() });
+            return Ok(BegunSync::of_metadata(0));
         }
         let entry = self.meta.store().tail();
         self.settle_deferred()?;
@@ -98,7 +100,8 @@ impl DataPath {
         } else {
             self.written(data)
         };
-        Ok(BegunSync { upto, written })
+        let was_lost = self.lost_before.as_ref().is_some_and(|lost| lost.is_to_be_told(inode));
+        Ok(BegunSync { upto, written, was_lost })
     }
 
     /// The last part of an fsync: its outcome, with that of the commit. A failure since the `mark` of the open file was
@@ -111,13 +114,14 @@ impl DataPath {
         mark: &ErrorMark,
     ) -> Result<()> {
         // The commit's own flush has mostly covered the data already; then this returns at once.
+        let was_lost = begun.as_ref().is_ok_and(|begun| begun.was_lost);
         let result =
             begun.and_then(|begun| committed.and_then(|()| self.flush_written(inode, begun.written)));
         if result.is_ok() {
             self.write_back.queue().remove_written(std::slice::from_ref(inode));
         }
         let told = inode.data().check(mark);
-        result.and(told)
+        result.and(told).and(if was_lost { Err(Error::Errno(libc::EIO)) } else { Ok(()) })
     }
 
     /// An fsync against the end of the process alone: its first part. What that has written home is still to be flushed by
@@ -186,19 +190,10 @@ impl DataPath {
         WrittenHome { pages, before, last }
     }
 
-    /// A flush has failed for another server of this mount: what that had written of a file without a sync may be gone,
-    /// though the flushes of this one succeed.
-    fn tell_what_was_lost_before(&self, data: &FileData) {
-        if self.takeover.as_ref().is_some_and(|memory| memory.has_lost_flushes()) {
-            self.write_back.note_failure(data);
-        }
-    }
-
     /// Whether all of a file that is in place is durable there. The caller has the write-back mutex.
     pub(in crate::file) fn is_flushed(&self, data: &FileData) -> bool {
         let device = self.meta.store().device();
         if data.was_written_before() {
-            self.tell_what_was_lost_before(data);
             data.dated(device.writes_completed());
         }
         data.last_write() <= device.writes_flushed()
@@ -210,7 +205,6 @@ impl DataPath {
         let WrittenHome { before, last, .. } = self.written(data);
         self.meta.order_after(last)?;
         if before {
-            self.tell_what_was_lost_before(data);
             data.dated(last);
         }
         data.pages.flushed(self.meta.store().device().writes_flushed());
@@ -231,7 +225,6 @@ impl DataPath {
         }
         let result = if planted::is(Bug::NoDataFlush) { Ok(()) } else { device.flush_upto(last) };
         if before && result.is_ok() {
-            self.tell_what_was_lost_before(data);
             data.all_flushed();
         }
         let lost = data.pages.flush_ended(pending, result.is_ok(), |page| {

@@ -3,6 +3,7 @@
 
 pub(in crate::file) mod data_journal;
 pub(in crate::file) mod fsync;
+pub(in crate::file) mod lost_before;
 pub(in crate::file) mod old_content;
 mod reclaim;
 pub(in crate::file) mod sectors;

@@ -98,7 +98,8 @@ impl Flusher {
     /// `count` frames, writing dirty pages home to get them. Called with no lock held.
     ///
     /// # Errors
-    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space.
+    /// What kept all files from being written; ENOSPC if there is neither memory nor spill space; EIO where pages have to
+    /// stay, for a flush of what lies in place has failed.
     pub fn frames(&self, count: usize) -> Result<Vec<Fresh<'_>>> {
         let write_back = &*self.write_back;
         let (mut failures, mut idle) = (0, 0);
@@ -123,9 +124,10 @@ impl Flusher {
             written = now;
             match failure.take_if(|_| failures > files) {
                 Some(e) => return Err(e),
-                None if write_back.keeps() => {}
+                None if write_back.keeps() && !write_back.is_place_in_doubt() => {}
                 None if idle > IDLE_TRIES + 2 * write_back.pool().len().div_ceil(BATCH_PAGES) + files => {
-                    return Err(failure.unwrap_or(Error::Errno(libc::ENOSPC)));
+                    let full = if write_back.keeps() { libc::EIO } else { libc::ENOSPC };
+                    return Err(failure.unwrap_or(Error::Errno(full)));
                 }
                 None => {}
             }

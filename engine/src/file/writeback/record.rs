@@ -172,6 +172,12 @@ impl WriteBack {
         self.meta.need_fewer_nodes(nodes);
     }
 
+    /// Whether what lies in place may not be there, for a flush has failed: no page leaves the cache by being written there
+    /// that the journal has in another form.
+    pub fn is_place_in_doubt(&self) -> bool {
+        self.takeover.as_ref().is_some_and(|memory| memory.is_place_in_doubt())
+    }
+
     /// Tells a successor that the page lies in place in a newer form than records up to there hold; false: there is no
     /// room to say so.
     fn leaves_newer(&self, inode: &InodeObj, page: u64, upto: Position) -> bool {

@@ -74,3 +74,54 @@ fn what_a_successor_could_not_take_over_stays_for_the_next() {
     }
     assert!(failed > 3, "{failed} have failed");
 }
+
+/// It cannot write, as where it has found damage: what it cannot take over it leaves.
+#[test]
+fn what_a_reader_could_not_take_over_stays_for_the_next() {
+    let kind = JournalKind::Ssd;
+    let sim = media(kind, 8192);
+    let memory = Takeover::create(256).expect("memory");
+    let first = begin_with(kind, &sim, Some(&memory));
+    let fs = first.fs();
+    let open =
+        |name: &[u8]| fs.create(&root(), ROOT_NID, name, 0o644, OpenFlags::READ_WRITE).expect("room").1;
+    let write = |file: &FileHandle, bytes: &[u8]| {
+        fs.write(&root(), file, 0, bytes, WriteFlags::empty()).expect("room");
+    };
+    let (rewritten, appended) = (open(b"rewritten"), open(b"appended"));
+    write(&rewritten, &[1; 9000]);
+    fs.syncfs().expect("memory");
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    fs.setattr(&root(), rewritten.nid(), Some(&rewritten), &set).expect("always");
+    write(&rewritten, &[2; 5000]);
+    write(&appended, &[3; 5000]);
+    memory.note_lost_flush();
+    forget((rewritten, appended, first));
+    let memory = killed(&memory);
+    let takeover = Some(Arc::clone(&memory));
+    let options = ImageOptions {
+        background: false,
+        lanes: 1,
+        read_only: true,
+        takeover: takeover.clone(),
+        ..ImageOptions::default()
+    };
+    let mounted = mount(idle(kind, &sim), &options).expect("whole");
+    let options = AssembleOptions {
+        fs: VfsOptions { read_only: true, ..VfsOptions::default() },
+        data: DataOptions::with_memory(1 << 20),
+        background: false,
+        takeover,
+        inodes: 256,
+        ..AssembleOptions::default()
+    };
+    let reader = Running::start(mounted.checkpointer(), &options).expect("whole");
+    assert!(read_of(reader.fs(), "rewritten").expect("there") == [1; 9000], "as the image has it");
+    assert!(memory.is_place_in_doubt(), "nothing was put back");
+    reader.fs().forget_all();
+    drop((reader, mounted));
+    let third = begin_with(kind, &sim, Some(&killed(&memory)));
+    assert!(read_of(third.fs(), "rewritten").expect("there") == [2; 5000]);
+    assert!(read_of(third.fs(), "appended").expect("there") == [3; 5000]);
+    third.end();
+}
