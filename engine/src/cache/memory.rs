@@ -27,11 +27,6 @@ unsafe impl Send for FrameMemory {}
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Whether it is another process's, and to stay as it is.
-    pub(super) fn is_left(&self) -> bool {
-        self.region.as_ref().is_some_and(FrameRegion::is_left)
-    }
-
     /// Maps `frames` frames. Memory is taken from the system as frames are first used; in huge pages, where there are
     /// any, if it is not to go back frame by frame.
     pub(super) fn new(frames: usize, goes_back: bool) -> Result<FrameMemory> {

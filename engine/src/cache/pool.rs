@@ -20,7 +20,7 @@ use super::memory::FrameMemory;
 use super::warm::Warmer;
 use crate::Result;
 use crate::device::BLOCK_SIZE;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded, Gauge, LaneCounter, Mutex, hint, thread};
 use crate::takeover::FrameRegion;
 
@@ -36,6 +36,8 @@ pub struct FramePool {
     pub(super) free: FreeFrames,
     pub(super) eviction: Eviction,
     retired: Mutex<Retired>,
+    /// See [`FramePool::leave`].
+    is_left: AtomicBool,
     /// Most frames that are retired.
     most_retired: usize,
     pub(super) counters: PoolCounters,
@@ -141,6 +143,7 @@ impl FramePool {
             free: FreeFrames::new(frames, kept, is_used),
             eviction: Eviction::new(frames),
             retired: Mutex::new(Retired::default()),
+            is_left: AtomicBool::new(false),
             most_retired: if kept < frames { 0 } else { frames / 8 },
             counters: PoolCounters::default(),
             dirty: Gauge::new((frames / 2048).clamp(1, 16) as u32),
@@ -377,9 +380,17 @@ impl FramePool {
         (slot.named() == named).then_some(latched)
     }
 
-    /// Whether the frames are to stay as they are, for the next process: this one ends.
+    /// What lies in frames is for the next that tries to take them over: nobody looks for a frame of this pool any more, and
+    /// files that are dropped leave theirs as they are.
+    pub fn leave(&self) {
+        // Release: who drops a file after this sees it, on whatever thread.
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Whether they do.
     pub fn is_left(&self) -> bool {
-        self.memory.is_left()
+        // Acquire: pairs with `leave`.
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// Takes the page out of the cache without writing it. Waits for pins to go: the caller has the page's

@@ -145,6 +145,8 @@ impl DataPath {
             Some(memory) => FramePool::shared(&memory.frame_region()),
             None => (FramePool::sharing(options.frames, options.kept)?, Vec::new()),
         };
+        // Who changes nothing reads into the frames that are free, and leaves all else to one that can.
+        let takeover = takeover.filter(|_| !meta.is_read_only());
         keep_buffers((options.bounce + options.ahead) * BLOCK_SIZE);
         let pool = Arc::new(pool);
         let write_back = Arc::new(WriteBack::new(

@@ -59,6 +59,11 @@ impl DataPath {
         }
     }
 
+    /// What was taken over is not kept, for the next that tries: nobody uses a file any more.
+    pub fn leave(&self) {
+        self.pool.leave();
+    }
+
     /// Brings back what a predecessor has left; to be called once, before anybody uses a file.
     ///
     /// # Errors

@@ -109,6 +109,11 @@ impl Meta {
         self.durability
     }
 
+    /// Whether there are no operations that change something.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// Whether there may be operations; they wait for credits with nothing in hand that comes behind these.
     fn may_begin(&self) -> Result<()> {
         if self.read_only {

@@ -305,7 +305,8 @@ impl Takeover {
         &self.header().flushes
     }
 
-    /// This process gives up what it has begun to take over, for good: whatever it drops stays there for the next that tries.
+    /// This process gives up what it has begun to take over, for good: slots of files that it drops stay for the next that
+    /// tries.
     pub(crate) fn leave(&self) {
         // Release: who drops something after this sees it, on whatever thread.
         self.is_left.store(true, Ordering::Release);

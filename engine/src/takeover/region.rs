@@ -31,11 +31,6 @@ impl FrameRegion {
         self.memory.at(self.memory.layout.frames)
     }
 
-    /// Whether what lies there is to stay as it is: this process ends.
-    pub(crate) fn is_left(&self) -> bool {
-        self.memory.is_left()
-    }
-
     /// Whether a predecessor has left something there.
     pub fn is_inherited(&self) -> bool {
         self.memory.incarnation() > 0

@@ -104,8 +104,6 @@ impl Vfs {
         pending_eviction.hear(!inherits);
         let awaited = Arc::clone(&pending_eviction);
         meta.alloc.set_await_frees(Box::new(move || awaited.wait(pending_eviction::PATIENCE)));
-        // Who changes nothing leaves what is there to one that can: a cache of its own shows what the image has.
-        let takeover = takeover.filter(|_| !options.read_only);
         Ok(Vfs {
             options,
             data: Arc::new(DataPath::new(Arc::clone(&meta), data, takeover)?),

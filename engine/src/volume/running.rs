@@ -114,6 +114,7 @@ impl Running {
         // given up.
         let mut running = scopeguard::guard(running, |running| {
             if let Some(memory) = takeover.iter().find(|memory| memory.incarnation() > 0) {
+                running.fs.data().leave();
                 memory.leave();
             }
             drop(running);

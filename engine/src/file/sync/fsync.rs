@@ -62,6 +62,11 @@ struct WrittenHome {
     last: u64,
 }
 
+/// EIO where something may have been lost before this server came.
+fn told_of(was_lost: bool) -> Result<()> {
+    if was_lost { Err(Error::Errno(libc::EIO)) } else { Ok(()) }
+}
+
 impl DataPath {
     /// The first part of an fsync of the file's data, as of the call, and its size: everything that it covers, and every
     /// operation that returned before, is logged or written home. What is to follow are a commit, of everything below
@@ -121,7 +126,7 @@ impl DataPath {
             self.write_back.queue().remove_written(std::slice::from_ref(inode));
         }
         let told = inode.data().check(mark);
-        result.and(told).and(if was_lost { Err(Error::Errno(libc::EIO)) } else { Ok(()) })
+        result.and(told).and(told_of(was_lost))
     }
 
     /// An fsync against the end of the process alone: its first part. What that has written home is still to be flushed by
@@ -129,7 +134,7 @@ impl DataPath {
     pub fn sync_process(&self, inode: &Arc<InodeObj>, mark: &ErrorMark) -> Result<()> {
         let begun = self.begin_fsync(inode, SyncKind::Data);
         let told = inode.data().check(mark);
-        begun.map(drop).and(told)
+        begun.and_then(|begun| told_of(begun.was_lost)).and(told)
     }
 
     /// Records what fsync owes beyond the data: superseded records, size, times.
