@@ -30,7 +30,8 @@ struct Census {
     server_descriptors: usize,
     shared_bytes: u64,
     free_bytes: u64,
-    free_inodes: u64,
+    /// Not those that are free: how many there could be follows from where the others lie.
+    used_inodes: u64,
     staging_files: usize,
 }
 
@@ -57,7 +58,7 @@ impl Census {
             server_descriptors: entries(&format!("/proc/{server}/fd"))?,
             shared_bytes: shared,
             free_bytes: room.f_bfree * room.f_frsize,
-            free_inodes: room.f_ffree,
+            used_inodes: room.f_files - room.f_ffree,
             staging_files: mounted.staging_files(),
         })
     }
