@@ -4,7 +4,7 @@ use crate::args::Mkfs;
 use crate::failure::{Failure, Status};
 use crate::output::say;
 use crate::size::Size;
-use narufs_engine::device::{BLOCK_SIZE, ImageFile};
+use narufs_engine::device::BLOCK_SIZE;
 use narufs_engine::format::{JournalKind, SLOT_SIZE, SLOTS_PER_BLOCK, Superblock};
 use narufs_engine::{Error, FormatOptions, format};
 use rustix::process::{getegid, geteuid};
@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 
 /// Size of a new image file.
 const DEFAULT_SIZE: u64 = 8 << 30;
-/// Largest journal that is chosen unasked.
-const LARGEST_JOURNAL: u64 = 256 << 20;
 
 /// Makes the file system, and says what was made.
 pub fn run(args: &Mkfs) -> Result<(), Failure> {
@@ -30,21 +28,15 @@ fn make(args: &Mkfs) -> Result<Superblock, String> {
 
 /// What is asked for.
 fn options(args: &Mkfs) -> Result<FormatOptions, String> {
-    let blocks = blocks(args);
-    let journal = match (args.journal_size, blocks) {
-        (Some(size), _) => size.0,
-        (None, Some(blocks)) => usual_journal(blocks),
-        (None, None) => usual_journal(ImageFile::open(&args.image).map_err(|e| e.to_string())?.blocks()),
-    };
-    let slots = journal / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK;
+    let slots = |size: u64| size / SLOT_SIZE as u64 / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK;
     let (kind, path) = match (&args.journal, &args.journal_emulated) {
         (Some(path), _) => (JournalKind::Pmem, Some(absolute(path)?)),
         (None, Some(path)) => (JournalKind::Emulated, Some(absolute(path)?)),
         (None, None) => (JournalKind::Ssd, None),
     };
     Ok(FormatOptions {
-        blocks,
-        journal_slots: Some(slots),
+        blocks: blocks(args),
+        journal_slots: args.journal_size.map(|size| slots(size.0)),
         journal: kind,
         journal_path: path,
         label: args.label.clone(),
@@ -54,11 +46,6 @@ fn options(args: &Mkfs) -> Result<FormatOptions, String> {
         owner: (geteuid().as_raw(), getegid().as_raw()),
         ..FormatOptions::default()
     })
-}
-
-/// The bytes of a journal for an image of so many blocks, unasked.
-fn usual_journal(blocks: u64) -> u64 {
-    (blocks.saturating_mul(BLOCK_SIZE as u64) / 16).clamp(1 << 20, LARGEST_JOURNAL)
 }
 
 /// The size that is asked for; none: as a device has it.

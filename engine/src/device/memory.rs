@@ -98,10 +98,6 @@ impl BlockDevice for MemoryDevice {
         self.group.flush_upto(upto, || Ok(()))
     }
 
-    fn when_flush_fails(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        self.group.when_it_fails(tell);
-    }
-
     fn writes_flushed(&self) -> u64 {
         self.group.flushed()
     }

@@ -28,10 +28,8 @@ pub(crate) struct Delayed {
     blocks: u64,
     /// They are all of these pages: no extents lie between them.
     is_whole: bool,
-    /// Leaves that they meet.
+    /// Leaves that they meet, each of which one of them may split at once.
     met: u64,
-    /// Leaves that their first ones may split.
-    splits: u64,
     /// Levels of extent blocks: none where the root holds the extents.
     levels: u64,
     kept: bool,
@@ -71,22 +69,12 @@ impl Delayed {
             true => 2,
             false => 2 + len / PAGES_OF_LEAF,
         };
-        let splits = blocks.min(met);
-        Delayed {
-            first: pages.start,
-            end: pages.end,
-            blocks,
-            is_whole,
-            met,
-            splits,
-            levels: depth.into(),
-            kept,
-        }
+        Delayed { first: pages.start, end: pages.end, blocks, is_whole, met, levels: depth.into(), kept }
     }
 
     /// The same where only so many of them are left.
     pub fn with_blocks(self, blocks: u64) -> Delayed {
-        Delayed { blocks, splits: self.splits.min(blocks), ..self }
+        Delayed { blocks, ..self }
     }
 
     /// The pages, and what may lie between them.
@@ -101,7 +89,7 @@ impl Delayed {
 
     /// Extent blocks that they need at the most.
     pub fn nodes(&self) -> u64 {
-        if self.kept { nodes(self.splits, self.blocks, self.levels) } else { 0 }
+        if self.kept { nodes(self.met.min(self.blocks), self.blocks, self.levels) } else { 0 }
     }
 
     /// Leaves that they meet, with pages right before them that have met so many.

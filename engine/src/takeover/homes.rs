@@ -136,6 +136,7 @@ pub fn homes_left(takeover: Option<&Takeover>, epoch: u64) -> Vec<NewerHome> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::super::layout::HOMES;
+    use super::super::testing::killed;
     use super::*;
 
     fn home(page: u64, upto: Position) -> NewerHome {
@@ -152,9 +153,8 @@ mod tests {
         assert!(homes.note(home(most, 900_000), 3, 101));
         assert!(homes.note(home(most + 1, 900_000), 3, 101));
         assert!(!homes.note(home(7, 900_000), 3, 101));
-        let file = memory.descriptor().try_clone_to_owned().expect("a descriptor");
         assert!(homes_left(Some(&memory), 3).is_empty(), "nobody came before");
-        let next = Takeover::adopt(file).expect("it is there");
+        let next = killed(&memory);
         let left = homes_left(Some(&next), 3);
         assert_eq!(left.len() as u64, most);
         assert_eq!((left[0], left[1]), (home(2, 102), home(3, 103)));

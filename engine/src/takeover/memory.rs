@@ -21,7 +21,6 @@ use super::inodes::{InodeSlot, Inodes};
 use super::layout::{HEADER, HOMES, Layout, SLOT};
 use super::life::{Life, LifeWords, Phase};
 use super::notices::Notices;
-use super::region::FrameRegion;
 use super::requests::{Lanes, RequestSlot, Requests};
 use crate::planted::kill::{self, Step};
 use crate::{Error, Result};
@@ -259,11 +258,6 @@ impl Takeover {
     /// Frames that there is room for.
     pub fn frames(&self) -> usize {
         usize::try_from(self.header().frames.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// The room for frames.
-    pub fn frame_region(self: &Arc<Self>) -> FrameRegion {
-        FrameRegion::of(self)
     }
 
     /// What was agreed on with the kernel, if that was noted.

@@ -38,6 +38,8 @@ mod memory;
 pub mod notices;
 mod region;
 pub mod requests;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use inodes::undecided;
 pub(crate) use requests::is_decisive;

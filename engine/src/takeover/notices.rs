@@ -45,6 +45,7 @@ impl Notices {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::super::testing::killed;
     use crate::takeover::{MOST_NOTICES, Takeover};
 
     #[test]
@@ -56,8 +57,7 @@ mod tests {
         (1..=MOST_NOTICES as u64).filter(|nid| nid % 100 != 0).for_each(|nid| notices.take(nid));
         notices.take(7);
         assert!(notices.put(100));
-        let file = memory.descriptor().try_clone_to_owned().expect("a descriptor");
-        let mut left = Takeover::adopt(file).expect("it is there").notices().left();
+        let mut left = killed(&memory).notices().left();
         left.sort_unstable();
         assert_eq!(left, [100, 100, 200]);
     }

@@ -12,10 +12,6 @@ pub struct FrameRegion {
 }
 
 impl FrameRegion {
-    pub(super) fn of(memory: &Arc<Takeover>) -> FrameRegion {
-        FrameRegion { memory: Arc::clone(memory) }
-    }
-
     /// Their number.
     pub fn frames(&self) -> usize {
         self.memory.frames()
@@ -47,5 +43,12 @@ impl FrameRegion {
             // A failure leaves the memory where it is.
             let _ = rustix::fs::fallocate(&self.memory.file, flags, start as u64, len as u64);
         }
+    }
+}
+
+impl Takeover {
+    /// The room for frames.
+    pub fn frame_region(self: &Arc<Self>) -> FrameRegion {
+        FrameRegion { memory: Arc::clone(self) }
     }
 }

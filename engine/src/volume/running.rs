@@ -113,14 +113,13 @@ impl Running {
         // Should it fail from here on, or panic, what was taken over stays for the next that tries: dropped, it would be
         // given up.
         let mut running = scopeguard::guard(running, |running| {
-            if let Some(memory) = takeover.iter().find(|memory| memory.incarnation() > 0) {
+            if let Some(memory) = takeover.filter(|memory| memory.incarnation() > 0) {
                 running.fs.data().leave();
                 memory.leave();
             }
-            drop(running);
         });
-        let fs = Arc::clone(&running.fs);
-        store.observe(&fs);
+        let fs = &running.fs;
+        store.observe(fs);
         if !options.fs.read_only && !planted::is(Bug::IntentsForgotten) {
             fs.finish_intents()?;
         }
@@ -130,7 +129,6 @@ impl Running {
             tracing::error!("a batch is unfinished, its files cannot be told: {e}");
         }
         fs.data().inherit()?;
-        drop(fs);
         if options.background {
             running.start_thread("narufs-settler", |fs| fs.data().run_settling())?;
         }

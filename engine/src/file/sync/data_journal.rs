@@ -156,8 +156,8 @@ pub(super) struct Counters {
 }
 
 /// Takes a file out, and not another that has its number by now.
-pub(super) fn take_out(files: &mut BTreeMap<Nid, Arc<InodeObj>>, inode: &InodeObj) {
-    if files.get(&inode.nid()).is_some_and(|there| std::ptr::eq(Arc::as_ptr(there), inode)) {
+pub(super) fn take_out(files: &mut BTreeMap<Nid, Arc<InodeObj>>, inode: &Arc<InodeObj>) {
+    if files.get(&inode.nid()).is_some_and(|there| Arc::ptr_eq(there, inode)) {
         files.remove(&inode.nid());
     }
 }
@@ -182,7 +182,7 @@ impl DataJournal {
     }
 
     /// The file is gone.
-    pub fn forget(&self, inode: &InodeObj) {
+    pub fn forget(&self, inode: &Arc<InodeObj>) {
         take_out(&mut self.files.lock(), inode);
     }
 

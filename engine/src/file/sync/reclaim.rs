@@ -12,7 +12,7 @@ use crate::sync::Arc;
 
 impl DataJournal {
     /// What of a file only records below `upto` hold.
-    pub(in crate::file) fn still_logged(&self, inode: &InodeObj, upto: Position) -> Below {
+    pub(in crate::file) fn still_logged(&self, inode: &Arc<InodeObj>, upto: Position) -> Below {
         let store = self.meta.store();
         let head = store.journal().map_or_else(|| store.tail(), |journal| journal.head());
         let mut files = self.files.lock();

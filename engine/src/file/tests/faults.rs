@@ -11,6 +11,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::takeover::Takeover;
 use crate::takeover::homes::homes_left;
+use crate::takeover::testing::killed;
 
 type Removal = fn(&DataPath, &Arc<InodeObj>) -> crate::Result<()>;
 
@@ -254,10 +255,6 @@ fn server() -> (Arc<MetaImage>, Arc<Takeover>, Arc<DataPath>) {
     (image, memory, path)
 }
 
-fn successor(memory: &Takeover) -> Arc<Takeover> {
-    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
-}
-
 /// Its flushes succeed, on a device that was opened anew: what the journal holds goes home again.
 #[test]
 fn what_a_failed_flush_was_to_cover_is_not_newer_for_a_successor() {
@@ -288,7 +285,7 @@ fn what_a_failed_flush_was_to_cover_is_not_newer_for_a_successor() {
             !noted_before,
             "what has no note is to be written again"
         );
-        let next = successor(&memory);
+        let next = killed(&memory);
         assert_eq!(homes_left(Some(&next), epoch), []);
         next.heed_lost_flushes();
         assert!(!next.is_place_in_doubt() && next.has_lost_flushes());
@@ -304,7 +301,7 @@ fn a_successor_tells_once_of_what_a_flush_may_have_lost_before_it_came() {
     path.sync_all(|| Ok(())).expect("no faults");
     memory.note_lost_flush();
     std::mem::forget((path, file));
-    let next = successor(&memory);
+    let next = killed(&memory);
     let path = super::image::path_of_server(&image, 64, &next);
     let (file, mark) = (image.open(1), ErrorMark::of(None));
     assert!(is_eio(path.fsync(&file, SyncKind::All, &mark)));

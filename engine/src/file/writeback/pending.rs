@@ -58,10 +58,10 @@ impl PendingTruncations {
     }
 
     /// It is recorded, or the file is gone: another that has its number by now stays.
-    pub fn remove(&self, inode: &InodeObj) {
+    pub fn remove(&self, inode: &Arc<InodeObj>) {
         let mut files = self.files.lock();
         if let Entry::Occupied(there) = files.entry(inode.nid())
-            && std::ptr::eq(Arc::as_ptr(&there.get().0), inode)
+            && Arc::ptr_eq(&there.get().0, inode)
         {
             let (_, blocks) = there.remove();
             self.blocks.fetch_sub(blocks, Ordering::Relaxed);

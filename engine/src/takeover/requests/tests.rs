@@ -1,15 +1,11 @@
 use super::super::Takeover;
+use super::super::testing::killed;
 use super::*;
 use std::sync::Arc;
 
 /// What was left of a request, which is answered.
 fn left(memory: &Arc<Takeover>, unique: u64) -> Option<Left> {
     Requests::resume(memory, unique).map(|(left, _)| left)
-}
-
-/// As a successor finds it.
-fn killed(memory: &Takeover) -> Arc<Takeover> {
-    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
 }
 
 #[test]

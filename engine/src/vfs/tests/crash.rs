@@ -122,12 +122,30 @@ fn begin_as(
 
 /// A mount that may fail, and that may write or not.
 pub(super) fn tried(kind: JournalKind, sim: &SimMedia, read_only: bool) -> Result<Simulated> {
-    let options = ImageOptions { background: false, lanes: 1, read_only, ..ImageOptions::default() };
+    tried_with(kind, sim, read_only, None)
+}
+
+/// The same by a server that others have come before, or may come after.
+pub(super) fn tried_with(
+    kind: JournalKind,
+    sim: &SimMedia,
+    read_only: bool,
+    takeover: Option<&Arc<Takeover>>,
+) -> Result<Simulated> {
+    let takeover = takeover.cloned();
+    let options = ImageOptions {
+        background: false,
+        lanes: 1,
+        read_only,
+        takeover: takeover.clone(),
+        ..ImageOptions::default()
+    };
     let mounted = mount(idle(kind, sim), &options)?;
     let options = AssembleOptions {
         data: DataOptions::with_memory(1 << 20),
         background: false,
         fs: VfsOptions { read_only, ..VfsOptions::default() },
+        takeover,
         ..AssembleOptions::default()
     };
     Ok(Simulated { running: Running::start(mounted.checkpointer(), &options)?, mounted })

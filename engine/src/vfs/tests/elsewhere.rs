@@ -3,15 +3,12 @@
 use super::crash::{begin, begin_with, idle, media, read_of};
 use super::*;
 use crate::format::JournalKind;
+use crate::takeover::testing::killed;
 use crate::takeover::{NewerHome, Takeover};
 use crate::volume::{ImageOptions, mount};
 use std::mem::forget;
 
 const KINDS: [JournalKind; 2] = [JournalKind::Pmem, JournalKind::Ssd];
-
-fn killed(memory: &Takeover) -> Arc<Takeover> {
-    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
-}
 
 /// A killed server's lock goes with it: before the next one has it, somebody else may mount the image.
 #[test]

@@ -4,18 +4,13 @@ use super::crash::{after, begin, begin_with, media, read_of};
 use super::*;
 use crate::format::JournalKind;
 use crate::sync::Mutex;
+use crate::takeover::testing::killed;
 use crate::takeover::{Left, Prober, Requests, Takeover};
 use std::collections::BTreeSet;
 use std::mem::forget;
 use std::sync::mpsc;
 
 const KINDS: [JournalKind; 2] = [JournalKind::Pmem, JournalKind::Ssd];
-
-/// As the next process finds it. What the one before has in memory of its own is to be forgotten, not dropped: who is killed
-/// gives nothing back.
-fn killed(memory: &Takeover) -> Arc<Takeover> {
-    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
-}
 
 /// A kernel that holds these inodes, and tells of each question.
 struct Kernel {

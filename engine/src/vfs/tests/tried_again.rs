@@ -1,20 +1,17 @@
 //! A successor that fails once it has begun to take over what a killed server has left: the next one finds all of it.
 
-use super::crash::{begin, begin_with, idle, media, read_of};
+use super::crash::{begin, begin_with, idle, media, read_of, tried_with};
 use super::*;
 use crate::device::Cause;
 use crate::format::JournalKind;
 use crate::sim::Fault;
 use crate::takeover::Takeover;
+use crate::takeover::testing::killed;
 use crate::volume::{AssembleOptions, ImageOptions, Running, mount};
 use std::mem::forget;
 
 /// Inodes of several blocks.
 const FILES: u8 = 60;
-
-fn killed(memory: &Takeover) -> Arc<Takeover> {
-    Takeover::adopt(memory.descriptor().try_clone_to_owned().expect("a descriptor")).expect("it is there")
-}
 
 #[test]
 fn what_a_successor_could_not_take_over_stays_for_the_next() {
@@ -98,28 +95,11 @@ fn what_a_reader_could_not_take_over_stays_for_the_next() {
     memory.note_lost_flush();
     forget((rewritten, appended, first));
     let memory = killed(&memory);
-    let takeover = Some(Arc::clone(&memory));
-    let options = ImageOptions {
-        background: false,
-        lanes: 1,
-        read_only: true,
-        takeover: takeover.clone(),
-        ..ImageOptions::default()
-    };
-    let mounted = mount(idle(kind, &sim), &options).expect("whole");
-    let options = AssembleOptions {
-        fs: VfsOptions { read_only: true, ..VfsOptions::default() },
-        data: DataOptions::with_memory(1 << 20),
-        background: false,
-        takeover,
-        inodes: 256,
-        ..AssembleOptions::default()
-    };
-    let reader = Running::start(mounted.checkpointer(), &options).expect("whole");
+    let reader = tried_with(kind, &sim, true, Some(&memory)).expect("whole");
     assert!(read_of(reader.fs(), "rewritten").expect("there") == [1; 9000], "as the image has it");
     assert!(memory.is_place_in_doubt(), "nothing was put back");
     reader.fs().forget_all();
-    drop((reader, mounted));
+    drop(reader);
     let third = begin_with(kind, &sim, Some(&killed(&memory)));
     assert!(read_of(third.fs(), "rewritten").expect("there") == [2; 5000]);
     assert!(read_of(third.fs(), "appended").expect("there") == [3; 5000]);
