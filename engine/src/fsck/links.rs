@@ -114,7 +114,7 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
         if nid == 0 {
             continue;
         }
-        let record = state.records.get(nid).filter(|r| r.file_type().is_some());
+        let record = state.records.get(nid).filter(|r| r.file_type().is_some()).copied();
         let intent = entry.what();
         let (orphan, batch) = (intent == Some(Intent::Orphan), intent == Some(Intent::Batch));
         let problem = match record {
@@ -125,6 +125,9 @@ fn check_table(state: &mut State<'_>, table: u64, mut bytes: crate::device::IoBu
             }
             Some(record) if (orphan || batch) && record.links > 0 => Some("the inode has a name".into()),
             Some(record) if orphan && record.orphan => Some("the inode is listed already".into()),
+            Some(record) if orphan && record.is_dir() && dirs::has_names(state, nid)? => {
+                Some("the directory has names in it".into())
+            }
             Some(record) if !orphan && record.file_type() != Some(FileType::Regular) => {
                 Some("the inode is no regular file".into())
             }

@@ -8,6 +8,7 @@ use crate::device::IoBuf;
 use crate::format::{
     BLOCK_HEADER_SIZE, BlockKind, Inode, XATTR_MAX_BLOCKS, XATTR_ROOM, XATTR_START, XattrEntry,
 };
+use crate::xattr;
 use zerocopy::FromBytes;
 
 /// Bytes before an attribute's name.
@@ -44,6 +45,21 @@ pub(super) fn check(state: &mut State<'_>, inode: &mut Inode) -> Result<bool> {
         record.blocks += chain.len() as u64;
     }
     Ok(false)
+}
+
+/// The value of an attribute in a chain that has been checked.
+pub(super) fn value(state: &State<'_>, inode: &Inode, name: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut next = inode.xattr_block.get();
+    for _ in 0..XATTR_MAX_BLOCKS {
+        if next == 0 {
+            break;
+        }
+        let block = state.image.get(next, BlockKind::Xattr).ok()?;
+        bytes.extend_from_slice(block.get(XATTR_START..XATTR_START + length(&block))?);
+        next = image::word(&block, BLOCK_HEADER_SIZE);
+    }
+    xattr::find(&xattr::parse(&bytes)?, name).map(<[u8]>::to_vec)
 }
 
 fn length(block: &[u8]) -> usize {

@@ -58,7 +58,8 @@ pub(crate) fn read(store: &Store, image: &Inode) -> Result<Attributes> {
     parse(&bytes).ok_or_else(|| damaged(image, "an attribute is cut short"))
 }
 
-fn parse(mut rest: &[u8]) -> Option<Attributes> {
+/// The attributes that these bytes are; none where one cannot be one.
+pub(crate) fn parse(mut rest: &[u8]) -> Option<Attributes> {
     let mut found = Attributes::new();
     while !rest.is_empty() {
         let (entry, tail) = XattrEntry::read_from_prefix(rest).ok()?;

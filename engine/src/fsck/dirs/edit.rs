@@ -20,6 +20,17 @@ pub(in crate::fsck) fn remove_entry(state: &mut State<'_>, dir: Nid, nid: Nid) -
     Ok(())
 }
 
+/// Whether there are names in a directory.
+pub(in crate::fsck) fn has_names(state: &mut State<'_>, dir: Nid) -> Result<bool> {
+    let Some(inode) = state.inode(dir) else { return Ok(false) };
+    let blocks = buckets_of(state, &inode)?;
+    let dir = describe(&inode, blocks.len());
+    let mut buckets = (0..).zip(blocks);
+    Ok(buckets.any(|(bucket, first)| {
+        chain(state, &dir, bucket, first).iter().any(|(_, bytes)| !read_entries(bytes).0.is_empty())
+    }))
+}
+
 /// What a name in a directory leads to.
 pub(in crate::fsck) fn lookup(state: &mut State<'_>, dir: Nid, name: &[u8]) -> Result<Option<Nid>> {
     let Some(inode) = state.inode(dir) else { return Ok(None) };

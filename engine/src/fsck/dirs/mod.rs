@@ -4,7 +4,7 @@ mod edit;
 mod entry;
 mod look;
 
-pub(super) use edit::{add_buckets, insert, lookup, remove_entry};
+pub(super) use edit::{add_buckets, has_names, insert, lookup, remove_entry};
 
 use super::Stage;
 use super::extents::{self, Visitor};

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::extent::Run;
 use crate::format::{
     INODE_INLINE_SIZE, INODE_INLINE_XATTR_SIZE, INODES_PER_BLOCK, Inode, InodeFlags, MAX_FILE_SIZE, NatEntry,
-    Nid,
+    Nid, XATTR_SYMLINK,
 };
 use crate::inode::FileType;
 use look::Said;
@@ -279,6 +279,20 @@ fn target_problem(inode: &Inode) -> Option<String> {
     }
 }
 
+/// Why a symbolic link whose target is an attribute has none: its attributes have been checked.
+fn long_target_problem(state: &State<'_>, inode: &Inode) -> Option<String> {
+    if inode.flags.get() & InodeFlags::INLINE_SYMLINK.bits() != 0 {
+        return None;
+    }
+    match xattr::value(state, inode, XATTR_SYMLINK) {
+        None => Some("none of its attributes is its target".into()),
+        Some(target) if target.len() as u64 != inode.size.get() => {
+            Some(format!("a target of {} bytes, and its size says {}", target.len(), inode.size))
+        }
+        Some(target) => target.contains(&0).then(|| "a NUL in the target".into()),
+    }
+}
+
 /// Checks everything about an inode but its names and its count of blocks.
 fn fields(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Verdict> {
     let place = Location::nid(nid);
@@ -329,9 +343,9 @@ fn fields(state: &mut State<'_>, nid: Nid, inode: &mut Inode) -> Result<Verdict>
     }
     changed |= xattr::check(state, inode)?;
     if file_type == FileType::Symlink
-        && let Some(why) = target_problem(inode)
+        && let Some(why) = target_problem(inode).or_else(|| long_target_problem(state, inode))
     {
-        // The attributes went, and the target with them.
+        // The attributes went, and the target with them; or it never was one of them.
         state.found(IssueKind::SymlinkTarget, place, why);
         return Ok(Verdict::Clear);
     }

@@ -1,7 +1,10 @@
 //! One damage for each kind of issue.
 
 use super::tool::Tool;
-use crate::format::{BLOCK_HEADER_SIZE, BUCKET_START, BlockKind, EXTENT_NODE_START, Nid, ROOT_NID, U32, U64};
+use crate::format::{
+    BLOCK_HEADER_SIZE, BUCKET_START, BlockKind, EXTENT_NODE_START, Nid, ROOT_NID, U16, U32, U64, XATTR_START,
+    XATTR_SYMLINK, XattrEntry,
+};
 use crate::fsck::IssueKind::{self, *};
 use crate::fsck::image::{fresh, slot_of};
 use zerocopy::IntoBytes;
@@ -31,6 +34,28 @@ fn orphan_table(tool: &Tool<'_>, nid: Nid, generation: u32, intent: u32) {
     tool.image.put(block, BlockKind::Orphans, table).expect("memory");
     let root = tool.image.sb.orphan_root.get();
     tool.edit(root, BlockKind::OrphanRoot, |bytes| put_u64(bytes, BLOCK_HEADER_SIZE, block));
+}
+
+/// Has the link keep its target of 200 bytes in an attribute: of this name, and so long.
+fn long_target(tool: &Tool<'_>, name: &[u8], len: usize) {
+    let (block, link) = (unused(tool), tool.made.link);
+    let entry = XattrEntry {
+        value_len: U32::new(len as u32),
+        name_len: U16::new(name.len() as u16),
+        reserved: U16::ZERO,
+    };
+    let attribute = [entry.as_bytes(), name, &vec![b't'; len]].concat();
+    let mut bytes = fresh(BlockKind::Xattr, link, tool.inode(link).generation.get());
+    bytes[BLOCK_HEADER_SIZE + 8..BLOCK_HEADER_SIZE + 12]
+        .copy_from_slice(&(attribute.len() as u32).to_le_bytes());
+    bytes[XATTR_START..][..attribute.len()].copy_from_slice(&attribute);
+    tool.image.put(block, BlockKind::Xattr, bytes).expect("memory");
+    tool.edit_inode(link, |inode| {
+        inode.flags.set(inode.flags.get() & !crate::format::InodeFlags::INLINE_SYMLINK.bits());
+        inode.size.set(200);
+        inode.xattr_block.set(block);
+        inode.blocks.set(1);
+    });
 }
 
 /// Frees the NAT entry of a nid, or leads it elsewhere.
@@ -80,6 +105,8 @@ pub const PLANTS: &[(IssueKind, Plant)] = &[
     (InodeLinks, |t| t.edit_inode(t.made.marked, |i| i.nlink.set(1))),
     (InodeLinks, |t| t.edit_inode(t.made.dir, |i| i.nlink.set(9))),
     (SymlinkTarget, |t| t.edit_inode(t.made.link, |i| i.size.set(0))),
+    (SymlinkTarget, |t| long_target(t, b"narufs.other", 200)),
+    (SymlinkTarget, |t| long_target(t, XATTR_SYMLINK, 199)),
     (ExtentRoot, |t| t.edit_inode(t.made.plain, |i| i.extent_count = 200)),
     (ExtentRoot, |t| t.edit_inode(t.made.scattered, |i| i.extent_depth = 5)),
     (ExtentNode, |t| t.smash(t.root(t.made.scattered)[0].block, 100)),
@@ -194,6 +221,11 @@ pub const PLANTS: &[(IssueKind, Plant)] = &[
     }),
     (OrphanEntry, |t| orphan_table(t, t.made.plain, t.inode(t.made.plain).generation.get(), 1)),
     (OrphanEntry, |t| orphan_table(t, t.made.plain, 12345, 2)),
+    (OrphanEntry, |t| {
+        let (inner, plain) = (t.made.inner, t.made.plain);
+        edit_dentry(t, t.made.dir, b"inner", |d| put_u64(d, 0, plain));
+        orphan_table(t, inner, t.inode(inner).generation.get(), 1);
+    }),
     (OrphanEntry, |t| orphan_table(t, 1 << 30, 1, 99)),
     (OrphanFlag, |t| t.edit_inode(t.made.plain, |i| i.flags.set(4))),
     (BitmapBlock, |t| t.smash(t.image.sb.groups_start.get(), 77)),
