@@ -23,52 +23,28 @@ pub struct Page {
 }
 
 /// What a page says besides what the help of its command does.
-const BESIDE: &[(&str, &[Part])] = &[
-    (
-        "narufs",
-        &[Table(
-            "Environment:",
-            &[
-                (
-                    "NARUFS_LOG",
-                    "what is written to standard error beside results: error, warn (default), info, debug or trace",
-                ),
-                (
-                    "NARUFS_MOUNTER",
-                    "the socket of who mounts for this service, whose processes may not: narufs-mount@.socket",
-                ),
-            ],
-        )],
-    ),
-    (
-        "mount.narufs",
-        &[
-            Text(
-                "mount(8) calls this program for the type narufs; `mount -t narufs` and lines of fstab(5) take the \
+const BESIDE: &[(&str, &[Part])] = &[(
+    "mount.narufs",
+    &[
+        Text(
+            "mount(8) calls this program for the type narufs; `mount -t narufs` and lines of fstab(5) take the \
                  same options. Through mount(8) root gets set-user-id programs and devices unless nosuid and nodev \
                  are said, as with every file system of the kernel.",
-            ),
-            Table(
-                "Examples:",
-                &[
-                    ("mount -t narufs disk.img /mnt/naru", ""),
-                    (
-                        "/var/lib/disk.img /mnt/naru narufs nofail 0 0",
-                        "a line of /etc/fstab: an image in a file",
-                    ),
-                    (
-                        "/dev/nvme0n1p4 /mnt/naru narufs noatime,nofail 0 2",
-                        "a device, which is checked first",
-                    ),
-                    (
-                        "none /mnt/fast narufs scratch,memory=4G,spill=/var/tmp 0 0",
-                        "scratch space: nothing of it is checked or kept",
-                    ),
-                ],
-            ),
-        ],
-    ),
-];
+        ),
+        Table(
+            "Examples:",
+            &[
+                ("mount -t narufs disk.img /mnt/naru", ""),
+                ("/var/lib/disk.img /mnt/naru narufs nofail 0 0", "a line of /etc/fstab: an image in a file"),
+                ("/dev/nvme0n1p4 /mnt/naru narufs noatime,nofail 0 2", "a device, which is checked first"),
+                (
+                    "none /mnt/fast narufs scratch,memory=4G,spill=/var/tmp 0 0",
+                    "scratch space: nothing of it is checked or kept",
+                ),
+            ],
+        ),
+    ],
+)];
 
 /// How mount(8) is called, which calls the program in its own way.
 const MOUNT: (&str, &str) = ("mount.narufs", "mount -t narufs [-o OPTIONS] IMAGE DIR");

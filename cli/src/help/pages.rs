@@ -41,6 +41,19 @@ const NARUFS: &[Part] = &[
             ("narufs bench varmail --target DIR", "measure a file system, this or another"),
         ],
     ),
+    Table(
+        "Environment:",
+        &[
+            (
+                "NARUFS_LOG",
+                "what is written to standard error beside results: error, warn (default), info, debug or trace",
+            ),
+            (
+                "NARUFS_MOUNTER",
+                "the socket of who mounts for this service, whose processes may not: narufs-mount@.socket",
+            ),
+        ],
+    ),
     Text("`narufs COMMAND --help` explains a command, its options and its exit status."),
 ];
 
