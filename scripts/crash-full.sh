@@ -48,7 +48,7 @@ pairs() { # PART CORE
 }
 
 if [[ -n ${PART:-} ]]; then
-    passed "$PART" "$commit" || pairs "$PART" "0-$(($(nproc) - 1))"
+    passed "$PART" "$commit" || pairs "$PART" "$(taskset -cp $$ | sed 's/.*: //')"
     exit
 fi
 
@@ -67,18 +67,19 @@ printf '%s\n' "${new[@]}" "${again[@]}" | sed '/^$/d' >&3
 for ((job = 0; job < jobs; job++)); do echo end >&3; done
 
 worker() { # CORE
-    local part
+    local part failed=0
     while true; do
         # Byte for byte, and one reader at a time.
         exec 4<"$0"
         flock 4
         read -r part <&3
         exec 4<&-
-        [[ $part != end ]] || return 0
-        pairs "$part" "$1" || return 1
+        [[ $part != end ]] || return "$failed"
+        pairs "$part" "$1" || failed=1
     done
 }
-for ((job = 0; job < jobs; job++)); do worker $((job % $(nproc))) & done
+mapfile -t cores < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | sed 's/-/ /' | while read -r from to; do seq "$from" "${to:-$from}"; done)
+for ((job = 0; job < jobs; job++)); do worker "${cores[job % ${#cores[@]}]}" & done
 failed=0
 for ((job = 0; job < jobs; job++)); do wait -n || failed=1; done
 exit "$failed"

@@ -10,8 +10,8 @@
 //! - else each byte is one that the file had at this place since then; or zero, where it changed since;
 //! - a file that a rename put in another's place is at least as new as that rename;
 //! - of an atomic batch all files have its content, or none has;
-//! - a file that was emptied and rewritten has the old content or the new, not a mixture. Among others, whose syncs
-//!   may come between the emptying and the rewriting, it may also be empty or a part of the new.
+//! - a file with content that was emptied and rewritten has the old content or the new, not a mixture. Among others,
+//!   whose syncs may come between the emptying and the rewriting, it may also be empty or a part of the new.
 
 use crate::model::{Model, Outcome, Shown, Tree};
 use crate::op::{Durable, Falloc, Op};
@@ -144,7 +144,9 @@ impl Oracle {
             if versions.last().is_some_and(|v| !Arc::ptr_eq(&v.data, now)) {
                 let moved: Vec<Version> = versions.iter().filter_map(|v| moved(op, v)).collect();
                 versions.extend(moved);
-                let mut replaces = matches!(op, Op::Rewrite { .. });
+                // In an empty file there is nothing to replace: what is written there is written, no more.
+                let mut replaces =
+                    matches!(op, Op::Rewrite { .. }) && versions.iter().any(|v| !v.data.is_empty());
                 if replaces && self.among_others {
                     versions.push(Version { op: number, data: Arc::default(), replaces, moved: false });
                     replaces = false;

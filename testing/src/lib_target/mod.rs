@@ -229,7 +229,9 @@ impl<'f> LibTarget<'f> {
     fn copy(&self, from: (&str, u64), to: (&str, u64), len: u64) -> Result<()> {
         let source = self.file(from.0, OpenFlags::empty())?;
         let target = self.file(to.0, OpenFlags::READ_WRITE)?;
-        let (mut at, mut out, mut left) = (from.1, to.1, len);
+        // What there is now: a copy within a file may put more behind that, which the next step would find.
+        let there = self.fs.getattr_open(source.get()).size.saturating_sub(from.1);
+        let (mut at, mut out, mut left) = (from.1, to.1, len.min(there));
         while left > 0 {
             match self.fs.copy_file_range(&self.ctx, source.get(), at, target.get(), out, left)? {
                 0 => break,
