@@ -182,7 +182,7 @@ fn serve_for(
         let wish = move || {
             // The kernel hangs up a stopped process whose parent has ended: that is the supervisor's end, and no wish.
             let wishes = signals.forever().filter(|signal| *signal != SIGHUP);
-            wishes.map(|_| by_signal.send(Some(()))).take_while(Result::is_ok).for_each(drop);
+            wishes.map(|_| by_signal.send(Some(By::Signal))).take_while(Result::is_ok).for_each(drop);
         };
         let (hears, fs) = (link.clone(), opened.running.fs().clone());
         let supervised = Arc::clone(&supervision);
@@ -195,8 +195,9 @@ fn serve_for(
         // All that may fail, before anybody is told that it serves.
         let start = || {
             Builder::new().spawn_scoped(scope, wish)?;
-            Builder::new()
-                .spawn_scoped(scope, || unmount_each(&server, asked.into_iter().map_while(|ask| ask)))?;
+            Builder::new().spawn_scoped(scope, || {
+                unmount_each(&server, wishes(asked.into_iter().map_while(|ask| ask)))
+            })?;
             // Not waited for: it ends with the supervisor, or with this process.
             Builder::new().spawn(hear)?;
             link.ready(survives, opened.warnings.clone())
@@ -239,10 +240,10 @@ fn leave(link: &Link, failure: &Failure) -> ! {
 }
 
 /// Does what the supervisor says.
-fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, fs: &Vfs) {
+fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<By>>, fs: &Vfs) {
     loop {
         match link.hear() {
-            Heard::Said(ToServer::Unmount) => drop(ask.send(Some(()))),
+            Heard::Said(ToServer::Unmount) => drop(ask.send(Some(By::Supervisor))),
             Heard::Said(ToServer::Stop) => {
                 // The less is left to recover the shorter is the pause; nothing hangs on it.
                 if let Err(e) = fs.syncfs() {
@@ -264,11 +265,44 @@ fn obey(link: &Link, supervision: &Supervision, ask: &mpsc::Sender<Option<()>>, 
     }
 }
 
+/// Who passes on that the mount is to end.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Signal,
+    Supervisor,
+}
+
+/// What was wished for. One signal to all processes of a mount, as a service manager and a terminal send it, comes here twice,
+/// and is one wish.
+fn wishes(asked: impl Iterator<Item = By>) -> impl Iterator<Item = ()> {
+    let (mut heard, mut most) = ([0; 2], 0);
+    asked.filter_map(move |by| {
+        let count: &mut usize = &mut heard[by as usize];
+        *count += 1;
+        (*count > most).then(|| most = *count)
+    })
+}
+
 /// The first time the mount is detached, and its users may finish; the next time they are cut off.
 fn unmount_each(server: &Server<EngineOperations>, asked: impl Iterator<Item = ()>) {
     for how in asked.zip([IfBusy::Detach, IfBusy::Abort]).map(|(_, how)| how) {
         if let Err(e) = server.unmount(how) {
             tracing::error!("unmount: {e}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_the_server_and_its_supervisor_is_one_wish() {
+        let count = |asked: &[By]| wishes(asked.iter().copied()).count();
+        assert_eq!(count(&[By::Signal, By::Supervisor]), 1);
+        assert_eq!(count(&[By::Supervisor, By::Signal, By::Signal, By::Supervisor]), 2);
+        assert_eq!(count(&[By::Supervisor, By::Supervisor]), 2);
+        assert_eq!(count(&[By::Signal, By::Signal, By::Signal]), 3);
+        assert_eq!(count(&[]), 0);
     }
 }

@@ -7,11 +7,13 @@
 
 use crate::args::Umount;
 use crate::failure::{Failure, Status};
+use crate::info;
 use crate::output::say;
 use crate::remount;
+use narufs_engine::format::STATE_MOUNTED;
 use narufs_fuse::control::ServerProcess;
 use narufs_fuse::mount::{self, IfBusy, mountinfo};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::mount::mount_remount;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
@@ -46,6 +48,7 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         Err(e) => return Err(silent(&args.dir, &e)),
         Ok(server) => (server, how),
     };
+    let image = written_image(&point);
     match unmount(&point, how) {
         Err(e) if args.read_only && e.raw_os_error() == Some(libc::EBUSY) => {
             let mut options = remount::options_of(&point);
@@ -66,7 +69,18 @@ pub fn run(args: &Umount) -> Result<(), Failure> {
         Some(server) if server.stays => {
             done(args, "unmounted; the program that has served it goes on with the file system")
         }
-        Some(server) => wait(&server).and_then(|()| done(args, "unmounted")),
+        Some(server) => {
+            wait(&server)?;
+            match (server.has_ended_well(), image) {
+                (Some(false), None) => {
+                    let why = "unmounted, but its server has ended with an error, or was killed";
+                    Err(Failure::about(Status::MountFailed, &args.dir, why))
+                }
+                (Some(false), Some(_)) => Err(left_unclean(&args.dir)),
+                (None, Some(image)) if is_unclean(&image) => Err(left_unclean(&args.dir)),
+                _ => done(args, "unmounted"),
+            }
+        }
         None => done(args, "unmounted"),
     }
 }
@@ -95,6 +109,29 @@ fn wait(server: &ServerProcess) -> Result<(), Failure> {
             Err(Failure::new(Status::MountFailed, format!("waiting for its server, process {pid}: {e}")))
         }
     }
+}
+
+/// The image that is mounted there, if it is written to.
+fn written_image(point: &Path) -> Option<PathBuf> {
+    let entry = mountinfo::find(point).ok()??;
+    let is_read_only = entry.options.split(',').any(|option| option == "ro");
+    let image = PathBuf::from(entry.source);
+    (!is_read_only && image.is_absolute()).then_some(image)
+}
+
+/// Whether a server that has ended has left an image for the next one to recover. False where that cannot be seen.
+fn is_unclean(image: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(image, flags, Mode::empty()) else { return false };
+    // Whoever has it now has marked it.
+    flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+        && info::read(image).is_ok_and(|sb| sb.state.get() == STATE_MOUNTED)
+}
+
+fn left_unclean(dir: &Path) -> Failure {
+    let why = "unmounted, but not everything could be written down, or its server was killed: the image is not to be copied \
+               as it is, and the next mount recovers what was synced";
+    Failure::about(Status::MountFailed, dir, why)
 }
 
 /// Goes into a mount name space, named by a file or a process.

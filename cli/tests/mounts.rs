@@ -2,16 +2,17 @@
 
 use narufs_engine::VolumeOptions;
 use narufs_fuse::Caching;
-use narufs_fuse::mount::FuseOptions;
+use narufs_fuse::mount::{FuseOptions, mountinfo};
 use narufs_testing::lab::Ring;
 use narufs_testing::place::{Place, require_mounts};
 use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,53 @@ fn umount_8_s_helper_returns_when_the_server_has_ended() {
     done("mount.narufs", &[from, at, "-o", "rw"]);
     done("narufs", &["umount", at]);
     refused(&called("umount.narufs", &[at]).output().expect("it starts"), 32, "no narufs is mounted here");
+}
+
+/// A file system in memory, and what is in it; it goes with this.
+struct SmallHost(tempfile::TempDir);
+
+impl SmallHost {
+    fn new() -> SmallHost {
+        require_mounts();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("room");
+        rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), c"size=32M")
+            .expect("root may");
+        SmallHost(dir)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for SmallHost {
+    fn drop(&mut self) {
+        for place in [self.at("point"), self.0.path().to_owned()] {
+            let _ = rustix::mount::unmount(place, UnmountFlags::DETACH);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn an_unmount_says_when_not_everything_could_be_written() {
+    let host = SmallHost::new();
+    let (image, point, rest) = (host.at("image"), host.at("point"), host.at("rest"));
+    fs::create_dir(&point).expect("room");
+    done("narufs", &["mkfs", text(&image), "--size", "64M", "--sparse", "--journal-size", "4M"]);
+    done("narufs", &["mount", text(&image), text(&point), "-o", "commit=3600"]);
+    let mut filling = File::create(&rest).expect("room");
+    while filling.write_all(&[1; 4096]).is_ok() {}
+    fs::write(point.join("file"), vec![7; 2 << 20]).expect("there is memory for it");
+    let out = called("narufs", &["umount", text(&point)]).output().expect("it starts");
+    refused(&out, 32, "not everything could be written down");
+    assert!(mountinfo::find(&point).expect("readable").is_none());
+    // With room it is as after any crash.
+    drop(filling);
+    fs::remove_file(&rest).expect("it is there");
+    done("narufs", &["mount", text(&image), text(&point)]);
+    done("narufs", &["umount", text(&point)]);
+    done("narufs", &["fsck", text(&image)]);
 }
 
 #[test]

@@ -192,7 +192,7 @@ Type=notify
 NotifyAccess=all
 EnvironmentFile=/etc/narufs/%i.conf
 ExecStart=/usr/bin/narufs mount --foreground -o supervise=yes -o "${OPTIONS}" "${IMAGE}" %f
-ExecStop=/bin/sh -c 'systemctl list-jobs --no-legend "%n" | grep -qw restart || exec /usr/bin/narufs umount "%f"'
+ExecStop=/bin/sh -c 'systemctl list-jobs --no-legend "%n" | grep -q " restart " || exec /usr/bin/narufs umount "%f"'
 KillSignal=SIGKILL
 FileDescriptorStoreMax=1024
 PrivateNetwork=yes

@@ -69,10 +69,15 @@ impl Mounter {
     }
 }
 
-/// Has what is mounted at `dir` taken away, by whoever may do that here.
+/// Has a mount of ours at `dir` taken away whose server is gone, by whoever may do that here. Where that is done already, what
+/// lies below it is another's.
 pub fn detach(dir: &Path) -> io::Result<()> {
-    let Some(mounter) = Mounter::own() else { return mount::unmount(dir, IfBusy::Detach) };
-    let found = mountinfo::find(&mount::place(dir)?)?.ok_or(Errno::INVAL)?;
+    let point = mount::place(dir)?;
+    let found = mountinfo::find(&point)?.filter(|entry| entry.is_ours() && mount::is_dead(&point));
+    let Some(found) = found else { return Ok(()) };
+    let Some(mounter) = Mounter::own() else {
+        return mount::unmount_device(&point, found.device, IfBusy::Detach).map(drop);
+    };
     let (answer, _) = mounter.ask(&Act::Unmount { device: found.device, busy: IfBusy::Detach })?;
     answer.or_refusal().map(drop)
 }
@@ -113,4 +118,24 @@ fn answer(acting: &Acting<'_>, asker: &OwnedFd) -> io::Result<()> {
     };
     let along: Vec<BorrowedFd<'_>> = along.iter().map(AsFd::as_fd).collect();
     channel::send(asker, &answer, &along)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountFlags, UnmountFlags};
+
+    /// Of a first server that has failed its own mount may be gone already.
+    #[test]
+    #[ignore = "needs root"]
+    fn what_lies_below_a_mount_that_is_gone_stays() {
+        let dir = tempfile::tempdir().expect("room");
+        rustix::mount::mount("none", dir.path(), "tmpfs", MountFlags::empty(), None).expect("root may");
+        scopeguard::defer!(rustix::mount::unmount(dir.path(), UnmountFlags::DETACH).expect("it is there"));
+        detach(dir.path()).expect("there is nothing to do");
+        let found = mountinfo::find(&mount::place(dir.path()).expect("it is there")).expect("readable");
+        assert_eq!(found.expect("it is there").kind, "tmpfs");
+        // Nor is the directory one in which nothing is mounted.
+        detach(&std::env::temp_dir()).expect("there is nothing to do");
+    }
 }

@@ -260,7 +260,10 @@ const UMOUNT: &[Part] = &[
          anew at once. It does not wait where the file system goes on: detached by --lazy, mounted elsewhere as \
          well, or served by a program that has it open for itself. umount(8) calls it where narufs is installed, and does the same.",
     ),
-    Text("Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed."),
+    Text(
+        "Exit status, as umount(8): 0 unmounted, 1 wrong usage, 32 failed, or unmounted with something that could not be \
+         written down, which the next mount recovers as after a crash.",
+    ),
 ];
 
 const SYNC: &[Part] = &[

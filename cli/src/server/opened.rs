@@ -14,7 +14,7 @@ use crate::utab;
 use narufs_engine::Error;
 use narufs_engine::device::open_temporary_ahead;
 use narufs_engine::takeover::Takeover;
-use narufs_engine::volume::{self, AssembleOptions, Mounted, Running, scratch};
+use narufs_engine::volume::{self, AssembleOptions, Media, Mounted, Running, scratch};
 use narufs_fuse::binding::{self, EngineOperations, Process};
 use narufs_fuse::mount::process::{Hardening, allow_locked_memory, bound_heap, protect_from_reclaim};
 use narufs_fuse::server::Server;
@@ -71,7 +71,8 @@ impl Opened {
             Some(_) => {
                 let place = place.map_or_else(|| find(&source), Ok)?;
                 let image = Image { path: &source, place };
-                let mut begin = |damage| start(&image, options, takeover, damage, &mut give_up);
+                let mut kept = None;
+                let mut begin = |damage| start(&image, options, takeover, damage, &mut kept, &mut give_up);
                 let started = begin(None).or_else(|e| match e {
                     // Whoever has files open can read what is whole.
                     Error::Corrupt { .. } if takeover.is_some_and(|takeover| takeover.incarnation() > 0) => {
@@ -161,12 +162,14 @@ pub fn find(image: &Path) -> Result<Arc<OwnedFd>, Failure> {
     Ok(Arc::new(place))
 }
 
-/// Opens an image, and starts what serves it; to be read alone, if `damage` was found.
+/// Opens an image, and starts what serves it; to be read alone, if `damage` was found: what was opened to be written is
+/// `kept` for that, for what may be opened by then is less.
 fn start(
     image: &Image<'_>,
     options: &OptionList,
     takeover: Option<&Arc<Takeover>>,
     damage: Option<String>,
+    kept: &mut Option<Media>,
     give_up: &mut dyn FnMut(Needs),
 ) -> Result<(Mounted, Running, AssembleOptions), Error> {
     let mut image_options = image_options(options);
@@ -178,6 +181,9 @@ fn start(
     let begin = Instant::now();
     let journal = options.journal.as_deref();
     let mut media = loop {
+        if let Some(media) = kept.take() {
+            break Media { staging_file: None, ..media };
+        }
         match volume::open(image.path, journal, emulation_costs(options), &image_options) {
             // What a killed server had is let go of when its last requests to the device are over.
             Err(Error::InUse(_)) if is_successor && begin.elapsed() < PATIENCE => {
@@ -203,6 +209,7 @@ fn start(
         open_temporary_ahead();
     }
     give_up(needs);
+    *kept = is_successor.then(|| media.clone());
     let mounted = volume::mount(media, &image_options)?;
     files.fs.read_only = image_options.read_only || mounted.store().failed().is_some();
     if let Some(takeover) = takeover {

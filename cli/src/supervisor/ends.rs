@@ -86,9 +86,11 @@ impl Supervisor {
 
     /// The mount has never worked.
     fn forget_mount(&mut self) {
-        if self.kept.remove(DEVICE).is_some()
-            && let Err(e) = detach(&self.dir)
-        {
+        // Whether it is ours is seen by its being dead.
+        cut_off(&self.kept);
+        let Some(device) = self.kept.remove(DEVICE) else { return };
+        drop(device);
+        if let Err(e) = detach(&self.dir) {
             tracing::debug!("{}: {e}", self.dir.display());
         }
     }

@@ -38,6 +38,7 @@ use control::Control;
 use deaths::Deaths;
 use narufs_engine::takeover::now;
 use narufs_fuse::mount::process::protect_keeper;
+use nix::sys::signal::{SigSet, Signal};
 use program::{Exit, Program, Running};
 use replace::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -111,6 +112,8 @@ pub fn go_on(dir: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
     protect_keeper();
     let failed = |e: io::Error| Failure::about(Status::MountFailed, dir, e);
     let signals = Signals::new().map_err(failed)?;
+    // The program before this one in this process has held them back.
+    Signals::release();
     let replace::Inherited { kept, server, control, state } = replace::Inherited::read().map_err(failed)?;
     let mut supervisor = Supervisor {
         dir: dir.to_owned(),
@@ -156,6 +159,24 @@ impl Signals {
             Ok(asked)
         };
         Ok(Signals { unmount: of(&[SIGINT, SIGTERM])?, upgrade: of(&[SIGHUP])? })
+    }
+
+    fn all() -> SigSet {
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect()
+    }
+
+    /// Has the kernel keep what comes from now on, another program in this process included.
+    fn hold() {
+        if let Err(e) = Signals::all().thread_block() {
+            tracing::debug!("signals are not held back: {e}");
+        }
+    }
+
+    /// Has what was kept come.
+    fn release() {
+        if let Err(e) = Signals::all().thread_unblock() {
+            tracing::debug!("signals stay held back: {e}");
+        }
     }
 
     /// How many there were since the last time.

@@ -8,11 +8,11 @@
 //! 3. When it serves, the supervisor's process goes on as the new program. Its descriptors wait for that in a socket, which
 //!    is standard input; it stays the parent of the server.
 
-use super::Supervisor;
 use super::channel::{self, ToServer, ToSupervisor};
 use super::control::{Asker, Control};
 use super::deaths::Deaths;
 use super::program::{self, Exit, Program, Running};
+use super::{Signals, Supervisor};
 use narufs_fuse::supervision::MEMORY;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
@@ -143,18 +143,23 @@ impl Supervisor {
     }
 
     /// Comes back only with an error.
-    fn become_program(&self) -> io::Error {
+    fn become_program(&mut self) -> io::Error {
+        // From here on who asks to unmount is heard by the program that follows; who has asked is passed on.
+        Signals::hold();
+        self.pass_on_signals();
         // The deaths of servers of another program say nothing of those of this one.
         let state =
             State { unmounts: self.unmounts, deaths: Deaths::default(), is_apart: false, is_ready: true };
-        match hand_over(&self.kept, &self.server, self.control.as_ref(), &state) {
+        let failed = match hand_over(&self.kept, &self.server, self.control.as_ref(), &state) {
             Ok(left) => {
                 // In the group that it is in: the leader of a session, as services are, may lead no other.
                 let mut command = self.program.command_beside();
                 command.args(["mount", "--supervise-on"]).args(&self.arguments).stdin(left).exec()
             }
             Err(e) => e,
-        }
+        };
+        Signals::release();
+        failed
     }
 }
 

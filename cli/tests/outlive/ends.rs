@@ -4,6 +4,7 @@ use crate::support::{Mounted, Process, mount, narufs, said};
 use narufs_fuse::mount::mountinfo;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -38,6 +39,31 @@ fn a_signal_to_the_supervisor_unmounts() {
     kill_process(mounted.supervisor, Signal::TERM).expect("it lives");
     mounted.wait_for_end();
     mounted.place.check().expect("nothing is wrong with the image");
+}
+
+/// As a service manager ends a unit, and a terminal a group.
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn one_signal_to_all_of_its_processes_lets_its_users_finish() {
+    let mounted = Mounted::new("noatime");
+    let mut file = File::options().create_new(true).write(true).open(mounted.at("file")).expect("room");
+    file.write_all(b"before").expect("room");
+    let server = mounted.server();
+    for process in [server, mounted.supervisor] {
+        kill_process(process, Signal::TERM).expect("it lives");
+    }
+    // Detached by the first of them; the second would cut this off.
+    while mountinfo::find(&mounted.place.point()).expect("readable").is_some() {
+        std::thread::yield_now();
+    }
+    file.write_all(b", and after").expect("it is served");
+    file.sync_all().expect("it is served");
+    drop(file);
+    mounted.wait_for_end();
+    mounted.place.check().expect("nothing is wrong with the image");
+    assert!(mount(&mounted.place, "noatime").status.success());
+    assert_eq!(fs::read(mounted.at("file")).expect("it is there"), b"before, and after");
+    assert!(narufs().arg("umount").arg(mounted.place.point()).status().expect("it starts").success());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use super::open;
 use crate::mount::mountinfo::{self, Entry};
 use crate::mount::place;
+use crate::mount::process::exit_status;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Mode, OFlags, Uid, openat};
@@ -14,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -123,6 +124,17 @@ impl ServerProcess {
     /// on. False where the kernel does not say.
     pub fn is_mounted(&self) -> bool {
         self.mounted.as_ref().is_some_and(|file| file.read_at(&mut [0], 0).is_ok())
+    }
+
+    /// Whether it has ended as one does that has written everything down, once it has ended; `None`: the kernel does not
+    /// say.
+    pub fn has_ended_well(&self) -> Option<bool> {
+        let descriptors = [Some(&self.descriptor), self.server.as_ref()].into_iter().flatten();
+        // Either may have been killed: what the other has seen to its end is well.
+        descriptors
+            .filter_map(|process| exit_status(process.as_fd()))
+            .map(|status| status.success())
+            .reduce(|one, other| one || other)
     }
 
     /// Waits until it has ended.
