@@ -61,7 +61,8 @@ impl Fs {
     /// who has `fusermount3`.
     ///
     /// Both sides see at once what the other changes: before a call of this process that changes something returns, the
-    /// kernel has been told to forget what it knew of it. Locks of ranges and of whole files, too, are in each other's way,
+    /// kernel has been told to forget what it knew of it. Stores through a shared map are another matter: the kernel has whole
+    /// pages of them, so agree on who changes a page. Locks of ranges and of whole files, too, are in each other's way,
     /// whoever takes them: a [`File`](crate::File) here, fcntl(2) and flock(2) there. What programs there have locked goes
     /// when they close the file or end.
     ///

@@ -183,7 +183,7 @@ impl Vfs {
         handle: Option<&FileHandle>,
         set: &SetAttr,
     ) -> Result<Attr> {
-        scopeguard::defer!(self.tell_set(ctx, inode.nid(), set));
+        scopeguard::defer!(self.tell(ctx, Changed::Attributes { nid: inode.nid() }));
         if let Some(size) = set.size {
             match inode.file_type() {
                 FileType::Regular => {}
@@ -198,6 +198,8 @@ impl Vfs {
             }
             self.writable()?;
         }
+        // From the page of the new end on: what lay behind it is zeros, should it come back.
+        let _changing = set.size.map(|size| self.changing(ctx, inode, size, u64::MAX));
         let times = [set.atime, set.mtime];
         // What is not both, or comes with a size, is for who owns it.
         let explicit = times.iter().any(|t| matches!(t, SetTime::At(_)))

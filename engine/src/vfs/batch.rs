@@ -195,10 +195,17 @@ impl Vfs {
     fn apply_batch(&self, ctx: &Context, batch: Batch) -> Result<Position> {
         let Batch { files, mut staging, .. } = batch;
         let mut files: Vec<StagedFile> = files.into_values().collect();
+        let changing: Vec<_> = match self.is_told(ctx) {
+            true => files
+                .iter()
+                .map(|file| (file.span(), file.inode()))
+                .map(|((offset, len), inode)| self.changing(ctx, inode, offset, len))
+                .collect(),
+            false => Vec::new(),
+        };
         let applied = self.apply_files(ctx, &mut files, &mut staging);
+        drop(changing);
         for file in &files {
-            let (offset, len) = file.span();
-            self.tell(ctx, Changed::Content { nid: file.inode().nid(), offset, len });
             self.data.closed(file.inode());
             self.leave_inode(file.inode());
         }

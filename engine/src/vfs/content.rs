@@ -84,10 +84,6 @@ impl Vfs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<Written> {
-        // Where it fails, some of it may have been written.
-        let mut changed = scopeguard::guard((0, u64::MAX), |(offset, len)| {
-            self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len });
-        });
         if !handle.flags.writes() && !flags.contains(WriteFlags::FROM_CACHE) {
             return Err(Error::Errno(libc::EBADF));
         }
@@ -97,9 +93,11 @@ impl Vfs {
             flags.contains(WriteFlags::APPEND) || handle.flags.contains(OpenFlags::APPEND) && !from_cache;
         if data.is_empty() {
             let offset = if append { handle.inode.size() } else { offset };
-            *changed = (offset, 0);
             return Ok(Written { offset, len: 0 });
         }
+        let (from, upto) = if append { (handle.inode.size(), u64::MAX) } else { (offset, data.len() as u64) };
+        // Where it fails, some of it may have been written.
+        let mut changing = self.changing(ctx, &handle.inode, from, upto);
         let kills = flags.contains(WriteFlags::KILL_SUIDGID);
         // The kernel has dropped what it had to when its cache was written.
         if kills || !from_cache {
@@ -124,7 +122,7 @@ impl Vfs {
         {
             self.fsync(handle, !sync)?;
         }
-        *changed = (written.offset, written.len as u64);
+        (changing.offset, changing.len) = (written.offset, written.len as u64);
         Ok(written)
     }
 
@@ -137,11 +135,11 @@ impl Vfs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        scopeguard::defer!(self.tell(ctx, Changed::Content { nid: handle.nid(), offset, len: u64::MAX }));
         if !handle.flags.writes() {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
+        let _changing = self.changing(ctx, &handle.inode, offset, u64::MAX);
         self.strip(&handle.inode, ctx.is_root())?;
         let change = || self.data.fallocate(&handle.inode, mode, offset, len);
         match mode {
@@ -184,7 +182,6 @@ impl Vfs {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        scopeguard::defer!(self.tell(ctx, Changed::Content { nid: to.nid(), offset: to_offset, len }));
         if from.inode.is_dir() || to.inode.is_dir() {
             return Err(Error::Errno(libc::EISDIR));
         }
@@ -192,6 +189,7 @@ impl Vfs {
             return Err(Error::Errno(libc::EBADF));
         }
         self.writable()?;
+        let _changing = self.changing(ctx, &to.inode, to_offset, len);
         self.strip(&to.inode, ctx.is_root())?;
         // It may find all that it needs in memory, and sleep nowhere.
         if len.min(from.inode.size().saturating_sub(from_offset)) > LONG_COPY {

@@ -28,7 +28,6 @@ impl Vfs {
 
     /// Gives an inode another name, and a lookup count.
     fn link_inode(&self, ctx: &Context, inode: &Arc<InodeObj>, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        scopeguard::defer!(self.tell_moved(ctx, (dir.nid(), name), (dir.nid(), name)));
         let dir = &dir.0;
         let nid = inode.nid();
         if !dir.is_dir() {
@@ -107,6 +106,7 @@ impl Vfs {
                 return Ok(end);
             }
         })?;
+        self.tell_moved(ctx, (dir.nid(), name), (dir.nid(), name));
         self.finish(end)
     }
 

@@ -94,9 +94,11 @@ impl Vfs {
         new: &New,
         by: u64,
     ) -> Result<Arc<InodeObj>> {
-        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
         match self.make(ctx, &dir.0, name, new, by)? {
-            Ok(inode) => Ok(inode),
+            Ok(inode) => {
+                self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+                Ok(inode)
+            }
             Err(there) => {
                 if there.holds.forget(1) {
                     self.reap(&there);

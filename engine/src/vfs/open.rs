@@ -111,8 +111,9 @@ impl Vfs {
         let truncates = flags.contains(OpenFlags::TRUNCATE);
         let handle = self.handle(inode, flags);
         if truncates {
+            let changing = self.changing(ctx, &handle.inode, 0, u64::MAX);
             let done = self.empty(ctx, &handle.inode);
-            self.tell(ctx, Changed::Content { nid: handle.nid(), offset: 0, len: u64::MAX });
+            drop(changing);
             if let Err(e) = done {
                 self.release(handle, None);
                 return Err(e);
@@ -155,10 +156,10 @@ impl Vfs {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Entry, FileHandle, bool)> {
-        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: parent, name }));
         let new = New::file(mode);
         match self.make(ctx, &self.meta.inode(parent)?, name, &new, 1 + Holds::ONE_OPEN)? {
             Ok(inode) => {
+                self.tell(ctx, Changed::Name { dir: parent, name });
                 let entry = self.entry(&inode);
                 Ok((entry, self.handle(inode, flags), true))
             }
@@ -213,10 +214,11 @@ impl Vfs {
             }
         }
         let new = New::file(mode);
-        let made = self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN);
-        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
-        match made? {
-            Ok(made) => Ok(self.handle(made, flags)),
+        match self.make(ctx, &dir.0, name, &new, Holds::ONE_OPEN)? {
+            Ok(made) => {
+                self.tell(ctx, Changed::Name { dir: dir.nid(), name });
+                Ok(self.handle(made, flags))
+            }
             Err(there) => {
                 let opened = if exclusive {
                     Err(Error::Errno(libc::EEXIST))

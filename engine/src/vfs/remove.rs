@@ -73,12 +73,12 @@ impl Vfs {
     /// The name is looked up once, under its bucket's lock; the inode's lock, which may come before that in the order
     /// of locks, is tried then. If it is taken, all begins again with the inode's lock.
     pub fn unlink_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
         let dir = &dir.0;
         if matches!(name, b"." | b"..") {
             return Err(Error::Errno(libc::EISDIR));
         }
         let (inode, left, end) = self.alloc_room(|| self.take_name(ctx, dir, name))?;
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
         if let Some(inode) = inode {
             self.tell(ctx, Changed::Attributes { nid: inode.nid() });
             self.reap(&inode);
@@ -203,7 +203,6 @@ impl Vfs {
 
     /// As [`Vfs::rmdir`], in a directory that a walk has reached.
     pub fn rmdir_at(&self, ctx: &Context, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        scopeguard::defer!(self.tell(ctx, Changed::Name { dir: dir.nid(), name }));
         let dir = &dir.0;
         match name {
             b"." => return Err(Error::Errno(libc::EINVAL)),
@@ -211,6 +210,7 @@ impl Vfs {
             _ => {}
         }
         let (inode, left, end) = self.alloc_room(|| self.take_directory(ctx, dir, name))?;
+        self.tell(ctx, Changed::Name { dir: dir.nid(), name });
         self.tell(ctx, Changed::Attributes { nid: inode.nid() });
         self.reap(&inode);
         self.shrink(dir, left);

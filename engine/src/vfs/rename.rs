@@ -162,7 +162,6 @@ impl Vfs {
         to: (&InodeRef, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        scopeguard::defer!(self.tell_moved(ctx, (from.0.nid(), from.1), (to.0.nid(), to.1)));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let no_replace = flags.contains(RenameFlags::NO_REPLACE);
         let needs_dir = flags.contains(RenameFlags::DIRECTORY);
@@ -348,6 +347,7 @@ impl Vfs {
                 return Ok((target.clone().filter(|_| !exchange), left, end));
             }
         })?;
+        self.tell_moved(ctx, (old_dir.nid(), from.1), (new_dir.nid(), to.1));
         if let Some(replaced) = replaced {
             self.tell(ctx, Changed::Attributes { nid: replaced.nid() });
             self.reap(&replaced);

@@ -5,8 +5,9 @@
 //!
 //! # Invariants
 //! 1. A change is told before the call that made it returns, after the change is visible, and with no lock of the file
-//!    system in hand: the watcher may wait for operations that are under way.
+//!    system in hand: the watcher may wait for operations that are under way. A call that has changed no name tells of none.
 //! 2. What a mount's own kernel asked for ([`Context::by_kernel`]) is not told: it sees that by itself.
+//! 3. That bytes are to change is told before they do, too: what the watcher has of them that is newer comes first.
 
 use super::*;
 use parking_lot::RwLock;
@@ -36,10 +37,22 @@ pub enum Changed<'a> {
         /// Bytes; `u64::MAX` for all that follow.
         len: u64,
     },
+    /// A file is longer: told after its content.
+    Longer {
+        /// The inode.
+        nid: Nid,
+        /// Bytes that it has now.
+        size: u64,
+        /// The last of them.
+        last: u8,
+    },
 }
 
 /// Is told of each change. It may wait for operations of others, but not for one of the thread that tells.
 pub trait Watch: Send + Sync {
+    /// Bytes of a file are going to change.
+    fn is_changing(&self, nid: Nid, offset: u64, len: u64);
+
     /// This has changed.
     fn changed(&self, change: Changed<'_>);
 }
@@ -85,13 +98,26 @@ impl Vfs {
         }
     }
 
-    /// Tells of attributes that were set.
-    pub(super) fn tell_set(&self, ctx: &Context, nid: Nid, set: &SetAttr) {
-        self.tell(ctx, Changed::Attributes { nid });
-        if let Some(size) = set.size {
-            // From the page of the new end on: what lay behind it is zeros, should it come back.
-            self.tell(ctx, Changed::Content { nid, offset: size, len: u64::MAX });
+    /// Bytes of a file are going to change, if `ctx` is told of; what this gives tells when they have.
+    #[inline]
+    pub(super) fn changing(
+        &self,
+        ctx: &Context,
+        inode: &Arc<InodeObj>,
+        offset: u64,
+        len: u64,
+    ) -> Changing<'_> {
+        let told = self.is_told(ctx).then(|| self.changing_told(inode, offset, len));
+        Changing { vfs: self, told, offset, len }
+    }
+
+    #[cold]
+    fn changing_told(&self, inode: &Arc<InodeObj>, offset: u64, len: u64) -> (Arc<InodeObj>, u64) {
+        let watch = self.watched.watch.read().clone();
+        if let Some(watch) = watch {
+            watch.is_changing(inode.nid(), offset, len);
         }
+        (Arc::clone(inode), inode.size())
     }
 
     /// Tells that a name has been moved, with what it leads to.
@@ -106,6 +132,40 @@ impl Vfs {
             if let Ok(Some(inode)) = found {
                 self.tell_of(Changed::Attributes { nid: inode.nid() });
             }
+        }
+    }
+}
+
+/// A change of bytes; dropped, it is told.
+pub(super) struct Changing<'v> {
+    vfs: &'v Vfs,
+    /// The file, and its size before.
+    told: Option<(Arc<InodeObj>, u64)>,
+    /// What has changed: to be set where that is less than was to change.
+    pub offset: u64,
+    pub len: u64,
+}
+
+impl Drop for Changing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((inode, size)) = self.told.take() {
+            self.vfs.tell_changed(&inode, size, self.offset, self.len);
+        }
+    }
+}
+
+impl Vfs {
+    #[cold]
+    fn tell_changed(&self, inode: &Arc<InodeObj>, before: u64, offset: u64, len: u64) {
+        let nid = inode.nid();
+        self.tell_of(Changed::Content { nid, offset, len });
+        let (size, mut last) = (inode.size(), [0]);
+        // Who cannot read it has more to tell than this.
+        if size > before
+            && let Ok(1) = self.data.read(inode, size - 1, &mut last)
+        {
+            self.tell_of(Changed::Longer { nid, size, last: last[0] });
         }
     }
 }

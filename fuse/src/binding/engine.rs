@@ -121,7 +121,9 @@ impl EngineOperations {
         // A second INIT of one conversation does not exist; the first stands.
         let _ = self.features.set(*features);
         // Locks go with the close of a file: each is to be told.
-        let checks = self.permissions == Permissions::Kernel && self.waits.is_none();
+        // So is what is opened to append where others do, too: such a file goes past the cache.
+        let is_alone = self.caching == Caching::Exclusive && self.waits.is_none();
+        let checks = self.permissions == Permissions::Kernel && is_alone;
         if checks && self.is_trusted() && !self.sees_reads && self.io != Io::Direct && features.no_open() {
             self.fs.closes_are_not_told();
             self.keeps_opens.store(true, Ordering::Relaxed);
@@ -139,7 +141,12 @@ impl EngineOperations {
             generation: u64::from(entry.generation),
             attr: self.shown(&entry.attr),
             entry_timeout: lease.hold(),
-            attr_timeout: self.hold(&entry.attr),
+            // The kernel may not have the inode yet, and so not have heard of what has changed since: see `told`.
+            attr_timeout: if self.caching == Caching::Shared {
+                Duration::ZERO
+            } else {
+                self.hold(&entry.attr)
+            },
         }
     }
 
@@ -221,7 +228,8 @@ impl EngineOperations {
     pub(super) fn is_direct(&self, flags: i32) -> bool {
         let asked = flags & libc::O_DIRECT != 0 || self.sees_reads;
         let maps = || self.features.get().is_some_and(Features::direct_io_allows_mmap);
-        self.io == Io::Direct || asked && maps()
+        // Of a page that the kernel has it would say where the end was when it last asked.
+        self.io == Io::Direct || self.finds_the_end(flags) || asked && maps()
     }
 
     /// Whether the kernel keeps what is written, and with it sizes and times, until it sees fit.

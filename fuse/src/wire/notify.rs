@@ -1,11 +1,12 @@
 //! Messages that the server starts: the kernel drops what it has cached.
 
 use super::flags::EXPIRE_ONLY;
-use super::replies::{DeleteOut, InvalEntryOut, InvalInodeOut};
+use super::replies::{DeleteOut, InvalEntryOut, InvalInodeOut, StoreOut};
 use zerocopy::IntoBytes;
 
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
+const STORE: i32 = 4;
 const DELETE: i32 = 6;
 const RESEND: i32 = 7;
 
@@ -42,6 +43,15 @@ pub enum Notification<'a> {
         /// The name.
         name: &'a [u8],
     },
+    /// Bytes of a file, which the kernel takes as they are. It takes the file to be at least so long from then on.
+    Store {
+        /// The inode.
+        nodeid: u64,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
     /// Every request that was read and not answered is to be read once more, before all others.
     Resend,
 }
@@ -62,6 +72,10 @@ impl Notification<'_> {
             Notification::Delete { parent, child, name } => {
                 let head = DeleteOut { parent, child, namelen: name.len() as u32, padding: 0 };
                 (DELETE, named(head.as_bytes(), name))
+            }
+            Notification::Store { nodeid, offset, data } => {
+                let head = StoreOut { nodeid, offset, size: data.len() as u32, padding: 0 };
+                (STORE, [head.as_bytes(), data].concat())
             }
             Notification::Resend => (RESEND, Vec::new()),
         }

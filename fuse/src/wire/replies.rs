@@ -171,6 +171,13 @@ wire_structs! {
         off: i64,
         len: i64,
     }
+    /// Notification: take these bytes of a file, which follow.
+    StoreOut[24] {
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
+    }
     /// Notification: drop (or expire) a name; the name and a zero follow.
     InvalEntryOut[16] {
         parent: u64,

@@ -122,6 +122,20 @@ fn what_the_library_makes_before_a_create_arrives_is_not_opened_unchecked() {
     assert_eq!(asked.content("/x"), b"private");
 }
 
+/// A change is told of inodes that the kernel has, and it has this one only when the answer is there.
+#[test]
+fn what_comes_with_a_name_is_trusted_for_no_time_where_others_change_it() {
+    for (caching, is_trusted) in [(Caching::Shared, false), (Caching::Exclusive, true)] {
+        let asked = asked(4 << 20, caching, Permissions::Kernel);
+        asked.made("/x", 0o600, b"");
+        let (error, entry) = asked.ask(0, Opcode::Lookup, ROOT_NID, &[b"x\0"]);
+        assert_eq!(error, 0);
+        // Seconds: the name's behind the number and the generation, then the attributes'.
+        let seconds = |at: usize| u64::from_ne_bytes(*entry[at..].first_chunk().unwrap());
+        assert_eq!((seconds(16) > 0, seconds(24) > 0), (true, is_trusted));
+    }
+}
+
 /// The kernel takes pages of its cache for written unless it is told of an error.
 #[test]
 fn pages_written_back_in_part_are_told_as_an_error() {

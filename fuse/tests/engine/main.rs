@@ -6,6 +6,7 @@ mod transports;
 
 mod asked;
 mod attributes;
+mod coherent;
 mod data;
 mod doors;
 mod durability;

@@ -27,7 +27,7 @@ impl Map {
         Ok(Map { at: at.cast(), len })
     }
 
-    fn get(&self, at: usize) -> u8 {
+    pub fn get(&self, at: usize) -> u8 {
         assert!(at < self.len);
         // SAFETY: within the mapping; the tests look at no page beyond the file's end.
         unsafe { self.at.add(at).read_volatile() }
