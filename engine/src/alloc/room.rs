@@ -22,6 +22,11 @@ impl Alloc {
         if self.shared.budget.available() >= blocks { Ok(()) } else { self.make_room() }
     }
 
+    /// Blocks that can be promised now, before any room is made.
+    pub fn available(&self) -> u64 {
+        self.shared.budget.available()
+    }
+
     /// Lets go what waits in quarantine, and what is about to be freed, or is freed in memory alone. It sleeps, and logs:
     /// neither credits nor the lock of an inode, nor a file's write-back mutex, may be held. A thread that was refused
     /// space tries once more afterwards, whatever this has found: others make room too.

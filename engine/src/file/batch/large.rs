@@ -7,7 +7,7 @@ use crate::device::BLOCK_SIZE;
 use crate::file::SyncKind;
 use crate::file::data_path::DataPath;
 use crate::file::write::At;
-use crate::file::write::reservation::FrameReservation;
+use crate::file::write::reservation::Steps;
 use crate::file::writeback::{Order, key_of};
 use crate::format::{BatchRun, MAX_BATCH_RUNS, Nid, OrphanEntry, Position};
 use crate::inode::InodeObj;
@@ -149,8 +149,7 @@ impl DataPath {
         }
         let bytes = manifest::encode(&runs);
         let place = [spill_file.next * PAGE, bytes.len() as u64];
-        let mut frames = FrameReservation::default();
-        self.write_held(&source, place[0], &bytes, &mut frames)?;
+        self.write_held(&source, place[0], &bytes, &mut self.steps())?;
         self.write_back.write_pages(&source, 0..PAGES_END, Order::HOME)?;
         self.record_rest(&source, SyncKind::Data)?;
         if source.data().logged_size() != place[0] + place[1] {
@@ -232,7 +231,7 @@ impl DataPath {
             // Beyond the old end lies whatever was there before: zeros come with the size.
             file.stage_nothing(tail);
         }
-        let (mut frames, mut gathered) = (FrameReservation::default(), Gathered::default());
+        let (mut steps, mut gathered) = (self.steps(), Gathered::default());
         let mut pages: Vec<u64> = file.pages.keys().copied().chain(file.partly_spilled()).collect();
         pages.sort_unstable();
         for page in pages {
@@ -243,12 +242,12 @@ impl DataPath {
                 false => staged.over(&self.page_now(&file.inode, page, size)?),
             };
             if let Some(part) = gathered.add(source, &bytes[..]) {
-                self.write_held(&spill_file.inode, part.offset, &part.bytes, &mut frames)?;
+                self.write_held(&spill_file.inode, part.offset, &part.bytes, &mut steps)?;
             }
             file.pages.remove(&page);
             file.spilled.insert(page, Spilled { source, ranges: Vec::new() });
         }
-        self.write_held(&spill_file.inode, gathered.offset, &gathered.bytes, &mut frames)
+        self.write_held(&spill_file.inode, gathered.offset, &gathered.bytes, &mut steps)
     }
 
     /// Writes by one who has the range.
@@ -257,11 +256,11 @@ impl DataPath {
         inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
-        frames: &mut FrameReservation<'p>,
+        steps: &mut Steps<'p>,
     ) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
-            done += self.write_further(inode, offset + done as u64, &bytes[done..], frames)?;
+            done += self.write_further(inode, offset + done as u64, &bytes[done..], steps)?;
         }
         Ok(())
     }

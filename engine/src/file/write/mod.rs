@@ -8,6 +8,9 @@
 //! A long write goes in steps of (3) and (4). It keeps its whole range from the first to the last, so that reads see
 //! all of it or nothing; later steps wait for frames with the range in hand. That ends: write-back takes no range,
 //! and frames held by those who wait for a range are a part of the pool ([`FrameReservation`]).
+//!
+//! A step for which there is no room, or too few frames, has changed nothing. It is tried again with fewer pages, down to
+//! one ([`Steps`]): what fits is written.
 
 pub(in crate::file) mod edits;
 pub(in crate::file) mod joining;
@@ -18,7 +21,7 @@ use crate::device::BLOCK_SIZE;
 use crate::file::data_path::{DataPath, check_size, step_pages};
 use crate::file::read::overlap;
 use crate::file::write::edits::{Content, Edit};
-use crate::file::write::reservation::FrameReservation;
+use crate::file::write::reservation::{FrameReservation, Steps, is_full};
 use crate::format::MAX_FILE_SIZE;
 use crate::inode::InodeObj;
 use crate::pages::{Delayed, FileData};
@@ -67,7 +70,7 @@ impl DataPath {
         }
         let data = inode.data();
         self.flusher.throttle(inode, bytes.len())?;
-        let mut frames = FrameReservation::default();
+        let mut steps = self.steps();
         loop {
             let size = data.size();
             let offset = match at {
@@ -91,17 +94,19 @@ impl DataPath {
             if now != size && (grows || end > now) {
                 continue;
             }
-            let mut len = match self.write_step(inode, offset, bytes, &mut frames)? {
+            let mut len = match self.write_step(inode, offset, bytes, &mut steps)? {
                 Ok(len) => len,
                 Err(count) => {
                     drop(guard);
-                    frames = self.reserve_frames(frames, count)?;
+                    let old = std::mem::take(&mut steps.frames);
+                    let taken = self.reserve_frames(old, count).map(|frames| steps.frames = frames);
+                    steps.or_fewer(taken)?;
                     continue;
                 }
             };
-            frames = FrameReservation::default();
+            steps.frames = FrameReservation::default();
             while len < bytes.len() {
-                match self.write_further(inode, offset + len as u64, &bytes[len..], &mut frames) {
+                match self.write_further(inode, offset + len as u64, &bytes[len..], &mut steps) {
                     Ok(step) => len += step,
                     Err(_) => break,
                 }
@@ -117,32 +122,60 @@ impl DataPath {
         }
     }
 
-    /// As many pages as a step has, and the new size; the bytes written, or the number of frames that are missing. The
-    /// caller has the range.
+    /// Steps of a write.
+    pub(in crate::file) fn steps<'p>(&self) -> Steps<'p> {
+        Steps::of(step_pages(&self.pool))
+    }
+
+    /// As many pages as a step has, or there is room for, and the new size; the bytes written, or the number of frames
+    /// that are missing. The caller has the range.
     fn write_step<'p>(
         &'p self,
         inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
-        frames: &mut FrameReservation<'p>,
+        steps: &mut Steps<'p>,
     ) -> Result<std::result::Result<usize, usize>> {
+        loop {
+            let most = (page_of(offset) + steps.pages()) * PAGE - offset;
+            let bytes = &bytes[..bytes.len().min(most as usize)];
+            match self.write_pages(inode, offset, bytes, &mut steps.frames) {
+                Ok(Outcome::Done) => {
+                    steps.went();
+                    return Ok(Ok(bytes.len()));
+                }
+                Ok(Outcome::Frames(_)) if steps.takes_what_is_there() => {}
+                Ok(Outcome::Frames(count)) => return Ok(Err(count)),
+                // Room was made: where there still is none, no step but one that needs none can go on.
+                Err(e) if is_full(&e) && steps.shorten(self.meta.alloc.available()) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Steps (3) and (4) of a write, and the new size.
+    fn write_pages<'p>(
+        &'p self,
+        inode: &Arc<InodeObj>,
+        offset: u64,
+        bytes: &[u8],
+        frames: &mut FrameReservation<'p>,
+    ) -> Result<Outcome> {
         let data = inode.data();
         let size = data.size();
-        let most = (page_of(offset) + step_pages(&self.pool)) * PAGE - offset;
-        let bytes = &bytes[..bytes.len().min(most as usize)];
         #[cfg(feature = "baselines")]
         self.swap_in_for_write(inode, offset, bytes.len(), size)?;
         if !self.overwrite(data, offset, size, bytes)
             && let Outcome::Frames(count) = self.edit(inode, offset, Content::Bytes(bytes), size, frames)?
         {
-            return Ok(Err(count));
+            return Ok(Outcome::Frames(count));
         }
         let end = offset + bytes.len() as u64;
         if end > size {
             data.set_size(end);
             self.write_back.queue().add(inode);
         }
-        Ok(Ok(bytes.len()))
+        Ok(Outcome::Done)
     }
 
     /// A later step of a write: waits for frames with the range in hand.
@@ -151,14 +184,15 @@ impl DataPath {
         inode: &Arc<InodeObj>,
         offset: u64,
         bytes: &[u8],
-        frames: &mut FrameReservation<'p>,
+        steps: &mut Steps<'p>,
     ) -> Result<usize> {
         self.flusher.throttle(inode, bytes.len())?;
         loop {
-            match self.write_step(inode, offset, bytes, frames)? {
+            match self.write_step(inode, offset, bytes, steps)? {
                 Ok(len) => return Ok(len),
                 Err(count) => {
-                    frames.replace(|| self.flusher.frames(count))?;
+                    let taken = steps.frames.replace(|| self.flusher.frames(count));
+                    steps.or_fewer(taken)?;
                 }
             }
         }

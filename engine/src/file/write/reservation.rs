@@ -6,10 +6,10 @@
 //!
 //! What this leaves to others: how frames come free (`writeback::flusher`).
 
-use crate::Result;
 use crate::cache::Fresh;
 use crate::sync::WaitQueue;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::{Error, Result};
 
 /// The count of frames that are reserved so.
 #[derive(Debug)]
@@ -76,6 +76,59 @@ impl<'p> FrameReservation<'p> {
         self.frames = take()?;
         Ok(())
     }
+}
+
+/// How a long write goes on: in steps of so many pages, fewer once as many did not fit, so that what fits is written.
+#[derive(Debug)]
+pub(in crate::file) struct Steps<'p> {
+    /// Frames for the next.
+    pub frames: FrameReservation<'p>,
+    pages: u64,
+    /// Write-back has freed all that it can for the next, which is less than it asked for.
+    is_drained: bool,
+}
+
+impl<'p> Steps<'p> {
+    /// Steps of so many pages at the most.
+    pub fn of(pages: u64) -> Steps<'p> {
+        Steps { frames: FrameReservation::default(), pages, is_drained: false }
+    }
+
+    /// Pages of the next at the most.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Frames for the next were taken, or are not to be had: then it is to have fewer pages.
+    pub fn or_fewer(&mut self, taken: Result<()>) -> Result<()> {
+        match taken {
+            Err(e) if is_full(&e) && self.shorten(u64::MAX) => self.is_drained = true,
+            taken => return taken,
+        }
+        Ok(())
+    }
+
+    /// So many frames are missing: whether fewer pages are to be tried before anybody is asked for them.
+    pub fn takes_what_is_there(&mut self) -> bool {
+        self.is_drained && self.shorten(u64::MAX)
+    }
+
+    /// Has the next be half as long, or so many pages if that is less; false if it was a single page.
+    pub fn shorten(&mut self, fit: u64) -> bool {
+        let was = self.pages;
+        self.pages = (was / 2).min(fit).max(1);
+        was > 1
+    }
+
+    /// One is over: what it wrote can be written home for the next.
+    pub fn went(&mut self) {
+        self.is_drained = false;
+    }
+}
+
+/// Whether something did not fit.
+pub(in crate::file) fn is_full(e: &Error) -> bool {
+    *e == Error::Errno(libc::ENOSPC)
 }
 
 impl Drop for Share<'_> {

@@ -219,6 +219,38 @@ fn small_writes_fill_the_image() {
     fs.release(handle, None);
 }
 
+/// Nothing else says how much fits: what asks for more gets a part, and who goes on is told that no block is left.
+#[test]
+fn a_write_that_does_not_wholly_fit_writes_what_fits() {
+    let fs = of_blocks(4096);
+    let made = |name: &[u8]| fs.create(&root(), ROOT_NID, name, 0o644, FLAGS).expect("room").1;
+    let (all, part) = (made(b"all"), made(b"part"));
+    let left = || fs.statfs().expect("counted").blocks_available;
+    let mode = FallocateMode::Allocate { keep_size: false };
+    fs.fallocate(&root(), &all, mode, 0, (left() - 40) * 4096).expect("room");
+    assert!((30..=40).contains(&left()), "{} blocks are left", left());
+    // Not from a page's beginning: only its last byte ends with a page.
+    let written = fs.write(&root(), &part, 100, &[7; 1 << 20], WriteFlags::empty()).expect("some fits");
+    assert!((written + 100).is_multiple_of(4096) && written > 20 * 4096, "{written} bytes");
+    assert!(written < 1 << 20);
+    assert_eq!(fs.getattr_open(&part).size, written as u64 + 100);
+    let end = written as u64 + 100;
+    for at in [end, end + 10 * 4096] {
+        let more = fs.write(&root(), &part, at, &[8; 1 << 20], WriteFlags::empty());
+        assert_eq!(errno(more), libc::ENOSPC);
+    }
+    assert_eq!(fs.getattr_open(&part).size, end);
+    // What has its blocks needs none.
+    let rest = end as usize - 4096;
+    assert_eq!(fs.write(&root(), &part, 4096, &[9; 1 << 20], WriteFlags::empty()), Ok(rest));
+    fs.fsync(&part, false).expect("what was accepted is kept");
+    let mut bytes = vec![0; end as usize];
+    fs.read(&part, 0, &mut bytes).expect("there");
+    assert!(bytes[100..4096].iter().all(|b| *b == 7) && bytes[4096..].iter().all(|b| *b == 9));
+    fs.release(part, None);
+    fs.release(all, None);
+}
+
 pub(super) fn of_blocks(blocks: u64) -> Arc<Vfs> {
     let device = Arc::new(MemoryDevice::new(blocks));
     let options = FormatOptions { sparse: true, ..FormatOptions::default() };

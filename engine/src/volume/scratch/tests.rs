@@ -247,6 +247,33 @@ fn what_is_freed_can_be_used_at_once() {
     }
 }
 
+/// When memory holds what has no room in the spill space, a long write over what has its room finds few frames at once.
+#[test]
+fn full_scratch_space_takes_a_long_write_over_what_it_holds() {
+    let scratch = Scratch::new(4 << 20, Some(8 << 20));
+    let run = scratch.files.create("/r").expect("made");
+    write_all(&run, 256, 1);
+    let single = scratch.files.create("/s").expect("made");
+    let mut written = 0;
+    let full = loop {
+        match single.write_at(&fill(written, 2), written * 64 * PAGE) {
+            Ok(_) => written += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full, Error::Errno(libc::ENOSPC));
+    let read = |page: u64| {
+        let mut bytes = vec![0; BLOCK_SIZE];
+        single.read_at(&mut bytes, page * 64 * PAGE).expect("it works");
+        assert!(bytes == fill(page, 2), "page {page}");
+    };
+    (0..written).step_by(3).for_each(read);
+    let bytes: Vec<u8> = (0..256).flat_map(|page| fill(page, 3)).collect();
+    assert_eq!(run.write_at(&bytes, 0), Ok(bytes.len()));
+    (0..256).for_each(|page| check_page(&run, page, 3));
+    (0..written).for_each(read);
+}
+
 /// A device that fails when told to.
 struct Faulty {
     below: MemoryDevice,
