@@ -176,9 +176,9 @@ impl DataPath {
             syncs_home: LaneCounter::default(),
             meta,
             pool,
+            lost_before: LostBefore::of(takeover.as_deref(), &meta.table),
             write_back,
             journal,
-            lost_before: LostBefore::of(takeover.as_deref()),
             takeover,
             inherited: Mutex::new(inherited),
         })

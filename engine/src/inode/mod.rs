@@ -10,6 +10,7 @@
 mod holds;
 mod kept;
 mod lent;
+mod nid_set;
 mod object;
 mod table;
 mod tick;
@@ -18,6 +19,7 @@ mod times;
 pub use crate::format::FileType;
 pub use holds::Holds;
 pub use lent::{Lent, Recall};
+pub use nid_set::NidSet;
 pub use object::{Draft, InodeLocation, InodeObj, fresh_image, image_bytes, location_of, verify};
 pub use table::{Forgotten, InodeTable};
 #[cfg(any(test, feature = "sim"))]

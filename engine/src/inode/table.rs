@@ -1,12 +1,12 @@
 //! The inodes in memory, by nid; bounded.
 
-use super::InodeObj;
+use super::{InodeObj, NidSet};
 use crate::error::Result;
 use crate::format::Nid;
 use crate::hasher::NumberMap;
 use crate::rcu_table::{Locked, RcuTable};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, CachePadded, Mutex};
+use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
 
 const SHARDS: usize = 64;
 /// Inodes that one insertion may look at in order to make room.
@@ -30,6 +30,8 @@ pub struct InodeTable {
     waiting: CachePadded<Mutex<Vec<Arc<InodeObj>>>>,
     /// A cache above may hold pages of any inode, though this process has served none of them.
     inherits: AtomicBool,
+    /// Nids of inodes that were made here, once anybody asks.
+    made: OnceLock<Arc<NidSet>>,
     /// There are [`BATCH`] of them.
     crowded: CachePadded<AtomicBool>,
 }
@@ -56,6 +58,7 @@ impl InodeTable {
             shard_limit: (limit / SHARDS).max(4),
             loading: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             inherits: AtomicBool::new(false),
+            made: OnceLock::new(),
             waiting: CachePadded::new(Mutex::new(Vec::with_capacity(BATCH))),
             crowded: CachePadded::new(AtomicBool::new(false)),
         }
@@ -65,6 +68,11 @@ impl InodeTable {
     pub fn may_be_cached(&self) {
         // Relaxed: set before anybody uses the table.
         self.inherits.store(true, Ordering::Relaxed);
+    }
+
+    /// A set that gets the nids of inodes that are made from now on.
+    pub fn note_made(&self) -> Arc<NidSet> {
+        Arc::clone(self.made.get_or_init(Arc::default))
     }
 
     /// The inode, if it is in memory.
@@ -99,6 +107,9 @@ impl InodeTable {
 
     /// Puts an inode there that is about to be created.
     pub fn insert(&self, inode: Arc<InodeObj>) {
+        if let Some(made) = self.made.get() {
+            made.insert(inode.nid());
+        }
         let _loading = self.loading(inode.nid()).lock();
         self.put(inode);
     }

@@ -6,7 +6,7 @@ use crate::device::BlockDevice as _;
 use crate::file::batch::StagedFile;
 use crate::file::writeback::Order;
 use crate::file::{At, DataPath, ErrorMark, SyncKind};
-use crate::inode::InodeObj;
+use crate::inode::{Holds, InodeObj};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::takeover::Takeover;
@@ -309,6 +309,24 @@ fn a_successor_tells_once_of_what_a_flush_may_have_lost_before_it_came() {
     assert!(file.data().pages.is_idle(), "nothing holds it in memory");
     path.fsync(&image.open(1), SyncKind::All, &ErrorMark::of(None))
         .expect("told once, however often it is loaded");
+}
+
+/// What it has made it has not lost, whether the inode has left memory since or not: nor has what gets the nid afterwards.
+#[test]
+fn a_successor_tells_nothing_of_files_that_it_has_made() {
+    let (image, memory, path) = server();
+    memory.note_lost_flush();
+    std::mem::forget(path);
+    let path = super::image::path_of_server(&image, 64, &killed(&memory));
+    let found = image.open(2);
+    let logged = *found.lock.read();
+    let made = InodeObj::new(found.place(), found.file_type(), logged, Holds::unpublished());
+    let made = Arc::new(made);
+    image.meta().table.insert(Arc::clone(&made));
+    image.meta().table.remove(&made);
+    let mark = ErrorMark::of(None);
+    path.fsync(&image.open(2), SyncKind::All, &mark).expect("it comes back, and was made here");
+    assert!(is_eio(path.fsync(&image.open(1), SyncKind::All, &mark)));
 }
 
 #[test]
