@@ -47,11 +47,20 @@ fn chain(
     Ok(found)
 }
 
+/// The same of what is recorded.
+fn recorded(store: &Store, image: &Inode) -> Result<Vec<(PageRef, XattrHeader)>> {
+    chain(image, |block| store.get(block, BlockKind::Xattr), |page| page.read_as(BLOCK_HEADER_SIZE))
+}
+
+/// Blocks that the attributes of an inode take.
+pub(crate) fn blocks(store: &Store, image: &Inode) -> Result<u64> {
+    Ok(recorded(store, image)?.len() as u64)
+}
+
 /// All attributes of an inode.
 pub(crate) fn read(store: &Store, image: &Inode) -> Result<Attributes> {
     let mut bytes = Vec::new();
-    let get = |block| store.get(block, BlockKind::Xattr);
-    for (page, header) in chain(image, get, |page| page.read_as(BLOCK_HEADER_SIZE))? {
+    for (page, header) in recorded(store, image)? {
         let len = header.len.get() as usize;
         page.read(|block| bytes.extend_from_slice(&block[XATTR_START..XATTR_START + len]));
     }

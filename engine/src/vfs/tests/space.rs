@@ -251,6 +251,27 @@ fn a_write_that_does_not_wholly_fit_writes_what_fits() {
     fs.release(all, None);
 }
 
+#[test]
+fn an_emptied_file_has_the_blocks_of_its_attributes_before_the_record_and_after() {
+    let fs = fs();
+    let (entry, handle, _) = fs.create(&root(), ROOT_NID, b"f", 0o644, FLAGS).expect("made");
+    let blocks = || fs.getattr_open(&handle).blocks;
+    for (len, expected) in [(10, 8), (5000, 16)] {
+        fs.setxattr(&root(), entry.nid, b"user.a", &vec![1; len], XattrMode::Any).expect("room");
+        fs.write(&root(), &handle, 0, &[7; 100_000], WriteFlags::empty()).expect("room");
+        fs.syncfs().expect("memory");
+        assert_eq!(blocks(), 25 * 8 + expected);
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        fs.setattr_open(&root(), &handle, &cut).expect("less is always possible");
+        assert!(handle.inode.data().pages.is_truncate_pending());
+        assert_eq!(blocks(), expected);
+        fs.syncfs().expect("memory");
+        assert!(!handle.inode.data().pages.is_truncate_pending());
+        assert_eq!(blocks(), expected);
+    }
+    fs.release(handle, None);
+}
+
 pub(super) fn of_blocks(blocks: u64) -> Arc<Vfs> {
     let device = Arc::new(MemoryDevice::new(blocks));
     let options = FormatOptions { sparse: true, ..FormatOptions::default() };
