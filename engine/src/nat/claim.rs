@@ -115,9 +115,10 @@ impl<'n> Claim<'n> {
         Ok((nid + u64::from(id), page))
     }
 
-    /// Takes a free slot of the lane.
+    /// Takes a free slot of the lane, or of what another lane has and does not fill; else a new block.
     pub(super) fn take_slot(&mut self, h: &mut Handle<'_>) -> Result<(PageRef, u8)> {
-        if let Some(picked) = self.shared.nodes.pick(self.lane) {
+        let nodes = &self.shared.nodes;
+        if let Some(picked) = nodes.pick(self.lane).or_else(|| nodes.take_over(self.lane)) {
             return self.slot_of(picked);
         }
         let block = match self.shared.alloc.allocate(h, 1, None, Class::Metadata, None) {

@@ -328,3 +328,89 @@ fn a_table_made_with_many_lanes_serves_few_and_does_not_grow() {
     lane::pin(None);
     lane::pretend(None);
 }
+
+/// One lane makes what another frees: each block is the other's from its first free slot to its last inode.
+#[test]
+fn a_lane_that_only_frees_keeps_no_list_of_what_it_has_emptied() {
+    let f = fixture(4000);
+    let mut queue = std::collections::VecDeque::new();
+    for _ in 0..2000 {
+        lane::pin(Some(0));
+        queue.extend((0..16).map(|_| f.create().expect("room")));
+        lane::pin(Some(1));
+        let mut end = 0;
+        while queue.len() > 48 {
+            end = f.delete(&queue.pop_front().expect("it is long")).expect("in use");
+        }
+        f.nat.durable(end);
+        end_quarantine(&f.alloc);
+    }
+    assert!(f.nat.shared.nodes.listed(1) < 64, "{} entries", f.nat.shared.nodes.listed(1));
+    lane::pin(None);
+}
+
+#[test]
+fn slots_that_another_lane_has_freed_are_used_before_there_are_new_blocks() {
+    for lanes in [2, 8] {
+        lane::pretend(Some(8));
+        let f = fixture(4000);
+        lane::pin(Some(0));
+        let inodes: Vec<_> = (0..1600).map(|_| f.create().expect("room")).collect();
+        let mut end = 0;
+        for (n, inode) in inodes.iter().enumerate().filter(|(n, _)| n % 16 != 0) {
+            lane::pin(Some(1 + n / 16 % (lanes - 1)));
+            end = f.delete(inode).expect("in use");
+        }
+        f.nat.durable(end);
+        end_quarantine(&f.alloc);
+        let used = bits_set(&f.store);
+        lane::pin(Some(0));
+        // Each of the others keeps the block that it fills.
+        (0..1500 - 15 * (lanes - 1)).for_each(|_| drop(f.create().expect("room")));
+        assert_eq!(bits_set(&f.store), used, "{lanes} lanes");
+        (0..16).for_each(|_| drop(f.create().expect("room")));
+        assert_eq!(bits_set(&f.store), used + 1, "{lanes} lanes");
+    }
+    lane::pin(None);
+    lane::pretend(None);
+}
+
+/// Threads make and free in all lanes at once, so that blocks change hands all the time: no slot is given out twice, and
+/// none is forgotten.
+#[test]
+fn blocks_change_hands_among_threads_and_each_slot_is_had_once() {
+    let f = fixture(20_000);
+    let shared = crate::sync::Mutex::new(Vec::<NewInode>::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (f, shared) = (&f, &shared);
+            scope.spawn(move || {
+                lane::pin(Some(thread));
+                for round in 0..300 {
+                    let made: Vec<_> = (0..20).map(|_| f.create().expect("room")).collect();
+                    shared.lock().extend(made);
+                    for n in 0..if round < 50 { 5 } else { 20 } {
+                        let mut all = shared.lock();
+                        let at = (n * 7919 + round * 31 + thread * 1013) % all.len().max(1);
+                        let inode = all.swap_remove(at);
+                        drop(all);
+                        let end = f.delete(&inode).expect("in use, and nobody else's");
+                        f.nat.durable(end);
+                    }
+                }
+            });
+        }
+    });
+    lane::pin(Some(0));
+    let left = shared.into_inner();
+    let mut places = HashSet::new();
+    assert!(left.iter().all(|inode| places.insert((inode.node.block(), inode.slot))));
+    for inode in &left {
+        f.delete(inode).expect("in use");
+    }
+    f.nat.durable(u64::MAX - 1);
+    end_quarantine(&f.alloc);
+    assert_eq!(bits_set(&f.store), nat_blocks(&f.nat), "node blocks were left behind");
+    assert_eq!(f.nat.shared.nodes.free(), 0);
+    lane::pin(None);
+}
