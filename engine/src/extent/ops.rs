@@ -246,6 +246,10 @@ impl Edit<'_, '_> {
         loop {
             let start = u64::from(run.logical);
             let path = self.descend(start)?;
+            if start < path.low {
+                // Nothing would find it again.
+                return Err(damaged(self.root, 0, "blocks are to be mapped below the first key"));
+            }
             let leaf = path.leaf();
             let at = leaf.partition_point(|other| other.logical <= run.logical);
             let free_to = leaf.get(at).map_or(path.high, |next| u64::from(next.logical));

@@ -298,6 +298,19 @@ fn a_foreign_node_is_refused() {
     assert!(matches!(lookup(&file.store, &looped, 0), Err(crate::Error::Corrupt { .. })));
 }
 
+/// No edit makes such a tree; what stood there would be out of order for the next one.
+#[test]
+fn nothing_is_mapped_below_the_first_key() {
+    let mut file = Fixture::new(10_000);
+    for n in 10..30 {
+        file.insert(n * 3, 1, false).expect("room");
+    }
+    assert_eq!((file.root.depth(), file.root.runs[0].logical), (1, 0));
+    file.root.runs[0].logical = 30;
+    assert!(matches!(file.insert(3, 1, false), Err(crate::Error::Corrupt { .. })));
+    file.insert(31, 1, false).expect("room");
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Insert { at: u32, len: u32, unwritten: bool },

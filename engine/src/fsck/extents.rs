@@ -150,7 +150,14 @@ impl Walk<'_> {
             }
             let next = before.get(at + 1).map_or(keys.end, |next| u64::from(next.logical));
             let high = if next > logical { next.min(keys.end) } else { keys.end };
-            if self.child(state, run.block, depth - 1, logical..high)? {
+            // Below the first child of a node lies all from the node's own key on: without that the next one comes first.
+            let low = if kept.is_empty() { keys.start } else { logical };
+            if self.child(state, run.block, depth - 1, low..high)? {
+                if at == 0 && low != logical {
+                    let detail = format!("the first key is {logical}, and that which leads there {low}");
+                    state.found(IssueKind::ExtentOrder, place, detail);
+                }
+                run.logical = low as u32;
                 kept.push(run);
                 from = end;
             }

@@ -10,6 +10,7 @@ mod reads;
 mod resumed;
 mod room;
 mod tool;
+mod trees;
 
 use super::*;
 use crate::device::{Cause, IoBuf, MemoryDevice, Request};
@@ -42,6 +43,24 @@ fn blank_ssd() -> Media {
     format_cramped(&*device, &options).expect("enough blocks");
     let ring = Arc::new(HeapMemory::new(ring_bytes(SSD_SLOTS).expect("small")));
     Media { device, ring: RingMedia::Ssd(ring), staging_file: None, owner: None }
+}
+
+/// What is done on a mount that ends with an unmount, or with the end of its process.
+fn on_mount<T>(media: Media, unmount: bool, work: impl FnOnce(&crate::vfs::Vfs) -> T) -> T {
+    let mounted = mount(media, &ImageOptions { background: false, ..ImageOptions::default() });
+    let mounted = mounted.expect("it is sound");
+    let options = crate::volume::AssembleOptions {
+        data: crate::file::DataOptions::with_memory(4 << 20),
+        background: false,
+        ..Default::default()
+    };
+    let running = crate::volume::Running::start(mounted.checkpointer(), &options).expect("it is sound");
+    let outcome = work(running.fs());
+    if unmount {
+        running.stop().expect("memory");
+        mounted.unmount().expect("memory");
+    }
+    outcome
 }
 
 fn repairing() -> Options {
@@ -159,23 +178,17 @@ fn what_lost_its_name_is_in_lost_and_found_with_its_content() {
         tool.image.put_raw(buckets[0], bytes).expect("memory");
     });
     made.repair();
-    let mounted = mount(made.media(), &ImageOptions { background: false, ..ImageOptions::default() });
-    let mounted = mounted.expect("it is sound");
-    let options = crate::volume::AssembleOptions {
-        data: crate::file::DataOptions::with_memory(1 << 20),
-        background: false,
-        ..Default::default()
-    };
-    let running = crate::volume::Running::start(mounted.checkpointer(), &options).expect("it is sound");
-    let (fs, ctx) = (running.fs(), crate::vfs::Context::root());
-    let found = fs.lookup(&ctx, ROOT_NID, b"lost+found").expect("made");
-    let file = fs.lookup(&ctx, found.nid, format!("#{}", made.plain).as_bytes()).expect("rescued");
-    assert_eq!((file.nid, file.attr.size), (made.plain, 3 * 4096));
-    let handle = fs.open(&ctx, file.nid, crate::vfs::OpenFlags::empty()).expect("it is there");
-    let mut bytes = [0; 3 * 4096];
-    assert_eq!(fs.read(&handle, 0, &mut bytes).expect("memory"), bytes.len());
-    assert!(bytes.iter().zip(0..).all(|(byte, at)| *byte == (at / 4096) as u8 + 1));
-    fs.release(handle, None);
+    on_mount(made.media(), false, |fs| {
+        let ctx = crate::vfs::Context::root();
+        let found = fs.lookup(&ctx, ROOT_NID, b"lost+found").expect("made");
+        let file = fs.lookup(&ctx, found.nid, format!("#{}", made.plain).as_bytes()).expect("rescued");
+        assert_eq!((file.nid, file.attr.size), (made.plain, 3 * 4096));
+        let handle = fs.open(&ctx, file.nid, crate::vfs::OpenFlags::empty()).expect("it is there");
+        let mut bytes = [0; 3 * 4096];
+        assert_eq!(fs.read(&handle, 0, &mut bytes).expect("memory"), bytes.len());
+        assert!(bytes.iter().zip(0..).all(|(byte, at)| *byte == (at / 4096) as u8 + 1));
+        fs.release(handle, None);
+    });
 }
 
 #[test]
