@@ -239,11 +239,8 @@ fn inconsistency(sb: &Superblock) -> Option<&'static str> {
         Some(needed) => ring_blocks == 0 || ring_blocks >= needed,
         None => false,
     };
-    let groups = sb.groups.get();
-    let last_group = groups
-        .checked_sub(1)
-        .and_then(|last| last.checked_mul(BLOCKS_PER_GROUP))
-        .and_then(|offset| offset.checked_add(sb.groups_start.get()));
+    // What goes through groups takes their number from here or from the blocks.
+    let groups = sb.groups.get() == Bounds::of(sb).groups();
     [
         (sb.version.get() > 0, "the format version"),
         (ring_blocks == 0 || region(sb.ring_start.get(), ring_blocks), "the ring region"),
@@ -251,7 +248,7 @@ fn inconsistency(sb: &Superblock) -> Option<&'static str> {
         (region(sb.dw_start.get(), sb.dw_blocks.get()) && sb.dw_blocks.get() >= 2, "the double-write area"),
         (region(sb.nat_index_start.get(), sb.nat_index_blocks.get().max(1)), "the NAT index"),
         (region(sb.orphan_root.get(), 1), "the orphan root"),
-        (last_group.is_some_and(|start| region(start, 2)), "the groups"),
+        (groups && region(sb.groups_start.get(), 2), "the groups"),
         (sb.next_position.get() <= MAX_POSITION, "the next position"),
         (sb.sequence.get() <= MAX_COUNT, "the number of its writes"),
         (sb.epoch.get() <= MAX_COUNT, "the number of mounts"),
@@ -268,4 +265,28 @@ pub fn group_blocks(sb: &Superblock, group: u64) -> u64 {
 /// First block of a group: its bitmap.
 pub fn group_start(sb: &Superblock, group: u64) -> u64 {
     sb.groups_start.get() + group * BLOCKS_PER_GROUP
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::mkfs::{FormatOptions, format_cramped};
+
+    #[test]
+    fn groups_that_are_not_those_of_the_blocks_are_a_contradiction() {
+        let device = MemoryDevice::new(300);
+        let options = FormatOptions {
+            journal_slots: Some(512),
+            double_write_blocks: Some(4),
+            ..FormatOptions::default()
+        };
+        format_cramped(&device, &options).expect("large enough");
+        let mut sb = read(&device).expect("an image");
+        sb.blocks.set(sb.groups_start.get() + 2 * BLOCKS_PER_GROUP + 2);
+        for groups in 0..5 {
+            sb.groups.set(groups);
+            assert_eq!(inconsistency(&sb), (groups != 3).then_some("the groups"), "{groups}");
+        }
+    }
 }
