@@ -246,7 +246,7 @@ impl Db {
         // A journal may name a super-journal, and without that on the medium counts as finalized.
         supers::make_real()?;
         let made = journal::write_real(self, &state.journal).map_err(|e| code(&e, IOERR_WRITE))?;
-        state.set_journal(&self.mount, Journal::Real(made));
+        state.set_journal(Journal::Real(made));
         state.journal_unsynced = false;
         Ok(())
     }
@@ -371,13 +371,13 @@ impl State {
         }
     }
 
-    pub(crate) fn set_journal(&mut self, mount: &Mount, journal: Journal) {
+    pub(crate) fn set_journal(&mut self, journal: Journal) {
         use std::sync::atomic::Ordering::SeqCst;
         if self.journal.is_real() {
-            mount.real_journals.fetch_sub(1, SeqCst);
+            journal::REAL.fetch_sub(1, SeqCst);
         }
         if journal.is_real() {
-            mount.real_journals.fetch_add(1, SeqCst);
+            journal::REAL.fetch_add(1, SeqCst);
         }
         self.journal = journal;
     }

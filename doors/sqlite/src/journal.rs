@@ -11,6 +11,7 @@ use crate::open::{give_to_owner, mode_of};
 use narufs::{File, OpenOptions};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 /// Where a transaction keeps what it overwrites.
@@ -31,6 +32,12 @@ pub struct JournalFile {
     writer: bool,
 }
 
+/// What SQLite writes behind the name of a super-journal, by itself: the first bytes of a journal.
+const NAME_ENDS: &[u8] = &[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+
+/// How many are real, in whatever image, and may be hot if the process ends now.
+pub static REAL: AtomicUsize = AtomicUsize::new(0);
+
 /// Whose journals are in memory, or were made real, by their full names.
 static OPEN: LazyLock<Mutex<HashMap<String, Weak<Db>>>> = LazyLock::new(Mutex::default);
 
@@ -43,6 +50,29 @@ impl Journal {
     /// Whether it undoes something, wherever it is.
     pub fn is_hot(&self) -> bool {
         self.is_hot_in_memory() || self.is_real()
+    }
+
+    /// Whether the name of a super-journal that ends here is that of one elsewhere. Who plays back another database takes that
+    /// away and does not know of this journal, which SQLite takes for finalized then. Without the name it undoes its own
+    /// database, until it ends.
+    fn names_another(&self, end: u64) -> bool {
+        let part = |from: u64, len: usize| match self {
+            Journal::None => None,
+            Journal::Memory(content) => {
+                content.get(usize::try_from(from).ok()?..)?.get(..len).map(<[u8]>::to_vec)
+            }
+            Journal::Real(file) => {
+                let mut bytes = vec![0; len];
+                file.read_at(&mut bytes, from).is_ok_and(|read| read == len).then_some(bytes)
+            }
+        };
+        let name = || {
+            // The name, its length, and its checksum.
+            let behind = end.checked_sub(8)?;
+            let len = u32::from_be_bytes(part(behind, 4)?.try_into().ok()?);
+            String::from_utf8(part(behind.checked_sub(len.into())?, len as usize)?).ok()
+        };
+        !name().is_some_and(|name| crate::supers::is_ours(&name))
     }
 
     /// Whether it is a file.
@@ -64,7 +94,7 @@ fn path_of(db: &Db) -> String {
 pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
     let mut state = locked(&db.state);
     finalize(db, &mut state);
-    state.set_journal(&db.mount, Journal::Memory(Vec::new()));
+    state.set_journal(Journal::Memory(Vec::new()));
     drop(state);
     JournalFile::of_writer(db, place)
 }
@@ -72,7 +102,7 @@ pub fn begin(db: &Arc<Db>, place: &Place) -> JournalFile {
 /// Opens a hot journal that is really there for the connection that plays it back.
 pub fn take_over(db: &Arc<Db>, place: &Place, file: File) -> JournalFile {
     let mut state = locked(&db.state);
-    state.set_journal(&db.mount, Journal::Real(file));
+    state.set_journal(Journal::Real(file));
     state.committed = true;
     // Whoever has written it may not have synced it.
     state.journal_unsynced = true;
@@ -150,7 +180,7 @@ pub fn finalize(db: &Db, state: &mut State) {
     state.committed = false;
     state.failed = false;
     state.journal_unsynced = false;
-    state.set_journal(&db.mount, Journal::None);
+    state.set_journal(Journal::None);
 }
 
 /// What a real journal has becomes durable.
@@ -215,12 +245,14 @@ impl JournalFile {
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Answer {
         let mut state = locked(&self.db.state);
+        let is_foreign = bytes == NAME_ENDS && state.journal.names_another(offset);
+        let bytes = if is_foreign { &[0; NAME_ENDS.len()] } else { bytes };
         match &mut state.journal {
             // Finalized, and still open: the next transaction.
             Journal::None => {
                 let mut content = Vec::new();
                 put(&mut content, bytes, offset)?;
-                state.set_journal(&self.db.mount, Journal::Memory(content));
+                state.set_journal(Journal::Memory(content));
                 // Another connection may have had the name in between.
                 self.is_known();
             }

@@ -48,9 +48,14 @@
 //! or copied since. With NARUFS_SQLITE_AT they are plain, and a second attribute has what that meant: where it means
 //! another image by now, one that is not there is a failure as well. What another image would have that is not found is
 //! a failure, and not taken for gone. xDelete without a sync of the directory is SQLite's clean-up of one that has
-//! failed, and commits nothing. Databases in different images get a batch each, one after the other; a database
-//! elsewhere (another VFS) is committed by itself: in these cases a crash may fall between, which is what SQLite
-//! promises of super-journals across file systems that do not know of each other.
+//! failed, and commits nothing. Databases in different images get a batch each, one after the other: a crash may fall
+//! between, which is what SQLite promises of super-journals across file systems that do not know of each other.
+//!
+//! *A database elsewhere* (another VFS) has a journal that would name what is in memory here, or where its own VFS does not
+//! look: after a crash in its pages it would count as finalized, and that database be torn. So xSync of a super-journal
+//! that lists one is an error, before any journal names it, and SQLite rolls all back. Where the main database is elsewhere
+//! the super-journal is as well, and who opens that database first takes it away, whatever journals here would name it.
+//! So they do not (`journal.rs`): databases here are committed by themselves then, and each is whole.
 //!
 //! *Failures.* A connection that gives its lock up while its journal is hot (SQLite could not roll back) forgets the
 //! layer, which is a rollback; if a batch of this transaction may have reached the journal (EIO at the commit), the

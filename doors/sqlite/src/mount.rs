@@ -22,8 +22,6 @@ pub struct Mount {
     pub fs: Fs,
     /// What connections share of each database in WAL mode, by its inode.
     pub shared: Mutex<HashMap<u64, Weak<Shared>>>,
-    /// Real rollback journals that may be hot if the process ends now.
-    pub real_journals: std::sync::atomic::AtomicUsize,
     /// The last of its fields: when it goes the image is closed.
     closed: Closed,
 }
@@ -270,7 +268,7 @@ impl Mount {
 
     fn new(fs: Fs, image: &Path) -> Mount {
         let closed = Closed { image: image.to_owned() };
-        Mount { served: None, fs, shared: Mutex::default(), real_journals: 0.into(), closed }
+        Mount { served: None, fs, shared: Mutex::default(), closed }
     }
 }
 

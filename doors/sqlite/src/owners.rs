@@ -22,6 +22,13 @@ pub fn opened(names: [usize; 2], db: &Arc<Db>) {
     open.extend(names.map(|name| (name, Arc::downgrade(db))));
 }
 
+/// Whether a journal is that of a database which is open here.
+pub fn has_journal(place: &Place) -> bool {
+    let open: Vec<_> = locked(&OPEN).values().filter_map(Weak::upgrade).collect();
+    let path = place.path.strip_suffix("-journal");
+    open.iter().any(|db| path == Some(&*db.path) && db.mount.image() == place.image)
+}
+
 /// The database whose journal or log, as the end of its name says, is opened by the name that lies there.
 pub fn owner(name: usize, place: &Place, end: &str) -> Option<Arc<Db>> {
     let db = locked(&OPEN).get(&name)?.upgrade()?;

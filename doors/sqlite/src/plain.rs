@@ -2,6 +2,7 @@
 
 use crate::db::{code, filled};
 use crate::ffi::{Answer, IOERR_FSTAT, IOERR_FSYNC, IOERR_READ, IOERR_TRUNCATE, IOERR_WRITE};
+use crate::journal::REAL;
 use crate::mount::Mount;
 use narufs::File;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct Plain {
 impl Plain {
     pub(crate) fn new(mount: Arc<Mount>, file: File, counts: bool) -> Plain {
         if counts {
-            mount.real_journals.fetch_add(1, Ordering::SeqCst);
+            REAL.fetch_add(1, Ordering::SeqCst);
         }
         let (is_new, unsettled) = (AtomicBool::new(true), AtomicBool::new(false));
         Plain { mount, file, counts, is_new, unsettled, settles: false, gone: None }
@@ -77,7 +78,7 @@ impl Plain {
 impl Drop for Plain {
     fn drop(&mut self) {
         if self.counts {
-            self.mount.real_journals.fetch_sub(1, Ordering::SeqCst);
+            REAL.fetch_sub(1, Ordering::SeqCst);
         }
         if let Some(path) = &self.gone {
             // It may be gone already.

@@ -6,12 +6,13 @@
 //! whose super-journal is not there counts as finalized.
 
 use crate::db::{Db, State, code, filled};
-use crate::ffi::{Answer, IOERR_DELETE, IOERR_WRITE};
-use crate::journal;
+use crate::ffi::{Answer, CANTOPEN, IOERR_DELETE, IOERR_WRITE, log};
 use crate::mount::{Mount, locked};
-use crate::names::Place;
+use crate::names::{Meaning, Place, meaning};
+use crate::{journal, owners};
 use narufs::{Commit, OpenOptions};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
@@ -61,6 +62,29 @@ pub fn join(place: &Place, db: &Arc<Db>) -> bool {
         joined.members.push(Arc::clone(db));
     }
     true
+}
+
+/// Whether a super-journal of this name is one that this process has made here.
+pub fn is_ours(name: &str) -> bool {
+    matches!(meaning(name), Meaning::Ours(place) if open(&place).is_some())
+}
+
+/// Of the journals that a super-journal lists, one of a database elsewhere. It would name what is there for this process
+/// alone: after a crash another SQLite finds nothing, takes the journal for finalized and leaves that database torn. One
+/// that is in memory, where names are no paths, or has a log has no journal that would.
+fn elsewhere(content: &[u8]) -> Option<String> {
+    let names = content.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut elsewhere = names.filter(|name| name.starts_with('/')).filter(|name| {
+        let is_ours = matches!(meaning(name), Meaning::Ours(place) if owners::has_journal(&place));
+        let has_log = || {
+            // A log that is kept beyond its use lies beside a journal.
+            let is_alone = std::fs::metadata(&**name).map_or(0, |journal| journal.len()) == 0;
+            let log = name.strip_suffix("-journal").map(|db| format!("{db}-wal"));
+            is_alone && log.is_some_and(|log| Path::new(&log).exists())
+        };
+        !is_ours && !has_log()
+    });
+    elsewhere.next().map(|name| name.into_owned())
 }
 
 /// A database waits no more: it was committed, or is rolled back.
@@ -242,11 +266,15 @@ impl SuperFile {
         self.with(0, |one| one.content.len() as u64)
     }
 
-    /// A journal that is real already may name it.
+    /// SQLite has listed all, and no journal names it yet. One that is real already may, in whatever image.
     pub fn sync(&self) -> Answer {
-        self.with(Ok(()), |one| match one.mount()?.real_journals.load(SeqCst) {
-            0 => Ok(()),
-            _ => one.make_real(),
-        })
+        let content = self.with(Vec::new(), |one| one.content.clone());
+        if let Some(journal) = elsewhere(&content) {
+            // SQLite's log takes 200 bytes or so.
+            let why = "of a database elsewhere: a crash would tear it; commit it alone, or open it first and ATTACH these";
+            log(CANTOPEN, &format!("{journal}: {why}"));
+            return Err(CANTOPEN);
+        }
+        self.with(Ok(()), |one| if journal::REAL.load(SeqCst) == 0 { Ok(()) } else { one.make_real() })
     }
 }

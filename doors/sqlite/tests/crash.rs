@@ -212,43 +212,6 @@ fn two_databases_whose_commit_could_not_be_synced_are_both_old_or_both_new() {
     }
 }
 
-/// The super-journal is a file of the system, whose VFS has the main database.
-#[test]
-fn a_journal_that_names_a_file_of_the_system_is_played_back_without_an_environment() {
-    let made = Place::of_size("24M");
-    made.sql("b.db", &rows(16, 3000));
-    let beside = |place: &Place| place.image.with_file_name("a.db");
-    let at = |place: &Place, sql: &str, dies_at: usize| {
-        let mut shell = place.shell();
-        shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
-        said(shell, &format!(".open {}\n{sql}", beside(place).display()))
-    };
-    let seen = |place: &Place| {
-        let other = place.run(&format!(".open {}\n{SEEN}", place.uri("b.db")));
-        (at(place, SEEN, usize::MAX), other)
-    };
-    assert!(at(&made, &rows(16, 3000), usize::MAX).status.success());
-    let run = |dies_at: usize| {
-        let place = made.copied("image");
-        std::fs::copy(beside(&made), beside(&place)).expect("room");
-        let sql = "PRAGMA cache_size=4; BEGIN; UPDATE t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2999); COMMIT;";
-        let said = at(&place, &format!("ATTACH '{}' AS other;\n{sql}", place.uri("b.db")), dies_at);
-        let dead = said.status.signal().is_some();
-        assert!(dead || said.status.success(), "{said:?}");
-        (place, dead)
-    };
-    let (mut dead, mut alive) = (1_usize, 1_usize << 12);
-    while alive - dead > 1 {
-        let middle = dead.midpoint(alive);
-        if run(middle).1 { dead = middle } else { alive = middle }
-    }
-    for dies_at in alive.saturating_sub(30)..=alive {
-        let (place, _) = run(dies_at);
-        let (a, b) = seen(&place);
-        assert!(b.status.success() && a.out == b.out, "cut at {dies_at}: {a:?} {b:?}");
-    }
-}
-
 /// Names without an image may mean another one when journals are played back than they did when those were written.
 #[test]
 fn journals_of_two_databases_are_played_back_or_kept_whatever_image_the_environment_names() {

@@ -1,0 +1,171 @@
+//! A database in an image beside one that is a file of the system, in one transaction: neither is ever torn.
+
+mod shell;
+
+use narufs::{Fs, MountOptions};
+use shell::{Place, Said, Talk, said};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+
+const SEEN: &str = "SELECT count(*), sum(length(b)), sum(a) FROM t; PRAGMA integrity_check;";
+
+fn rows(n: usize) -> String {
+    format!(
+        "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n})
+         INSERT INTO t SELECT i, zeroblob(3000) FROM n;"
+    )
+}
+
+/// The file of the system.
+fn beside(place: &Place) -> PathBuf {
+    place.image.with_file_name("beside.db")
+}
+
+/// Runs SQL on that alone.
+fn outside(place: &Place, sql: &str) -> Said {
+    place.run(&format!(".open {}\n{sql}", beside(place).display()))
+}
+
+/// Without a name that outlives the image's memory its journal would be thrown away unplayed after a crash.
+#[test]
+fn what_an_image_begins_is_not_committed_together_with_a_file_of_the_system() {
+    let place = Place::new();
+    place.sql("a.db", &rows(3));
+    assert!(outside(&place, &rows(3)).status.success());
+    for mode in ["delete", "truncate", "persist"] {
+        for passed_through in [false, true] {
+            let mut shell = place.shell();
+            let (a, b) = if passed_through {
+                shell.env("NARUFS_SQLITE_IMAGE", &place.image).env("NARUFS_SQLITE_AT", "/srv/data");
+                ("/srv/data/a.db".to_owned(), beside(&place).display().to_string())
+            } else {
+                (place.uri("a.db"), format!("file:{}?vfs=unix", beside(&place).display()))
+            };
+            let both = "UPDATE main.t SET b = 1; UPDATE other.t SET b = 1;";
+            let seen = "SELECT sum(length(b)) FROM main.t; SELECT sum(length(b)) FROM other.t;";
+            let said = said(
+                shell,
+                &format!(
+                    ".bail off\n.open {a}\nATTACH '{b}' AS other; PRAGMA other.journal_mode={mode};
+                     BEGIN; {both} COMMIT;\n{seen}
+                     BEGIN; UPDATE main.t SET b = b; COMMIT; BEGIN; UPDATE other.t SET b = b; COMMIT; SELECT 'each alone';"
+                ),
+            );
+            assert!(said.out.ends_with("9000\n9000\neach alone\n"), "{mode}: {said:?}");
+            assert!(said.err.contains("beside.db-journal: of a database elsewhere"), "{mode}: {said:?}");
+        }
+    }
+    assert_eq!(place.sql("a.db", SEEN), "3|9000|6\nok");
+    assert_eq!(outside(&place, SEEN).out, "3|9000|6\nok\n");
+}
+
+/// Those have no journal that would name a file.
+#[test]
+fn memory_and_logs_elsewhere_do_not_keep_databases_of_an_image_from_being_committed_together() {
+    let place = Place::new();
+    for name in ["a.db", "b.db", "log.db"] {
+        place.sql(name, &rows(3));
+    }
+    place.sql("log.db", "PRAGMA journal_mode=wal;");
+    assert!(outside(&place, &format!("PRAGMA journal_mode=wal; {}", rows(3))).status.success());
+    let update = |name: &str| format!("UPDATE {name}.t SET b = 1;");
+    place.sql(
+        "a.db",
+        &format!(
+            "ATTACH '{}' AS b; ATTACH '{}' AS log; ATTACH ':memory:' AS memory; ATTACH 'file:m?mode=memory' AS named;
+             ATTACH 'file:{}?vfs=unix' AS other; CREATE TABLE memory.t(b); CREATE TABLE named.t(b);
+             BEGIN; INSERT INTO memory.t VALUES(1); INSERT INTO named.t VALUES(1); {} COMMIT;",
+            place.uri("b.db"),
+            place.uri("log.db"),
+            beside(&place).display(),
+            ["main", "b", "log", "other"].map(update).concat(),
+        ),
+    );
+    for name in ["a.db", "b.db", "log.db"] {
+        assert_eq!(place.sql(name, SEEN), "3|3|6\nok", "{name}");
+    }
+    assert_eq!(outside(&place, SEEN).out, "3|3|6\nok\n");
+}
+
+/// The super-journal is a file of the system, whose VFS has the main database, and takes it away when that is opened.
+#[test]
+fn what_a_file_of_the_system_begins_leaves_each_database_whole_whichever_is_opened_first() {
+    const BOTH: &str = "PRAGMA cache_size=4; PRAGMA other.cache_size=4;
+        BEGIN; UPDATE main.t SET b = zeroblob(2999); UPDATE other.t SET b = zeroblob(2999); COMMIT;";
+    let made = Place::of_size("24M");
+    made.sql("b.db", &rows(16));
+    assert!(outside(&made, &rows(16)).status.success());
+    let run = |dies_at: usize| {
+        let place = made.copied("image");
+        std::fs::copy(beside(&made), beside(&place)).expect("room");
+        let mut shell = place.shell();
+        shell.env("NARUFS_SQLITE_PIECES", "8").env("NARUFS_SQLITE_DIE_AT", dies_at.to_string());
+        let (a, b) = (beside(&place), place.uri("b.db"));
+        let said = said(shell, &format!(".open {}\nATTACH '{b}' AS other;\n{BOTH}", a.display()));
+        let dead = said.status.signal().is_some();
+        assert!(dead || said.status.success(), "{said:?}");
+        (place, dead)
+    };
+    let (mut dead, mut alive) = (1_usize, 1_usize << 12);
+    while alive - dead > 1 {
+        let middle = dead.midpoint(alive);
+        if run(middle).1 { dead = middle } else { alive = middle }
+    }
+    let has_journal = |place: &Place| {
+        let fs = Fs::open(&place.image, &MountOptions::new().memory(64 << 20)).expect("closed");
+        let has = fs.metadata("/b.db-journal").is_ok();
+        fs.close().expect("it is whole");
+        has
+    };
+    let whole = |seen: &str| ["16|48000|136\nok\n", "16|47984|136\nok\n"].contains(&seen);
+    let mut played = 0;
+    for dies_at in alive.saturating_sub(30)..=alive {
+        for a_first in [true, false] {
+            let (place, dead) = run(dies_at);
+            let before = a_first.then(|| outside(&place, SEEN));
+            let is_hot = has_journal(&place);
+            let b = place.run(&format!(".open {}\n{SEEN}", place.uri("b.db")));
+            let a = before.unwrap_or_else(|| outside(&place, SEEN));
+            assert!(whole(&a.out) && whole(&b.out), "cut at {dies_at}: {a:?} {b:?}");
+            // Pages may have gone home, or not: they are undone by what there is.
+            assert_eq!(b.err.contains("recovered"), is_hot, "cut at {dies_at}: {b:?}");
+            played += usize::from(is_hot);
+            assert!(dead || a.out == b.out && a.out.starts_with("16|47984"), "{a:?} {b:?}");
+        }
+    }
+    assert!(played > 0, "some have a journal that is a file");
+}
+
+/// What has no room at the end of its transaction is rolled back by a journal that is a file already.
+#[test]
+fn what_a_file_of_the_system_begins_and_has_no_room_is_rolled_back() {
+    for last in [400_000, 100_000, 40_000] {
+        let place = Place::of_size("32M");
+        place.sql("b.db", &rows(1000));
+        assert!(outside(&place, &rows(16)).status.success());
+        let mut shell = Talk::with(&place, "NARUFS_SQLITE_PIECES=200");
+        shell.ask(&format!(
+            ".bail off\n.open {}\nATTACH '{}' AS other; PRAGMA other.cache_size=5;
+             BEGIN; UPDATE main.t SET b = 1; UPDATE other.t SET b = zeroblob(2999) WHERE a < 400;
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 150)
+             INSERT INTO other.t(b) SELECT zeroblob(3000) FROM n;",
+            beside(&place).display(),
+            place.uri("b.db")
+        ));
+        let mut fill = format!(
+            ".connection 1\n.open {}\nPRAGMA synchronous=off; CREATE TABLE f(b);\n",
+            place.uri("filler.db")
+        );
+        for bytes in [400_000, 100_000, 40_000].into_iter().filter(|bytes| *bytes >= last) {
+            fill += &format!("INSERT INTO f VALUES(zeroblob({bytes}));\n").repeat(80);
+        }
+        let filled = shell.ask(&fill);
+        assert!(filled.contains("full"), "{filled}");
+        let said = shell.ask(".connection 0\nCOMMIT;");
+        assert!(said.contains("full"), "{last}: {said}");
+        drop(shell);
+        assert_eq!(outside(&place, SEEN).out, "16|48000|136\nok\n", "{last}");
+        assert_eq!(place.sql("b.db", SEEN), "1000|3000000|500500\nok", "{last}");
+    }
+}
