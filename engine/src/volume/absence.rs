@@ -41,9 +41,14 @@ pub enum Absence {
         version: u32,
     },
     /// It is a ring of this image, but was replaced by another.
-    Replaced,
+    Replaced {
+        /// Number of the ring's mount.
+        ring: u64,
+    },
     /// It has another number of slots.
     OtherSize {
+        /// Number of the ring's mount.
+        ring: u64,
         /// Slots that it has.
         found: u64,
         /// Slots of the image's ring.
@@ -85,8 +90,10 @@ impl fmt::Display for Absence {
                 "the journal's staging {} has format version {version}, that of a newer narufs",
                 path.display()
             ),
-            Absence::Replaced => write!(f, "the journal is not the image's last: another has replaced it"),
-            Absence::OtherSize { found, wanted } => {
+            Absence::Replaced { .. } => {
+                write!(f, "the journal is not the image's last: another has replaced it")
+            }
+            Absence::OtherSize { found, wanted, .. } => {
                 write!(f, "the journal has another size: {found} slots, the image's {wanted}")
             }
             Absence::OtherMount { ring, image } if ring < image => {
@@ -107,10 +114,13 @@ impl Absence {
         is_anothers || self.is_newer_inside()
     }
 
-    /// The number of the mount in which a ring was last written that is the image's, but of another mount.
+    /// The number of the mount in which a ring of the image was last written that is not its last: in another mount, or
+    /// beside another copy of the image. Its slots may still lie there.
     pub(in crate::volume) fn epoch(&self) -> u64 {
         match self {
-            Absence::OtherMount { ring, .. } => *ring,
+            Absence::OtherMount { ring, .. }
+            | Absence::Replaced { ring }
+            | Absence::OtherSize { ring, .. } => *ring,
             _ => 0,
         }
     }

@@ -268,7 +268,7 @@ pub fn mount(media: Media, options: &ImageOptions) -> Result<Mounted> {
     }
     let mut first = next.next_multiple_of(SLOTS_PER_BLOCK);
     // Not more than one ahead of the ring, however often a crash came between the superblock and the header; and ahead of what
-    // a ring that is given up was written in, whose slots may still lie there.
+    // a ring that is given up was written in, whose slots may still lie there, and count if mount and position fit.
     let last = header.map_or(sb.epoch.get().max(other_mount), |header| header.epoch.get());
     if let Some(takeover) = &options.takeover {
         takeover.image().mounts(&sb, last + 1);

@@ -232,7 +232,11 @@ fn open_mapped(sb: &Superblock, file: RingFile, by: NamedBy) -> Result<RingMedia
         return Ok(RingMedia::Mapped(Arc::new(memory)));
     }
     let absence = match read_mapped_header(&memory) {
-        Some(header) => Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() },
+        Some(header) => Absence::OtherSize {
+            ring: header.epoch.get(),
+            found: header.slots.get(),
+            wanted: sb.ring_slots.get(),
+        },
         None => Absence::TooShort { path: file.path.clone(), found: memory.len(), wanted: file.bytes },
     };
     absent(absence, (!memory.is_device()).then_some(RingFile { replace: true, ..file }))
@@ -241,8 +245,9 @@ fn open_mapped(sb: &Superblock, file: RingFile, by: NamedBy) -> Result<RingMedia
 /// Why what begins so is not to be used, let alone written to. Whoever mounts may have zeros, and an earlier ring of the
 /// image, overwritten.
 fn not_ours(sb: &Superblock, start: &[u8], by: NamedBy) -> Option<Absence> {
-    let is_forgiven =
-        |absence: &Absence| by == NamedBy::Caller && matches!(absence, Absence::Blank | Absence::Replaced);
+    let is_forgiven = |absence: &Absence| {
+        by == NamedBy::Caller && matches!(absence, Absence::Blank | Absence::Replaced { .. })
+    };
     header_of(sb, start).err().filter(|absence| !is_forgiven(absence))
 }
 

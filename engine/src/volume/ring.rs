@@ -121,7 +121,8 @@ impl RingMedia {
         };
         let (ring_epoch, epoch) = (header.epoch.get(), sb.epoch.get());
         let mismatch = if header.slots.get() != sb.ring_slots.get() {
-            Some(Absence::OtherSize { found: header.slots.get(), wanted: sb.ring_slots.get() })
+            let (found, wanted) = (header.slots.get(), sb.ring_slots.get());
+            Some(Absence::OtherSize { ring: ring_epoch, found, wanted })
         } else if ring_epoch > epoch || ring_epoch + 1 < epoch && !planted::is(Bug::StaleEpochAccepted) {
             Some(Absence::OtherMount { ring: ring_epoch, image: epoch })
         } else {
@@ -155,7 +156,8 @@ impl RingMedia {
     /// Whether a ring in the image is of a mount that the superblock knows nothing of. One outside may be newer than an image
     /// that was brought back from a backup.
     pub(super) fn is_later(&self, sb: &Superblock, absence: &Absence) -> bool {
-        matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_)) && absence.epoch() > sb.epoch.get()
+        let is_inside = matches!(self, RingMedia::Ssd(_) | RingMedia::Unstaged(_));
+        is_inside && matches!(absence, Absence::OtherMount { ring, .. } if *ring > sb.epoch.get())
     }
 
     /// Whether the image's own ring is of a mount that its superblock knows nothing of.
@@ -281,7 +283,7 @@ pub(super) fn header_of(sb: &Superblock, start: &[u8]) -> std::result::Result<Ri
 fn is_of(sb: &Superblock, header: &RingHeader) -> std::result::Result<(), Absence> {
     match header {
         _ if header.image_uuid != sb.uuid => Err(Absence::OtherImage(header.image_uuid)),
-        _ if header.ring_uuid != sb.ring_uuid => Err(Absence::Replaced),
+        _ if header.ring_uuid != sb.ring_uuid => Err(Absence::Replaced { ring: header.epoch.get() }),
         _ => Ok(()),
     }
 }

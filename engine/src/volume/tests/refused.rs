@@ -200,6 +200,30 @@ fn a_clean_image_whose_own_ring_was_mounted_since_is_refused_until_that_is_given
     mount(media(), &options()).expect("clean").unmount().expect("works");
 }
 
+/// A backup that is put back twice below one ring: what each of the two has in it is no part of the other.
+#[test]
+fn a_ring_that_was_replaced_is_gone_on_with_in_a_mount_that_it_knows_nothing_of() {
+    let kind = Kind::Mapped;
+    let sim = kind.make();
+    let mounted = || mount(kind.media(&sim), &options()).expect("clean");
+    mounted().unmount().expect("works");
+    let (device, len) = (sim.device(), BLOCKS as usize * BLOCK_SIZE);
+    let whole = Request::read(0, IoBuf::zeroed(len), Cause::Metadata);
+    let backup = device.run(vec![whole]).expect("memory").swap_remove(0);
+    let sb = superblock::read(device.as_ref()).expect("valid");
+    let ring = sim.pmem(0).expect("there from the start");
+    init_mapped(ring.as_ref(), &sb.uuid, &[9; 16], sb.ring_slots.get()).expect("large enough");
+    let first = mounted();
+    work(&sim, &first, 0, 12).expect("writable");
+    first.unmount().expect("works");
+    device.run(vec![Request::write(0, backup, Cause::Metadata)]).expect("memory");
+    device.flush().expect("memory");
+    let second = mounted();
+    work(&sim, &second, 0, 4).expect("writable");
+    drop(second);
+    recovered(kind, &sim, (4, 4)).expect("nothing of the first");
+}
+
 #[test]
 fn a_first_header_is_that_of_a_ring_never_mounted() {
     let memory = ring(&[1; 16], &[2; 16], 64);
