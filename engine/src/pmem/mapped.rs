@@ -236,18 +236,33 @@ impl Found {
     /// # Errors
     /// As [`MappedMemory::open`].
     pub fn map(self) -> Result<MappedMemory> {
+        let path = self.path.clone();
+        let mapped = self.map_unless_empty()?;
+        mapped.ok_or_else(|| refused(&path, "has no size that could be mapped; remove it"))
+    }
+
+    /// The same; `None` for a file without a byte, as its maker leaves it who was killed: nobody makes it now.
+    ///
+    /// # Errors
+    /// As [`MappedMemory::open`].
+    pub fn map_unless_empty(self) -> Result<Option<MappedMemory>> {
         let device = self.is_device();
-        let Found { file, metadata, path, medium } = self;
+        let Found { file, path, medium, .. } = self;
         let kept = KeptFromChildren::enter(&file);
         lock(&file, &path)?;
+        // Whoever had it locked may have given it its size meanwhile.
+        let metadata = file.metadata().map_err(|e| io_error("stat the file", &e))?;
         let bytes = if device { device_size(metadata.rdev()).unwrap_or(0) } else { metadata.len() };
+        if bytes == 0 && !device {
+            return Ok(None);
+        }
         let len = usize::try_from(bytes).ok().filter(|len| *len > 0);
         let len = len.ok_or_else(|| refused(&path, "has no size that could be mapped; remove it"))?;
         // Of a file that has all of its space asking for it would take as long as giving it.
         if !device && metadata.blocks() * 512 < bytes {
             reserve(&file, len, &path)?;
         }
-        MappedMemory::map(file, kept, len, &path, medium)
+        MappedMemory::map(file, kept, len, &path, medium).map(Some)
     }
 }
 

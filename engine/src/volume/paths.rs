@@ -18,7 +18,7 @@ use super::{ImageOptions, Media, whose};
 use crate::device::{BlockDevice, Identity, ImageFile, in_use, open_device};
 use crate::format::{JournalKind, RING_HEADER_SPACE, STATE_MOUNTED, StagingOwner, Superblock};
 use crate::journal::{read_device_header, read_mapped_header, ring_bytes};
-use crate::pmem::{EmulationCosts, Found, MappedMemory, Medium, PersistentMemory};
+use crate::pmem::{EmulationCosts, Found, Medium, PersistentMemory};
 use crate::sync::Arc;
 use crate::takeover::IMAGE_WORDS;
 use crate::{Error, Result, superblock};
@@ -145,7 +145,8 @@ fn open_ring(image: Image, journal: Option<&Path>, costs: EmulationCosts, writes
     Ok(Media { ring, device: image.device, staging_file: None, owner: Some(owner) })
 }
 
-/// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive.
+/// The staging of a killed process, and where it is or is to be. One of another size belongs to nothing that is alive, nor
+/// does one that was made and has none yet: who makes it has it locked.
 fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(RingMedia, PathBuf)> {
     let unstaged = |path: &Path, replace| {
         RingMedia::Unstaged(RingFile {
@@ -161,12 +162,12 @@ fn open_staging(wanted: &Sought<'_>, bytes: usize, writes: bool) -> Result<(Ring
         Staging::There(path) => path,
         Staging::ToMake(path) => return Ok((unstaged(&path, false), path)),
     };
-    let ring = match MappedMemory::open(&path, Medium::Staging) {
+    let ring = match Found::open(&path, Medium::Staging).and_then(Found::map_unless_empty) {
         // Another has been quicker.
-        Ok(memory) if !wanted.is_ours(&memory) => return Err(in_use(&path)),
+        Ok(Some(memory)) if !wanted.is_ours(&memory) => return Err(in_use(&path)),
         // That of a newer build is told by its header, and left alone.
-        Ok(memory) if newer_staging(&memory).is_some() => RingMedia::Ssd(Arc::new(memory)),
-        Ok(memory) if memory.len() == bytes => {
+        Ok(Some(memory)) if newer_staging(&memory).is_some() => RingMedia::Ssd(Arc::new(memory)),
+        Ok(Some(memory)) if memory.len() == bytes => {
             if writes {
                 staging::give(&memory, &wanted.owner);
             }
@@ -218,8 +219,13 @@ fn open_mapped(sb: &Superblock, file: RingFile, by: NamedBy) -> Result<RingMedia
     if let Some(absence) = start.as_deref().and_then(|start| not_ours(sb, start, by)) {
         return absent(absence, None);
     }
-    let memory = match found.map() {
-        Ok(memory) => memory,
+    let memory = match found.map_unless_empty() {
+        Ok(Some(memory)) => memory,
+        // Whoever was to fill it was killed.
+        Ok(None) => {
+            let absence = Absence::TooShort { path: file.path.clone(), found: 0, wanted: file.bytes };
+            return absent(absence, Some(RingFile { replace: true, ..file }));
+        }
         Err(Error::Refused(why)) => return absent(Absence::Unusable(why), None),
         Err(e) => return Err(e),
     };

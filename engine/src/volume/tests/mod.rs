@@ -8,6 +8,7 @@ mod area;
 mod crash;
 mod damage;
 mod features;
+mod files;
 mod newer;
 mod refused;
 mod told;
